@@ -47,9 +47,10 @@ static const struct pstd_option rows[] = {
          "attention, block, full, names of modules; STAGE=WHAT for one stage; "
          "auto: what --memory-limit makes necessary"),
     CHOICE(
-        shard, "shard", T_STEP | PSTD_OPT_PLAN, "none", "none|zero1",
-        "what each of R replicas (-n RxP) has a part of instead of all: zero1 "
-        "sums of gradients and states of the optimizer"),
+        shard, "shard", T_STEP | PSTD_OPT_PLAN, "none",
+        "none|zero1|zero2|zero3",
+        "what each of R replicas (-n RxP) has an R-th of: zero1: states of the "
+        "optimizer; zero2: gradients too; zero3: values too"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
     REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,

@@ -111,8 +111,12 @@ double pstd_watchdog(const struct pstd_config *config)
 
 static enum pst_sharing shard(const struct pstd_config *config)
 {
-    return strcmp(config->shard, "zero1") == 0 ? PST_SHARING_ZERO1
-                                               : PST_SHARING_NONE;
+    enum pst_sharing s = PST_SHARING_NONE;
+
+    while (s < PST_SHARING_ZERO3 &&
+           strcmp(config->shard, pst_sharing_word(s)) != 0)
+        s++;
+    return s;
 }
 
 enum pst_status pstd_exec_options(const struct pstd_config *config,

@@ -36,11 +36,12 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
 {
     const struct pst_memory *m = &f->memory[r];
     json_t *rank = json_pack(
-        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
-        (json_int_t)r, "arena_bytes", (json_int_t)m->arena, "params_bytes",
-        (json_int_t)m->params, "grads_bytes", (json_int_t)m->grads,
-        "optim_bytes", (json_int_t)m->optim, "buffers_bytes",
-        (json_int_t)m->buffers, "prepared_bytes", (json_int_t)m->prepared,
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}",
+        "rank", (json_int_t)r, "arena_bytes", (json_int_t)m->arena,
+        "params_bytes", (json_int_t)m->params, "grads_bytes",
+        (json_int_t)m->grads, "optim_bytes", (json_int_t)m->optim,
+        "buffers_bytes", (json_int_t)m->buffers, "gathered_bytes",
+        (json_int_t)m->gathered, "prepared_bytes", (json_int_t)m->prepared,
         "stash_bytes", (json_int_t)m->stash, "messages_bytes",
         (json_int_t)m->messages, "for_w_bytes", (json_int_t)m->for_w,
         "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
@@ -129,7 +130,7 @@ static enum pst_status print_json(const struct forecast *f,
 static void print_memory(const struct forecast *f)
 {
     struct pst_str placement = {0};
-    size_t for_w = 0;
+    size_t for_w = 0, gathered = 0;
 
     pstd_placement(f->sched, &placement);
     pstctl_printf(stdout, "schedule %s, %u microbatches\n", f->sched->name,
@@ -151,6 +152,7 @@ static void print_memory(const struct forecast *f)
         struct pst_str stages = {0};
 
         for_w = PST_MAX(for_w, m->for_w);
+        gathered = PST_MAX(gathered, m->gathered);
         pstd_placement_of(pst_str_text(&placement), r, &stages);
         pstctl_printf(stdout,
                       "%4u  %-6s %8.2f %7.2f %9.2f %7.2f %7.2f %7.2f %9.2f "
@@ -164,6 +166,11 @@ static void print_memory(const struct forecast *f)
         pst_str_fini(&stages);
     }
     pst_str_fini(&placement);
+    if (gathered > 0)
+        pstctl_printf(stdout,
+                      "up to %.2f MiB of these are for shares while they are "
+                      "whole\n",
+                      (double)gathered / MIB);
     if (f->sched->n_deferred > 0)
         pstctl_printf(stdout,
                       "%zu gradients of parameters wait until those of earlier "

@@ -250,6 +250,10 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     struct pst_exec_options options = s->options;
     enum pst_status status = PST_OK;
 
+    if (pst_engine_shard(w->engine) >= PST_SHARING_ZERO3)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "no rank has whole parameters with --shard zero3: "
+                            "a running job is changed with zero2");
     if (order->path[0] != '\0')
         status = pstd_spread_file(w, order->path, &x->file, diag);
     if (status != PST_OK)

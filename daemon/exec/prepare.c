@@ -39,6 +39,10 @@ static enum pst_status read_options(struct pstd_session *s,
                             s->config.resume.on ? "resume"
                             : s->config.adopt   ? "adopt"
                                                 : "checkpoint-fallback");
+    if (s->config.eval_data != NULL && strcmp(s->config.shard, "zero3") == 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "no rank has whole parameters with --shard zero3: "
+                            "--eval-data goes with zero2");
     if (strcmp(s->config.on_nan, "rollback") == 0 &&
         (s->config.checkpoint == NULL || s->config.checkpoint_every == 0))
         return pst_diag_set(diag, PST_ERR_USAGE,
@@ -216,6 +220,7 @@ static void emit_memory(struct pstd_session *s)
         pstd_note_int(&note, "grads", (int64_t)m.grads);
         pstd_note_int(&note, "optim", (int64_t)m.optim);
         pstd_note_int(&note, "buffers", (int64_t)m.buffers);
+        pstd_note_int(&note, "gathered", (int64_t)m.gathered);
         pstd_note_int(&note, "prepared", (int64_t)m.prepared);
         pstd_note_int(&note, "stash", (int64_t)m.stash);
         pstd_note_int(&note, "messages", (int64_t)m.messages);

@@ -9,10 +9,12 @@
 
 #include <string.h>
 
-static bool is_given(const bool *updated, const struct pst_value *value)
+static bool is_given(const struct pst_program *p, const bool *updated,
+                     const struct pst_value *value)
 {
     switch (value->kind) {
     case PST_VALUE_PARAM:
+        return !p->options.fleeting || !value->requires_grad;
     case PST_VALUE_CONST:
         return true;
     case PST_VALUE_BUFFER:
@@ -81,7 +83,7 @@ enum pst_status pst_pass_constants(struct pst_compiler *c,
     if (m.constant == NULL || m.leaves == NULL)
         return pst_diag_nomem(diag, n);
     for (size_t i = 0; i < n; i++)
-        m.constant[i] = is_given(updated, graph->values.at[i]);
+        m.constant[i] = is_given(p, updated, graph->values.at[i]);
     mark_leaving(p, &m);
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (is_constant(&m, graph->nodes.at[i]))

@@ -77,6 +77,8 @@ struct pst_exec_node {
     enum pst_grad_role role;
     struct pst_value *grad; /* of role FUSED and ADD: the GRAD value */
     unsigned use; /* which contribution to it in this stage, in list order */
+    bool each;    /* of a gradient that is summed elsewhere behind every
+                     microbatch: the first touch in it assigns */
     bool first_touch; /* of that gradient in a step: assigns, does not add */
     bool elsewhere;   /* list P: another program of the rank makes the same */
 };
@@ -97,7 +99,10 @@ struct pst_program_options {
     const struct pst_device *device; /* whose kernels it takes */
     enum pst_isa isa;
     unsigned threads;
-    bool bf16;             /* products of f32 round their factors */
+    bool bf16; /* products of f32 round their factors */
+    /* Parameters that are trained are there only while kernels read them:
+     * nothing is made of them once a step. */
+    bool fleeting;
     bool verify;           /* pst_program_check() as debug builds do */
     const char *recompute; /* recompute.h; NULL: nothing */
 };

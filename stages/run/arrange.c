@@ -213,9 +213,10 @@ static enum pst_status appraise_memory(struct appraiser *a,
         memory = pst_rank_memory(rank);
         if ((double)memory->arena > ret->peak) {
             ret->peak = (double)memory->arena;
-            ret->fixed = (double)(memory->params + memory->grads +
-                                  memory->optim + memory->buffers +
-                                  memory->prepared + memory->workspace);
+            ret->fixed =
+                (double)(memory->params + memory->grads + memory->optim +
+                         memory->buffers + memory->gathered + memory->prepared +
+                         memory->workspace);
             ret->rank = k;
         }
         pst_rank_free(rank);

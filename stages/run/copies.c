@@ -51,7 +51,8 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
         out[i] = (struct digest){0};
         if (p == NULL || !has_copies(engine, i))
             continue;
-        out[i].value = hash(r, p->data, bytes, 0);
+        if (!pst_role_gathers(pst_rank_role(r), i))
+            out[i].value = hash(r, p->data, bytes, 0);
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
             if (p->state[k] != 0 && !pst_role_shares(pst_rank_role(r), i))
                 out[i].states = hash(r, p->state[k], bytes, out[i].states);

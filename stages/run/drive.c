@@ -52,6 +52,21 @@ unsigned pst_exec_threads(const struct pst_exec_options *o)
     return o->threads > 0 ? o->threads : PST_MAX(1, pst_cpu_count() / size);
 }
 
+/* Replicas sum gradients together in each microbatch. */
+static enum pst_status check_share(const struct pst_exec_options *o,
+                                   struct pst_diag *diag)
+{
+    const unsigned r = o->replicas, less = o->microbatches / r * r;
+
+    if (o->microbatches % r == 0)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_USAGE,
+                        "--shard %s needs as many microbatches on each of %u "
+                        "replicas: give %u or %u microbatches, not %u",
+                        pst_sharing_word(o->shard), r, PST_MAX(less, r),
+                        PST_MAX(less, r) + r, o->microbatches);
+}
+
 static enum pst_status engine_alloc(struct pst_plan *plan,
                                     const struct pst_exec_options *options,
                                     struct pst_engine **ret,
@@ -68,6 +83,8 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     engine->options.threads = pst_exec_threads(options);
     if (engine->options.replicas < 2 || !options->train)
         engine->options.shard = PST_SHARING_NONE;
+    if (status == PST_OK && engine->options.shard >= PST_SHARING_ZERO2)
+        status = check_share(&engine->options, diag);
     if (options->device == NULL)
         engine->options.device = pst_device_default();
     if (!options->train)
@@ -442,7 +459,9 @@ const char *pst_engine_recompute(const struct pst_engine *engine)
 
 const char *pst_sharing_word(enum pst_sharing shard)
 {
-    return shard == PST_SHARING_ZERO1 ? "zero1" : "none";
+    static const char *const words[] = {"none", "zero1", "zero2", "zero3"};
+
+    return words[shard];
 }
 
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine)

@@ -195,44 +195,34 @@ typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
 /* NULL: the rank has none. */
-static const void *find(struct pst_rank *r, unsigned param, offset_fn offset_of)
+static const void *find(struct pst_rank *r, unsigned param, offset_fn offset_of,
+                        size_t bytes)
 {
     const struct pst_rank_param *p =
         pst_layout_param(pst_rank_layout(r), param);
     const size_t offset = p != NULL ? offset_of(p) : 0;
 
     return offset == 0 ? NULL
-                       : pst_rank_pull(pst_rank_device(r), offset, p->bytes);
+                       : pst_rank_pull(pst_rank_device(r), offset, bytes);
 }
 
 static size_t grad_offset(const struct pst_rank_param *param)
 {
-    return param->grad;
+    return param->own_grad;
 }
 
-/* A gradient whose sum is with several replicas, part by part. */
-static enum pst_status fetch_shares(struct pst_engine *engine, unsigned param,
-                                    unsigned char *dst, struct pst_diag *diag)
+static size_t data_offset(const struct pst_rank_param *param)
 {
-    const unsigned home = pst_engine_home(engine, param);
-    const unsigned n = engine->options.replicas;
-    enum pst_status status = PST_OK;
+    return param->data;
+}
 
-    for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        const unsigned from = k * engine->options.ranks + home;
-        struct pst_rank *r = pst_engine_local(engine, from);
-        const unsigned char *src =
-            r != NULL ? find(r, param, grad_offset) : NULL;
-        int64_t begin, numel;
+static bool is_shared(const struct pst_engine *engine, unsigned param,
+                      offset_fn offset_of)
+{
+    const struct pst_rank_role *role = pst_rank_role(engine->ranks[0]);
 
-        pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats, param, n, k,
-                        &begin, &numel);
-        status = pst_engine_fetch(
-            engine, from, src == NULL ? NULL : src + begin * sizeof(float),
-            dst == NULL ? NULL : dst + begin * sizeof(float),
-            (size_t)numel * sizeof(float), diag);
-    }
-    return status;
+    return offset_of == grad_offset ? pst_role_shares(role, param)
+                                    : pst_role_gathers(role, param);
 }
 
 static enum pst_status add_params(struct pst_engine *engine,
@@ -252,8 +242,8 @@ static enum pst_status add_params(struct pst_engine *engine,
 
         if (!choose(p))
             continue;
-        if (r != NULL)
-            src = find(r, i, offset_of);
+        if (r != NULL && !is_shared(engine, i, offset_of))
+            src = find(r, i, offset_of, pst_meta_bytes(&p->meta));
         at = dump->items.n;
         if (pst_engine_is_zero(engine)) {
             dst = add(dump, prefix, p->fqn, &p->meta);
@@ -263,9 +253,9 @@ static enum pst_status add_params(struct pst_engine *engine,
         if (p->n_stages == 0) { /* unused: its start value, no gradient */
             if (dst != NULL && strcmp(prefix, "grad.") != 0)
                 status = pst_plan_read_param(engine->plan, i, dst, diag);
-        } else if (offset_of == grad_offset &&
-                   pst_role_shares(pst_rank_role(engine->ranks[0]), i)) {
-            status = fetch_shares(engine, i, dst, diag);
+        } else if (is_shared(engine, i, offset_of)) {
+            status = pst_engine_fetch_shares(
+                engine, i, offset_of == grad_offset, dst, diag);
         } else {
             status = fetch_or_zero(engine, home, src, dst,
                                    pst_meta_bytes(&p->meta), diag);
@@ -286,11 +276,6 @@ static bool wants_grad(const struct pst_plan_param *param)
 static bool is_param(const struct pst_plan_param *param)
 {
     return param->kind == PST_VALUE_PARAM;
-}
-
-static size_t data_offset(const struct pst_rank_param *param)
-{
-    return param->data;
 }
 
 enum pst_status pst_engine_dump_first(struct pst_engine *engine,

@@ -81,6 +81,11 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
 enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,
                                  const void *src, void *dst, size_t bytes,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The sum of a parameter's gradient, or its value, of which
+ * replicas have a part each, to dst on rank 0 (NULL elsewhere). */
+enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
+                                        unsigned param, bool grad, void *dst,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* One message, outside of steps, waited for. */
 enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
                                     unsigned peer, void *data, size_t bytes,

@@ -38,9 +38,11 @@ typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
  * numbers are the same. */
 enum pst_sharing {
     PST_SHARING_NONE,
-    PST_SHARING_ZERO1, /* sums of gradients and states of the optimizer */
+    PST_SHARING_ZERO1, /* states of the optimizer, and what an update reads */
+    PST_SHARING_ZERO2, /* gradients too: they are summed in each microbatch */
+    PST_SHARING_ZERO3, /* values too: they are gathered where they are used */
 };
-/* "none", "zero1". */
+/* "none", "zero1", ... */
 const char *pst_sharing_word(enum pst_sharing shard);
 
 struct pst_exec_options {
@@ -94,6 +96,7 @@ struct pst_exec_options {
 struct pst_memory {
     size_t arena;
     size_t params, grads, optim, buffers;
+    size_t gathered;    /* of what replicas share: whole while it is used */
     size_t prepared;    /* made of parameters and constants alone */
     size_t stash;       /* kept from forward to backward, all microbatches */
     size_t messages;    /* inputs, outputs and gradients on their way */

@@ -8,44 +8,6 @@
 #include "stages/run/rank/step/device.h"
 #include "tests/run/job.h"
 
-/* Largest difference of a float tensor in proportion to its largest value. */
-static double distance(const struct pst_dump_item *a,
-                       const struct pst_dump_item *b)
-{
-    double most = 1e-30, off = 0;
-
-    for (int64_t i = 0; i < pst_meta_numel(&a->meta); i++) {
-        double u = ((const float *)a->data)[i];
-        double v = ((const float *)b->data)[i];
-
-        most = fmax(most, fabs(u));
-        off = fmax(off, fabs(u - v));
-        if (isnan(u) || isnan(v))
-            return NAN;
-    }
-    return off / most;
-}
-
-static void assert_near(const struct pst_dump *a, const struct pst_dump *b,
-                        double tolerance)
-{
-    size_t n, n_b;
-    const struct pst_dump_item *items = pst_dump_items(a, &n);
-
-    (void)pst_dump_items(b, &n_b);
-    assert_int_equal(n, n_b);
-    for (size_t i = 0; i < n; i++) {
-        const struct pst_dump_item *twin = pst_dump_find(b, items[i].name);
-
-        assert_non_null(twin);
-        assert_true(pst_meta_same(&twin->meta, &items[i].meta));
-        if (items[i].meta.dtype == PST_F32 &&
-            !(distance(&items[i], twin) <= tolerance))
-            fail_msg("%s differs by %g", items[i].name,
-                     distance(&items[i], twin));
-    }
-}
-
 static struct run replicated(unsigned stages, unsigned ranks, unsigned replicas,
                              unsigned microbatches, const char *schedule)
 {

@@ -2,9 +2,11 @@
 #include "stages/run/rank/bind.h"
 
 #include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/residency.h"
 
 /* One action. */
 struct binder {
+    unsigned number; /* of the action, among those that compute */
     const struct pst_binding *with;
     struct pst_rank_action *x;
     const struct pst_program *program; /* of the acting stage */
@@ -101,17 +103,49 @@ static void add_fills(struct binder *b)
     }
 }
 
-static void add_kernels(struct binder *b, enum pst_list list)
+/* Kernels begin .. end - 1 of the list, if there are some. */
+static void add_run(struct binder *b, const struct pst_exec_list *list,
+                    unsigned begin, unsigned end)
 {
-    const struct pst_rank_stage *stage =
-        &b->with->layout->stages[b->x->a.stage];
-    const struct pst_exec_list *l = &b->program->lists[list];
-    struct pst_instr *instr = add(b, PST_INSTR_KERNELS);
+    struct pst_instr *instr = begin < end ? add(b, PST_INSTR_KERNELS) : NULL;
 
     if (instr == NULL)
         return;
-    instr->run = l;
-    reach(b, b->x->base[PST_R_WORK] + l->work);
+    instr->run = list;
+    instr->begin = begin;
+    instr->end = end;
+}
+
+/* The action's lists, and between their kernels what happens to buckets. */
+static void add_kernels(struct binder *b)
+{
+    const struct pst_rank_stage *stage =
+        &b->with->layout->stages[b->x->a.stage];
+    enum pst_list lists[2];
+    const unsigned n = pst_residency_lists(
+        b->program, (enum pst_action_kind)b->x->a.kind, lists);
+    unsigned n_events, at = 0;
+    const struct pst_residency_event *event =
+        pst_residency_of(b->with->layout, b->number, &n_events);
+    const struct pst_residency_event *end = event + n_events;
+
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_exec_list *l = &b->program->lists[lists[i]];
+        unsigned begin = 0;
+
+        for (; event < end && (event->pos < at + l->n || i + 1 == n); event++) {
+            struct pst_instr *instr;
+
+            add_run(b, l, begin, event->pos - at);
+            begin = event->pos - at;
+            instr = add(b, PST_INSTR_BUCKET);
+            if (instr != NULL)
+                instr->event = event;
+        }
+        add_run(b, l, begin, l->n);
+        at += l->n;
+        reach(b, b->x->base[PST_R_WORK] + l->work);
+    }
     for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
         if (b->x->base[k] != NULL)
             reach(b, b->x->base[k] + stage->pools[k].size);
@@ -307,35 +341,35 @@ static enum pst_status set_waits(struct binder *b)
 /* The most instructions that the action can have. */
 static unsigned count(const struct binder *b, const struct pst_channel *channel)
 {
+    unsigned n;
+
     if (channel != NULL)
         return channel->n;
+    (void)pst_residency_of(b->with->layout, b->number, &n);
     return (unsigned)(b->program->graph->inputs.n +
                       b->program->graph->outputs.n +
                       2 * b->with->role->plan->outputs.n) +
-           3;
+           2 * n + 3;
 }
 
 static enum pst_status add_compute(struct binder *b)
 {
-    const bool splits = b->program->options.split_iw;
     enum pst_status status = PST_OK;
 
     switch (b->x->a.kind) {
     case PST_ACT_F:
         add_fills(b);
-        add_kernels(b, PST_LIST_F);
+        add_kernels(b);
         status = add_outputs(b);
         add_updates(b);
         return status;
     case PST_ACT_W: /* I of other microbatches may have come between */
         add_seed(b);
-        add_kernels(b, PST_LIST_W);
+        add_kernels(b);
         return PST_OK;
     default: /* B, I */
         add_seed(b);
-        add_kernels(b, PST_LIST_B);
-        if (b->x->a.kind == PST_ACT_B && splits)
-            add_kernels(b, PST_LIST_W);
+        add_kernels(b);
         return PST_OK;
     }
 }
@@ -372,11 +406,14 @@ static enum pst_status bind_action(struct binder *b)
 enum pst_status pst_bind_instrs(const struct pst_binding *with)
 {
     enum pst_status status = PST_OK;
+    unsigned number = 0;
 
     for (unsigned i = 0; i < with->actions->n && status == PST_OK; i++) {
-        struct binder b = {.with = with, .x = &with->actions->at[i]};
+        struct binder b = {
+            .with = with, .x = &with->actions->at[i], .number = number};
 
         status = bind_action(&b);
+        number += b.x->a.kind <= PST_ACT_W;
     }
     return status;
 }

@@ -61,7 +61,7 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                      const struct pst_action *a)
 {
     const bool assigns =
-        n->first_touch && a->microbatch == stage->first_backward;
+        n->first_touch && (n->each || a->microbatch == stage->first_backward);
     struct pst_call call = n->call;
 
     call.in = r->step.operands;
@@ -86,12 +86,12 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
 }
 
 static void run_kernels(struct pst_rank *r, const struct pst_action *a,
-                        const struct pst_exec_list *l,
-                        unsigned char *const *base)
+                        const struct pst_exec_list *l, unsigned begin,
+                        unsigned end, unsigned char *const *base)
 {
     const struct pst_rank_stage *stage = &r->layout.stages[a->stage];
 
-    for (unsigned i = 0; i < l->n; i++) {
+    for (unsigned i = begin; i < end; i++) {
         if (l->at[i].elsewhere)
             continue;
         run_node(r, stage, &l->at[i], base, a);
@@ -113,7 +113,8 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
     for (size_t i = 0; i < PST_COUNT(programs); i++) {
         if (programs[i] == NULL || programs[i]->lists[PST_LIST_P].n == 0)
             continue;
-        run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], base);
+        run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], 0,
+                    programs[i]->lists[PST_LIST_P].n, base);
         pst_rank_reach(&r->device,
                        base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
         any = true;
@@ -188,10 +189,35 @@ static void take_loss(struct pst_rank *r, const struct pst_instr *instr)
     *(double *)instr->to = pst_load_f64(instr->dtype, loss, 0);
 }
 
-static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
+static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
+                                 const struct pst_residency_event *event)
 {
-    for (unsigned i = 0; i < x->n_instrs; i++) {
-        const struct pst_instr *instr = &x->instrs[i];
+    struct pst_replicas *with = &r->replicas;
+
+    switch (event->task) {
+    case PST_RESIDENCY_GATHER:
+        return pst_replicas_ask(with, event->bucket);
+    case PST_RESIDENCY_SUM:
+        return pst_replicas_scatter(
+            with, event->bucket,
+            a->microbatch == r->layout.stages[a->stage].first_backward);
+    case PST_RESIDENCY_VALUES:
+        return pst_replicas_has_values(with, event->bucket) ? PST_OK
+                                                            : PST_AGAIN;
+    default:
+        return pst_replicas_has_summed(with, event->bucket) ? PST_OK
+                                                            : PST_AGAIN;
+    }
+}
+
+/* From where it stopped; PST_AGAIN: it waits in the middle of the action. */
+static enum pst_status run_instrs(struct pst_rank *r,
+                                  const struct pst_rank_action *x)
+{
+    enum pst_status status = PST_OK;
+
+    for (; r->step.instr < x->n_instrs && status == PST_OK; r->step.instr++) {
+        const struct pst_instr *instr = &x->instrs[r->step.instr];
 
         switch (instr->kind) {
         case PST_INSTR_FILL:
@@ -201,7 +227,11 @@ static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
             seed(r, instr);
             break;
         case PST_INSTR_KERNELS:
-            run_kernels(r, &x->a, instr->run, x->base);
+            run_kernels(r, &x->a, instr->run, instr->begin, instr->end,
+                        x->base);
+            break;
+        case PST_INSTR_BUCKET:
+            status = run_event(r, &x->a, instr->event);
             break;
         case PST_INSTR_COPY:
             if (instr->from_meta != NULL)
@@ -215,7 +245,13 @@ static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
             break;
         }
     }
+    if (status != PST_OK) {
+        r->step.instr--;
+        return status;
+    }
+    r->step.instr = 0;
     r->device.high_water = PST_MAX(r->device.high_water, x->reach);
+    return PST_OK;
 }
 
 /* --- actions -------------------------------------------------------------- */
@@ -260,21 +296,24 @@ static void note_wait(struct pst_rank *r, enum pst_status status)
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
     struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
-    double spent;
+    const bool begins = r->step.instr == 0;
+    enum pst_status status;
+    double begin, spent;
 
-    if (!ready(x))
+    if (begins && !ready(x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
-    mark->start = r->step.last_progress =
-        r->device.mem.device->now(&r->device.mem);
-    run_instrs(r, x);
+    begin = r->step.last_progress = r->device.mem.device->now(&r->device.mem);
+    if (begins)
+        mark->start = begin;
+    status = run_instrs(r, x);
     mark->end = r->device.mem.device->now(&r->device.mem);
-    spent = mark->end - mark->start;
+    spent = mark->end - begin;
     if (x->a.kind == PST_ACT_F)
         r->step.times.forward += spent;
     else
         r->step.times.backward += spent;
-    return PST_OK;
+    return status;
 }
 
 static enum pst_status post_all(struct pst_rank *r, struct pst_rank_action *x)
@@ -305,8 +344,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     case PST_ACT_COPY_B:
         if (is_leaving(x))
             return PST_AGAIN;
-        run_instrs(r, x);
-        return PST_OK;
+        return run_instrs(r, x);
     case PST_ACT_REDUCE:
         if (x->a.param < 0)
             return pst_replicas_sum(&r->replicas, x->a.stage);
@@ -333,7 +371,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control)
 {
     r->step.phase = PST_RANK_RUN;
-    r->step.pc = 0;
+    r->step.pc = r->step.instr = 0;
     r->step.number = step;
     r->step.fill = fill;
     r->step.fill_ctx = fill_ctx;

@@ -29,6 +29,39 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                         engine->plan->params.at[param].fqn);
 }
 
+enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
+                                        unsigned param, bool grad, void *dst,
+                                        struct pst_diag *diag)
+{
+    const unsigned home = pst_engine_home(engine, param);
+    const unsigned n = engine->options.replicas;
+    const struct pst_flats *flats = &pst_rank_layout(engine->ranks[0])->flats;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < n && status == PST_OK; k++) {
+        const unsigned from = k * engine->options.ranks + home;
+        struct pst_rank *r = pst_engine_local(engine, from);
+        unsigned char *to = dst;
+        const void *src = NULL;
+        int64_t begin, numel;
+
+        pst_flats_range(flats, param, n, k, &begin, &numel);
+        if (r != NULL) {
+            const struct pst_rank_param *p =
+                pst_layout_param(pst_rank_layout(r), param);
+
+            src = pst_rank_pull(pst_rank_device(r),
+                                grad ? p->own_grad : p->own_data,
+                                (size_t)numel * sizeof(float));
+        }
+        status = pst_engine_fetch(
+            engine, from, src,
+            to == NULL ? NULL : to + (size_t)begin * sizeof(float),
+            (size_t)numel * sizeof(float), diag);
+    }
+    return status;
+}
+
 enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag)
@@ -38,10 +71,10 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
     struct pst_rank *r = pst_engine_local(engine, home);
     const struct pst_rank_param *at =
         r != NULL ? pst_layout_param(pst_rank_layout(r), param) : NULL;
-    const void *src =
-        at != NULL ? pst_rank_pull(pst_rank_device(r), at->data, at->bytes)
-                   : NULL;
+    const void *src = NULL;
 
+    if (pst_role_gathers(pst_rank_role(engine->ranks[0]), param))
+        return pst_engine_fetch_shares(engine, param, false, dst, diag);
     if (p->n_stages == 0)
         return pst_engine_is_zero(engine)
                    ? pst_plan_read_param(engine->plan, param, dst, diag)
@@ -49,6 +82,8 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
     if (r != NULL && at == NULL)
         return pst_diag_set(diag, PST_ERR_INTERNAL, "rank %u has no \"%s\"",
                             home, p->fqn);
+    if (at != NULL)
+        src = pst_rank_pull(pst_rank_device(r), at->data, at->bytes);
     return pst_engine_fetch(engine, home, src, dst, pst_meta_bytes(&p->meta),
                             diag);
 }

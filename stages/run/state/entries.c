@@ -9,12 +9,10 @@
 static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
                                   void *ctx, const char *prefix,
                                   const struct pst_rank_param *p, size_t offset,
-                                  struct pst_diag *diag)
+                                  bool shared, struct pst_diag *diag)
 {
     const struct pst_plan_param *param =
         &pst_rank_role(r)->plan->params.at[p->index];
-    const bool shared = offset != p->data &&
-                        pst_role_shares(pst_rank_role(r), (unsigned)p->index);
     struct pst_entry e = {
         .meta = param->meta,
         .offset = offset,
@@ -50,6 +48,7 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
         const bool here =
             !home || pst_engine_home(engine, (unsigned)p->index) == role->rank;
         const bool first = !home || role->replica == 0;
+        bool gathers;
 
         if (!here || (!first && !pst_role_shares(role, (unsigned)p->index)))
             continue;
@@ -57,15 +56,17 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&
              !p->updated))
             continue;
-        if (first)
+        gathers = pst_role_gathers(role, (unsigned)p->index);
+        if (first || gathers)
             status = call_entry(
                 r, fn, ctx, param->kind == PST_VALUE_PARAM ? "param" : "buffer",
-                p, p->data, diag);
+                p, gathers ? p->own_data : p->data, gathers, diag);
         for (unsigned k = 0;
              optim != NULL && k < PST_OPTIM_MAX_STATES && status == PST_OK; k++)
             if (p->state[k] != 0)
-                status = call_entry(r, fn, ctx, optim->states[k], p,
-                                    p->state[k], diag);
+                status =
+                    call_entry(r, fn, ctx, optim->states[k], p, p->state[k],
+                               pst_role_shares(role, (unsigned)p->index), diag);
     }
     return status;
 }

@@ -11,6 +11,7 @@
 #include "stages/sched/sched.h"
 
 struct pst_message;
+struct pst_residency_event;
 struct pst_reduction;
 
 /* What an action does besides its messages, in order. Addresses are final when
@@ -19,6 +20,7 @@ enum pst_instr_kind {
     PST_INSTR_FILL,    /* an input of the model, from the caller */
     PST_INSTR_SEED,    /* the weight of the microbatch: gradient of its loss */
     PST_INSTR_KERNELS, /* a kernel sequence of the program */
+    PST_INSTR_BUCKET,  /* of what is not always there (residency.h) */
     PST_INSTR_COPY,    /* a value, within the rank */
     PST_INSTR_LOSS,    /* a loss, to the report */
 };
@@ -27,10 +29,12 @@ struct pst_instr {
     enum pst_dtype dtype;            /* SEED, LOSS: of the scalar */
     unsigned index;                  /* FILL: in plan->inputs; SEED: microbatch
                                         of the step */
-    const struct pst_exec_list *run; /* KERNELS */
-    void *to;                        /* LOSS: a double */
-    const void *from;                /* COPY, LOSS */
-    size_t bytes;                    /* FILL; COPY as they lie, if > 0 */
+    const struct pst_exec_list *run; /* KERNELS: from .. end - 1 of it */
+    unsigned begin, end;
+    const struct pst_residency_event *event; /* BUCKET */
+    void *to;                                /* LOSS: a double */
+    const void *from;                        /* COPY, LOSS */
+    size_t bytes; /* FILL; COPY as they lie, if > 0 */
     const struct pst_meta *from_meta, *to_meta; /* COPY of elements, else */
 };
 

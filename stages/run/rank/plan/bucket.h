@@ -16,12 +16,32 @@ struct pst_bucket {
     enum pst_dtype dtype;
     int64_t numel;
     bool shared;   /* replicas update a share of it each (role.h) */
+    bool scatters; /* its gradients are summed in each microbatch */
     bool gathers;  /* values only: the sums come from other ranks */
     size_t offset; /* of the accumulators; 0: none */
     /* Of the values, which replicas gather behind the update; 0: each has
      * updated all of them, or they are gathered by another bucket. */
     size_t data;
-    size_t incoming; /* offset of what other replicas send */
+    /* This replica's share, where the two above are memory that other buckets
+     * have at other times (residency.h); else 0. */
+    size_t own_grads, own_data;
+    int64_t begin, n; /* the share: elements */
+    size_t incoming;  /* offset of what other replicas send */
+};
+
+/* What happens to a bucket that is not always there (residency.h), in front of
+ * a kernel of a compute action: `pos` counts those of its lists. */
+enum pst_residency_task {
+    PST_RESIDENCY_GATHER, /* ask for values */
+    PST_RESIDENCY_VALUES, /* wait for them */
+    PST_RESIDENCY_SUM,    /* send gradients to those who sum them */
+    PST_RESIDENCY_SUMMED, /* wait for that: the memory is free */
+};
+struct pst_residency_event {
+    unsigned action; /* among the rank's compute actions */
+    unsigned pos;
+    enum pst_residency_task task;
+    unsigned bucket;
 };
 
 /* Elements of a piece, at most. */

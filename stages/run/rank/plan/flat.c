@@ -3,32 +3,71 @@
 
 #include "stages/compile/memplan.h"
 
+#include <string.h>
+
 struct maker {
     const struct pst_uses *uses;
+    bool grouped;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
+    int *last; /* per stage: the parameter that joined it last */
     struct pst_diag *diag;
 };
 
-/* The flat that this use joins; a new one where there is none. */
-static enum pst_status find_flat(struct maker *m, unsigned stage,
-                                 enum pst_dtype dtype, bool alone,
-                                 unsigned *ret)
+static bool is_number(const char *text, size_t len)
 {
+    for (size_t i = 0; i < len; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return len > 0;
+}
+
+size_t pst_flat_group(const char *fqn)
+{
+    const char *last = strrchr(fqn, '.');
+
+    for (const char *at = fqn; last != NULL && at <= last;) {
+        const size_t len = strcspn(at, ".");
+
+        if (is_number(at, len))
+            return (size_t)(at - fqn) + len;
+        at += len + 1;
+    }
+    return last == NULL ? 0 : (size_t)(last - fqn);
+}
+
+static bool same_group(const struct maker *m, unsigned param, unsigned other)
+{
+    const char *a = m->uses->plan->params.at[param].fqn;
+    const char *b = m->uses->plan->params.at[other].fqn;
+    const size_t len = pst_flat_group(a);
+
+    return !m->grouped || (len == pst_flat_group(b) && strncmp(a, b, len) == 0);
+}
+
+/* The flat that this use joins; a new one where there is none. */
+static enum pst_status find_flat(struct maker *m, unsigned param,
+                                 unsigned stage, bool alone, unsigned *ret)
+{
+    const enum pst_dtype dtype = m->uses->plan->params.at[param].meta.dtype;
     struct pst_flats *f = m->flats;
     const struct pst_flat new = {
         .stage = stage, .dtype = dtype, .alone = alone};
     const int open = m->open[stage];
 
-    if (!alone && open >= 0 && f->all.at[open].dtype == dtype) {
+    if (!alone && open >= 0 && f->all.at[open].dtype == dtype &&
+        same_group(m, param, (unsigned)m->last[stage])) {
         *ret = (unsigned)open;
+        m->last[stage] = (int)param;
         return PST_OK;
     }
     *ret = (unsigned)f->all.n;
     if (!pst_vec_push(PST_TAG_EXEC, &f->all, new))
         return pst_diag_nomem(m->diag, sizeof(new));
-    if (!alone)
+    if (!alone) {
         m->open[stage] = (int)*ret;
+        m->last[stage] = (int)param;
+    }
     return PST_OK;
 }
 
@@ -45,8 +84,7 @@ static enum pst_status add_use(struct maker *m, unsigned param, unsigned stage,
     struct pst_flat *flat;
     const bool alone = m->uses->plan->params.at[param].n_stages > 1 ||
                        pst_uses_total(m->uses, param) > 1;
-    enum pst_status status =
-        find_flat(m, stage, meta->dtype, alone, &part.flat);
+    enum pst_status status = find_flat(m, param, stage, alone, &part.flat);
 
     if (status != PST_OK)
         return status;
@@ -75,25 +113,28 @@ static enum pst_status add_param(struct maker *m, unsigned param)
     return status;
 }
 
-enum pst_status pst_flats_make(const struct pst_uses *uses,
+enum pst_status pst_flats_make(const struct pst_uses *uses, bool grouped,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag)
 {
     const struct pst_plan *plan = uses->plan;
-    struct maker m = {.uses = uses, .flats = ret, .diag = diag};
+    struct maker m = {
+        .uses = uses, .grouped = grouped, .flats = ret, .diag = diag};
     enum pst_status status = PST_OK;
 
     *ret = (struct pst_flats){0};
     ret->first =
         pst_arena_calloc(heap, plan->params.n + 1, sizeof(*ret->first));
-    m.open = pst_alloc(PST_TAG_EXEC, (plan->stages.n + 1) * sizeof(*m.open));
-    if (ret->first == NULL || m.open == NULL)
+    m.open = pst_calloc(PST_TAG_EXEC, plan->stages.n + 1, sizeof(*m.open));
+    m.last = pst_calloc(PST_TAG_EXEC, plan->stages.n + 1, sizeof(*m.last));
+    if (ret->first == NULL || m.open == NULL || m.last == NULL)
         status = pst_diag_nomem(diag, plan->params.n * sizeof(*ret->first));
     for (unsigned s = 0; status == PST_OK && s < plan->stages.n; s++)
         m.open[s] = -1;
     for (unsigned i = 0; status == PST_OK && i < plan->params.n; i++)
         status = add_param(&m, i);
     pst_free(m.open);
+    pst_free(m.last);
     return status;
 }
 

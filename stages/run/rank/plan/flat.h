@@ -7,6 +7,9 @@
  * parameter begins at a multiple of the arena's alignment; behind the last one
  * nothing is padded.
  *
+ * Grouped, a module has one: with the longest name of modules in front of the
+ * parameter's own, but for modules in lists, whose items ("h.3") are one.
+ *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of
  * them.
@@ -38,11 +41,13 @@ struct pst_flats {
     int *first; /* per parameter: in parts, or -1 */
 };
 
-enum pst_status pst_flats_make(const struct pst_uses *uses,
+enum pst_status pst_flats_make(const struct pst_uses *uses, bool grouped,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
 
+/* Bytes of the group in a parameter's name. */
+size_t pst_flat_group(const char *fqn);
 /* Of numel elements, owner k of n has `*ret_n` from `*ret_begin` on: the same
  * number each, but the last ones, which may have less or nothing. */
 void pst_flat_share(int64_t numel, unsigned n, unsigned k, int64_t *ret_begin,

@@ -7,6 +7,7 @@
 #include "stages/compile/memplan.h"
 #include "stages/run/rank/plan/owners.h"
 #include "stages/run/rank/plan/prepare.h"
+#include "stages/run/rank/plan/residency.h"
 
 /* What is at hand while a layout is made. */
 struct maker {
@@ -50,6 +51,8 @@ static bool is_updated(const struct maker *m, unsigned stage, unsigned param)
 static enum pst_status add_bucket(struct maker *m, struct pst_bucket b)
 {
     b.id = (unsigned)m->l->buckets.n;
+    pst_flat_share(b.numel, m->role->options.replicas, m->role->replica,
+                   &b.begin, &b.n);
     return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(b));
@@ -84,8 +87,10 @@ static enum pst_status layout_buckets(struct maker *m)
 
         if (b == NULL || b->flat != part->flat)
             b = find_bucket(l, part->flat);
-        if (b != NULL)
-            b->shared = pst_role_shares(m->role, (unsigned)part->param);
+        if (b == NULL)
+            continue;
+        b->shared = pst_role_shares(m->role, (unsigned)part->param);
+        b->scatters = pst_role_scatters(m->role, (unsigned)part->param);
     }
     return status;
 }
@@ -95,17 +100,46 @@ static size_t bucket_bytes(const struct pst_bucket *b)
     return pst_size_mul((size_t)b->numel, pst_dtype_size(b->dtype));
 }
 
+static size_t share_bytes(const struct pst_bucket *b)
+{
+    return pst_size_mul((size_t)b->n, pst_dtype_size(b->dtype));
+}
+
+/* Where this rank's share of a parameter is in its share of the bucket. */
+static size_t own_offset(const struct maker *m, const struct pst_bucket *b,
+                         const struct pst_flat_part *part, size_t base)
+{
+    int64_t begin, n;
+
+    pst_flats_range(&m->l->flats, (unsigned)part->param,
+                    m->role->options.replicas, m->role->replica, &begin, &n);
+    return n == 0 ? base
+                  : base + (size_t)(part->begin + begin - b->begin) *
+                               pst_dtype_size(b->dtype);
+}
+
 /* The accumulators of a vector lie together, so that few messages do for all of
  * them (replicas.c). */
+static void layout_sums(struct maker *m)
+{
+    struct pst_layout *l = m->l;
+
+    for (size_t i = 0; i < l->buckets.n; i++) {
+        struct pst_bucket *b = &l->buckets.at[i];
+
+        if (b->scatters)
+            b->own_grads = reserve(m, share_bytes(b), &l->memory.grads);
+        else if (!b->gathers)
+            b->offset = reserve(m, bucket_bytes(b), &l->memory.grads);
+    }
+}
+
+/* Once all buckets have their places. */
 static enum pst_status layout_grads(struct maker *m)
 {
     struct pst_layout *l = m->l;
     struct pst_bucket *b = NULL;
 
-    for (size_t i = 0; i < l->buckets.n; i++)
-        if (!l->buckets.at[i].gathers)
-            l->buckets.at[i].offset =
-                reserve(m, bucket_bytes(&l->buckets.at[i]), &l->memory.grads);
     for (size_t i = 0; i < l->flats.parts.n; i++) {
         const struct pst_flat_part *part = &l->flats.parts.at[i];
         struct pst_rank_grad g = {
@@ -116,42 +150,80 @@ static enum pst_status layout_grads(struct maker *m)
         if (b == NULL || b->flat != part->flat)
             b = find_bucket(l, part->flat);
         g.offset = b->offset + (size_t)part->begin * pst_dtype_size(b->dtype);
+        g.own = b->scatters ? own_offset(m, b, part, b->own_grads) : g.offset;
+        if (b->shared && !b->scatters)
+            g.own = own_offset(m, b, part,
+                               b->offset +
+                                   (size_t)b->begin * pst_dtype_size(b->dtype));
         if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
             return pst_diag_nomem(m->diag, sizeof(g));
     }
     return PST_OK;
 }
 
-/* Values that replicas gather lie as their gradients do. 0: no memory. */
-static size_t layout_value(struct maker *m, unsigned index, size_t bytes)
+/* The bucket that a parameter's values are gathered with: of its first use on
+ * this rank. NULL: no memory. */
+static struct pst_bucket *value_bucket(struct maker *m, unsigned index,
+                                       const struct pst_flat_part **ret_part)
 {
     struct pst_layout *l = m->l;
+    const struct pst_flat_part *first =
+        &l->flats.parts.at[l->flats.first[index]];
+    const struct pst_flat_part *end = l->flats.parts.at + l->flats.parts.n;
+
+    for (const struct pst_flat_part *p = first;
+         p < end && p->param == (int)index; p++) {
+        struct pst_bucket *b = find_bucket(l, p->flat);
+
+        *ret_part = p;
+        if (b != NULL)
+            return b;
+    }
+    /* Other ranks contribute; the sum comes here. */
+    *ret_part = first;
+    if (add_bucket(m, (struct pst_bucket){.stage = first->stage,
+                                          .flat = first->flat,
+                                          .dtype = PST_F32,
+                                          .numel = first->numel,
+                                          .gathers = true,
+                                          .shared = true,
+                                          .scatters = pst_role_scatters(
+                                              m->role, index)}) != PST_OK)
+        return NULL;
+    return &l->buckets.at[l->buckets.n - 1];
+}
+
+/* Values that replicas gather lie as their gradients do. */
+static enum pst_status layout_value(struct maker *m, struct pst_rank_param *p)
+{
+    struct pst_layout *l = m->l;
+    const unsigned index = (unsigned)p->index;
     const struct pst_plan_param *param = &m->role->plan->params.at[index];
     const struct pst_flat_part *part;
-    struct pst_bucket *b = NULL;
+    struct pst_bucket *b;
 
-    if (!pst_role_shares(m->role, index))
-        return reserve(m, bytes,
-                       param->kind == PST_VALUE_PARAM ? &l->memory.params
-                                                      : &l->memory.buffers);
-    part = &l->flats.parts.at[l->flats.first[index]];
-    for (size_t i = (size_t)l->flats.first[index];
-         b == NULL && i < l->flats.parts.n &&
-         l->flats.parts.at[i].param == (int)index;
-         i++)
-        b = find_bucket(l, l->flats.parts.at[i].flat);
-    if (b == NULL) { /* other ranks contribute; its sum comes here */
-        if (add_bucket(m, (struct pst_bucket){.stage = part->stage,
-                                              .flat = part->flat,
-                                              .dtype = PST_F32,
-                                              .numel = part->numel}) != PST_OK)
-            return 0;
-        b = &l->buckets.at[l->buckets.n - 1];
-        b->gathers = true;
+    if (!pst_role_shares(m->role, index)) {
+        p->data = p->own_data =
+            reserve(m, p->bytes,
+                    param->kind == PST_VALUE_PARAM ? &l->memory.params
+                                                   : &l->memory.buffers);
+        return PST_OK;
+    }
+    b = value_bucket(m, index, &part);
+    if (b == NULL)
+        return pst_diag_nomem(m->diag, sizeof(*b));
+    if (pst_role_gathers(m->role, index)) {
+        if (b->own_data == 0)
+            b->own_data = reserve(m, share_bytes(b), &l->memory.params);
+        p->own_data = own_offset(m, b, part, b->own_data);
+        return PST_OK;
     }
     if (b->data == 0)
         b->data = reserve(m, bucket_bytes(b), &l->memory.params);
-    return b->data + (size_t)part->begin * sizeof(float);
+    p->data = b->data + (size_t)part->begin * sizeof(float);
+    p->own_data =
+        own_offset(m, b, part, b->data + (size_t)b->begin * sizeof(float));
+    return PST_OK;
 }
 
 /* The value, and a copy of what a step changes. */
@@ -164,6 +236,7 @@ static enum pst_status layout_param(struct maker *m, unsigned index)
     struct pst_rank_param p = {
         .index = (int)index, .bytes = bytes, .updated = param->carried};
     bool here = false, changes = false;
+    enum pst_status status;
 
     l->param_at[index] = -1;
     for (unsigned s = 0; s < role->sched->n_stages; s++) {
@@ -175,15 +248,37 @@ static enum pst_status layout_param(struct maker *m, unsigned index)
     if (!here)
         return PST_OK;
     p.updated = p.updated || changes;
-    p.data = layout_value(m, index, bytes);
-    if (p.data == 0)
-        return pst_diag_nomem(m->diag, sizeof(struct pst_bucket));
+    status = layout_value(m, &p);
+    if (status != PST_OK)
+        return status;
     if (changes && (param->carried || !role->options.no_undo))
         p.shadow = reserve(m, bytes, &l->memory.buffers);
     l->param_at[index] = (int)l->params.n;
     return pst_vec_push(PST_TAG_EXEC, &l->params, p)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(p));
+}
+
+/* Where the sum of the parameter's gradient is kept. */
+static void layout_sum(struct maker *m, struct pst_rank_param *p, size_t bytes)
+{
+    struct pst_layout *l = m->l;
+    const struct pst_flat_part *part;
+    const struct pst_bucket *b;
+
+    for (size_t i = 0; i < l->grads.n && p->own_grad == 0; i++)
+        if (l->grads.at[i].param == p->index)
+            p->own_grad = l->grads.at[i].own;
+    if (p->own_grad != 0)
+        return;
+    /* Only other ranks contribute; the sum comes here. */
+    if (!pst_role_scatters(m->role, (unsigned)p->index)) {
+        p->own_grad = reserve(m, bytes, &l->memory.grads) +
+                      (size_t)p->begin * sizeof(float);
+        return;
+    }
+    b = value_bucket(m, (unsigned)p->index, &part);
+    p->own_grad = own_offset(m, b, part, b->own_grads);
 }
 
 static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
@@ -198,15 +293,11 @@ static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
         pst_uses_total(role->uses, (unsigned)p->index) == 0 ||
         !pst_role_owns(role, (unsigned)p->index))
         return PST_OK;
-    for (size_t i = 0; i < l->grads.n && p->grad == 0; i++)
-        if (l->grads.at[i].param == p->index)
-            p->grad = l->grads.at[i].offset;
-    if (p->grad == 0) /* only other ranks contribute; the sum comes here */
-        p->grad = reserve(m, bytes, &l->memory.grads);
     p->n = pst_meta_numel(&param->meta);
     if (pst_role_shares(role, (unsigned)p->index))
         pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
                         role->replica, &p->begin, &p->n);
+    layout_sum(m, p, bytes);
     p->trained = true;
     p->counted =
         pst_role_wants_norm(role) &&
@@ -299,6 +390,20 @@ static void count_prepared(struct fixed *f)
     }
 }
 
+/* Gradients that are summed in each microbatch begin anew in it. */
+static void mark_scattered(const struct maker *m, struct pst_program *program)
+{
+    for (unsigned k = 0; k < PST_N_LISTS; k++)
+        for (unsigned i = 0; i < program->lists[k].n; i++) {
+            struct pst_exec_node *x = &program->lists[k].at[i];
+
+            x->each =
+                x->role != PST_GRAD_NONE &&
+                pst_role_scatters(m->role, (unsigned)pst_plan_find_param(
+                                               m->role->plan, x->grad->fqn));
+        }
+}
+
 static enum pst_status compile(struct maker *m, unsigned stage,
                                struct pst_program *program)
 {
@@ -316,6 +421,8 @@ static enum pst_status compile(struct maker *m, unsigned stage,
             pst_program_compile(program, fixed_place, &fixed, NULL, m->diag);
     if (status == PST_OK)
         status = fixed.status;
+    if (status == PST_OK && m->role->options.shard >= PST_SHARING_ZERO2)
+        mark_scattered(m, program);
     if (status == PST_OK)
         pst_prepared_skip(&m->prepared, program);
     return status;
@@ -337,6 +444,49 @@ static void count_copies(struct maker *m)
                     pst_layout_program(l, role, (int)s, mb)->copied;
 }
 
+/* What replicas share is there in turn; which kernels need it is known once
+ * programs have their lists. */
+static enum pst_status layout_residency(struct maker *m)
+{
+    struct pst_layout *l = m->l;
+    enum pst_status status = PST_OK;
+    size_t base, size = 0;
+
+    for (unsigned s = 0; s < m->role->sched->n_stages; s++) {
+        struct pst_program *programs[] = {l->stages[s].program,
+                                          l->stages[s].tail};
+
+        for (size_t k = 0; k < PST_COUNT(programs) && status == PST_OK; k++)
+            if (programs[k] != NULL && !pst_program_is_compiled(programs[k]))
+                status = pst_program_compile(programs[k], NULL, NULL, "kernels",
+                                             m->diag);
+    }
+    if (status == PST_OK)
+        status = pst_residency_make(l, m->role, m->heap, &size, m->diag);
+    if (status != PST_OK)
+        return status;
+    base = reserve(m, size, &l->memory.gathered);
+    for (size_t i = 0; i < l->buckets.n; i++) {
+        struct pst_bucket *b = &l->buckets.at[i];
+
+        if (b->own_data != 0)
+            b->data += base;
+        if (b->scatters && !b->gathers) {
+            b->offset += base;
+            b->incoming += base;
+        }
+    }
+    for (size_t i = 0; i < l->params.n; i++) {
+        struct pst_rank_param *p = &l->params.at[i];
+        const struct pst_flat_part *part;
+
+        if (pst_role_gathers(m->role, (unsigned)p->index))
+            p->data = value_bucket(m, (unsigned)p->index, &part)->data +
+                      (size_t)part->begin * sizeof(float);
+    }
+    return PST_OK;
+}
+
 static enum pst_status lay_out_fixed(struct maker *m)
 {
     const struct pst_rank_role *role = m->role;
@@ -349,11 +499,17 @@ static enum pst_status lay_out_fixed(struct maker *m)
                                    sizeof(*l->param_at));
     if (l->param_at == NULL)
         return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
-    status = pst_flats_make(role->uses, m->heap, &l->flats, m->diag);
+    status =
+        pst_flats_make(role->uses, role->options.shard >= PST_SHARING_ZERO2,
+                       m->heap, &l->flats, m->diag);
     if (status == PST_OK)
         status = layout_buckets(m);
     for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)
         status = layout_param(m, i);
+    if (status == PST_OK)
+        layout_sums(m);
+    if (status == PST_OK && role->options.shard >= PST_SHARING_ZERO2)
+        status = layout_residency(m);
     if (status == PST_OK)
         status = layout_grads(m);
     for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
@@ -476,9 +632,11 @@ enum pst_status pst_layout_rest(struct pst_layout *l,
     layout_pools(&m);
     status = layout_outputs(&m);
     for (size_t i = 0; i < l->buckets.n; i++)
-        l->buckets.at[i].incoming = reserve(
-            &m, pst_bucket_incoming(&l->buckets.at[i], role->options.replicas),
-            &l->memory.messages);
+        if (!l->buckets.at[i].scatters)
+            l->buckets.at[i].incoming = reserve(
+                &m,
+                pst_bucket_incoming(&l->buckets.at[i], role->options.replicas),
+                &l->memory.messages);
     if (role->scattered_size > 0)
         l->scattered = reserve(&m, role->scattered_size, &l->memory.messages);
     layout_work(&m, actions);
@@ -497,6 +655,7 @@ void pst_layout_fini(struct pst_layout *l)
     pst_vec_fini(&l->params);
     pst_vec_fini(&l->grads);
     pst_vec_fini(&l->buckets);
+    pst_vec_fini(&l->residency);
     pst_flats_fini(&l->flats);
 }
 

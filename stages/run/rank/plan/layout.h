@@ -39,7 +39,6 @@ struct pst_rank_stage {
 struct pst_rank_param {
     int index;       /* in plan->params */
     size_t data;     /* offset of the value */
-    size_t grad;     /* of the gradient the optimizer reads, or 0 */
     size_t state[4]; /* of the optimizer's tensors */
     size_t shadow;   /* of a buffer's copy from before the step, or 0 */
     size_t bytes;
@@ -48,6 +47,7 @@ struct pst_rank_param {
     /* Elements whose sum of gradients and states of the optimizer are here, and
      * which this rank updates: all, or its share. */
     int64_t begin, n;
+    size_t own_data, own_grad; /* offsets of the first of these */
 };
 
 /* A gradient accumulator: of a stage, or of one use of the parameter in it
@@ -55,7 +55,8 @@ struct pst_rank_param {
 struct pst_rank_grad {
     int param; /* index in plan->params */
     unsigned stage, use;
-    size_t offset;
+    size_t offset; /* of all of it, while it is written */
+    size_t own;    /* of the elements whose sum is kept here */
 };
 
 struct pst_layout {
@@ -65,6 +66,7 @@ struct pst_layout {
     struct PST_VEC(struct pst_rank_grad) grads;
     struct pst_flats flats;                    /* of all stages */
     struct PST_VEC(struct pst_bucket) buckets; /* of those of this rank */
+    struct PST_VEC(struct pst_residency_event) residency; /* in their order */
     int *param_at; /* plan param -> index in params, or -1 */
     struct pst_memory memory;
     size_t work;      /* of the workspace that all actions share */

@@ -59,6 +59,7 @@ static enum pst_status make_programs(struct planner *p)
             .bf16 = role->options.bf16,
             .verify = role->options.verify,
             .recompute = role->options.recompute,
+            .fleeting = role->options.shard >= PST_SHARING_ZERO3,
         };
 
         if (role->sched->rank_of[s] != (int)role->rank)

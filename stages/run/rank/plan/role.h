@@ -74,6 +74,22 @@ static inline bool pst_role_shares(const struct pst_rank_role *role,
            pst_uses_total(role->uses, param) > 0;
 }
 
+/* The same, and they sum its gradient in each microbatch. */
+static inline bool pst_role_scatters(const struct pst_rank_role *role,
+                                     unsigned param)
+{
+    return role->options.shard >= PST_SHARING_ZERO2 &&
+           pst_role_shares(role, param);
+}
+
+/* The same, and its value is gathered where it is used. */
+static inline bool pst_role_gathers(const struct pst_rank_role *role,
+                                    unsigned param)
+{
+    return role->options.shard >= PST_SHARING_ZERO3 &&
+           pst_role_shares(role, param);
+}
+
 /* True of a microbatch (of this replica) with fewer rows than the plan. */
 static inline bool pst_role_is_tail(const struct pst_rank_role *role,
                                     int microbatch)

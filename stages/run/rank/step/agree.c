@@ -70,8 +70,7 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
 static double sum_of_squares(struct pst_rank_device *d,
                              const struct pst_rank_param *p)
 {
-    void *const from =
-        pst_rank_at(d, p->grad + (size_t)p->begin * sizeof(float));
+    void *const from = pst_rank_at(d, p->own_grad);
     const struct pst_task task = {.dtype = PST_F32,
                                   .n = p->n,
                                   .to = pst_rank_at(d, 0),

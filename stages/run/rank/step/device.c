@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/step/device.h"
 
+#include <string.h>
+
 #include "stages/base/host/alive.h"
 #include "stages/compile/memplan.h"
 #include "stages/run/rank/plan/layout.h"
@@ -29,8 +31,31 @@ static enum pst_status find_tasks(struct pst_rank_device *d,
     return status;
 }
 
+/* Of a parameter that this rank has a share of alone. */
+static enum pst_status load_share(struct pst_rank_device *d,
+                                  const struct pst_rank_role *role,
+                                  const struct pst_rank_param *p,
+                                  struct pst_diag *diag)
+{
+    unsigned char *whole = pst_alloc(PST_TAG_EXEC, p->bytes);
+    const size_t bytes = (size_t)p->n * sizeof(float);
+    void *at = pst_rank_at(d, p->own_data);
+    enum pst_status status =
+        whole == NULL
+            ? pst_diag_nomem(diag, p->bytes)
+            : pst_plan_read_param(role->plan, (unsigned)p->index, whole, diag);
+
+    if (status == PST_OK) {
+        memcpy(pst_device_host(&d->mem, at),
+               whole + (size_t)p->begin * sizeof(float), bytes);
+        pst_device_push(&d->mem, at, bytes);
+    }
+    pst_free(whole);
+    return status;
+}
+
 static enum pst_status load_params(struct pst_rank_device *d,
-                                   struct pst_plan *plan,
+                                   const struct pst_rank_role *role,
                                    const struct pst_layout *layout,
                                    struct pst_diag *diag)
 {
@@ -40,11 +65,15 @@ static enum pst_status load_params(struct pst_rank_device *d,
         const struct pst_rank_param *p = &layout->params.at[i];
         void *at = pst_rank_at(d, p->data);
 
-        status = pst_plan_read_param(plan, (unsigned)p->index,
+        pst_alive_goes_on();
+        if (pst_role_gathers(role, (unsigned)p->index)) {
+            status = load_share(d, role, p, diag);
+            continue;
+        }
+        status = pst_plan_read_param(role->plan, (unsigned)p->index,
                                      pst_device_host(&d->mem, at), diag);
         if (status == PST_OK)
             pst_device_push(&d->mem, at, p->bytes);
-        pst_alive_goes_on();
     }
     return status;
 }
@@ -64,7 +93,7 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
     }
     d->pool = pool;
     status = find_tasks(d, role, diag);
-    return status == PST_OK ? load_params(d, role->plan, layout, diag) : status;
+    return status == PST_OK ? load_params(d, role, layout, diag) : status;
 }
 
 void pst_rank_device_close(struct pst_rank_device *d)

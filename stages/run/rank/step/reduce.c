@@ -13,7 +13,9 @@ struct pst_reduction {
     struct pst_owners o;
     int param;
     unsigned char
-        *parts[PST_MAX_SHARED_STAGES]; /* own accumulators; NULL: elsewhere */
+        *parts[PST_MAX_SHARED_STAGES]; /* own accumulators, element 0, which may
+                                          be another replica's; NULL: elsewhere
+                                        */
     unsigned char *sum;                /* the gradient; NULL: home has it */
     size_t work;                       /* bytes of the workspace */
 };
@@ -27,7 +29,8 @@ static unsigned char *own_part(const struct pst_reductions *r,
 
         if (g->param == x->param && g->stage == x->o.parts[part].stage &&
             g->use == x->o.parts[part].use)
-            return pst_rank_at(r->device, g->offset);
+            return pst_rank_at(r->device, g->own) -
+                   (size_t)x->o.begin * x->o.item;
     }
     return NULL;
 }
@@ -41,7 +44,9 @@ static void init(const struct pst_reductions *r,
     x->o = pst_owners_of(r->role, &layout->flats, param);
     x->param = param;
     x->work = pst_owners_work(r->role, &layout->flats, param);
-    x->sum = p == NULL ? NULL : pst_rank_at(r->device, p->grad);
+    x->sum = p == NULL ? NULL
+                       : pst_rank_at(r->device, p->own_grad) -
+                             (size_t)x->o.begin * x->o.item;
     for (unsigned i = 0; i < x->o.n_parts; i++)
         x->parts[i] = own_part(r, layout, x, i);
 }

@@ -8,6 +8,10 @@ struct pst_replica_sum {
     const struct pst_bucket *bucket;
     enum pst_replica_task task;
     size_t offset; /* of what it works on */
+    size_t own;    /* of this replica's share, where it is kept; 0: in place */
+    bool assigns;  /* sums replace what is kept, they are not added to it */
+    bool busy;
+    int tag; /* of its first message */
     struct lane *lane;
     struct piece *pieces;   /* [lane][replica] */
     unsigned rounds, lanes; /* of the bucket */
@@ -33,7 +37,7 @@ struct piece {
 /* --- memory and messages -------------------------------------------------- */
 
 static enum pst_status init_sum(struct pst_replicas *r,
-                                const struct pst_bucket *b,
+                                const struct pst_bucket *b, unsigned number,
                                 struct pst_replica_sum *s,
                                 struct pst_arena *heap, struct pst_diag *diag)
 {
@@ -42,6 +46,8 @@ static enum pst_status init_sum(struct pst_replicas *r,
 
     *s = (struct pst_replica_sum){.replicas = r,
                                   .bucket = b,
+                                  .tag = PST_MSG_PIECES +
+                                         (int)(number * PST_BUCKET_LANES * 2),
                                   .rounds = pst_bucket_rounds(b, n),
                                   .lanes = lanes};
     s->lane = pst_arena_calloc(heap, lanes + 1, sizeof(*s->lane));
@@ -71,20 +77,30 @@ enum pst_status pst_replicas_init(struct pst_replicas *r,
 
     if (replicas < 2)
         return PST_OK;
-    r->at = pst_arena_calloc(heap, layout->buckets.n + 1, sizeof(*r->at));
-    if (r->at == NULL)
-        return pst_diag_nomem(diag, layout->buckets.n * sizeof(*r->at));
     r->n = (unsigned)layout->buckets.n;
-    r->n_messages = r->n * PST_BUCKET_LANES * 2 * (replicas - 1);
-    for (unsigned i = 0; i < r->n && status == PST_OK; i++)
-        status = init_sum(r, &layout->buckets.at[i], &r->at[i], heap, diag);
+    r->at = pst_arena_calloc(heap, 2 * r->n + 1, sizeof(*r->at));
+    if (r->at == NULL)
+        return pst_diag_nomem(diag, 2 * r->n * sizeof(*r->at));
+    r->values = r->at + r->n;
+    r->n_messages = 2 * r->n * PST_BUCKET_LANES * 2 * (replicas - 1);
+    for (unsigned i = 0; i < 2 * r->n && status == PST_OK; i++)
+        status = init_sum(r, &layout->buckets.at[i % r->n], i, &r->at[i], heap,
+                          diag);
     return status;
 }
 
+/* What is sent of the own share lies where it is kept: what is whole may go
+ * before messages have left. */
 static unsigned char *own_data(const struct piece *p)
 {
-    const struct pst_bucket *b = p->sum->bucket;
+    const struct pst_replica_sum *s = p->sum;
+    const struct pst_bucket *b = s->bucket;
 
+    if (s->task == PST_REPLICAS_GATHER && s->own != 0 &&
+        p->owner == s->replicas->role->replica)
+        return pst_rank_at(s->replicas->device,
+                           s->own + (size_t)(p->begin - b->begin) *
+                                        pst_dtype_size(b->dtype));
     return pst_rank_at(p->sum->replicas->device,
                        p->sum->offset +
                            (size_t)p->begin * pst_dtype_size(b->dtype));
@@ -113,8 +129,7 @@ static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
     *m = (struct pst_message){
         .len = (size_t)p->n * pst_dtype_size(b->dtype),
         .space = r->device->mem.device->space,
-        .tag = PST_MSG_PIECES +
-               (int)((b->id * PST_BUCKET_LANES + p->lane) * 2 + p->summed),
+        .tag = p->sum->tag + (int)(p->lane * 2 + p->summed),
         .peer = replica * r->role->options.ranks + r->role->rank,
         .send = send,
         .counter = &p->waiting,
@@ -155,6 +170,22 @@ static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
     d->mem.device->run(&d->mem, d->sum, &task);
 }
 
+/* The sum of a microbatch. */
+static void keep(const struct piece *p, unsigned char *sum)
+{
+    const struct pst_replica_sum *s = p->sum;
+    const struct pst_bucket *b = s->bucket;
+    struct pst_rank_device *d = s->replicas->device;
+    const size_t item = pst_dtype_size(b->dtype);
+    unsigned char *kept =
+        pst_rank_at(d, s->own + (size_t)(p->begin - b->begin) * item);
+
+    if (s->assigns)
+        d->mem.device->copy(&d->mem, kept, sum, (size_t)p->n * item);
+    else
+        add(d, b->dtype, kept, sum, p->n);
+}
+
 /* Replica 0 + replica 1 + ..., whichever of them this one is. */
 static void sum(const struct piece *p)
 {
@@ -168,7 +199,9 @@ static void sum(const struct piece *p)
         add(d, dtype, acc,
             k == role->replica ? own : incoming(p, k - (k > role->replica)),
             p->n);
-    if (acc != own)
+    if (p->sum->own != 0)
+        keep(p, acc);
+    else if (acc != own)
         d->mem.device->copy(&d->mem, own, acc,
                             (size_t)p->n * pst_dtype_size(dtype));
 }
@@ -217,11 +250,13 @@ static enum pst_status go_on(void *ctx)
         if (s->lane[lane].left > 0)
             return PST_OK;
     s->replicas->n_busy--;
+    s->busy = false;
     return PST_OK;
 }
 
 static enum pst_status begin(struct pst_replica_sum *s,
-                             enum pst_replica_task task, size_t offset)
+                             enum pst_replica_task task, size_t offset,
+                             size_t own)
 {
     struct pst_replicas *r = s->replicas;
     const struct pst_bucket *b = s->bucket;
@@ -229,6 +264,8 @@ static enum pst_status begin(struct pst_replica_sum *s,
 
     s->task = task;
     s->offset = offset;
+    s->own = own;
+    s->busy = true;
     r->n_busy++;
     if (task != PST_REPLICAS_GATHER)
         pst_rank_reach(
@@ -250,10 +287,10 @@ enum pst_status pst_replicas_sum(struct pst_replicas *r, int stage)
     for (unsigned i = 0; i < r->n && status == PST_OK; i++) {
         const struct pst_bucket *b = r->at[i].bucket;
 
-        if ((int)b->stage == stage && b->offset != 0)
+        if ((int)b->stage == stage && b->offset != 0 && !b->scatters)
             status = begin(&r->at[i],
                            b->shared ? PST_REPLICAS_SCATTER : PST_REPLICAS_SUM,
-                           b->offset);
+                           b->offset, 0);
     }
     return status;
 }
@@ -262,9 +299,44 @@ enum pst_status pst_replicas_gather(struct pst_replicas *r)
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < r->n && status == PST_OK; i++)
-        if (r->at[i].bucket->data != 0)
-            status =
-                begin(&r->at[i], PST_REPLICAS_GATHER, r->at[i].bucket->data);
+    for (unsigned i = 0; i < r->n && status == PST_OK; i++) {
+        const struct pst_bucket *b = r->values[i].bucket;
+
+        if (b->data != 0 && b->own_data == 0)
+            status = begin(&r->values[i], PST_REPLICAS_GATHER, b->data, 0);
+    }
     return status;
+}
+
+enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
+{
+    struct pst_replica_sum *s = &r->values[bucket];
+    const struct pst_bucket *b = s->bucket;
+    const size_t item = pst_dtype_size(b->dtype);
+    struct pst_device_memory *mem = &r->device->mem;
+
+    mem->device->copy(mem,
+                      pst_rank_at(r->device, b->data + (size_t)b->begin * item),
+                      pst_rank_at(r->device, b->own_data), (size_t)b->n * item);
+    return begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
+}
+
+enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
+                                     bool assigns)
+{
+    struct pst_replica_sum *s = &r->at[bucket];
+
+    s->assigns = assigns;
+    return begin(s, PST_REPLICAS_SCATTER, s->bucket->offset,
+                 s->bucket->own_grads);
+}
+
+bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket)
+{
+    return !r->values[bucket].busy;
+}
+
+bool pst_replicas_has_summed(const struct pst_replicas *r, unsigned bucket)
+{
+    return !r->at[bucket].busy;
 }

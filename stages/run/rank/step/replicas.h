@@ -32,7 +32,7 @@ struct pst_replicas {
     const struct pst_rank_role *role; /* borrowed, as the next two */
     struct pst_rank_device *device;
     struct pst_traffic *traffic;
-    struct pst_replica_sum *at;
+    struct pst_replica_sum *at, *values; /* gradients, values of buckets */
     unsigned n;
     unsigned n_messages; /* most that are in flight */
     unsigned n_busy;     /* buckets that are not done */
@@ -46,7 +46,19 @@ enum pst_status pst_replicas_init(struct pst_replicas *r,
 /* Starts the sums of that stage; n_busy is 0 when all have ended. */
 enum pst_status pst_replicas_sum(struct pst_replicas *r,
                                  int stage) PST_MUST_CHECK;
-/* The same of the values that replicas share, of all stages. */
+/* The same of the values that replicas share and that are always there, of all
+ * stages. */
 enum pst_status pst_replicas_gather(struct pst_replicas *r) PST_MUST_CHECK;
+
+/* Of a bucket that is not always there (residency.h): asks for its values;
+ * sends its gradients of a microbatch to those who sum them, as the first ones
+ * of a step or to be added. All replicas do this in the same order. */
+enum pst_status pst_replicas_ask(struct pst_replicas *r,
+                                 unsigned bucket) PST_MUST_CHECK;
+enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
+                                     bool assigns) PST_MUST_CHECK;
+/* False while that is under way. */
+bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket);
+bool pst_replicas_has_summed(const struct pst_replicas *r, unsigned bucket);
 
 #endif

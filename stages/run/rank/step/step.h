@@ -24,7 +24,8 @@ enum pst_rank_phase {
 
 struct pst_step {
     enum pst_rank_phase phase;
-    unsigned pc; /* of the actions */
+    unsigned pc;    /* of the actions */
+    unsigned instr; /* of its instructions; 0: it has not begun */
     uint64_t number;
     pst_fill_fn fill; /* inputs of the model */
     void *fill_ctx;

@@ -39,12 +39,10 @@ void pst_update_apply(const struct pst_rank_role *role,
 
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        const size_t begin = (size_t)p->begin * sizeof(float);
-        void *from[1 + PST_OPTIM_MAX_STATES] = {
-            pst_rank_at(d, p->grad + begin)};
+        void *from[1 + PST_OPTIM_MAX_STATES] = {pst_rank_at(d, p->own_grad)};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = p->n,
-                                      .to = pst_rank_at(d, p->data + begin),
+                                      .to = pst_rank_at(d, p->own_data),
                                       .from = from,
                                       .n_from = PST_COUNT(from),
                                       .update = &update,
