@@ -5,20 +5,11 @@
 
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/maker.h"
 #include "stages/run/rank/plan/owners.h"
-#include "stages/run/rank/plan/prepare.h"
-#include "stages/run/rank/plan/residency.h"
 
-/* What is at hand while a layout is made. */
-struct maker {
-    struct pst_layout *l;
-    const struct pst_rank_role *role;
-    struct pst_arena *heap;
-    struct pst_prepared prepared;
-    struct pst_diag *diag;
-};
-
-static size_t reserve(struct maker *m, size_t bytes, size_t *account)
+size_t pst_layout_reserve(struct pst_layout_maker *m, size_t bytes,
+                          size_t *account)
 {
     struct pst_layout *l = m->l;
     size_t at = l->memory.arena;
@@ -28,298 +19,8 @@ static size_t reserve(struct maker *m, size_t bytes, size_t *account)
     return at;
 }
 
-static bool reads(const struct pst_plan_param *param, unsigned stage)
-{
-    for (unsigned i = 0; i < param->n_stages; i++)
-        if (param->stages[i] == stage)
-            return true;
-    return false;
-}
-
-static bool is_updated(const struct maker *m, unsigned stage, unsigned param)
-{
-    const struct pst_graph *graph = m->l->stages[stage].program->graph;
-
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
-            pst_plan_find_param(m->role->plan,
-                                graph->outputs.at[i].target->fqn) == (int)param)
-            return true;
-    return false;
-}
-
-static enum pst_status add_bucket(struct maker *m, struct pst_bucket b)
-{
-    b.id = (unsigned)m->l->buckets.n;
-    pst_flat_share(b.numel, m->role->options.replicas, m->role->replica,
-                   &b.begin, &b.n);
-    return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
-               ? PST_OK
-               : pst_diag_nomem(m->diag, sizeof(b));
-}
-
-static struct pst_bucket *find_bucket(const struct pst_layout *l, unsigned flat)
-{
-    for (size_t i = 0; i < l->buckets.n; i++)
-        if (l->buckets.at[i].flat == flat)
-            return &l->buckets.at[i];
-    return NULL;
-}
-
-/* The vectors of this rank's stages. */
-static enum pst_status layout_buckets(struct maker *m)
-{
-    struct pst_layout *l = m->l;
-    struct pst_bucket *b = NULL;
-    enum pst_status status = PST_OK;
-
-    for (size_t i = 0; i < l->flats.all.n && status == PST_OK; i++) {
-        const struct pst_flat *f = &l->flats.all.at[i];
-
-        if (l->stages[f->stage].program != NULL)
-            status = add_bucket(m, (struct pst_bucket){.stage = f->stage,
-                                                       .flat = (unsigned)i,
-                                                       .dtype = f->dtype,
-                                                       .numel = f->numel});
-    }
-    for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
-        const struct pst_flat_part *part = &l->flats.parts.at[i];
-
-        if (b == NULL || b->flat != part->flat)
-            b = find_bucket(l, part->flat);
-        if (b == NULL)
-            continue;
-        b->shared = pst_role_shares(m->role, (unsigned)part->param);
-        b->scatters = pst_role_scatters(m->role, (unsigned)part->param);
-    }
-    return status;
-}
-
-static size_t bucket_bytes(const struct pst_bucket *b)
-{
-    return pst_size_mul((size_t)b->numel, pst_dtype_size(b->dtype));
-}
-
-static size_t share_bytes(const struct pst_bucket *b)
-{
-    return pst_size_mul((size_t)b->n, pst_dtype_size(b->dtype));
-}
-
-/* Where this rank's share of a parameter is in its share of the bucket. */
-static size_t own_offset(const struct maker *m, const struct pst_bucket *b,
-                         const struct pst_flat_part *part, size_t base)
-{
-    int64_t begin, n;
-
-    pst_flats_range(&m->l->flats, (unsigned)part->param,
-                    m->role->options.replicas, m->role->replica, &begin, &n);
-    return n == 0 ? base
-                  : base + (size_t)(part->begin + begin - b->begin) *
-                               pst_dtype_size(b->dtype);
-}
-
-/* The accumulators of a vector lie together, so that few messages do for all of
- * them (replicas.c). */
-static void layout_sums(struct maker *m)
-{
-    struct pst_layout *l = m->l;
-
-    for (size_t i = 0; i < l->buckets.n; i++) {
-        struct pst_bucket *b = &l->buckets.at[i];
-
-        if (b->scatters)
-            b->own_grads = reserve(m, share_bytes(b), &l->memory.grads);
-        else if (!b->gathers)
-            b->offset = reserve(m, bucket_bytes(b), &l->memory.grads);
-    }
-}
-
-/* Once all buckets have their places. */
-static enum pst_status layout_grads(struct maker *m)
-{
-    struct pst_layout *l = m->l;
-    struct pst_bucket *b = NULL;
-
-    for (size_t i = 0; i < l->flats.parts.n; i++) {
-        const struct pst_flat_part *part = &l->flats.parts.at[i];
-        struct pst_rank_grad g = {
-            .param = part->param, .stage = part->stage, .use = part->use};
-
-        if (l->stages[part->stage].program == NULL)
-            continue;
-        if (b == NULL || b->flat != part->flat)
-            b = find_bucket(l, part->flat);
-        g.offset = b->offset + (size_t)part->begin * pst_dtype_size(b->dtype);
-        g.own = b->scatters ? own_offset(m, b, part, b->own_grads) : g.offset;
-        if (b->shared && !b->scatters)
-            g.own = own_offset(m, b, part,
-                               b->offset +
-                                   (size_t)b->begin * pst_dtype_size(b->dtype));
-        if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
-            return pst_diag_nomem(m->diag, sizeof(g));
-    }
-    return PST_OK;
-}
-
-/* The bucket that a parameter's values are gathered with: of its first use on
- * this rank. NULL: no memory. */
-static struct pst_bucket *value_bucket(struct maker *m, unsigned index,
-                                       const struct pst_flat_part **ret_part)
-{
-    struct pst_layout *l = m->l;
-    const struct pst_flat_part *first =
-        &l->flats.parts.at[l->flats.first[index]];
-    const struct pst_flat_part *end = l->flats.parts.at + l->flats.parts.n;
-
-    for (const struct pst_flat_part *p = first;
-         p < end && p->param == (int)index; p++) {
-        struct pst_bucket *b = find_bucket(l, p->flat);
-
-        *ret_part = p;
-        if (b != NULL)
-            return b;
-    }
-    /* Other ranks contribute; the sum comes here. */
-    *ret_part = first;
-    if (add_bucket(m, (struct pst_bucket){.stage = first->stage,
-                                          .flat = first->flat,
-                                          .dtype = PST_F32,
-                                          .numel = first->numel,
-                                          .gathers = true,
-                                          .shared = true,
-                                          .scatters = pst_role_scatters(
-                                              m->role, index)}) != PST_OK)
-        return NULL;
-    return &l->buckets.at[l->buckets.n - 1];
-}
-
-/* Values that replicas gather lie as their gradients do. */
-static enum pst_status layout_value(struct maker *m, struct pst_rank_param *p)
-{
-    struct pst_layout *l = m->l;
-    const unsigned index = (unsigned)p->index;
-    const struct pst_plan_param *param = &m->role->plan->params.at[index];
-    const struct pst_flat_part *part;
-    struct pst_bucket *b;
-
-    if (!pst_role_shares(m->role, index)) {
-        p->data = p->own_data =
-            reserve(m, p->bytes,
-                    param->kind == PST_VALUE_PARAM ? &l->memory.params
-                                                   : &l->memory.buffers);
-        return PST_OK;
-    }
-    b = value_bucket(m, index, &part);
-    if (b == NULL)
-        return pst_diag_nomem(m->diag, sizeof(*b));
-    if (pst_role_gathers(m->role, index)) {
-        if (b->own_data == 0)
-            b->own_data = reserve(m, share_bytes(b), &l->memory.params);
-        p->own_data = own_offset(m, b, part, b->own_data);
-        return PST_OK;
-    }
-    if (b->data == 0)
-        b->data = reserve(m, bucket_bytes(b), &l->memory.params);
-    p->data = b->data + (size_t)part->begin * sizeof(float);
-    p->own_data =
-        own_offset(m, b, part, b->data + (size_t)b->begin * sizeof(float));
-    return PST_OK;
-}
-
-/* The value, and a copy of what a step changes. */
-static enum pst_status layout_param(struct maker *m, unsigned index)
-{
-    const struct pst_rank_role *role = m->role;
-    struct pst_layout *l = m->l;
-    const struct pst_plan_param *param = &role->plan->params.at[index];
-    size_t bytes = pst_meta_bytes(&param->meta);
-    struct pst_rank_param p = {
-        .index = (int)index, .bytes = bytes, .updated = param->carried};
-    bool here = false, changes = false;
-    enum pst_status status;
-
-    l->param_at[index] = -1;
-    for (unsigned s = 0; s < role->sched->n_stages; s++) {
-        if (l->stages[s].program == NULL || !reads(param, s))
-            continue;
-        here = true;
-        changes = changes || is_updated(m, s, index);
-    }
-    if (!here)
-        return PST_OK;
-    p.updated = p.updated || changes;
-    status = layout_value(m, &p);
-    if (status != PST_OK)
-        return status;
-    if (changes && (param->carried || !role->options.no_undo))
-        p.shadow = reserve(m, bytes, &l->memory.buffers);
-    l->param_at[index] = (int)l->params.n;
-    return pst_vec_push(PST_TAG_EXEC, &l->params, p)
-               ? PST_OK
-               : pst_diag_nomem(m->diag, sizeof(p));
-}
-
-/* Where the sum of the parameter's gradient is kept. */
-static void layout_sum(struct maker *m, struct pst_rank_param *p, size_t bytes)
-{
-    struct pst_layout *l = m->l;
-    const struct pst_flat_part *part;
-    const struct pst_bucket *b;
-
-    for (size_t i = 0; i < l->grads.n && p->own_grad == 0; i++)
-        if (l->grads.at[i].param == p->index)
-            p->own_grad = l->grads.at[i].own;
-    if (p->own_grad != 0)
-        return;
-    /* Only other ranks contribute; the sum comes here. */
-    if (!pst_role_scatters(m->role, (unsigned)p->index)) {
-        p->own_grad = reserve(m, bytes, &l->memory.grads) +
-                      (size_t)p->begin * sizeof(float);
-        return;
-    }
-    b = value_bucket(m, (unsigned)p->index, &part);
-    p->own_grad = own_offset(m, b, part, b->own_grads);
-}
-
-static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
-{
-    const struct pst_rank_role *role = m->role;
-    struct pst_layout *l = m->l;
-    const struct pst_plan_param *param = &role->plan->params.at[p->index];
-    const size_t bytes = pst_meta_bytes(&param->meta);
-    unsigned n_states;
-
-    if (!role->options.train ||
-        pst_uses_total(role->uses, (unsigned)p->index) == 0 ||
-        !pst_role_owns(role, (unsigned)p->index))
-        return PST_OK;
-    p->n = pst_meta_numel(&param->meta);
-    if (pst_role_shares(role, (unsigned)p->index))
-        pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
-                        role->replica, &p->begin, &p->n);
-    layout_sum(m, p, bytes);
-    p->trained = true;
-    p->counted =
-        pst_role_wants_norm(role) &&
-        (role->replica == 0 || pst_role_shares(role, (unsigned)p->index)) &&
-        param->meta.dtype == PST_F32 &&
-        role->sched->rank_of[param->stages[0]] == (int)role->rank;
-    if (pst_role_optim(role) == NULL)
-        return PST_OK;
-    if (param->meta.dtype != PST_F32)
-        return pst_diag_set(m->diag, PST_ERR_UNSUPPORTED,
-                            "parameter '%s' is %s: only f32 is trained (the "
-                            "optimizer \"none\" leaves it as it is)",
-                            param->fqn, pst_dtype_name(param->meta.dtype));
-    n_states = pst_optim_n_states(pst_role_optim(role), &role->options.optim);
-    for (unsigned i = 0; i < n_states; i++)
-        p->state[i] =
-            reserve(m, (size_t)p->n * sizeof(float), &l->memory.optim);
-    return PST_OK;
-}
-
 struct fixed {
-    struct maker *m;
+    struct pst_layout_maker *m;
     unsigned stage;
     const struct pst_program *program;
     enum pst_status status;
@@ -328,7 +29,7 @@ struct fixed {
 
 static size_t accumulator(const struct fixed *f, int param, unsigned use)
 {
-    const struct maker *m = f->m;
+    const struct pst_layout_maker *m = f->m;
     const struct pst_layout *l = m->l;
     size_t at = 0;
 
@@ -341,15 +42,15 @@ static size_t accumulator(const struct fixed *f, int param, unsigned use)
 
 static size_t prepared(struct fixed *f, const struct pst_value *value)
 {
-    struct maker *m = f->m;
+    struct pst_layout_maker *m = f->m;
     const struct pst_prepared_value *same =
         pst_prepared_find(&m->prepared, f->program, value);
     struct pst_prepared_value new = {.program = f->program, .value = value};
 
     if (same != NULL)
         return same->offset;
-    new.offset =
-        reserve(m, pst_meta_span(&value->meta), &m->l->memory.prepared);
+    new.offset = pst_layout_reserve(m, pst_meta_span(&value->meta),
+                                    &m->l->memory.prepared);
     if (!pst_vec_push(PST_TAG_EXEC, &m->prepared.all, new))
         f->status = pst_diag_nomem(f->diag, sizeof(new));
     return new.offset;
@@ -359,7 +60,7 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
                           unsigned use)
 {
     struct fixed *f = ctx;
-    const struct maker *m = f->m;
+    const struct pst_layout_maker *m = f->m;
     const struct pst_layout *l = m->l;
     int index;
 
@@ -391,7 +92,8 @@ static void count_prepared(struct fixed *f)
 }
 
 /* Gradients that are summed in each microbatch begin anew in it. */
-static void mark_scattered(const struct maker *m, struct pst_program *program)
+static void mark_scattered(const struct pst_layout_maker *m,
+                           struct pst_program *program)
 {
     for (unsigned k = 0; k < PST_N_LISTS; k++)
         for (unsigned i = 0; i < program->lists[k].n; i++) {
@@ -404,7 +106,7 @@ static void mark_scattered(const struct maker *m, struct pst_program *program)
         }
 }
 
-static enum pst_status compile(struct maker *m, unsigned stage,
+static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
                                struct pst_program *program)
 {
     struct fixed fixed = {.m = m,
@@ -429,7 +131,7 @@ static enum pst_status compile(struct maker *m, unsigned stage,
 }
 
 /* Bytes that a step copies. */
-static void count_copies(struct maker *m)
+static void count_copies(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
@@ -444,81 +146,20 @@ static void count_copies(struct maker *m)
                     pst_layout_program(l, role, (int)s, mb)->copied;
 }
 
-/* What replicas share is there in turn; which kernels need it is known once
- * programs have their lists. */
-static enum pst_status layout_residency(struct maker *m)
-{
-    struct pst_layout *l = m->l;
-    enum pst_status status = PST_OK;
-    size_t base, size = 0;
-
-    for (unsigned s = 0; s < m->role->sched->n_stages; s++) {
-        struct pst_program *programs[] = {l->stages[s].program,
-                                          l->stages[s].tail};
-
-        for (size_t k = 0; k < PST_COUNT(programs) && status == PST_OK; k++)
-            if (programs[k] != NULL && !pst_program_is_compiled(programs[k]))
-                status = pst_program_compile(programs[k], NULL, NULL, "kernels",
-                                             m->diag);
-    }
-    if (status == PST_OK)
-        status = pst_residency_make(l, m->role, m->heap, &size, m->diag);
-    if (status != PST_OK)
-        return status;
-    base = reserve(m, size, &l->memory.gathered);
-    for (size_t i = 0; i < l->buckets.n; i++) {
-        struct pst_bucket *b = &l->buckets.at[i];
-
-        if (b->own_data != 0)
-            b->data += base;
-        if (b->scatters && !b->gathers) {
-            b->offset += base;
-            b->incoming += base;
-        }
-    }
-    for (size_t i = 0; i < l->params.n; i++) {
-        struct pst_rank_param *p = &l->params.at[i];
-        const struct pst_flat_part *part;
-
-        if (pst_role_gathers(m->role, (unsigned)p->index))
-            p->data = value_bucket(m, (unsigned)p->index, &part)->data +
-                      (size_t)part->begin * sizeof(float);
-    }
-    return PST_OK;
-}
-
-static enum pst_status lay_out_fixed(struct maker *m)
+static enum pst_status lay_out_fixed(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
-    enum pst_status status = PST_OK;
+    enum pst_status status;
 
     /* Offset 0 means "none"; kernels leave numbers for the host there. */
-    reserve(m, sizeof(double), &l->memory.buffers);
-    l->param_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
-                                   sizeof(*l->param_at));
-    if (l->param_at == NULL)
-        return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
-    status =
-        pst_flats_make(role->uses, role->options.shard >= PST_SHARING_ZERO2,
-                       m->heap, &l->flats, m->diag);
-    if (status == PST_OK)
-        status = layout_buckets(m);
-    for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)
-        status = layout_param(m, i);
-    if (status == PST_OK)
-        layout_sums(m);
-    if (status == PST_OK && role->options.shard >= PST_SHARING_ZERO2)
-        status = layout_residency(m);
-    if (status == PST_OK)
-        status = layout_grads(m);
-    for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
-        status = layout_states(m, &l->params.at[i]);
+    pst_layout_reserve(m, sizeof(double), &l->memory.buffers);
+    status = pst_layout_params(m);
     for (unsigned s = 0; s < role->sched->n_stages && status == PST_OK; s++) {
         if (l->stages[s].program == NULL)
             continue;
         l->stages[s].seed_offset =
-            reserve(m, sizeof(double), &l->memory.buffers);
+            pst_layout_reserve(m, sizeof(double), &l->memory.buffers);
         status = compile(m, s, l->stages[s].program);
         if (status == PST_OK && l->stages[s].tail != NULL)
             status = compile(m, s, l->stages[s].tail);
@@ -532,14 +173,15 @@ enum pst_status pst_layout_fixed(struct pst_layout *l,
                                  const struct pst_rank_role *role,
                                  struct pst_arena *heap, struct pst_diag *diag)
 {
-    struct maker m = {.l = l, .role = role, .heap = heap, .diag = diag};
+    struct pst_layout_maker m = {
+        .l = l, .role = role, .heap = heap, .diag = diag};
     enum pst_status status = lay_out_fixed(&m);
 
     pst_vec_fini(&m.prepared.all);
     return status;
 }
 
-static void layout_pool(struct maker *m, struct pst_slot_pool *pool)
+static void layout_pool(struct pst_layout_maker *m, struct pst_slot_pool *pool)
 {
     struct pst_layout *l = m->l;
     const bool stash =
@@ -547,13 +189,13 @@ static void layout_pool(struct maker *m, struct pst_slot_pool *pool)
         (pool->writer == PST_WRITER_I && pool->end != PST_END_I);
     const size_t bytes = pst_size_mul(pool->size, pool->n);
 
-    pool->base =
-        reserve(m, bytes, stash ? &l->memory.stash : &l->memory.messages);
+    pool->base = pst_layout_reserve(
+        m, bytes, stash ? &l->memory.stash : &l->memory.messages);
     if (pool->end == PST_END_W)
         l->memory.for_w = pst_size_add(l->memory.for_w, pst_mem_round(bytes));
 }
 
-static void layout_pools(struct maker *m)
+static void layout_pools(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
@@ -573,7 +215,7 @@ static void layout_pools(struct maker *m)
                 l->stages[s].pools[k].base = l->stages[s].pools[k].shares->base;
 }
 
-static enum pst_status layout_outputs(struct maker *m)
+static enum pst_status layout_outputs(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
@@ -586,7 +228,7 @@ static enum pst_status layout_outputs(struct maker *m)
         const struct pst_plan_output *o = &role->plan->outputs.at[i];
 
         if (o->is_tensor && l->stages[pst_plan_output_stage(o)].program != NULL)
-            l->outputs[i] = reserve(
+            l->outputs[i] = pst_layout_reserve(
                 m,
                 pst_output_bytes(role->plan, &role->options, i,
                                  role->first_mb + role->sched->n_microbatches) -
@@ -604,7 +246,8 @@ static size_t stage_work(const struct pst_rank_stage *s)
                    s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
 }
 
-static void layout_work(struct maker *m, const struct pst_actions *actions)
+static void layout_work(struct pst_layout_maker *m,
+                        const struct pst_actions *actions)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
@@ -618,7 +261,7 @@ static void layout_work(struct maker *m, const struct pst_actions *actions)
             actions->at[i].a.param >= 0)
             work = PST_MAX(
                 work, pst_owners_work(role, &l->flats, actions->at[i].a.param));
-    l->work = reserve(m, work, &l->memory.workspace);
+    l->work = pst_layout_reserve(m, work, &l->memory.workspace);
 }
 
 enum pst_status pst_layout_rest(struct pst_layout *l,
@@ -626,19 +269,21 @@ enum pst_status pst_layout_rest(struct pst_layout *l,
                                 const struct pst_actions *actions,
                                 struct pst_arena *heap, struct pst_diag *diag)
 {
-    struct maker m = {.l = l, .role = role, .heap = heap, .diag = diag};
+    struct pst_layout_maker m = {
+        .l = l, .role = role, .heap = heap, .diag = diag};
     enum pst_status status;
 
     layout_pools(&m);
     status = layout_outputs(&m);
     for (size_t i = 0; i < l->buckets.n; i++)
         if (!l->buckets.at[i].scatters)
-            l->buckets.at[i].incoming = reserve(
+            l->buckets.at[i].incoming = pst_layout_reserve(
                 &m,
                 pst_bucket_incoming(&l->buckets.at[i], role->options.replicas),
                 &l->memory.messages);
     if (role->scattered_size > 0)
-        l->scattered = reserve(&m, role->scattered_size, &l->memory.messages);
+        l->scattered =
+            pst_layout_reserve(&m, role->scattered_size, &l->memory.messages);
     layout_work(&m, actions);
     if (status == PST_OK && !pst_size_fits(l->memory.arena))
         status = pst_diag_set(diag, PST_ERR_SHAPE,
