@@ -74,17 +74,6 @@ struct pst_layout {
     size_t *outputs;  /* per plan output: of kept data */
 };
 
-/* What lasts, and compiles the programs; once slots are known (slots.h), what
- * comes and goes. */
-enum pst_status pst_layout_fixed(struct pst_layout *l,
-                                 const struct pst_rank_role *role,
-                                 struct pst_arena *heap,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pst_layout_rest(struct pst_layout *l,
-                                const struct pst_rank_role *role,
-                                const struct pst_actions *actions,
-                                struct pst_arena *heap,
-                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Not the programs. */
 void pst_layout_fini(struct pst_layout *l);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/plan/plan.h"
 
+#include "stages/run/rank/plan/make.h"
 #include "stages/run/rank/plan/slots.h"
 
 struct planner {

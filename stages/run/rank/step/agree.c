@@ -66,7 +66,7 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     return PST_OK;
 }
 
-/* The kernel leaves it where the arena has no value (layout.c). */
+/* The kernel leaves it where the arena has no value (make.c). */
 static double sum_of_squares(struct pst_rank_device *d,
                              const struct pst_rank_param *p)
 {
