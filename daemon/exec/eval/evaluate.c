@@ -288,6 +288,18 @@ static void take(struct pstd_session *s, const struct verdict *v)
     s->result->best_loss = v->best_loss;
 }
 
+/* COLLECTIVE. What rank 0 says goes for all. */
+static enum pst_status spread(struct pstd_session *s, enum pst_status status,
+                              struct verdict *v, struct pst_diag *diag)
+{
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, v, sizeof(*v), diag);
+    if (status == PST_OK)
+        take(s, v);
+    return status;
+}
+
 static void emit_enough(struct pstd_session *s, const struct verdict *v)
 {
     struct pstd_note note;
@@ -323,12 +335,9 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
         status = recall(s, diag);
         v = judge(s);
     }
-    status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &v, sizeof(v), diag);
+    status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
-    take(s, &v);
     emit_enough(s, &v);
     return make(s, e, diag);
 }
@@ -434,12 +443,9 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
         status = pstd_evals_put(&e->past, s->step, loss, diag);
         v = judge(s);
     }
-    status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &v, sizeof(v), diag);
+    status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
-    take(s, &v);
     emit_evaluated(s, loss, seconds, &v);
     if (v.best && s->config.keep_best)
         status = save_best(s, loss, diag);

@@ -66,6 +66,9 @@ enum pst_status pst_unfold_lines(const struct pst_folded *folded, size_t max,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
+/* A number as protobuf has it: 7 bits in each byte, the lowest first. */
+void pst_put_varint(struct pst_str *out, uint64_t value);
+
 /* --- runs.c --------------------------------------------------------------- */
 
 enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,

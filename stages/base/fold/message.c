@@ -170,7 +170,7 @@ static bool next_line(struct reader *r)
     return r->stop != NULL;
 }
 
-static void put_varint(struct pst_str *out, uint64_t value)
+void pst_put_varint(struct pst_str *out, uint64_t value)
 {
     char byte;
 
@@ -196,8 +196,8 @@ static bool take_number(struct reader *r, uint64_t *ret)
 static void put_part(struct pst_str *out, unsigned field,
                      const struct pst_str *part)
 {
-    put_varint(out, (uint64_t)field << 3 | 2);
-    put_varint(out, part->len);
+    pst_put_varint(out, (uint64_t)field << 3 | 2);
+    pst_put_varint(out, part->len);
     pst_str_addn(out, pst_str_text(part), part->len);
 }
 
@@ -209,7 +209,7 @@ static bool read_list(struct reader *r, struct pst_str *part)
         r->at++;
         if (!take_number(r, &value))
             return false;
-        put_varint(part, value);
+        pst_put_varint(part, value);
     } while (r->at < r->stop && *r->at == ' ');
     return r->at == r->stop;
 }
@@ -267,8 +267,8 @@ static enum pst_status read_message(struct reader *r, struct pst_str *out,
         if (*r->at >= '0' && *r->at <= '9') {
             if (!take_number(r, &value) || r->at != r->stop)
                 return wrong(r);
-            put_varint(out, (uint64_t)field << 3);
-            put_varint(out, value);
+            pst_put_varint(out, (uint64_t)field << 3);
+            pst_put_varint(out, value);
             r->at = r->stop + 1;
             continue;
         }

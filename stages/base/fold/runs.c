@@ -14,18 +14,6 @@
 #define TAG   PST_TAG_PLAN
 #define SMALL 16
 
-static void put(struct pst_str *out, uint64_t value)
-{
-    char byte;
-
-    for (; value >= 0x80; value >>= 7) {
-        byte = (char)(value | 0x80);
-        pst_str_addn(out, &byte, 1);
-    }
-    byte = (char)value;
-    pst_str_addn(out, &byte, 1);
-}
-
 static uint64_t zigzag(int64_t x)
 {
     return (uint64_t)x << 1 ^ (x < 0 ? UINT64_MAX : 0);
@@ -37,7 +25,7 @@ static void put_deltas(struct pst_str *out, const int64_t *at, size_t n)
 
     for (size_t i = 0; i < n; i++)
         others += at[i] != 0;
-    put(out, others);
+    pst_put_varint(out, others);
     for (size_t i = 0; i < n; i++) {
         const uint64_t code = zigzag(at[i]);
 
@@ -45,9 +33,9 @@ static void put_deltas(struct pst_str *out, const int64_t *at, size_t n)
             zeros++;
             continue;
         }
-        put(out, zeros * SMALL + (code < SMALL ? code : 0));
+        pst_put_varint(out, zeros * SMALL + (code < SMALL ? code : 0));
         if (code >= SMALL)
-            put(out, code);
+            pst_put_varint(out, code);
         zeros = 0;
     }
 }
@@ -60,9 +48,9 @@ enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,
     for (size_t i = 0; i < folded->runs.n; i++) {
         const struct pst_fold_run *run = &folded->runs.at[i];
 
-        put(ret, run->line - end);
-        put(ret, run->period);
-        put(ret, run->count);
+        pst_put_varint(ret, run->line - end);
+        pst_put_varint(ret, run->period);
+        pst_put_varint(ret, run->count);
         put_deltas(ret, folded->deltas.at + run->first, run->n_deltas);
         end = run->line + run->count;
     }

@@ -12,7 +12,7 @@
 #define PST_BUCKET_LANES 4
 
 struct pst_bucket {
-    unsigned stage, id, flat;
+    unsigned stage, flat;
     enum pst_dtype dtype;
     int64_t numel;
     bool shared;   /* replicas update a share of it each (role.h) */

@@ -30,7 +30,6 @@ static bool is_updated(const struct pst_layout_maker *m, unsigned stage,
 static enum pst_status add_bucket(struct pst_layout_maker *m,
                                   struct pst_bucket b)
 {
-    b.id = (unsigned)m->l->buckets.n;
     pst_flat_share(b.numel, m->role->options.replicas, m->role->replica,
                    &b.begin, &b.n);
     return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)

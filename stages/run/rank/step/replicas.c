@@ -265,6 +265,8 @@ static enum pst_status begin(struct pst_replica_sum *s,
     s->task = task;
     s->offset = offset;
     s->own = own;
+    if (s->lanes == 0) /* parameters without elements */
+        return PST_OK;
     s->busy = true;
     r->n_busy++;
     if (task != PST_REPLICAS_GATHER)
