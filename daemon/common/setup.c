@@ -341,6 +341,11 @@ void pstd_placement(const struct pst_schedule *sched, struct pst_str *out)
 void pstd_placement_of(const char *placement, unsigned rank,
                        struct pst_str *out)
 {
+    unsigned n = 1; /* ranks of a pipeline */
+
+    for (const char *at = placement; (at = strchr(at, ';')) != NULL; at++)
+        n++;
+    rank %= n;
     while (rank-- > 0) {
         placement = strchr(placement, ';');
         if (placement == NULL)

@@ -39,7 +39,8 @@ double pstd_flops(const struct pst_batch *batch);
 
 /* "0-1;2-3": stages of each rank. */
 void pstd_placement(const struct pst_schedule *sched, struct pst_str *out);
-/* Stages of one rank out of such a text; "-" if it has none. Borrows. */
+/* Stages of a rank of the job out of such a text, which is the same for each
+ * replica; "-" if it has none. Borrows. */
 void pstd_placement_of(const char *placement, unsigned rank,
                        struct pst_str *out);
 

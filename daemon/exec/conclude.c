@@ -59,9 +59,7 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
     if (s->w->engine == NULL)
         return;
     pstd_placement(pst_engine_schedule(s->w->engine), &placement);
-    pstd_placement_of(pst_str_text(&placement),
-                      rank % pst_engine_schedule(s->w->engine)->n_ranks,
-                      &stages);
+    pstd_placement_of(pst_str_text(&placement), rank, &stages);
     strncpy(ret->stages, pst_str_text(&stages), sizeof(ret->stages) - 1);
     pst_str_fini(&placement);
     pst_str_fini(&stages);

@@ -209,9 +209,7 @@ static void emit_memory(struct pstd_session *s)
         struct pstd_note note;
 
         pstd_placement(pst_engine_schedule(w->engine), &placement);
-        pstd_placement_of(pst_str_text(&placement),
-                          rank % pst_engine_schedule(w->engine)->n_ranks,
-                          &stages);
+        pstd_placement_of(pst_str_text(&placement), rank, &stages);
         pstd_note_init(&note, PSTD_EVENT_MEMORY);
         pstd_note_int(&note, "of_rank", rank);
         pstd_note_text(&note, "stages", pst_str_text(&stages));
