@@ -60,18 +60,18 @@ void pstd_history_use(struct pstd_history *history,
                       struct pstd_journal *journal)
 {
     history->journal = journal;
-    history->seq = journal->next - 1;
+    history->seq = pstd_journal_next(journal) - 1;
 }
 
 static bool is_kept(const struct pstd_history *history)
 {
-    return history->journal != NULL && history->journal->fd >= 0;
+    return history->journal != NULL && pstd_journal_works(history->journal);
 }
 
 uint64_t pstd_history_oldest(const struct pstd_history *history)
 {
     if (is_kept(history))
-        return history->journal->first;
+        return pstd_journal_first(history->journal);
     return history->seq >= PSTD_EVENTS ? history->seq - PSTD_EVENTS + 1 : 1;
 }
 

@@ -3,16 +3,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/common/frame.h"
 #include "stages/base/alloc.h"
+#include "stages/base/str.h"
 
-#define HEAD 4 /* bytes of length in front of each frame */
+#define HEAD   4 /* bytes of length in front of each frame */
+#define BEFORE ".before"
+
+/* --- one file ------------------------------------------------------------- */
 
 /* Size of the frame at an offset, with its length; 0: there is none. */
-static size_t frame_at(const struct pstd_journal *j, uint64_t at)
+static size_t frame_at(const struct pstd_journal_part *j, uint64_t at)
 {
     unsigned char head[HEAD];
     size_t size;
@@ -24,7 +29,7 @@ static size_t frame_at(const struct pstd_journal *j, uint64_t at)
 }
 
 /* Number of the event in the frame at an offset; 0: there is none. */
-static uint64_t number_at(const struct pstd_journal *j, uint64_t at)
+static uint64_t number_at(const struct pstd_journal_part *j, uint64_t at)
 {
     const size_t size = frame_at(j, at);
     unsigned char *data;
@@ -44,14 +49,14 @@ static uint64_t number_at(const struct pstd_journal *j, uint64_t at)
     return seq;
 }
 
-static bool mark(struct pstd_journal *j, uint64_t at)
+static bool mark(struct pstd_journal_part *j, uint64_t at)
 {
     return (j->next - j->first) % PSTD_JOURNAL_MARK != 0 ||
            pst_vec_push(PST_TAG_DAEMON, &j->marks, at);
 }
 
 /* Anew, from event `next` on. */
-static void empty(struct pstd_journal *j)
+static void empty(struct pstd_journal_part *j)
 {
     if (ftruncate(j->fd, 0) != 0) {
         (void)close(j->fd);
@@ -63,7 +68,7 @@ static void empty(struct pstd_journal *j)
 }
 
 /* Counts whole frames; the rest of one goes. */
-static enum pst_status scan(struct pstd_journal *j, struct pst_diag *diag)
+static enum pst_status scan(struct pstd_journal_part *j, struct pst_diag *diag)
 {
     uint64_t at = 0, last = 0;
     size_t n;
@@ -87,15 +92,23 @@ static enum pst_status scan(struct pstd_journal *j, struct pst_diag *diag)
     return PST_OK;
 }
 
-enum pst_status pstd_journal_open(const char *path, uint64_t max,
-                                  struct pstd_journal *ret,
-                                  struct pst_diag *diag)
+static void close_part(struct pstd_journal_part *j)
 {
-    struct pstd_journal j = {.max = max};
+    if (j->fd >= 0)
+        (void)close(j->fd);
+    pst_vec_fini(&j->marks);
+    *j = (struct pstd_journal_part){.fd = -1};
+}
+
+static enum pst_status open_part(const char *path, int flags,
+                                 struct pstd_journal_part *ret,
+                                 struct pst_diag *diag)
+{
+    struct pstd_journal_part j = {0};
     enum pst_status status;
     off_t size;
 
-    j.fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    j.fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
     size = j.fd >= 0 ? lseek(j.fd, 0, SEEK_END) : -1;
     if (size < 0) {
         const int err = errno;
@@ -107,40 +120,14 @@ enum pst_status pstd_journal_open(const char *path, uint64_t max,
     j.size = (uint64_t)size;
     status = scan(&j, diag);
     if (status != PST_OK) {
-        pstd_journal_close(&j);
+        close_part(&j);
         return status;
     }
     *ret = j;
     return PST_OK;
 }
 
-void pstd_journal_close(struct pstd_journal *j)
-{
-    if (j->fd >= 0)
-        (void)close(j->fd);
-    j->fd = -1;
-    pst_vec_fini(&j->marks);
-}
-
-void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size)
-{
-    if (j->fd < 0)
-        return;
-    if (j->size + size > j->max)
-        empty(j);
-    if (j->fd < 0)
-        return;
-    if (size > 0 && mark(j, j->size) &&
-        pwrite(j->fd, data, size, (off_t)j->size) == (ssize_t)size) {
-        j->size += size;
-        j->next++;
-        return;
-    }
-    empty(j); /* what came after it could not be told from it */
-    pstd_journal_close(j);
-}
-
-static bool find(struct pstd_journal *j, uint64_t seq)
+static bool find(struct pstd_journal_part *j, uint64_t seq)
 {
     if (j->seen == 0 || j->seen > seq || seq - j->seen >= PSTD_JOURNAL_MARK) {
         const uint64_t nth = (seq - j->first) / PSTD_JOURNAL_MARK;
@@ -161,13 +148,12 @@ static bool find(struct pstd_journal *j, uint64_t seq)
     return true;
 }
 
-void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
-                      unsigned char **buffer, size_t *ret_size)
+static void get(struct pstd_journal_part *j, uint64_t seq,
+                unsigned char **buffer, size_t *ret_size)
 {
     unsigned char *grown;
     size_t size;
 
-    *ret_size = 0;
     if (j->fd < 0 || seq < j->first || seq >= j->next || !find(j, seq))
         return;
     size = frame_at(j, j->seen_at);
@@ -177,4 +163,121 @@ void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
     *buffer = grown;
     if (pread(j->fd, grown, size, (off_t)j->seen_at) == (ssize_t)size)
         *ret_size = size;
+}
+
+/* --- both ----------------------------------------------------------------- */
+
+static enum pst_status name_before(const char *path, struct pst_str *ret,
+                                   struct pst_diag *diag)
+{
+    pst_str_addf(ret, "%s" BEFORE, path);
+    return ret->failed ? pst_diag_nomem(diag, strlen(path)) : PST_OK;
+}
+
+/* The file before this one, if it ends where this one begins. */
+static void open_before(struct pstd_journal *j, const char *path)
+{
+    struct pst_diag ignored;
+
+    if (open_part(path, 0, &j->before, &ignored) != PST_OK)
+        j->before = (struct pstd_journal_part){.fd = -1};
+    if (j->before.fd >= 0 && j->now.size == 0 && j->before.size > 0)
+        j->now.first = j->now.next = j->before.next;
+    if (j->before.size == 0 || j->before.next != j->now.first)
+        close_part(&j->before);
+}
+
+enum pst_status pstd_journal_open(const char *path, uint64_t max,
+                                  struct pstd_journal *ret,
+                                  struct pst_diag *diag)
+{
+    struct pstd_journal j = {.max = max};
+    struct pst_str before = {0};
+    enum pst_status status = name_before(path, &before, diag);
+
+    j.before.fd = j.now.fd = -1;
+    j.path = pst_strdup(PST_TAG_DAEMON, path);
+    if (status == PST_OK && j.path == NULL)
+        status = pst_diag_nomem(diag, strlen(path));
+    if (status == PST_OK)
+        status = open_part(path, O_CREAT, &j.now, diag);
+    if (status == PST_OK)
+        open_before(&j, before.text);
+    pst_str_fini(&before);
+    if (status == PST_OK)
+        *ret = j;
+    else
+        pstd_journal_close(&j);
+    return status;
+}
+
+void pstd_journal_close(struct pstd_journal *j)
+{
+    close_part(&j->before);
+    close_part(&j->now);
+    pst_free(j->path);
+    j->path = NULL;
+}
+
+bool pstd_journal_works(const struct pstd_journal *j)
+{
+    return j->now.fd >= 0;
+}
+
+uint64_t pstd_journal_first(const struct pstd_journal *j)
+{
+    return j->before.fd >= 0 ? j->before.first : j->now.first;
+}
+
+uint64_t pstd_journal_next(const struct pstd_journal *j)
+{
+    return j->now.next;
+}
+
+/* The file is full: it is the one before from here on. */
+static void turn_over(struct pstd_journal *j)
+{
+    const uint64_t next = j->now.next;
+    struct pst_str before = {0};
+    struct pst_diag ignored;
+
+    if (name_before(j->path, &before, &ignored) != PST_OK ||
+        rename(j->path, before.text) != 0) {
+        empty(&j->now);
+    } else {
+        close_part(&j->before);
+        j->before = j->now;
+        j->now = (struct pstd_journal_part){.fd = -1};
+        if (open_part(j->path, O_CREAT | O_EXCL, &j->now, &ignored) != PST_OK)
+            j->now.fd = -1;
+        j->now.first = j->now.next = next;
+    }
+    pst_str_fini(&before);
+}
+
+void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size)
+{
+    struct pstd_journal_part *now = &j->now;
+
+    if (now->fd < 0)
+        return;
+    if (now->size > 0 && now->size + size > j->max)
+        turn_over(j);
+    if (now->fd < 0)
+        return;
+    if (size > 0 && mark(now, now->size) &&
+        pwrite(now->fd, data, size, (off_t)now->size) == (ssize_t)size) {
+        now->size += size;
+        now->next++;
+        return;
+    }
+    empty(now); /* what came after it could not be told from it */
+    close_part(now);
+}
+
+void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
+                      unsigned char **buffer, size_t *ret_size)
+{
+    *ret_size = 0;
+    get(seq < j->now.first ? &j->before : &j->now, seq, buffer, ret_size);
 }

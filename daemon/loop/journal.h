@@ -13,30 +13,45 @@
 
 #include "stages/base/diag.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes; then it begins anew, and older events are gone. */
+/* Bytes of a file; then it becomes PATH.before, and a new one begins: at least
+ * so many bytes of the newest events are kept. */
 #define PSTD_JOURNAL_MAX (256u << 20)
 
-struct pstd_journal {
+/* Events of one file, in order. */
+struct pstd_journal_part {
     int fd;               /* -1: none, or it could not be written any more */
     uint64_t first, next; /* numbers of the oldest event, and of the next one */
-    uint64_t size, max;
+    uint64_t size;
     struct PST_VEC(uint64_t) marks; /* where each PSTD_JOURNAL_MARK-th is */
     uint64_t seen, seen_at;         /* where event `seen` is, read last */
+};
+
+struct pstd_journal {
+    char *path;
+    uint64_t max;
+    struct pstd_journal_part before,
+        now; /* fd of before -1: nothing is there */
 };
 
 #define PSTD_JOURNAL_MARK 256
 #define PSTD_JOURNAL_NONE                                                      \
     {                                                                          \
-        .fd = -1                                                               \
+        .before = {.fd = -1}, .now = {.fd = -1 }                               \
     }
 
-/* Makes the file, or goes on with it: ret->next is the next event's number. */
+/* Makes the file, or goes on with it. */
 enum pst_status pstd_journal_open(const char *path, uint64_t max,
                                   struct pstd_journal *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_journal_close(struct pstd_journal *j);
+/* Can events be added? */
+bool pstd_journal_works(const struct pstd_journal *j);
+/* Numbers of the oldest event, and of the next one. */
+uint64_t pstd_journal_first(const struct pstd_journal *j);
+uint64_t pstd_journal_next(const struct pstd_journal *j);
 /* Event `next`. Without room on the disk there is no journal any more. */
 void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size);
 /* Into a buffer (pst_realloc); *ret_size 0: it is not there. */

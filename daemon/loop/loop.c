@@ -443,7 +443,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     }
     pst_diag_init(&diag);
     d->config = config;
-    d->journal.fd = -1;
+    d->journal = (struct pstd_journal)PSTD_JOURNAL_NONE;
     d->plan = plan;
     d->job_name = job_name(config, plan);
     d->job.changed = on_state;

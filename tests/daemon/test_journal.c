@@ -3,6 +3,7 @@
 #include "daemon/loop/history.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -12,6 +13,7 @@
 #include "tests/test.h"
 
 #define PATH "events"
+#define MAX  3000 /* bytes of a file: of about 90 events */
 
 static struct pst_diag diag;
 
@@ -148,22 +150,57 @@ static void damage_is_no_event(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-static void begins_anew_when_full(void **state)
+/* Full files make way one by one: the newest events are there, all of them,
+ * also for those who open them again, at any number of events. */
+static void turns_over_when_full(void **state)
 {
     struct log log;
-    uint64_t oldest;
 
     (void)state;
-    log_open(&log, 2000);
-    log_add(&log, 500);
-    oldest = pstd_history_oldest(log.history);
-    assert_true(oldest > 400);
-    assert_events(&log, oldest, 500);
-    log_close(&log);
-    log_open(&log, 2000);
-    assert_events(&log, oldest, 500);
+    log_open(&log, MAX);
+    for (uint64_t n = 1; n <= 300; n++) {
+        uint64_t oldest;
+
+        log_add(&log, n);
+        oldest = pstd_history_oldest(log.history);
+        assert_true(oldest == 1 || n - oldest > 80);
+        assert_true(n - oldest < 200);
+        if (n % 7 != 0)
+            continue;
+        assert_events(&log, oldest, n);
+        log_close(&log);
+        log_open(&log, MAX);
+        assert_events(&log, oldest, n);
+    }
     log_close(&log);
     assert_int_equal(unlink(PATH), 0);
+    assert_int_equal(unlink(PATH ".before"), 0);
+}
+
+/* A process that ended between the two names; and a file of another past. */
+static void turns_over_whole(void **state)
+{
+    struct log log;
+    uint64_t last;
+
+    (void)state;
+    log_open(&log, MAX);
+    log_add(&log, 80);
+    log_close(&log);
+    assert_int_equal(rename(PATH, PATH ".before"), 0);
+    log_open(&log, MAX);
+    assert_events(&log, 1, 80);
+    log_add(&log, 85);
+    assert_events(&log, 1, 85);
+    log_close(&log);
+    assert_int_equal(truncate(PATH ".before", 700), 0);
+    log_open(&log, MAX);
+    last = log.history->seq;
+    assert_events(&log, 81, last);
+    assert_int_equal(last, 85);
+    log_close(&log);
+    assert_int_equal(unlink(PATH), 0);
+    assert_int_equal(unlink(PATH ".before"), 0);
 }
 
 static void is_no_link(void **state)
@@ -182,7 +219,8 @@ int main(void)
         cmocka_unit_test(numbers_go_on),
         cmocka_unit_test(torn_ends_go),
         cmocka_unit_test(damage_is_no_event),
-        cmocka_unit_test(begins_anew_when_full),
+        cmocka_unit_test(turns_over_when_full),
+        cmocka_unit_test(turns_over_whole),
         cmocka_unit_test(is_no_link),
     };
 
