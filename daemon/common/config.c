@@ -296,7 +296,7 @@ static void variable_of(const char *option, char ret[64])
     ret[n] = '\0';
 }
 
-enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
+enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
                                 struct pst_diag *diag)
 {
     size_t n;
@@ -319,7 +319,7 @@ enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
     return PST_OK;
 }
 
-static enum pst_status unknown(unsigned groups, const char *prefix,
+static enum pst_status unknown(uint64_t groups, const char *prefix,
                                const char *name, struct pst_diag *diag)
 {
     size_t n, n_names = 0;
@@ -339,7 +339,7 @@ static enum pst_status unknown(unsigned groups, const char *prefix,
                         prefix, name);
 }
 
-static const struct pstd_option *find(unsigned groups, const char *name)
+static const struct pstd_option *find(uint64_t groups, const char *name)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -350,7 +350,7 @@ static const struct pstd_option *find(unsigned groups, const char *name)
     return NULL;
 }
 
-enum pst_status pstd_config_set(struct pstd_config *config, unsigned groups,
+enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag)
 {
@@ -362,7 +362,7 @@ enum pst_status pstd_config_set(struct pstd_config *config, unsigned groups,
 }
 
 /* --name value or --name=value; *i moves over the value. */
-static enum pst_status parse_long(struct pstd_config *config, unsigned groups,
+static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv, int *i,
                                   struct pst_diag *diag)
 {
@@ -402,7 +402,7 @@ static bool is_short(const char *arg)
 }
 
 /* -n value or -nvalue. */
-static enum pst_status parse_short(struct pstd_config *config, unsigned groups,
+static enum pst_status parse_short(struct pstd_config *config, uint64_t groups,
                                    int argc, char *const *argv, int *i,
                                    struct pst_diag *diag)
 {
@@ -433,7 +433,7 @@ static enum pst_status parse_short(struct pstd_config *config, unsigned groups,
     return give(config, &rows[k], who, value, diag);
 }
 
-enum pst_status pstd_config_parse(struct pstd_config *config, unsigned groups,
+enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag)
 {

@@ -17,39 +17,38 @@
 
 /* Who takes an option: kinds of options that go together, and commands that
  * take one of a kind without the rest. A command takes several. */
-enum pstd_group {
-    PSTD_OPT_ALL = 1 << 0,     /* --help */
-    PSTD_OPT_TRAIN = 1 << 1,   /* of a run; travel in Train */
-    PSTD_OPT_STEP = 1 << 2,    /* those of them that shape a step */
-    PSTD_OPT_DATA = 1 << 3,    /* those of them that name data */
-    PSTD_OPT_RANKS = 1 << 4,   /* of processes to start */
-    PSTD_OPT_DAEMON = 1 << 5,  /* of penstockd alone */
-    PSTD_OPT_CONNECT = 1 << 6, /* --socket --job */
-    PSTD_OPT_JSON = 1 << 7,
-    PSTD_OPT_QUIET = 1 << 8,
-    PSTD_OPT_SPLIT = 1 << 9,
-    PSTD_OPT_OUTPUT = 1 << 10,
-    PSTD_OPT_SHOW = 1 << 11,
-    PSTD_OPT_LOAD = 1 << 12, /* --checkpoint of eval and infer */
-    PSTD_OPT_EVAL = 1 << 13,
-    PSTD_OPT_INFER = 1 << 14,
-    PSTD_OPT_LOG = 1 << 15,
-    PSTD_OPT_WATCH = 1 << 16,
-    PSTD_OPT_STOP = 1 << 17,
-    PSTD_OPT_DETACH = 1 << 18,
-    PSTD_OPT_PLAN = 1 << 19,
-    PSTD_OPT_VERIFY = 1 << 20,
-    PSTD_OPT_PICTURE = 1 << 21, /* --svg --trace */
-    PSTD_OPT_REFERENCE = 1 << 22,
-    PSTD_OPT_RUN = 1 << 23, /* of a job that a client starts */
-    PSTD_OPT_CHECKPOINTS = 1 << 24,
-    PSTD_OPT_MODULES = 1 << 25,
-    PSTD_OPT_SWAP = 1 << 26,
-    PSTD_OPT_WEIGHTS = 1 << 27,
-    PSTD_OPT_ATTR = 1 << 28,
-    PSTD_OPT_FLIGHT = 1 << 29,
-    PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
-};
+#define PSTD_GROUP(n)        (UINT64_C(1) << (n))
+#define PSTD_OPT_ALL         PSTD_GROUP(0) /* --help */
+#define PSTD_OPT_TRAIN       PSTD_GROUP(1) /* of a run; travel in Train */
+#define PSTD_OPT_STEP        PSTD_GROUP(2) /* those of them that shape a step */
+#define PSTD_OPT_DATA        PSTD_GROUP(3) /* those of them that name data */
+#define PSTD_OPT_RANKS       PSTD_GROUP(4) /* of processes to start */
+#define PSTD_OPT_DAEMON      PSTD_GROUP(5) /* of penstockd alone */
+#define PSTD_OPT_CONNECT     PSTD_GROUP(6) /* --socket --job */
+#define PSTD_OPT_JSON        PSTD_GROUP(7)
+#define PSTD_OPT_QUIET       PSTD_GROUP(8)
+#define PSTD_OPT_SPLIT       PSTD_GROUP(9)
+#define PSTD_OPT_OUTPUT      PSTD_GROUP(10)
+#define PSTD_OPT_SHOW        PSTD_GROUP(11)
+#define PSTD_OPT_LOAD        PSTD_GROUP(12) /* --checkpoint of eval and infer */
+#define PSTD_OPT_EVAL        PSTD_GROUP(13)
+#define PSTD_OPT_INFER       PSTD_GROUP(14)
+#define PSTD_OPT_LOG         PSTD_GROUP(15)
+#define PSTD_OPT_WATCH       PSTD_GROUP(16)
+#define PSTD_OPT_STOP        PSTD_GROUP(17)
+#define PSTD_OPT_DETACH      PSTD_GROUP(18)
+#define PSTD_OPT_PLAN        PSTD_GROUP(19)
+#define PSTD_OPT_VERIFY      PSTD_GROUP(20)
+#define PSTD_OPT_PICTURE     PSTD_GROUP(21) /* --svg --trace */
+#define PSTD_OPT_REFERENCE   PSTD_GROUP(22)
+#define PSTD_OPT_RUN         PSTD_GROUP(23) /* of a job that a client starts */
+#define PSTD_OPT_CHECKPOINTS PSTD_GROUP(24)
+#define PSTD_OPT_MODULES     PSTD_GROUP(25)
+#define PSTD_OPT_SWAP        PSTD_GROUP(26)
+#define PSTD_OPT_WEIGHTS     PSTD_GROUP(27)
+#define PSTD_OPT_ATTR        PSTD_GROUP(28)
+#define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
+#define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of these: alike on all ranks */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -84,7 +83,7 @@ struct pstd_option {
     const char *name; /* "lr-min", without dashes */
     char letter;      /* 'n', or 0 */
     enum pstd_option_type type;
-    unsigned groups;
+    uint64_t groups;
     size_t at;         /* offset in struct pstd_config */
     const char *start; /* default as text, or NULL */
     double min, max;   /* UINT, REAL; both 0: any */
@@ -186,15 +185,15 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* PENSTOCK_NAME for each option of the groups. */
-enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
+enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* argv[0] is skipped. "--name value", "--name=value", "-n value", "--" ends
  * options. Unknown: PST_ERR_USAGE that names the nearest. */
-enum pst_status pstd_config_parse(struct pstd_config *config, unsigned groups,
+enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* One option by name, as in a Train request. */
-enum pst_status pstd_config_set(struct pstd_config *config, unsigned groups,
+enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -217,9 +216,9 @@ void *pstd_config_member(const struct pstd_config *config,
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out);
 /* "--schedule NAME   order of the work ... [1f1b]" */
-void pstd_config_help(unsigned groups, struct pst_str *out);
+void pstd_config_help(uint64_t groups, struct pst_str *out);
 /* "schedule=1f1b" lines of the rows of these groups, for logs and tests. */
-void pstd_config_dump(const struct pstd_config *config, unsigned groups,
+void pstd_config_dump(const struct pstd_config *config, uint64_t groups,
                       struct pst_str *out);
 
 #endif

@@ -88,7 +88,7 @@ static void add_wrapped(struct pst_str *out, const char *text, size_t from)
     pst_str_add(out, "\n");
 }
 
-void pstd_config_help(unsigned groups, struct pst_str *out)
+void pstd_config_help(uint64_t groups, struct pst_str *out)
 {
     enum { COLUMN = 28 };
     size_t n;
@@ -120,7 +120,7 @@ void pstd_config_help(unsigned groups, struct pst_str *out)
     }
 }
 
-void pstd_config_dump(const struct pstd_config *config, unsigned groups,
+void pstd_config_dump(const struct pstd_config *config, uint64_t groups,
                       struct pst_str *out)
 {
     size_t n;

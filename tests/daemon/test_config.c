@@ -11,7 +11,7 @@
 #define RUN                                                                    \
     (PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_SPLIT | PSTD_OPT_CONNECT)
 
-static enum pst_status parse(struct pstd_config *c, unsigned groups,
+static enum pst_status parse(struct pstd_config *c, uint64_t groups,
                              struct pst_diag *diag, ...)
 {
     char *argv[16] = {"program"};

@@ -82,7 +82,7 @@ static void add_option(struct pst_str *out, const struct pstd_option *row)
     pst_str_add(out, "\n");
 }
 
-static void add_options(struct pst_str *out, unsigned groups)
+static void add_options(struct pst_str *out, uint64_t groups)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -189,7 +189,7 @@ static enum pst_status run_manual(const struct pstd_config *config,
 
 /* --- words ---------------------------------------------------------------- */
 
-static void add_names(struct pst_str *out, unsigned groups)
+static void add_names(struct pst_str *out, uint64_t groups)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
