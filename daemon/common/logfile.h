@@ -58,15 +58,19 @@
       "--eval-data")                                                           \
     X(EVAL_FAILED, "eval_failed", "error",                                     \
       "run= step= text=; the training goes on")                                \
+    X(EVAL_MEMORY, "eval_memory", "info",                                      \
+      "of_rank= arena=; bytes that are reserved for --eval-data, besides")     \
     X(EARLY_STOP, "early_stop", "info",                                        \
       "run= step= best_step= best_loss= patience=; evaluations do not get "    \
       "better")                                                                \
     X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
-      "step= dir= seconds= stall_s=; since that step, and without steps")      \
+      "step= dir= seconds= stall_s= asked=; since that step, and without "     \
+      "steps")                                                                 \
     X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
       "step= dir= text=; no memory for a copy: steps wait for each save")      \
-    X(CHECKPOINT_FAILED, "checkpoint_failed", "error", "step= dir= text=")     \
+    X(CHECKPOINT_FAILED, "checkpoint_failed", "error",                         \
+      "step= dir= text= asked=")                                               \
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \

@@ -122,7 +122,7 @@ static const struct pstd_option rows[] = {
            "need, or all"),
     FLAG(shuffle, "shuffle", T_DATA, "samples in random order, by --seed"),
 
-    PATH(eval_data, "eval-data", T_RUN, "FILE",
+    PATH(eval_data, "eval-data", T_RUN | PSTD_OPT_PLAN, "FILE",
          "what the model is evaluated on while it is trained, as eval does it: "
          "every --eval-every steps and at the end"),
     UINT(eval_every, "eval-every", T_RUN, "0", 0, MANY,

@@ -5,6 +5,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/evaluation.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
@@ -20,6 +21,7 @@
 struct forecast {
     struct pst_schedule *sched;
     struct pst_memory *memory;
+    struct pst_memory *eval; /* with --eval-data, besides */
     struct pst_costs costs;
     struct pst_sim sim;
     struct pst_str note;     /* what remainders cost */
@@ -49,6 +51,9 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
         "copied_bytes", (json_int_t)m->copied, "bubble",
         pstctl_json_real(f->sim.shares[r].bubble));
 
+    if (f->eval != NULL)
+        (void)json_object_set_new(rank, "eval_bytes",
+                                  json_integer((json_int_t)f->eval[r].arena));
     pstctl_shares_json(&f->sim.shares[r], f->sim.step, rank);
     return rank;
 }
@@ -177,6 +182,16 @@ static void print_memory(const struct forecast *f)
                       "microbatches are added:\nup to %.2f MiB of stash and "
                       "messages stay for them\n",
                       f->sched->n_deferred, (double)for_w / MIB);
+}
+
+static void print_evaluation(const struct forecast *f)
+{
+    if (f->eval == NULL)
+        return;
+    pstctl_printf(stdout, "for --eval-data besides, MiB by rank:");
+    for (unsigned r = 0; r < f->ranks; r++)
+        pstctl_printf(stdout, " %.2f", (double)f->eval[r].arena / MIB);
+    pstctl_printf(stdout, "\n");
 }
 
 static void print_times(const struct forecast *f)
@@ -357,6 +372,20 @@ static enum pst_status what_if(const struct pstd_config *config,
     return status;
 }
 
+static enum pst_status predict_evaluation(
+    const struct pstd_config *config, const struct pst_batch *batch,
+    const struct pst_exec_options *options, struct forecast *f,
+    struct pst_diag *diag)
+{
+    if (config->eval_data == NULL)
+        return PST_OK;
+    f->eval = pst_calloc(PST_TAG_CLIENT, f->ranks, sizeof(*f->eval));
+    if (f->eval == NULL)
+        return pst_diag_nomem(diag, f->ranks * sizeof(*f->eval));
+    return pstctl_evaluation_memory(config, batch, f->sched, options, f->eval,
+                                    diag);
+}
+
 static void describe_times(const struct pstd_config *config,
                            struct pst_str *out)
 {
@@ -400,11 +429,14 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = predict(batch.plan, &options, &f, diag);
     if (status == PST_OK)
+        status = predict_evaluation(config, &batch, &options, &f, diag);
+    if (status == PST_OK)
         status = write_files(config, batch.plan, &f, diag);
     if (status == PST_OK && config->json) {
         status = print_json(&f, diag);
     } else if (status == PST_OK) {
         print_memory(&f);
+        print_evaluation(&f);
         print_times(&f);
         print_candidates(f.sched);
         print_choices(&f);
@@ -416,6 +448,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_str_fini(&f.products);
     pst_str_fini(&f.times);
     pst_free(f.memory);
+    pst_free(f.eval);
     pst_free(f.choices);
     pst_batch_fini(&batch);
     pstctl_plan_close(&p);

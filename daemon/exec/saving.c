@@ -89,6 +89,7 @@ struct outcome {
     enum pst_status status;
     const char *text; /* of a failure */
     bool fallback;
+    bool asked; /* somebody waits to hear of it */
     uint64_t step, changes;
     double seconds; /* since the step that it is of */
     double stall_s; /* in which no step was made */
@@ -114,6 +115,7 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
     } else {
         pstd_note_text(&note, "text", o->text);
     }
+    pstd_note_int(&note, "asked", o->asked);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     if (!is_saved)
         return;
@@ -128,9 +130,11 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
 /* --- between two steps ---------------------------------------------------- */
 
 static enum pst_status save_to(struct pstd_session *s, bool fallback,
+                               enum pstd_save how,
                                const struct pst_save_note *what,
                                struct pst_diag *diag)
 {
+    const bool last = fallback || s->config.checkpoint_fallback == NULL;
     const double start = pst_now();
     enum pst_status status;
 
@@ -143,6 +147,8 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
         conclude(s, &(struct outcome){.status = status,
                                       .text = diag->text,
                                       .fallback = fallback,
+                                      .asked = how == PSTD_SAVE_NOW &&
+                                               (status == PST_OK || last),
                                       .step = s->step,
                                       .changes = s->changes,
                                       .seconds = pst_now() - start,
@@ -151,17 +157,17 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
 }
 
 /* One folder, then the other. */
-static enum pst_status save_anywhere(struct pstd_session *s,
+static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
                                      const struct pst_save_note *what,
                                      struct pst_diag *diag)
 {
-    enum pst_status status = save_to(s, false, what, diag);
+    enum pst_status status = save_to(s, false, how, what, diag);
     struct pst_diag second;
 
     if (status == PST_OK || is_fatal(status) ||
         s->config.checkpoint_fallback == NULL)
         return status;
-    status = save_to(s, true, what, &second);
+    status = save_to(s, true, how, what, &second);
     if (status != PST_OK)
         return pst_diag_set(diag, status, "%s; and %s", diag->text,
                             second.text);
@@ -226,7 +232,7 @@ static enum pst_status save_again(struct pstd_session *s,
                 "--checkpoint-retry SECONDS gives more time",
                 (unsigned long long)s->step, diag->text,
                 is_full(diag->text) ? "Make room, or name" : "Name");
-        status = save_anywhere(s, what, diag);
+        status = save_anywhere(s, PSTD_SAVE_LAST, what, diag);
         seconds = PST_MIN(2 * seconds, LONG_PAUSE_S);
     }
     return status;
@@ -254,9 +260,10 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
 {
     struct pstd_saving *v = &s->saving;
     const struct pst_save_note what = {.changes = s->changes};
-    const char *dir = folder_of(s, fallback);
-    enum pst_status status =
-        fallback ? PST_OK : pstd_session_claim_again(s, diag);
+    const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
+    enum pst_status status = fallback || v->best != NULL
+                                 ? PST_OK
+                                 : pstd_session_claim_again(s, diag);
 
     if (status != PST_OK)
         return status;
@@ -310,6 +317,47 @@ unsigned pstd_session_words(const struct pstd_session *s)
                : 0;
 }
 
+/* COLLECTIVE. How it ended; the other folder may have it then. */
+static enum pst_status end(struct pstd_session *s, enum pst_status status,
+                           double stall_s, struct pst_diag *diag)
+{
+    struct pstd_saving *v = &s->saving;
+
+    v->is_open = false;
+    conclude(s, &(struct outcome){.status = status,
+                                  .text = diag->text,
+                                  .fallback = v->fallback,
+                                  .step = v->step,
+                                  .changes = v->changes,
+                                  .seconds = pst_now() - v->begun,
+                                  .stall_s = v->stall_s + stall_s +
+                                             pst_saver_held(v->saver)});
+    if (status == PST_OK || v->fallback ||
+        s->config.checkpoint_fallback == NULL)
+        return PST_OK;
+    v->is_open = true; /* of the same copy */
+    return begin_in(s, true, diag);
+}
+
+/* The same copy goes to --checkpoint, if that was due, too. */
+static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
+                                struct pst_diag *diag)
+{
+    struct pstd_saving *v = &s->saving;
+    const pstd_best_fn ended = v->best;
+
+    v->is_open = false;
+    v->best = NULL;
+    status = ended(s, status, v->step, diag);
+    if (status != PST_OK || !v->then)
+        return status;
+    v->then = false;
+    v->is_open = true;
+    status = begin_in(s, false, diag);
+    return status == PST_OK || is_fatal(status) ? status
+                                                : end(s, status, 0, diag);
+}
+
 /* COLLECTIVE, while a save is open. */
 static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
 {
@@ -321,22 +369,12 @@ static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
         v->stall_s += pst_now() - start;
         return PST_OK;
     }
-    v->is_open = false;
-    if (is_fatal(status))
+    if (is_fatal(status)) {
+        v->is_open = false;
         return status;
-    conclude(s, &(struct outcome){.status = status,
-                                  .text = diag->text,
-                                  .fallback = v->fallback,
-                                  .step = v->step,
-                                  .changes = v->changes,
-                                  .seconds = pst_now() - v->begun,
-                                  .stall_s = v->stall_s + (pst_now() - start) +
-                                             pst_saver_held(v->saver)});
-    if (status == PST_OK || v->fallback ||
-        s->config.checkpoint_fallback == NULL)
-        return PST_OK;
-    v->is_open = true; /* of the same copy */
-    return begin_in(s, true, diag);
+    }
+    return v->best != NULL ? end_best(s, status, diag)
+                           : end(s, status, pst_now() - start, diag);
 }
 
 enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
@@ -373,10 +411,54 @@ void pstd_session_save_drop(struct pstd_session *s)
 {
     pst_saver_free(s->saving.saver);
     s->saving.saver = NULL;
-    s->saving.is_open = false;
+    s->saving.is_open = s->saving.then = false;
+    s->saving.best = NULL;
+}
+
+enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
+                                       pstd_best_fn ended, bool *ret_begun,
+                                       struct pst_diag *diag)
+{
+    enum pst_status status = pstd_session_save_end(s, diag);
+    enum pst_alive_phase before;
+
+    *ret_begun = false;
+    if (status != PST_OK)
+        return status;
+    before = pst_alive_enter(PST_ALIVE_SAVE);
+    s->saving.best = ended;
+    s->saving.best_dir = dir;
+    status = begin(s, ret_begun, diag);
+    if (!*ret_begun)
+        s->saving.best = NULL;
+    pst_alive_leave(before);
+    return status;
+}
+
+/* Its copy is of this very step. */
+static bool best_is_under_way(const struct pstd_session *s)
+{
+    const struct pstd_saving *v = &s->saving;
+
+    return v->is_open && v->best != NULL && v->step == s->step &&
+           v->changes == s->changes;
 }
 
 /* --- which of these ------------------------------------------------------- */
+
+/* Who asked for a checkpoint of this state, which there is, waits for it. */
+static void tell_again(struct pstd_session *s)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_SAVED);
+    pstd_note_int(&note, "step", (int64_t)s->saved);
+    pstd_note_text(&note, "dir", folder_of(s, s->in_fallback));
+    pstd_note_real(&note, "seconds", 0);
+    pstd_note_real(&note, "stall_s", 0);
+    pstd_note_int(&note, "asked", 1);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
 
 static enum pst_status save(struct pstd_session *s, enum pstd_save how,
                             const char *fault, struct pst_diag *diag)
@@ -388,16 +470,20 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
     enum pst_status status;
     bool begun = false;
 
-    if (s->saved == s->step && !changed)
+    if (s->saved == s->step && !changed && how != PSTD_SAVE_NOW)
         return fault != NULL ? mark(s, fault, diag) : PST_OK;
-    if (s->done == 0 && !changed)
+    if (s->saved == s->step && !changed) {
+        tell_again(s);
+        return PST_OK;
+    }
+    if (s->done == 0 && !changed && how != PSTD_SAVE_NOW)
         return PST_OK;
     if (how == PSTD_SAVE_BESIDE) {
         status = begin(s, &begun, diag);
         if (status != PST_OK || begun)
             return status;
     }
-    status = save_anywhere(s, &what, diag);
+    status = save_anywhere(s, how, &what, diag);
     return how == PSTD_SAVE_LAST ? save_again(s, &what, status, diag) : status;
 }
 
@@ -409,6 +495,10 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
 
     if (s->config.checkpoint == NULL)
         return PST_OK;
+    if (how == PSTD_SAVE_BESIDE && best_is_under_way(s)) {
+        s->saving.then = true;
+        return PST_OK;
+    }
     status = pstd_session_save_end(s, diag);
     if (status != PST_OK)
         return status;

@@ -29,12 +29,22 @@ struct pstd_passed {
 };
 
 struct pstd_evaluation;
+struct pstd_session;
+
+/* COLLECTIVE. A save of the best checkpoint has ended, of that step. */
+typedef enum pst_status (*pstd_best_fn)(struct pstd_session *s,
+                                        enum pst_status saved, uint64_t step,
+                                        struct pst_diag *diag);
+
 /* A save that goes on beside the steps. */
 struct pstd_saving {
     struct pst_saver *saver; /* from the first one on */
     bool is_open;            /* it has not ended */
     bool fallback;           /* to that folder */
     bool is_direct;          /* there is no memory for it */
+    pstd_best_fn best;       /* it is of the best one; NULL: it is not */
+    const char *best_dir;    /* where that goes, borrowed */
+    bool then;               /* the same state goes to --checkpoint next */
     uint64_t step, changes;  /* that it is of */
     double begun, stall_s;   /* in which no step was made */
 };
@@ -118,6 +128,12 @@ enum pstd_save {
 enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The state of this step, which is the best so far, to a folder
+ * (borrowed until the end) beside the steps; *ret_begun false: there is no
+ * memory for that, and nothing was done. */
+enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
+                                       pstd_best_fn ended, bool *ret_begun,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Control words of this rank for a save that goes on. */
 unsigned pstd_session_words(const struct pstd_session *s);
 /* COLLECTIVE, after each step. control: words of all ranks in it. */

@@ -13,6 +13,15 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
+/* What happened by itself is no answer to who asked for the same. */
+static bool is_unasked(const pstctl_event *event)
+{
+    for (size_t i = 0; i < event->n_fields; i++)
+        if (strcmp(event->fields[i]->key, "asked") == 0)
+            return event->fields[i]->integer == 0;
+    return false;
+}
+
 enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 const char *const *names, size_t n,
                                 struct pstctl_progress *progress,
@@ -30,7 +39,8 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
         if (status == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             pstctl_progress_event(progress, frame->event);
-            if (is_one_of(frame->event->name, names, n))
+            if (is_one_of(frame->event->name, names, n) &&
+                !is_unasked(frame->event))
                 *ret = frame;
         }
         if (*ret == NULL)

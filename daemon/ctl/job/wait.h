@@ -4,9 +4,9 @@
 /* Waiting for an event of a job. One thread. */
 #include "daemon/ctl/print.h"
 
-/* Shows events from number `from` on until one of the names comes; *ret is
- * that frame, owned, or NULL if it may be among events that were missed. Puts
- * another connection into conn where it must. */
+/* Shows events from number `from` on until one of the names comes that does
+ * not say asked=0; *ret is that frame, owned, or NULL if it may be among events
+ * that were missed. Puts another connection into conn where it must. */
 enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 const char *const *names, size_t n,
                                 struct pstctl_progress *progress,

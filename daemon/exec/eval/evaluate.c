@@ -29,6 +29,7 @@ struct pstd_evaluation {
     struct pstd_evals past;    /* on rank 0 */
     uint64_t at;               /* step of the newest one */
     bool any;                  /* there is one */
+    double best_loss;          /* of the checkpoint that is saved now */
 };
 
 /* What rank 0 makes of an evaluation; plain bytes. */
@@ -138,6 +139,20 @@ static enum pst_status make_engine(struct pstd_session *s,
                             : status;
 }
 
+static void emit_memory(const struct pstd_session *s,
+                        const struct pstd_evaluation *e)
+{
+    for (unsigned i = 0; i < pst_engine_n_local(e->engine); i++) {
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_EVAL_MEMORY);
+        pstd_note_int(&note, "of_rank", s->w->rank + i);
+        pstd_note_int(&note, "arena",
+                      (int64_t)pst_engine_memory(e->engine, i).arena);
+        pstd_mailbox_post(s->w->mailbox, &note, true);
+    }
+}
+
 static enum pst_status open_data(struct pstd_session *s,
                                  struct pstd_evaluation *e,
                                  struct pst_diag *diag)
@@ -194,6 +209,8 @@ static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
     if (status != PST_OK) {
         pst_diag_prefix(diag, "--eval-data");
         drop(e);
+    } else {
+        emit_memory(s, e);
     }
     pst_alive_leave(before);
     return status;
@@ -381,35 +398,68 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     return status;
 }
 
+/* A file that cannot be written costs a later resume its memory of the best
+ * one, and this run nothing. */
+static void remember(struct pstd_session *s)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    struct pst_diag lost;
+
+    if (s->w->rank == 0 && e->file.len > 0 &&
+        pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK)
+        emit_failed(s, lost.text);
+}
+
 /* Before it is remembered as the best: what is remembered can be found. */
+static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
+                                  uint64_t step, struct pst_diag *diag)
+{
+    const char *dir = pst_str_text(&s->evaluation->best);
+    const struct pst_checkpoint_rule rule = {.keep = 1};
+    struct pstd_note note;
+    enum pst_status status = saved;
+
+    if (status == PST_OK && s->w->rank == 0) {
+        status = set_best_aside(s, step, diag);
+        pst_checkpoint_prune(dir, step, &rule);
+    }
+    status = pstd_agree(s->w, status, diag);
+    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_BEST_SAVED
+                                           : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_text(&note, "dir", dir);
+    if (status == PST_OK) {
+        pstd_note_real(&note, "loss", s->evaluation->best_loss);
+    } else {
+        pstd_note_text(&note, "text", diag->text);
+        pstd_note_int(&note, "asked", 0);
+    }
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
+        return status;
+    remember(s);
+    return PST_OK;
+}
+
+/* Steps go on while it is written, if there is memory for that. */
 static enum pst_status save_best(struct pstd_session *s, double loss,
                                  struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_SAVE);
     const char *dir = pst_str_text(&s->evaluation->best);
     const struct pst_save_note what = {.changes = s->changes};
-    const struct pst_checkpoint_rule rule = {.keep = 1};
-    struct pstd_note note;
+    enum pst_alive_phase before;
+    bool begun = false;
     enum pst_status status =
-        pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
+        pstd_session_save_best(s, dir, best_ended, &begun, diag);
 
-    if (status == PST_OK && s->w->rank == 0) {
-        status = set_best_aside(s, s->step, diag);
-        pst_checkpoint_prune(dir, s->step, &rule);
-    }
-    status = pstd_agree(s->w, status, diag);
+    s->evaluation->best_loss = loss;
+    if (status != PST_OK || begun)
+        return status;
+    before = pst_alive_enter(PST_ALIVE_SAVE);
+    status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
+    status = best_ended(s, status, s->step, diag);
     pst_alive_leave(before);
-    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_BEST_SAVED
-                                           : PSTD_EVENT_CHECKPOINT_FAILED);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "dir", dir);
-    if (status == PST_OK)
-        pstd_note_real(&note, "loss", loss);
-    else
-        pstd_note_text(&note, "text", diag->text);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-    return status == PST_ERR_PEER || status == PST_ERR_INTERNAL ? status
-                                                                : PST_OK;
+    return status;
 }
 
 static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
@@ -429,14 +479,12 @@ static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Rank 0 decides for all. A file that cannot be written costs a
- * later resume its memory of the best one, and this run nothing. */
+/* COLLECTIVE. Rank 0 decides for all. */
 static enum pst_status conclude(struct pstd_session *s, double loss,
                                 double seconds, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     struct verdict v = {.best_loss = NAN};
-    struct pst_diag lost;
     enum pst_status status = PST_OK;
 
     if (s->w->rank == 0) {
@@ -449,9 +497,8 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     emit_evaluated(s, loss, seconds, &v);
     if (v.best && s->config.keep_best)
         status = save_best(s, loss, diag);
-    if (status == PST_OK && s->w->rank == 0 && e->file.len > 0 &&
-        pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK)
-        emit_failed(s, lost.text);
+    else if (s->saving.best == NULL) /* else once that one is there */
+        remember(s);
     emit_enough(s, &v);
     return status;
 }

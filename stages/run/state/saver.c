@@ -340,7 +340,7 @@ enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
                                 struct pst_diag *diag)
 {
     if (s->part != NOTHING || s->engine == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "no save has failed");
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "no save has ended");
     s->status = s->copied ? set_dir(s, dir)
                           : pst_diag_set(&s->diag, PST_ERR_NOMEM,
                                          "the state was not copied");

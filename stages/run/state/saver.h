@@ -35,7 +35,8 @@ enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
                                 const char *dir, uint64_t step, unsigned keep,
                                 const struct pst_save_note *note,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE, after a save that failed: the same state to another folder. */
+/* COLLECTIVE, after a save, also one that failed: the same state to another
+ * folder. */
 enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Seconds that steps of this process waited for the copy. */

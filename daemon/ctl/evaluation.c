@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/evaluation.h"
+
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "stages/base/str.h"
+#include "stages/split/evaluate.h"
+
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
+{
+    return pst_plan_read_param(ctx, i, dst, diag);
+}
+
+static enum pst_status plan_memory(const struct pstd_config *config,
+                                   struct pst_batch *batch,
+                                   const struct pst_str *places,
+                                   const struct pst_exec_options *training,
+                                   struct pst_memory *ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_exec_options options = {0};
+    enum pst_status status =
+        places->failed
+            ? pst_diag_nomem(diag, places->len)
+            : pstd_exec_options(config, training->ranks, false, &options, diag);
+
+    if (status != PST_OK)
+        return status;
+    options.replicas = training->replicas;
+    options.place = pst_str_text(places);
+    options.recompute = NULL;
+    options.keep_outputs = false;
+    options.no_undo = true;
+    options.memory_limit = 0;
+    pstd_set_batch(&options, batch);
+    return pst_exec_plan(batch->plan, &options, ret, diag);
+}
+
+enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
+                                         const struct pst_batch *batch,
+                                         const struct pst_schedule *sched,
+                                         const struct pst_exec_options *options,
+                                         struct pst_memory *ret,
+                                         struct pst_diag *diag)
+{
+    struct pst_batch other = {.microbatches = batch->microbatches,
+                              .n_tail = batch->n_tail};
+    struct pst_eval_cut cut = {0};
+    struct pst_str places = {0};
+    enum pst_status status =
+        pst_eval_cut_init(&cut, batch->plan, read_start, batch->plan, diag);
+
+    for (unsigned k = 0; k < sched->n_stages; k++)
+        pst_str_addf(&places, "%s%u=%d", k > 0 ? "," : "", k,
+                     sched->rank_of[k]);
+    other.plan = cut.plan;
+    if (status == PST_OK && batch->tail != NULL)
+        status = pst_plan_bind(cut.plan, pst_plan_rows(batch->tail),
+                               &other.tail, diag);
+    if (status == PST_OK)
+        status = plan_memory(config, &other, &places, options, ret, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "--eval-data");
+    pst_str_fini(&places);
+    pst_batch_fini(&other);
+    pst_eval_cut_fini(&cut);
+    return status;
+}

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Saves beside the steps, and who hears of which.
+
+usage: saves.py PENSTOCK NORM.pt2 self|mpi
+
+asked   `penstock checkpoint` waits for a save that it asked for, not for one
+        that was under way when it came
+best    --keep-best makes no step wait; one copy serves it and the checkpoint
+        that is due at the same step
+memory  `penstock plan` knows what evaluations will have reserved
+"""
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+
+import evaluate
+
+SLOW_MS = 1500
+
+
+class Bench(evaluate.Bench):
+    def lines(self, log, rank=0):
+        path = self.at(f"{log}/rank-{rank}.log")
+        if not os.path.exists(path):
+            return []
+        with open(path, encoding="utf-8") as file:
+            return [dict(re.findall(r"(\w+)=(\"[^\"]*\"|\S*)", line))
+                    for line in file]
+
+    def number_of(self, log, event, step):
+        """Where in the log a step's event is; None: it is not there."""
+        for i, line in enumerate(self.lines(log)):
+            if line["event"] == event and line.get("step") == str(step):
+                return i
+        return None
+
+    def await_line(self, log, event, step):
+        until = time.monotonic() + 30
+        while self.number_of(log, event, step) is None:
+            assert time.monotonic() < until, (log, event, step)
+            time.sleep(.01)
+
+
+def asked(b):
+    """A periodic save, of step 5, is slow; behind it somebody asks."""
+    job = b.begin(*b.words("log-asked", "--job", "asked", "--checkpoint", "ck",
+                           "--checkpoint-every", "5", "--steps", "1000000000",
+                           "--log-every", "1"),
+                  PENSTOCK_FAULT=f"shard:1:{SLOW_MS}",
+                  PENSTOCK_FAULT_RANK="0")
+    b.await_line("log-asked", "step", 6)
+    assert b.number_of("log-asked", "checkpoint_saved", 5) is None, "too fast"
+    said = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
+    assert said["asked"] == 1 and said["step"] > 6, said
+    assert said["stall_s"] > 0, said
+    b.call("stop", "--job", "asked")
+    job.communicate(timeout=30)
+    assert job.returncode == 130, job.returncode
+    saved = [x for x in b.lines("log-asked")
+             if x["event"] == "checkpoint_saved"]
+    assert [x["asked"] for x in saved if x["step"] == str(said["step"])] \
+        == ["1"], saved
+    assert any(x["step"] == "5" and x["asked"] == "0" for x in saved), saved
+
+
+def best(b):
+    """Step 3 is the best so far: steps do not wait until that is written."""
+    for name, more in ("alone", ()), ("both", ("--checkpoint-every", "3")):
+        log = f"log-best-{name}"
+        job = b.begin(*b.words(log, "--job", name, "--eval-data",
+                               "other.safetensors", "--eval-every", "3",
+                               "--checkpoint", f"best-{name}", "--keep-best",
+                               "--log-every", "1", *more),
+                      PENSTOCK_FAULT=f"shard:1:{SLOW_MS}",
+                      PENSTOCK_FAULT_RANK="0")
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, (out, err)
+        at = b.number_of(log, "best_saved", 3)
+        assert at is not None, b.lines(log)
+        assert b.number_of(log, "step", 5) < at, b.lines(log)
+        if more:
+            second = b.number_of(log, "checkpoint_saved", 3)
+            assert at < second, b.lines(log)
+        folder, = os.listdir(b.at(f"best-{name}/best"))
+        assert os.path.exists(b.at(f"best-{name}/best/{folder}/manifest.json"))
+
+
+def memory(b):
+    common = ["norm.plan", "-n", "2", "-m", "2", "--eval-data",
+              "other.safetensors"]
+    said = json.loads(b.call("plan", *common, "--json"))
+    want = [rank["eval_bytes"] for rank in said["ranks"]]
+    assert all(n > 0 for n in want), want
+    assert "for --eval-data besides" in b.call("plan", *common)
+    b.call(*b.words("log-memory", "--eval-data", "other.safetensors"))
+    got = {}
+    for rank in range(2 if b.transport == "mpi" else 1):
+        for line in b.lines("log-memory", rank):
+            if line["event"] == "eval_memory":
+                got[int(line["of_rank"])] = int(line["arena"])
+    assert [got[r] for r in sorted(got)] == want, (got, want)
+
+
+def main():
+    penstock, norm = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        with Bench(penstock, norm, None, sys.argv[3], folder) as b:
+            for part in asked, best, memory:
+                part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
