@@ -91,6 +91,25 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
     va_end(ap);
 }
 
+void pst_str_add_u64(struct pst_str *s, uint64_t x)
+{
+    char digits[20]; /* of 2^64 - 1 */
+    size_t at = sizeof(digits);
+
+    do {
+        digits[--at] = (char)('0' + x % 10);
+        x /= 10;
+    } while (x > 0);
+    pst_str_addn(s, digits + at, sizeof(digits) - at);
+}
+
+void pst_str_add_i64(struct pst_str *s, int64_t x)
+{
+    if (x < 0)
+        pst_str_addn(s, "-", 1);
+    pst_str_add_u64(s, x < 0 ? 0 - (uint64_t)x : (uint64_t)x);
+}
+
 size_t pst_utf8_length(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;

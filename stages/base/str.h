@@ -25,6 +25,10 @@ void pst_str_fini(struct pst_str *s);
 void pst_str_add(struct pst_str *s, const char *text);
 void pst_str_addn(struct pst_str *s, const char *text, size_t len);
 void pst_str_addf(struct pst_str *s, const char *fmt, ...) PST_PRINTF(2, 3);
+/* A number in decimal, without the cost of a format: graphs and plans have a
+ * few for each of their nodes. */
+void pst_str_add_u64(struct pst_str *s, uint64_t x);
+void pst_str_add_i64(struct pst_str *s, int64_t x);
 /* Bytes that are no UTF-8 become U+FFFD. */
 void pst_str_add_utf8(struct pst_str *s, const char *text);
 /* JSON that a library has written: what is hidden can only stand in a string

@@ -195,7 +195,7 @@ static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
 {
     const struct pst_schema *schema = pst_op_schema(op);
     struct pst_arena *arena = &build->graph->arena;
-    struct pst_infer c = {.diag = build->diag, .hint = build->hint};
+    struct pst_infer c;
     struct pst_node *node = pst_arena_alloc(arena, sizeof(*node));
     enum pst_status status;
 
@@ -216,6 +216,8 @@ static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
         return status;
     c.schema = schema;
     c.args = node->args;
+    c.diag = build->diag;
+    c.hint = build->hint;
     status = pst_op_infer(op, &c);
     if (status == PST_OK)
         status = fill_place(build, node);

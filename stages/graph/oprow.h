@@ -14,6 +14,9 @@
 /* Filled by infer. out[k] is contiguous unless alias_of[k] is set; then out[k]
  * is a view with its own strides of the storage of that value at `offset`
  * elements from THAT VALUE's first element. */
+/* A node's arguments, and what infer says of its results. Kilobytes, of which
+ * most nodes use the first row: callers set schema, args, hint and diag and
+ * leave the rest as it is. */
 struct pst_infer {
     const struct pst_schema *schema;
     const struct pst_arg *args;
@@ -30,8 +33,9 @@ struct pst_infer {
 const struct pst_schema *pst_op_schema(const struct pst_op *op);
 /* "aten.add.Tensor"; NULL if there is no such row. */
 const struct pst_op *pst_op_find(const char *name);
-/* Runs the row's infer on c, whose schema, args, hint and diag are set; checks
- * what it returned (ranks, sizes, number of results). */
+/* Runs the row's infer on c, whose schema, args, hint and diag are set, with
+ * the rows of its results zeroed; checks what it returned (ranks, sizes, number
+ * of results). */
 enum pst_status pst_op_infer(const struct pst_op *op,
                              struct pst_infer *c) PST_MUST_CHECK;
 /* Is the row a composition of others, which never becomes a node? */

@@ -160,14 +160,13 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
 static enum pst_status check_inferred(const struct verifier *v)
 {
     const struct pst_node *node = v->node;
-    struct pst_infer c = {.schema = node->schema,
-                          .args = node->args,
-                          .diag = v->diag,
-                          .hint = PST_N_DTYPES};
+    struct pst_infer c;
     enum pst_status status;
 
-    if (node->n_outs > 0)
-        c.hint = node->outs[0]->meta.dtype;
+    c.schema = node->schema;
+    c.args = node->args;
+    c.diag = v->diag;
+    c.hint = node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_N_DTYPES;
     status = pst_op_infer(node->op, &c);
     if (status != PST_OK) {
         pst_diag_prefix(v->diag, "graph, node %%%s",

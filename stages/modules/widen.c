@@ -60,12 +60,14 @@ static void convert(void *ctx, struct pst_value **slot, unsigned arg)
 /* Views of the parameter are views of what was converted. */
 static enum pst_status look_again(const struct widener *w)
 {
-    struct pst_infer inferred = {.schema = w->node->schema,
-                                 .args = w->node->args,
-                                 .diag = w->diag,
-                                 .hint = w->node->outs[0]->meta.dtype};
-    enum pst_status status = pst_op_infer(w->node->op, &inferred);
+    struct pst_infer inferred;
+    enum pst_status status;
 
+    inferred.schema = w->node->schema;
+    inferred.args = w->node->args;
+    inferred.diag = w->diag;
+    inferred.hint = w->node->outs[0]->meta.dtype;
+    status = pst_op_infer(w->node->op, &inferred);
     for (unsigned k = 0; k < w->node->n_outs && status == PST_OK; k++) {
         struct pst_value *out = w->node->outs[k];
         struct pst_value *of = inferred.alias_of[k];

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,6 +68,24 @@ static void parses_real_numbers(void **state)
     assert_true(pst_parse_f64("NaN", &x) && isnan(x));
     for (size_t k = 0; k < PST_COUNT(bad); k++)
         assert_false(pst_parse_f64(bad[k], &x));
+}
+
+static void adds_numbers(void **state)
+{
+    static const int64_t cases[] = {0,    7,         -1,        10, -99,
+                                    1234, INT64_MAX, INT64_MIN, 100};
+    struct pst_str have = {0}, want = {0};
+
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(cases); k++) {
+        pst_str_add_i64(&have, cases[k]);
+        pst_str_add_u64(&have, (uint64_t)cases[k]);
+        pst_str_addf(&want, "%" PRId64 "%" PRIu64, cases[k],
+                     (uint64_t)cases[k]);
+        assert_string_equal(pst_str_text(&have), pst_str_text(&want));
+    }
+    pst_str_fini(&have);
+    pst_str_fini(&want);
 }
 
 static void formats_shortest_round_trip(void **state)
@@ -378,6 +397,7 @@ int main(void)
         cmocka_unit_test(sums_as_others_do),
         cmocka_unit_test(parses_whole_numbers_only),
         cmocka_unit_test(parses_real_numbers),
+        cmocka_unit_test(adds_numbers),
         cmocka_unit_test(formats_shortest_round_trip),
         cmocka_unit_test(finds_near_names),
         cmocka_unit_test(quotes_what_needs_it),

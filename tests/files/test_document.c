@@ -301,6 +301,8 @@ static void as_another_parser_reads_it(void **state)
         "7, \"h\": 8, \"i\": 9, \"j\": {\"k\": [9223372036854775807]}}",
         "[\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\", [[\"u\"], {\"1\": "
         "1e308}]]",
+        "[\"stack: self_attention.out_proj, forward in line 1234\", "
+        "\"~~~~~~~~~~~~~~~~~~~~~~~~\", \"                \"]",
     };
     static const char bytes[] = "\"\\{}[],: \n\t-+.eE0123456789abcdefhijtrulsn/"
                                 "\x01\x7f\x80\xbf\xc3\xe2\xed\xf0\xf4\xff";

@@ -63,7 +63,8 @@ static bool add_list(struct pst_str *out, const unsigned char *at,
     while (at < end) {
         if (!take_varint(&at, end, &value))
             return false;
-        pst_str_addf(out, "%s%llu", separator, (unsigned long long)value);
+        pst_str_add(out, separator);
+        pst_str_add_u64(out, value);
         separator = " ";
     }
     pst_str_add(out, "\n");
@@ -122,7 +123,8 @@ static bool add_message(struct pst_str *out,
         letter = (char)('a' + (tag >> 3) - 1);
         pst_str_addn(out, &letter, 1);
         if ((tag & 7) == 0) {
-            pst_str_addf(out, "%llu\n", (unsigned long long)n);
+            pst_str_add_u64(out, n);
+            pst_str_addn(out, "\n", 1);
             continue;
         }
         field = protobuf_c_message_descriptor_get_field(descriptor,

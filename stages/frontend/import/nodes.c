@@ -422,9 +422,7 @@ static enum pst_status check_metadata(struct pst_import *import,
                                       const struct pst_doc_node *doc_node,
                                       const struct pst_target *target)
 {
-    struct pst_infer c = {.schema = pst_op_schema(target->op),
-                          .hint = PST_N_DTYPES,
-                          .diag = import->diag};
+    struct pst_infer c;
     struct pst_value seen;
     struct pst_arg *args;
     enum pst_status status;
@@ -439,7 +437,10 @@ static enum pst_status check_metadata(struct pst_import *import,
         seen.meta.dtype = dtype_in_file(import, &seen);
         args[0].value = &seen;
     }
+    c.schema = pst_op_schema(target->op);
     c.args = args;
+    c.hint = PST_N_DTYPES;
+    c.diag = import->diag;
     return pst_op_infer(target->op, &c);
 }
 

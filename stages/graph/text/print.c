@@ -74,9 +74,11 @@ static void add_meta(struct pst_str *out, const struct pst_value *value)
     struct pst_meta plain = *meta;
 
     pst_meta_set_contiguous(&plain);
-    pst_str_addf(out, "%s[", pst_dtype_name(meta->dtype));
+    pst_str_add(out, pst_dtype_name(meta->dtype));
+    pst_str_add(out, "[");
     for (unsigned d = 0; d < meta->rank; d++) {
-        pst_str_addf(out, "%s%" PRId64, d ? ", " : "", meta->size[d]);
+        pst_str_add(out, d ? ", " : "");
+        pst_str_add_i64(out, meta->size[d]);
         add_expr(out, value->dims, d);
     }
     pst_str_add(out, "]");
@@ -84,8 +86,10 @@ static void add_meta(struct pst_str *out, const struct pst_value *value)
                sizeof(plain.stride[0]) * meta->rank) == 0)
         return;
     pst_str_add(out, ":(");
-    for (unsigned d = 0; d < meta->rank; d++)
-        pst_str_addf(out, "%s%" PRId64, d ? ", " : "", meta->stride[d]);
+    for (unsigned d = 0; d < meta->rank; d++) {
+        pst_str_add(out, d ? ", " : "");
+        pst_str_add_i64(out, meta->stride[d]);
+    }
     pst_str_add(out, ")");
 }
 
@@ -120,7 +124,7 @@ static void add_item(struct pst_str *out, const struct pst_arg *arg, unsigned k,
             pst_str_add(out, "None");
         break;
     case PST_ARG_INTS:
-        pst_str_addf(out, "%" PRId64, arg->ints[k]);
+        pst_str_add_i64(out, arg->ints[k]);
         break;
     case PST_ARG_FLOATS:
         add_f64(out, arg->floats[k]);
@@ -142,7 +146,7 @@ void pst_arg_print(const struct pst_arg *arg, pst_print_value_fn fn, void *ctx,
         fn(ctx, arg->value, out);
         break;
     case PST_ARG_INT:
-        pst_str_addf(out, "%" PRId64, arg->i);
+        pst_str_add_i64(out, arg->i);
         add_expr(out, arg->exprs, 0);
         break;
     case PST_ARG_FLOAT:
@@ -229,8 +233,10 @@ static void add_args(struct pst_str *out, const struct pst_node *node)
         }
         pst_str_add(out, first ? "" : ", ");
         first = false;
-        if (omitted || param->has_default)
-            pst_str_addf(out, "%s=", param->name);
+        if (omitted || param->has_default) {
+            pst_str_add(out, param->name);
+            pst_str_add(out, "=");
+        }
         add_arg(out, &node->args[i]);
     }
 }
@@ -247,7 +253,8 @@ static void add_outs(struct pst_str *out, const struct pst_node *node)
         if (value->base != NULL) {
             pst_str_add(out, " view of ");
             add_value(out, value->base);
-            pst_str_addf(out, " + %" PRId64, value->offset);
+            pst_str_add(out, " + ");
+            pst_str_add_i64(out, value->offset);
         }
         if (value->version_of != NULL) {
             pst_str_add(out, " version of ");
@@ -270,8 +277,10 @@ static void add_call_name(struct pst_str *out,
                           const struct pst_module_call *call)
 {
     add_place(out, call->path);
-    if (call->index > 0)
-        pst_str_addf(out, "@%u", call->index);
+    if (call->index > 0) {
+        pst_str_add(out, "@");
+        pst_str_add_u64(out, call->index);
+    }
 }
 
 static void add_call(struct pst_str *out, const struct pst_module_call *call)
@@ -322,13 +331,17 @@ void pst_node_print(const struct pst_node *node, struct pst_str *out)
 {
     pst_str_add(out, "  ");
     add_outs(out, node);
-    pst_str_addf(out, "%s(", node->schema->name);
+    pst_str_add(out, node->schema->name);
+    pst_str_add(out, "(");
     add_args(out, node);
     pst_str_add(out, ")  # ");
     add_call_name(out, node->call);
     pst_str_add(out, " ");
     add_place(out, node->source);
-    pst_str_addf(out, " %c id=%u", phase_letters[node->phase], node->id);
+    pst_str_add(out, " ");
+    pst_str_addn(out, &phase_letters[node->phase], 1);
+    pst_str_add(out, " id=");
+    pst_str_add_u64(out, node->id);
     if (node->stage >= 0)
         pst_str_addf(out, " stage=%d", node->stage);
     pst_str_add(out, node->no_grad ? " no_grad" : "");
@@ -381,7 +394,9 @@ void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
 
         if (value->kind == PST_VALUE_NODE)
             continue;
-        pst_str_addf(out, "  %s ", kind_words[value->kind]);
+        pst_str_add(out, "  ");
+        pst_str_add(out, kind_words[value->kind]);
+        pst_str_add(out, " ");
         add_value(out, value);
         if (value->fqn != NULL) {
             pst_str_add(out, " ");

@@ -99,12 +99,10 @@ static bool promotes(const struct pst_op *op)
 static enum pst_status infer(const struct pst_node *node, struct pst_infer *ret,
                              struct pst_diag *diag)
 {
-    *ret = (struct pst_infer){.schema = node->schema,
-                              .args = node->args,
-                              .diag = diag,
-                              .hint = PST_N_DTYPES};
-    if (node->n_outs > 0)
-        ret->hint = node->outs[0]->meta.dtype;
+    ret->schema = node->schema;
+    ret->args = node->args;
+    ret->diag = diag;
+    ret->hint = node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_N_DTYPES;
     return pst_op_infer(node->op, ret);
 }
 
