@@ -210,7 +210,7 @@ def pictures(penstock, folder):
 
 def goldens(penstock, golden):
     """Operators whose stack is lost, a constant with two names; calls that
-    left no operator: tests/golden/make_regions.py."""
+    left no operator: tests/golden/make/make_regions.py."""
     for name in "regions", "empty":
         file = os.path.join(golden, f"{name}.pt2")
         told = json.loads(run(penstock, "modules", file, "--calls", "--json"))

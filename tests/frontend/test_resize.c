@@ -221,7 +221,7 @@ static void other_faults(void **state)
     refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "a parameter");
 }
 
-/* tests/golden/make_resize.py */
+/* tests/golden/make/make_resize.py */
 static void a_file(void **state)
 {
     static const char *const lines[] = {

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_TESTS_RUN_GOLDEN_H
 #define PENSTOCK_TESTS_RUN_GOLDEN_H
 /* One step of a plan against what PyTorch computed for a set of inputs
- * (tests/golden/make_dynamic.py). */
+ * (tests/golden/make/make_dynamic.py). */
 #include "tests/split/model.h"
 #include "tests/step.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Microbatches of other sizes than the model was exported with, against what
- * PyTorch computes with that many rows (tests/golden/make_dynamic.py). */
+ * PyTorch computes with that many rows (tests/golden/make/make_dynamic.py). */
 #include "tests/run/golden.h"
 
 #include "stages/run/data/tokens.h"

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.distributed.pipelining import pipe_split
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Tiny(nn.Module):

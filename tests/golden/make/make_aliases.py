@@ -10,7 +10,7 @@ import os
 
 import torch
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DTYPES = {str(t).split(".")[1]: t for t in (
     torch.float32, torch.float64, torch.int64, torch.int32, torch.int16,
     torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16)}
