@@ -103,6 +103,7 @@ struct pstd_config {
     double memory_limit;
     bool overcommit, verify;
     uint64_t microbatches, microbatch_size, batch, threads, seed;
+    uint64_t unshard_window;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
     const char *optimizer;

@@ -51,6 +51,9 @@ static const struct pstd_option rows[] = {
         "none|zero1|zero2|zero3",
         "what each of R replicas (-n RxP) has an R-th of: zero1: states of the "
         "optimizer; zero2: gradients too; zero3: values too"),
+    UINT(unshard_window, "unshard-window", T_STEP | PSTD_OPT_PLAN, "1", 0, 64,
+         "with zero3: groups of parameters that are gathered ahead of their "
+         "use"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
     REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,

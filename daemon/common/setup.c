@@ -146,6 +146,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .verify = config->verify,
         .recompute = recompute(config),
         .shard = shard(config),
+        .unshard_window = (unsigned)config->unshard_window,
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

@@ -162,6 +162,33 @@ static enum pst_status explain_carried(const struct pst_engine *engine,
     return status;
 }
 
+/* Values that are gathered where they are used: of which stages, and how soon.
+ * A window of groups reaches over as many stages ahead, at most. */
+static enum pst_status add_unshards(const struct pst_engine *engine,
+                                    struct pst_schedule *sched,
+                                    struct pst_diag *diag)
+{
+    const struct pst_rank_role role = {.plan = engine->plan,
+                                       .uses = &engine->uses,
+                                       .options = engine->options};
+    const struct pst_plan *plan = engine->plan;
+    bool *stages = pst_calloc(PST_TAG_EXEC, sched->n_stages, sizeof(*stages));
+    enum pst_status status = PST_OK;
+    bool any = false;
+
+    if (stages == NULL)
+        return pst_diag_nomem(diag, sched->n_stages * sizeof(*stages));
+    for (unsigned i = 0; i < plan->params.n; i++)
+        for (unsigned k = 0; k < plan->params.at[i].n_stages; k++)
+            if (pst_role_gathers(&role, i))
+                any = stages[plan->params.at[i].stages[k]] = true;
+    if (any)
+        status = pst_schedule_unshard(sched, engine->options.unshard_window + 1,
+                                      stages, diag);
+    pst_free(stages);
+    return status;
+}
+
 /* Messages, proof and sums. */
 static enum pst_status complete(const struct pst_engine *engine,
                                 struct pst_schedule *sched,
@@ -175,6 +202,8 @@ static enum pst_status complete(const struct pst_engine *engine,
                                     engine->shared.at, engine->shared.n, EARLY,
                                     diag);
     status = explain_carried(engine, status, diag);
+    if (status == PST_OK)
+        status = add_unshards(engine, sched, diag);
     if (status == PST_OK)
         status = pst_schedule_check(sched, engine->links.at, engine->links.n,
                                     engine->shared.at, engine->shared.n, diag);

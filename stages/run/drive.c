@@ -225,8 +225,8 @@ static enum pst_status handshake(struct pst_engine *engine,
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
-    pst_facts_add(&f, "what replicas share (--shard)", "%s",
-                  pst_sharing_word(o->shard));
+    pst_facts_add(&f, "what replicas share (--shard)", "%s, window %u",
+                  pst_sharing_word(o->shard), o->unshard_window);
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
     if (o->train && p->row != NULL)

@@ -75,6 +75,8 @@ struct pst_exec_options {
      * nothing. */
     const char *recompute;
     enum pst_sharing shard; /* of one replica: nothing is */
+    /* Groups of parameters whose values are asked for ahead of their use. */
+    unsigned unshard_window;
     struct pst_optim_options optim;
     const struct pst_rates *rates; /* by which costs are estimated, the same on
                                       all ranks; NULL: pst_rates_reference */

@@ -224,6 +224,13 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
                                    const struct pst_link *links, size_t n_links,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
+/* UNSHARD and RESHARD of stages whose parameters a rank has in turn: those of
+ * the next `window` different ones that its list comes to. stages: which of them
+ * come and go. Of lowered lists without such actions. */
+enum pst_status pst_schedule_unshard(struct pst_schedule *sched,
+                                     unsigned window, const bool *stages,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
 /*
  * Proves: every (stage, microbatch) exactly once F and B or I+W, on the
  * stage's rank; F after its inputs, B after its gradients and its F, W after

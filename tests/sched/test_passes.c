@@ -133,6 +133,108 @@ static void try_unshard(char **field)
     pst_schedule_free(s);
 }
 
+/* Ours, of lists that have no gaps: the same actions. */
+static void try_ours(const char *lists, unsigned window)
+{
+    struct pst_schedule *s = parse_lists(lists), *torch = parse_lists(lists);
+    bool stages[64];
+    struct pst_str want = {0};
+    struct pst_diag diag;
+
+    memset(stages, true, sizeof(stages));
+    assert_true(s->n_stages <= PST_COUNT(stages));
+    assert_ok(pst_torch_fetch(torch, window, &diag), &diag);
+    for (unsigned r = 0; r < torch->n_ranks; r++) {
+        pst_str_add(&want, r ? " | " : "");
+        print_rank(torch, r, &want);
+    }
+    pst_sched_pack(s);
+    assert_ok(pst_schedule_unshard(s, window, stages, &diag), &diag);
+    assert_text(s, pst_str_text(&want));
+    pst_str_fini(&want);
+    pst_schedule_free(s);
+    pst_schedule_free(torch);
+}
+
+static void try_unshard_ours(char **field)
+{
+    if (strstr(field[1], "OVERLAP") == NULL) /* lowering takes these apart */
+        for (unsigned window = 1; window <= 5; window++)
+            try_ours(field[1], window);
+}
+
+static unsigned seed = 1;
+
+static unsigned pick(unsigned n)
+{
+    seed = seed * 1103515245 + 12345;
+    return (seed >> 16) % n;
+}
+
+/* Lists by chance, of up to 6 stages. */
+static void unshards_as_torch_does(void **state)
+{
+    (void)state;
+    each_pass("unshard", 9, try_unshard_ours);
+    for (unsigned i = 0; i < 200; i++) {
+        const unsigned n = 1 + pick(6), windows = 1 + pick(6);
+        struct pst_str lists = {0};
+
+        for (unsigned k = 0; k < 12; k++)
+            pst_str_addf(&lists, "%s%u%c%u", k ? " " : "", pick(n),
+                         pick(2) ? 'F' : 'B', k);
+        try_ours(pst_str_text(&lists), windows);
+        pst_str_fini(&lists);
+    }
+}
+
+/* The lowered list of one rank with all its stages, windows of K stages. */
+static void assert_unsharded(const char *list, unsigned window,
+                             const char *want)
+{
+    struct pst_schedule *s = parse_lists(list);
+    struct pst_diag diag;
+    bool stages[8];
+
+    memset(stages, true, sizeof(stages));
+    assert_ok(pst_schedule_unshard(s, window, stages, &diag), &diag);
+    assert_text(s, want);
+    pst_schedule_free(s);
+}
+
+static unsigned unshards(const char *list, unsigned window)
+{
+    struct pst_schedule *s = parse_lists(list);
+    struct pst_diag diag;
+    bool stages[8];
+    unsigned n = 0;
+
+    memset(stages, true, sizeof(stages));
+    assert_ok(pst_schedule_unshard(s, window, stages, &diag), &diag);
+    for (size_t i = 0; i < s->ranks[0].n; i++)
+        n += s->ranks[0].at[i].kind == PST_ACT_UNSHARD;
+    pst_schedule_free(s);
+    return n;
+}
+
+static void unshards_in_windows(void **state)
+{
+    static const char there_and_back[] = "0F0 1F0 2F0 3F0 3B0 2B0 1B0 0B0";
+
+    (void)state;
+    assert_unsharded("0F0 0F1 0B0 0B1", 3, "0UNSHARD 0F0 0F1 0B0 0B1 0RESHARD");
+    assert_unsharded("0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1", 3,
+                     "0UNSHARD 1UNSHARD 0F0 0F1 1F0 1F1 1B0 1B1 1RESHARD 0B0 "
+                     "0B1 0RESHARD");
+    assert_unsharded(there_and_back, 3,
+                     "0UNSHARD 1UNSHARD 2UNSHARD 0F0 0RESHARD 3UNSHARD 1F0 2F0 "
+                     "3F0 3B0 3RESHARD 0UNSHARD 2B0 2RESHARD 1B0 1RESHARD 0B0 "
+                     "0RESHARD");
+    assert_int_equal(unshards(there_and_back, 1), 7);
+    assert_int_equal(unshards(there_and_back, 3), 5);
+    assert_int_equal(unshards(there_and_back, 4), 4);
+}
+
 static void case_37_fetch_and_release(void **state)
 {
     (void)state;
@@ -502,6 +604,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(case_34_refusals),
         cmocka_unit_test(case_36_parse_and_print),
         cmocka_unit_test(case_37_fetch_and_release),
+        cmocka_unit_test(unshards_as_torch_does),
+        cmocka_unit_test(unshards_in_windows),
         cmocka_unit_test(case_38_reductions),
         cmocka_unit_test(case_39_merge),
         cmocka_unit_test(case_40_sends_and_receives),

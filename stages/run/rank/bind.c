@@ -136,6 +136,9 @@ static void add_kernels(struct binder *b)
         for (; event < end && (event->pos < at + l->n || i + 1 == n); event++) {
             struct pst_instr *instr;
 
+            if (event->task == PST_RESIDENCY_RELEASE &&
+                !b->with->role->options.verify)
+                continue; /* others take the memory: nothing to be done */
             add_run(b, l, begin, event->pos - at);
             begin = event->pos - at;
             instr = add(b, PST_INSTR_BUCKET);

@@ -204,6 +204,9 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
     case PST_RESIDENCY_VALUES:
         return pst_replicas_has_values(with, event->bucket) ? PST_OK
                                                             : PST_AGAIN;
+    case PST_RESIDENCY_RELEASE:
+        pst_replicas_forget(with, event->bucket);
+        return PST_OK;
     default:
         return pst_replicas_has_summed(with, event->bucket) ? PST_OK
                                                             : PST_AGAIN;
@@ -351,7 +354,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return r->replicas.n_busy > 0
                    ? PST_AGAIN
                    : pst_reduce(&r->reductions, x->reduction);
-    case PST_ACT_UNSHARD: /* parameters are resident */
+    case PST_ACT_UNSHARD: /* between these, compute actions gather values */
     case PST_ACT_RESHARD:
         return PST_OK;
     default:

@@ -32,10 +32,11 @@ struct pst_bucket {
 /* What happens to a bucket that is not always there (residency.h), in front of
  * a kernel of a compute action: `pos` counts those of its lists. */
 enum pst_residency_task {
-    PST_RESIDENCY_GATHER, /* ask for values */
-    PST_RESIDENCY_VALUES, /* wait for them */
-    PST_RESIDENCY_SUM,    /* send gradients to those who sum them */
-    PST_RESIDENCY_SUMMED, /* wait for that: the memory is free */
+    PST_RESIDENCY_GATHER,  /* ask for values */
+    PST_RESIDENCY_VALUES,  /* wait for them */
+    PST_RESIDENCY_SUM,     /* send gradients to those who sum them */
+    PST_RESIDENCY_SUMMED,  /* wait for that: the memory is free */
+    PST_RESIDENCY_RELEASE, /* the last kernel has read values: they go */
 };
 struct pst_residency_event {
     unsigned action; /* among the rank's compute actions */

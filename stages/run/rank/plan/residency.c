@@ -6,23 +6,18 @@
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 
-/* A bucket in one list of a program. */
-struct touch {
-    unsigned bucket;
-    bool grads; /* its gradients are written; else its values are read */
-    unsigned first, last;
-};
-struct touches PST_VEC(struct touch);
-
-/* The same in the rank's step: kernels counted over all actions. */
+/* What an action does to a bucket (touches.h), in the rank's step: kernels
+ * counted over all actions. */
 struct use {
-    unsigned bucket, action, pos; /* of the first kernel */
+    unsigned bucket, action, pos, n; /* of the first kernel; kernels of it */
     uint64_t first, last;
+    uint64_t from; /* where the stage's values may be asked for */
 };
 struct uses PST_VEC(struct use);
 
 struct span {
     uint64_t begin, end; /* both included */
+    const struct use *last;
 };
 
 /* Memory of the values or of the gradients of a bucket. */
@@ -36,8 +31,8 @@ struct block {
 struct maker {
     struct pst_layout *layout;
     const struct pst_rank_role *role;
-    int *value_bucket; /* per parameter of the plan, -1: it is always there */
-    int *bucket_of;    /* per flat, -1: of another rank */
+    struct pst_toucher toucher;
+    uint64_t *from; /* per stage: where it was last unsharded */
     struct uses values, grads;
     struct block *blocks; /* values of bucket i: 2 i, gradients: 2 i + 1 */
     unsigned n_actions;
@@ -45,140 +40,27 @@ struct maker {
     struct pst_diag *diag;
 };
 
-unsigned pst_residency_lists(const struct pst_program *program,
-                             enum pst_action_kind kind, enum pst_list ret[2])
-{
-    ret[0] = kind == PST_ACT_F   ? PST_LIST_F
-             : kind == PST_ACT_W ? PST_LIST_W
-                                 : PST_LIST_B;
-    ret[1] = PST_LIST_W;
-    return kind == PST_ACT_B && program->options.split_iw ? 2 : 1;
-}
-
-/* --- what kernels touch --------------------------------------------------- */
-
-static void touch(struct touches *list, unsigned bucket, bool grads,
-                  unsigned pos, bool *failed)
-{
-    const struct touch new = {bucket, grads, pos, pos};
-
-    for (size_t i = list->n; i-- > 0;)
-        if (list->at[i].bucket == bucket && list->at[i].grads == grads) {
-            list->at[i].last = pos;
-            return;
-        }
-    *failed = !pst_vec_push(PST_TAG_EXEC, list, new) || *failed;
-}
-
-struct reading {
-    const struct maker *maker;
-    struct touches *to;
-    unsigned pos;
-    bool failed;
-};
-
-static void read_value(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    struct reading *r = ctx;
-    const struct pst_value *v = pst_value_storage(*slot);
-    int param;
-
-    (void)arg;
-    if (v->kind != PST_VALUE_PARAM)
-        return;
-    param = pst_plan_find_param(r->maker->role->plan, v->fqn);
-    if (param >= 0 && r->maker->value_bucket[param] >= 0)
-        touch(r->to, (unsigned)r->maker->value_bucket[param], false, r->pos,
-              &r->failed);
-}
-
-/* Use `use` of the parameter in this stage; one that has no accumulator of its
- * own has that of the last one that has. */
-static int grads_bucket(const struct maker *m, unsigned stage, unsigned param,
-                        unsigned use)
-{
-    const struct pst_flats *f = &m->layout->flats;
-    int ret = -1;
-
-    if (!pst_role_scatters(m->role, param) || f->first[param] < 0)
-        return -1;
-    for (size_t i = (size_t)f->first[param];
-         i < f->parts.n && f->parts.at[i].param == (int)param; i++)
-        if (f->parts.at[i].stage == stage && f->parts.at[i].use <= use)
-            ret = m->bucket_of[f->parts.at[i].flat];
-    return ret;
-}
-
-static enum pst_status look_at_list(struct maker *m, unsigned stage,
-                                    const struct pst_program *program,
-                                    enum pst_list list, unsigned pos,
-                                    unsigned *uses, struct touches *ret)
-{
-    const struct pst_exec_list *l = &program->lists[list];
-    struct reading r = {.maker = m, .to = ret};
-
-    for (unsigned i = 0; i < l->n; i++) {
-        const struct pst_exec_node *x = &l->at[i];
-        int param, bucket;
-
-        r.pos = pos + i;
-        pst_node_uses((struct pst_node *)x->node, read_value, &r);
-        if (x->role == PST_GRAD_NONE)
-            continue;
-        param = pst_plan_find_param(m->role->plan, x->grad->fqn);
-        if (param < 0)
-            continue;
-        bucket = grads_bucket(m, stage, (unsigned)param, uses[param]++);
-        if (bucket >= 0)
-            touch(ret, (unsigned)bucket, true, r.pos, &r.failed);
-    }
-    return r.failed ? pst_diag_nomem(m->diag, sizeof(struct touch)) : PST_OK;
-}
-
-static enum pst_status look_at_action(struct maker *m,
-                                      const struct pst_action *a,
-                                      struct touches *ret, unsigned *ret_n)
-{
-    const struct pst_program *program =
-        pst_layout_program(m->layout, m->role, a->stage, a->microbatch);
-    enum pst_list lists[2];
-    const unsigned n =
-        pst_residency_lists(program, (enum pst_action_kind)a->kind, lists);
-    unsigned *uses =
-        pst_calloc(PST_TAG_EXEC, m->role->plan->params.n + 1, sizeof(*uses));
-    enum pst_status status =
-        uses != NULL ? PST_OK
-                     : pst_diag_nomem(m->diag, m->role->plan->params.n);
-
-    *ret_n = 0;
-    ret->n = 0;
-    for (unsigned i = 0; i < n && status == PST_OK; i++) {
-        status = look_at_list(m, (unsigned)a->stage, program, lists[i], *ret_n,
-                              uses, ret);
-        *ret_n += program->lists[lists[i]].n;
-    }
-    pst_free(uses);
-    return status;
-}
+/* --- uses ----------------------------------------------------------------- */
 
 static enum pst_status add_action(struct maker *m, const struct pst_action *a,
-                                  struct touches *touches)
+                                  struct pst_touches *touches)
 {
-    unsigned n;
-    enum pst_status status = look_at_action(m, a, touches, &n);
+    enum pst_status status = pst_touches_of(&m->toucher, a, touches);
 
-    for (size_t i = 0; i < touches->n && status == PST_OK; i++) {
-        const struct touch *t = &touches->at[i];
+    for (size_t i = 0; i < touches->all.n && status == PST_OK; i++) {
+        const struct pst_touch *t = &touches->all.at[i];
         const struct use use = {.bucket = t->bucket,
                                 .action = m->n_actions,
                                 .pos = t->first,
+                                .n = t->last - t->first + 1,
                                 .first = m->end + t->first,
-                                .last = m->end + t->last};
+                                .last = m->end + t->last,
+                                .from = m->from[a->stage]};
 
         if (!pst_vec_push(PST_TAG_EXEC, t->grads ? &m->grads : &m->values, use))
             status = pst_diag_nomem(m->diag, sizeof(use));
     }
-    m->end += n + 1; /* and what comes behind the last one */
+    m->end += touches->n_kernels + 1; /* and what comes behind the last one */
     m->n_actions++;
     return status;
 }
@@ -195,15 +77,19 @@ static int by_first(const void *a, const void *b)
 static enum pst_status find_uses(struct maker *m)
 {
     const struct pst_schedule *sched = m->role->sched;
-    struct touches touches = {0};
+    struct pst_touches touches = {0};
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < sched->ranks[m->role->rank].n && status == PST_OK;
-         i++)
-        if (sched->ranks[m->role->rank].at[i].kind <= PST_ACT_W)
-            status =
-                add_action(m, &sched->ranks[m->role->rank].at[i], &touches);
-    pst_vec_fini(&touches);
+         i++) {
+        const struct pst_action *a = &sched->ranks[m->role->rank].at[i];
+
+        if (a->kind == PST_ACT_UNSHARD)
+            m->from[a->stage] = m->end;
+        else if (a->kind <= PST_ACT_W)
+            status = add_action(m, a, &touches);
+    }
+    pst_touches_fini(&touches);
     if (m->values.n > 0)
         qsort(m->values.at, m->values.n, sizeof(*m->values.at), by_first);
     if (m->grads.n > 0)
@@ -224,13 +110,42 @@ static enum pst_status add_event(struct maker *m, unsigned action, unsigned pos,
 }
 
 static enum pst_status add_span(struct maker *m, struct block *block,
-                                uint64_t begin, uint64_t end)
+                                uint64_t begin, uint64_t end,
+                                const struct use *last)
 {
-    const struct span s = {begin, end};
+    const struct span s = {begin, end, last};
 
     return pst_vec_push(PST_TAG_EXEC, &block->spans, s)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(s));
+}
+
+/* Where the values of a use are asked for: as many uses ahead as the window
+ * is wide, and not before the stage is unsharded. */
+static const struct use *ahead_of(const struct maker *m, size_t i)
+{
+    const unsigned window = m->role->options.unshard_window;
+    size_t k = i > window ? i - window : 0;
+
+    while (m->values.at[k].first < m->values.at[i].from)
+        k++;
+    return &m->values.at[k];
+}
+
+static enum pst_status add_releases(struct maker *m)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < m->layout->buckets.n; i++) {
+        const struct block *b = &m->blocks[2 * i];
+
+        for (size_t k = 0; k < b->spans.n && status == PST_OK; k++)
+            status =
+                add_event(m, b->spans.at[k].last->action,
+                          b->spans.at[k].last->pos + b->spans.at[k].last->n,
+                          PST_RESIDENCY_RELEASE, i);
+    }
+    return status;
 }
 
 static enum pst_status plan_values(struct maker *m)
@@ -239,16 +154,19 @@ static enum pst_status plan_values(struct maker *m)
 
     for (size_t i = 0; i < m->values.n && status == PST_OK; i++) {
         const struct use *use = &m->values.at[i];
-        const struct use *ahead = &m->values.at[i > 0 ? i - 1 : 0];
+        const struct use *ahead = ahead_of(m, i);
         struct block *block = &m->blocks[2 * use->bucket];
         struct span *last =
             block->spans.n > 0 ? &block->spans.at[block->spans.n - 1] : NULL;
 
         if (last != NULL && last->end >= ahead->first) { /* still there */
-            last->end = PST_MAX(last->end, use->last);
+            if (use->last >= last->end) {
+                last->end = use->last;
+                last->last = use;
+            }
             continue;
         }
-        status = add_span(m, block, ahead->first, use->last);
+        status = add_span(m, block, ahead->first, use->last, use);
         if (status == PST_OK)
             status = add_event(m, ahead->action, ahead->pos,
                                PST_RESIDENCY_GATHER, use->bucket);
@@ -256,7 +174,7 @@ static enum pst_status plan_values(struct maker *m)
             status = add_event(m, use->action, use->pos, PST_RESIDENCY_VALUES,
                                use->bucket);
     }
-    return status;
+    return status == PST_OK ? add_releases(m) : status;
 }
 
 static enum pst_status plan_grads(struct maker *m)
@@ -271,15 +189,13 @@ static enum pst_status plan_grads(struct maker *m)
             if (m->grads.at[k].first > use->last)
                 later = &m->grads.at[k];
         status = add_span(m, &m->blocks[2 * use->bucket + 1], use->first,
-                          later != NULL ? later->first : m->end);
+                          later != NULL ? later->first : m->end, use);
         if (status == PST_OK)
             status = add_event(m, use->action, use->pos, PST_RESIDENCY_SUMMED,
                                use->bucket);
         if (status == PST_OK)
-            status =
-                add_event(m, use->action,
-                          use->pos + (unsigned)(use->last - use->first) + 1,
-                          PST_RESIDENCY_SUM, use->bucket);
+            status = add_event(m, use->action, use->pos + use->n,
+                               PST_RESIDENCY_SUM, use->bucket);
         if (status == PST_OK && later != NULL)
             status = add_event(m, later->action, later->pos,
                                PST_RESIDENCY_SUMMED, use->bucket);
@@ -292,8 +208,9 @@ static int by_place(const void *a, const void *b)
 {
     static const int rank[] = {[PST_RESIDENCY_SUM] = 0,
                                [PST_RESIDENCY_SUMMED] = 1,
-                               [PST_RESIDENCY_GATHER] = 2,
-                               [PST_RESIDENCY_VALUES] = 3};
+                               [PST_RESIDENCY_RELEASE] = 2,
+                               [PST_RESIDENCY_GATHER] = 3,
+                               [PST_RESIDENCY_VALUES] = 4};
     const struct pst_residency_event *x = a, *y = b;
 
     if (x->action != y->action)
@@ -399,7 +316,7 @@ static void set_sizes(struct maker *m)
     }
     for (size_t i = 0; i < m->layout->flats.parts.n; i++) {
         const struct pst_flat_part *p = &m->layout->flats.parts.at[i];
-        const int bucket = m->bucket_of[p->flat];
+        const int bucket = m->toucher.bucket_of[p->flat];
 
         if (bucket >= 0 && m->layout->flats.all.at[p->flat].alone)
             m->blocks[2 * bucket + 1].param = p->param;
@@ -427,32 +344,17 @@ static void take_places(struct maker *m)
 
 static enum pst_status make_tables(struct maker *m, struct pst_arena *heap)
 {
-    const struct pst_layout *l = m->layout;
-    const struct pst_plan *plan = m->role->plan;
+    const unsigned n = m->role->sched->n_stages;
 
-    m->value_bucket =
-        pst_arena_calloc(heap, plan->params.n + 1, sizeof(*m->value_bucket));
-    m->bucket_of =
-        pst_arena_calloc(heap, l->flats.all.n + 1, sizeof(*m->bucket_of));
-    m->blocks =
-        pst_arena_calloc(heap, 2 * l->buckets.n + 1, sizeof(*m->blocks));
-    if (m->value_bucket == NULL || m->bucket_of == NULL || m->blocks == NULL)
-        return pst_diag_nomem(m->diag, l->buckets.n * sizeof(*m->blocks));
-    for (size_t i = 0; i < l->flats.all.n; i++)
-        m->bucket_of[i] = -1;
-    for (size_t i = 0; i < l->buckets.n; i++)
-        m->bucket_of[l->buckets.at[i].flat] = (int)i;
-    for (unsigned i = 0; i < plan->params.n; i++)
-        m->value_bucket[i] = -1;
-    for (size_t i = 0; i < l->flats.parts.n; i++) {
-        const struct pst_flat_part *p = &l->flats.parts.at[i];
-        const int bucket = m->bucket_of[p->flat];
-
-        if (bucket >= 0 && l->buckets.at[bucket].own_data != 0 &&
-            pst_role_gathers(m->role, (unsigned)p->param))
-            m->value_bucket[p->param] = bucket;
-    }
-    return PST_OK;
+    m->toucher = (struct pst_toucher){
+        .layout = m->layout, .role = m->role, .diag = m->diag};
+    m->from = pst_arena_calloc(heap, n + 1, sizeof(*m->from));
+    m->blocks = pst_arena_calloc(heap, 2 * m->layout->buckets.n + 1,
+                                 sizeof(*m->blocks));
+    if (m->blocks == NULL || m->from == NULL)
+        return pst_diag_nomem(m->diag,
+                              m->layout->buckets.n * sizeof(*m->blocks));
+    return pst_toucher_init(&m->toucher, heap);
 }
 
 enum pst_status pst_residency_make(struct pst_layout *layout,
@@ -476,6 +378,7 @@ enum pst_status pst_residency_make(struct pst_layout *layout,
         set_sizes(&m);
         *ret_size = place_all(&m);
         take_places(&m);
+        status = pst_residency_check(layout, &m.toucher, diag);
     }
     for (size_t i = 0; m.blocks != NULL && i < 2 * layout->buckets.n; i++)
         pst_vec_fini(&m.blocks[i].spans);

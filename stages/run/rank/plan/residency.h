@@ -10,14 +10,16 @@
  * memory.
  *
  * All of that is known before a step: which kernels an action runs, and in
- * which order. Values are asked for one use ahead (when the kernels of the use
- * before begin), sums are waited for one use later, so that messages travel
- * beside the kernels. Values that are used again soon stay.
+ * which order. Values are asked for some uses ahead (the option
+ * unshard_window; 1: when the kernels of the use before begin), sums are waited
+ * for one use later, so that messages travel beside the kernels. Values that
+ * are used again soon stay. Nothing is asked for before the schedule unshards
+ * the stage, or left when it is resharded.
  *
  * Made with the layout, in memory of the rank's heap, constant afterwards. Exec
  * thread.
  */
-#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/plan/touches.h"
 
 /* Of programs that have their lists; *ret_size: bytes of the memory, from which
  * data, offset and incoming of buckets count now. */
@@ -29,8 +31,13 @@ enum pst_status pst_residency_make(struct pst_layout *layout,
 const struct pst_residency_event *pst_residency_of(
     const struct pst_layout *layout, unsigned action, unsigned *ret_n);
 
-/* The lists that an action runs, one behind the other; returns how many. */
-unsigned pst_residency_lists(const struct pst_program *program,
-                             enum pst_action_kind kind, enum pst_list ret[2]);
+/*
+ * Proves that the events fit the rank's actions: every kernel finds what it
+ * reads, nothing is gathered twice, nothing is left when a stage is resharded
+ * or the step ends. The message names rank, action, kernel and group.
+ */
+enum pst_status pst_residency_check(const struct pst_layout *layout,
+                                    struct pst_toucher *toucher,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -323,6 +323,16 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
     return begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
 }
 
+void pst_replicas_forget(struct pst_replicas *r, unsigned bucket)
+{
+    const struct pst_bucket *b = r->values[bucket].bucket;
+    struct pst_device_memory *mem = &r->device->mem;
+
+    if (r->role->options.verify)
+        mem->device->zero(mem, pst_rank_at(r->device, b->data),
+                          (size_t)b->numel * pst_dtype_size(b->dtype));
+}
+
 enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
                                      bool assigns)
 {

@@ -57,6 +57,9 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r,
                                  unsigned bucket) PST_MUST_CHECK;
 enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
                                      bool assigns) PST_MUST_CHECK;
+/* Nobody reads them until they are asked for again: if programs are to be
+ * verified, they are overwritten. */
+void pst_replicas_forget(struct pst_replicas *r, unsigned bucket);
 /* False while that is under way. */
 bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket);
 bool pst_replicas_has_summed(const struct pst_replicas *r, unsigned bucket);

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Values of parameters that are gathered where they are used (zero3): when, and
+ * the proof of it. */
+#include "stages/run/rank/plan/residency.h"
+#include "tests/folder.h"
+#include "tests/run/job.h"
+
+static struct pst_exec_options options_of(unsigned ranks, const char *schedule,
+                                          unsigned window)
+{
+    struct pst_exec_options ret = net_options(schedule, ranks, 4, "adamw");
+
+    ret.replicas = 2;
+    ret.shard = PST_SHARING_ZERO3;
+    ret.unshard_window = window;
+    ret.verify = true; /* what is released is overwritten */
+    ret.optim.clip_norm = 0;
+    return ret;
+}
+
+/* --- when ----------------------------------------------------------------- */
+
+/* How far ahead groups are asked for changes no number. */
+static void keeps_the_bits_for_every_window(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
+    const struct pst_exec_options alone = options_of(1, "gpipe", 1);
+    struct run want = run_as(1, 0, &alone);
+
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++)
+        for (unsigned window = 0; window <= 5; window++) {
+            const struct pst_exec_options options = options_of(
+                PST_MIN(stages, 3), schedules[(stages + window) % 3], window);
+            struct run got = run_as(stages, 0, &options);
+
+            assert_same_dump(want.dump, got.dump);
+            pst_dump_free(got.dump);
+        }
+    pst_dump_free(want.dump);
+}
+
+/* Memory of what is gathered grows with the window, up to all of it. */
+static void has_more_groups_at_a_time(void **state)
+{
+    struct net net;
+    size_t before = 0;
+
+    (void)state;
+    net_init(&net, 1);
+    for (unsigned window = 0; window <= 8; window++) {
+        const struct pst_exec_options options = options_of(1, "1f1b", window);
+        struct pst_memory memory;
+
+        assert_ok(pst_exec_plan(net.plan, &options, &memory, &net.diag),
+                  &net.diag);
+        assert_true(memory.gathered >= before);
+        assert_true(window != 1 || memory.gathered > before);
+        before = memory.gathered;
+    }
+    net_fini(&net);
+}
+
+/* What the schedule of rank `rank` says. */
+static void assert_lists(unsigned stages, const struct pst_exec_options *o,
+                         unsigned rank, const char *want)
+{
+    struct pst_schedule *sched;
+    struct pst_str text = {0};
+    struct net net;
+
+    net_init(&net, stages);
+    assert_ok(pst_exec_schedule(net.plan, o, NULL, &sched, &net.diag),
+              &net.diag);
+    for (size_t i = 0; i < sched->ranks[rank].n; i++) {
+        const struct pst_action *a = &sched->ranks[rank].at[i];
+
+        if ((a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_COPY_B) ||
+            (a->kind == PST_ACT_REDUCE && a->param >= 0))
+            continue;
+        if (text.len > 0)
+            pst_str_add(&text, " ");
+        pst_action_print(a, &text);
+    }
+    assert_string_equal(pst_str_text(&text), want);
+    pst_str_fini(&text);
+    pst_schedule_free(sched);
+    net_fini(&net);
+}
+
+static void says_in_schedules_what_is_here(void **state)
+{
+    struct pst_exec_options options = options_of(1, "gpipe", 2);
+
+    (void)state;
+    assert_lists(1, &options, 0,
+                 "0UNSHARD 0F0 0F1 0B0 0B1 0REDUCE_GRAD 0RESHARD");
+    assert_lists(2, &options, 0,
+                 "0UNSHARD 1UNSHARD 0F0 1F0 0F1 1F1 1B0 0B0 1B1 1REDUCE_GRAD "
+                 "1RESHARD 0B1 0REDUCE_GRAD 0RESHARD");
+    options.unshard_window = 0;
+    assert_lists(2, &options, 0,
+                 "0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1RESHARD 0UNSHARD 0F1 "
+                 "0RESHARD 1UNSHARD 1F1 1B0 1RESHARD 0UNSHARD 0B0 0RESHARD "
+                 "1UNSHARD 1B1 1REDUCE_GRAD 1RESHARD 0UNSHARD 0B1 "
+                 "0REDUCE_GRAD 0RESHARD");
+    options.shard = PST_SHARING_ZERO2;
+    assert_lists(1, &options, 0, "0F0 0F1 0B0 0B1 0REDUCE_GRAD");
+}
+
+/* --- the proof ------------------------------------------------------------ */
+
+struct proof {
+    struct job job;
+    struct pst_arena heap;
+    struct pst_toucher toucher;
+    struct pst_layout *layout;
+};
+
+static void proof_init(struct proof *p)
+{
+    const struct pst_exec_options options = options_of(1, "gpipe", 1);
+    const struct pst_rank *r;
+
+    job_init(&p->job, 2, &options);
+    r = p->job.engine->ranks[0];
+    p->layout = (struct pst_layout *)pst_rank_layout(r);
+    p->toucher = (struct pst_toucher){.layout = p->layout,
+                                      .role = pst_rank_role(r),
+                                      .diag = &p->job.net.diag};
+    pst_arena_init(&p->heap, PST_TAG_TEST);
+    assert_ok(pst_toucher_init(&p->toucher, &p->heap), &p->job.net.diag);
+}
+
+static void proof_fini(struct proof *p)
+{
+    pst_arena_fini(&p->heap);
+    job_fini(&p->job);
+}
+
+static struct pst_residency_event *find_event(struct proof *p,
+                                              enum pst_residency_task task,
+                                              size_t n)
+{
+    for (size_t i = 0; i < p->layout->residency.n; i++)
+        if (p->layout->residency.at[i].task == task && n-- == 0)
+            return &p->layout->residency.at[i];
+    fail();
+    return NULL;
+}
+
+static void assert_refused(struct proof *p, const char *what)
+{
+    struct pst_diag *diag = &p->job.net.diag;
+
+    assert_int_equal(pst_residency_check(p->layout, &p->toucher, diag),
+                     PST_ERR_INTERNAL);
+    if (strstr(diag->text, what) == NULL ||
+        strstr(diag->text, "kernel") == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", diag->text, what);
+}
+
+/* One event at a time becomes another: each fault by its name and place. */
+static void proves_what_is_here(void **state)
+{
+    static const struct {
+        enum pst_residency_task from, to;
+        const char *says;
+    } cases[] = {
+        {PST_RESIDENCY_VALUES, PST_RESIDENCY_SUMMED,
+         "are read before they are waited for"},
+        {PST_RESIDENCY_VALUES, PST_RESIDENCY_GATHER,
+         "are gathered while they are here already"},
+        {PST_RESIDENCY_GATHER, PST_RESIDENCY_SUMMED, "nobody has asked"},
+    };
+    struct pst_residency_event *e, old;
+    struct proof p;
+
+    (void)state;
+    proof_init(&p);
+    assert_ok(pst_residency_check(p.layout, &p.toucher, &p.job.net.diag),
+              &p.job.net.diag);
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        e = find_event(&p, cases[i].from, 1);
+        old = *e;
+        e->task = cases[i].to;
+        assert_refused(&p, cases[i].says);
+        *e = old;
+    }
+    /* Released one kernel too soon: the last one reads nothing. */
+    for (size_t i = 0;; i++) {
+        e = find_event(&p, PST_RESIDENCY_RELEASE, i);
+        old = *e;
+        if (e->pos > 0 && (e[-1].action != e->action || e[-1].pos < e->pos))
+            break;
+    }
+    e->pos--;
+    assert_refused(&p, "are read while they are sharded");
+    *e = old;
+    /* Never released: the last of all. */
+    for (size_t i = p.layout->residency.n; i-- > 0;)
+        if (p.layout->residency.at[i].task == PST_RESIDENCY_RELEASE) {
+            p.layout->residency.at[i].task = PST_RESIDENCY_SUMMED;
+            break;
+        }
+    assert_refused(&p, "are left over");
+    proof_fini(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_the_bits_for_every_window),
+        cmocka_unit_test(has_more_groups_at_a_time),
+        cmocka_unit_test(says_in_schedules_what_is_here),
+        cmocka_unit_test(proves_what_is_here),
+    };
+
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
