@@ -46,11 +46,10 @@ static const struct pstd_option rows[] = {
          "what the backward makes again instead of keeping it: none, "
          "attention, block, full, names of modules; STAGE=WHAT for one stage; "
          "auto: what --memory-limit makes necessary"),
-    CHOICE(
-        shard, "shard", T_STEP | PSTD_OPT_PLAN, "none",
-        "none|zero1|zero2|zero3",
-        "what each of R replicas (-n RxP) has an R-th of: zero1: states of the "
-        "optimizer; zero2: gradients too; zero3: values too"),
+    TEXT(shard, "shard", T_STEP | PSTD_OPT_PLAN, "none", "WHAT,...",
+         "what each of R replicas (-n RxP) has an R-th of: none; zero1: states "
+         "of the optimizer; zero2: gradients too; zero3: values too; NAME=MODE "
+         "for a module or parameter, STAGE=MODE for a stage"),
     UINT(unshard_window, "unshard-window", T_STEP | PSTD_OPT_PLAN, "1", 0, 64,
          "with zero3: groups of parameters that are gathered ahead of their "
          "use"),

@@ -109,16 +109,6 @@ double pstd_watchdog(const struct pstd_config *config)
     return isnan(config->watchdog) ? WATCHDOG_S : config->watchdog;
 }
 
-static enum pst_sharing shard(const struct pstd_config *config)
-{
-    enum pst_sharing s = PST_SHARING_NONE;
-
-    while (s < PST_SHARING_ZERO3 &&
-           strcmp(config->shard, pst_sharing_word(s)) != 0)
-        s++;
-    return s;
-}
-
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
@@ -145,7 +135,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .overcommit = config->overcommit,
         .verify = config->verify,
         .recompute = recompute(config),
-        .shard = shard(config),
+        .shard_by = strcmp(config->shard, "none") != 0 ? config->shard : NULL,
         .unshard_window = (unsigned)config->unshard_window,
     };
     enum pst_status status =

@@ -360,15 +360,13 @@ static enum pst_status what_if(const struct pstd_config *config,
     if (status == PST_OK)
         status = pst_exec_settle(plan, options, diag);
     f->recompute = options->recompute != NULL ? options->recompute : "none";
-    f->shard = pst_sharing_word(options->replicas > 1 ? options->shard
-                                                      : PST_SHARING_NONE);
+    f->shard = options->replicas > 1 ? config->shard : "none";
     f->replicas = options->replicas;
-    if (status == PST_OK && options->shard != PST_SHARING_NONE &&
-        options->replicas < 2)
+    if (status == PST_OK && options->shard_by != NULL && options->replicas < 2)
         pstctl_printf(stderr,
                       "note: --shard %s is for several replicas (-n RxP); "
                       "there is one\n",
-                      pst_sharing_word(options->shard));
+                      config->shard);
     return status;
 }
 

@@ -39,7 +39,7 @@ static enum pst_status read_options(struct pstd_session *s,
                             s->config.resume.on ? "resume"
                             : s->config.adopt   ? "adopt"
                                                 : "checkpoint-fallback");
-    if (s->config.eval_data != NULL && strcmp(s->config.shard, "zero3") == 0)
+    if (s->config.eval_data != NULL && strstr(s->config.shard, "zero3") != NULL)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "no rank has whole parameters with --shard zero3: "
                             "--eval-data goes with zero2");
@@ -245,7 +245,9 @@ static void emit_begin(struct pstd_session *s)
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
     pstd_note_text(&note, "recompute", pst_engine_recompute(s->w->engine));
     pstd_note_text(&note, "shard",
-                   pst_sharing_word(pst_engine_shard(s->w->engine)));
+                   pst_engine_shard(s->w->engine) != PST_SHARING_NONE
+                       ? c->shard
+                       : pst_sharing_word(PST_SHARING_NONE));
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));

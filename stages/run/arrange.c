@@ -25,6 +25,7 @@ enum pst_status pst_engine_plan_rank(const struct pst_engine *engine,
     struct pst_rank_role role = {
         .plan = engine->plan,
         .uses = &engine->uses,
+        .sharing = engine->sharing,
         .options = engine->options,
         .weights = engine->weights,
         .scattered_size = pst_scatter_size(engine, rank),
@@ -170,6 +171,7 @@ static enum pst_status add_unshards(const struct pst_engine *engine,
 {
     const struct pst_rank_role role = {.plan = engine->plan,
                                        .uses = &engine->uses,
+                                       .sharing = engine->sharing,
                                        .options = engine->options};
     const struct pst_plan *plan = engine->plan;
     bool *stages = pst_calloc(PST_TAG_EXEC, sched->n_stages, sizeof(*stages));

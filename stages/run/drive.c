@@ -15,6 +15,7 @@
 #include "stages/run/lanes.h"
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/agree.h"
+#include "stages/run/sharing.h"
 
 /* Looks at messages that have not come between two looks at the clock. */
 #define WATCH_EVERY 128
@@ -67,6 +68,32 @@ static enum pst_status check_share(const struct pst_exec_options *o,
                         PST_MAX(less, r) + r, o->microbatches);
 }
 
+/* What replicas share; options.shard becomes the most that any parameter
+ * does. */
+static enum pst_status read_sharing(struct pst_engine *engine,
+                                    struct pst_diag *diag)
+{
+    struct pst_exec_options *o = &engine->options;
+    enum pst_status status = PST_OK;
+
+    if (o->shard_by != NULL && o->train) {
+        engine->sharing =
+            pst_calloc(PST_TAG_EXEC, engine->plan->params.n + 1, 1);
+        if (engine->sharing == NULL)
+            return pst_diag_nomem(diag, engine->plan->params.n);
+        status = pst_sharing_read(o->shard_by, &engine->uses, engine->sharing,
+                                  &o->shard, diag);
+    }
+    if (o->replicas < 2 || !o->train) {
+        pst_free(engine->sharing);
+        engine->sharing = NULL;
+        o->shard = PST_SHARING_NONE;
+    }
+    if (status == PST_OK && o->shard >= PST_SHARING_ZERO2)
+        status = check_share(o, diag);
+    return status;
+}
+
 static enum pst_status engine_alloc(struct pst_plan *plan,
                                     const struct pst_exec_options *options,
                                     struct pst_engine **ret,
@@ -81,10 +108,9 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     engine->options = *options;
     engine->options.replicas = PST_MAX(options->replicas, 1);
     engine->options.threads = pst_exec_threads(options);
-    if (engine->options.replicas < 2 || !options->train)
-        engine->options.shard = PST_SHARING_NONE;
-    if (status == PST_OK && engine->options.shard >= PST_SHARING_ZERO2)
-        status = check_share(&engine->options, diag);
+    engine->uses = (struct pst_uses){plan, options->train};
+    if (status == PST_OK)
+        status = read_sharing(engine, diag);
     if (options->device == NULL)
         engine->options.device = pst_device_default();
     if (!options->train)
@@ -93,7 +119,6 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
                                sizeof(struct pst_rank *));
     if (status == PST_OK && engine->ranks == NULL)
         status = pst_diag_nomem(diag, pst_engine_size(engine));
-    engine->uses = (struct pst_uses){plan, options->train};
     if (status == PST_OK)
         status = pst_exec_settle(plan, &engine->options, diag);
     if (status == PST_OK)
@@ -127,6 +152,7 @@ void pst_engine_free(struct pst_engine *engine)
     pst_vec_fini(&engine->links);
     pst_vec_fini(&engine->shared);
     pst_free(engine->weights);
+    pst_free(engine->sharing);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);
     pst_free(engine);
@@ -226,7 +252,9 @@ static enum pst_status handshake(struct pst_engine *engine,
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
     pst_facts_add(&f, "what replicas share (--shard)", "%s, window %u",
-                  pst_sharing_word(o->shard), o->unshard_window);
+                  o->shard_by != NULL ? o->shard_by
+                                      : pst_sharing_word(o->shard),
+                  o->unshard_window);
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
     if (o->train && p->row != NULL)
@@ -455,13 +483,6 @@ const char *pst_engine_recompute(const struct pst_engine *engine)
 {
     return engine->options.recompute != NULL ? engine->options.recompute
                                              : "none";
-}
-
-const char *pst_sharing_word(enum pst_sharing shard)
-{
-    static const char *const words[] = {"none", "zero1", "zero2", "zero3"};
-
-    return words[shard];
 }
 
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine)

@@ -21,8 +21,9 @@ struct pst_engine {
     struct PST_VEC(struct pst_link) links;
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;
-    double *weights; /* of the microbatches of a step; their sum is 1 */
-    void *scattered; /* rank 0: an input on its way to another rank */
+    unsigned char *sharing; /* per parameter, its mode; NULL: options.shard */
+    double *weights;        /* of the microbatches of a step; their sum is 1 */
+    void *scattered;        /* rank 0: an input on its way to another rank */
     char scatter_fault[600];
     struct pst_awake awake;  /* since something moved */
     struct pst_pool *pool;   /* of all local ranks; NULL: the lanes have some */

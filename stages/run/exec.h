@@ -75,6 +75,8 @@ struct pst_exec_options {
      * nothing. */
     const char *recompute;
     enum pst_sharing shard; /* of one replica: nothing is */
+    /* The same by parameters (stages/run/sharing.h); NULL: all alike. */
+    const char *shard_by;
     /* Groups of parameters whose values are asked for ahead of their use. */
     unsigned unshard_window;
     struct pst_optim_options optim;

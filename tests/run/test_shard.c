@@ -52,11 +52,15 @@ static void gives_every_element_one_owner(void **state)
     for (unsigned stages = 1; stages <= 4; stages++) {
         struct pst_flats flats;
         struct pst_arena heap;
+        unsigned char modes[16];
         struct net net;
 
         net_init(&net, stages);
+        assert_true(net.plan->params.n <= PST_COUNT(modes));
+        memset(modes, PST_SHARING_ZERO1 + stages % 2, sizeof(modes));
+        modes[1] = PST_SHARING_ZERO3;
         pst_arena_init(&heap, PST_TAG_TEST);
-        assert_ok(pst_flats_make(&(struct pst_uses){net.plan, true}, stages % 2,
+        assert_ok(pst_flats_make(&(struct pst_uses){net.plan, true}, modes,
                                  &heap, &flats, &net.diag),
                   &net.diag);
         for (unsigned i = 0; i < net.plan->params.n; i++)
@@ -146,6 +150,106 @@ static void sums_in_each_microbatch(void **state)
             pst_dump_free(want.dump);
             pst_dump_free(first.dump);
         }
+}
+
+static void assert_same_item(const struct run *a, const struct run *b,
+                             const char *name)
+{
+    const struct pst_dump_item *x = pst_dump_find(a->dump, name);
+    const struct pst_dump_item *y = pst_dump_find(b->dump, name);
+
+    assert_non_null(x);
+    assert_non_null(y);
+    assert_memory_equal(x->data, y->data, pst_meta_bytes(&x->meta));
+}
+
+/* Each parameter by a way of its own: each has the bits of that way, all of
+ * them those of none where every replica has one microbatch. */
+static void mixes_ways_to_share(void **state)
+{
+    static const struct {
+        const char *text;
+        enum pst_sharing a, b, e; /* of a.weight, b.weight, e.weight */
+    } cases[] = {
+        {"zero3,a=none", PST_SHARING_NONE, PST_SHARING_ZERO3,
+         PST_SHARING_ZERO3},
+        {"a=zero1,b.weight=zero2,e=zero3", PST_SHARING_ZERO1, PST_SHARING_ZERO2,
+         PST_SHARING_ZERO3},
+        {"e=zero2,none,a.bias=zero3", PST_SHARING_NONE, PST_SHARING_NONE,
+         PST_SHARING_ZERO2},
+        {"a=zero2,a.weight=zero3,a.bias=zero1", PST_SHARING_ZERO3,
+         PST_SHARING_NONE, PST_SHARING_NONE},
+        {"0=zero3,b=zero1,e.weight=zero2", PST_SHARING_ZERO3, PST_SHARING_ZERO1,
+         PST_SHARING_ZERO2},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(cases) * 6; i++) {
+        const unsigned stages = 1 + i % 3, m = i % 2 ? 2 : 4;
+        struct pst_exec_options options =
+            options_of(PST_MIN(stages, 2), 2, i % 2 ? "1f1b" : "gpipe", "adamw",
+                       PST_SHARING_NONE);
+        struct run got, by[4];
+
+        options.microbatches = m;
+        for (int s = PST_SHARING_NONE; s <= PST_SHARING_ZERO3; s++) {
+            options.shard = (enum pst_sharing)s;
+            by[s] = run_as(stages, 0, &options);
+        }
+        options.shard = PST_SHARING_NONE;
+        options.shard_by = cases[i / 6].text;
+        options.verify = true;
+        got = run_as(stages, 0, &options);
+        assert_same_item(&got, &by[cases[i / 6].a], "grad.a.weight");
+        assert_same_item(&got, &by[cases[i / 6].b], "grad.b.weight");
+        assert_same_item(&got, &by[cases[i / 6].e], "grad.e.weight");
+        if (m == options.replicas)
+            assert_same_dump(got.dump, by[PST_SHARING_NONE].dump);
+        assert_near(got.dump, by[PST_SHARING_NONE].dump, 1e-6);
+        for (int s = PST_SHARING_NONE; s <= PST_SHARING_ZERO3; s++)
+            pst_dump_free(by[s].dump);
+        pst_dump_free(got.dump);
+    }
+}
+
+static void refuses_what_cannot_be_shared(void **state)
+{
+    static const struct {
+        unsigned flags;
+        const char *text, *says;
+    } cases[] = {
+        {0, "zero4", "\"zero4\" is none of none, zero1"},
+        {0, "a", "\"a\" is none of none"},
+        {0, "=zero3", "a name is missing"},
+        {0, "7=zero3", "there are 2 stages"},
+        {0, "q=zero3", "no parameter and no module of that name"},
+        {0, "zero3,a.wei=zero3", "no parameter and no module"},
+        {0, "f=zero3", "'f.weight' is not trained"},
+        {0, "u.weight=zero1", "'u.weight' is not trained"},
+        {0, "n=zero2", "'n.seen' is no parameter"},
+        {NET_TRANSMIT, "e=zero2", "'e.weight' is transmitted"},
+        {0, "0=zero1,1=zero3", "'e.weight' is of stages 0 and 1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            options_of(1, 2, "gpipe", "adamw", PST_SHARING_NONE);
+        struct pst_memory memory;
+        struct net net;
+
+        options.microbatches = 4;
+        options.shard_by = cases[i].text;
+        net_init_as(&net, 2, cases[i].flags);
+        assert_int_equal(pst_exec_plan(net.plan, &options, &memory, &net.diag),
+                         PST_ERR_USAGE);
+        if (strstr(net.diag.text, cases[i].says) == NULL)
+            fail_msg("%s: \"%s\"", cases[i].text, net.diag.text);
+        options.shard_by = "zero1,f=none,e=none";
+        assert_ok(pst_exec_plan(net.plan, &options, &memory, &net.diag),
+                  &net.diag);
+        net_fini(&net);
+    }
 }
 
 /* The norm is added up in another order; what it clips follows it. */
@@ -363,6 +467,8 @@ int main(void)
         cmocka_unit_test(gives_every_element_one_owner),
         cmocka_unit_test(comes_to_the_same_bits),
         cmocka_unit_test(sums_in_each_microbatch),
+        cmocka_unit_test(mixes_ways_to_share),
+        cmocka_unit_test(refuses_what_cannot_be_shared),
         cmocka_unit_test(clips_by_the_norm_of_all),
         cmocka_unit_test(keeps_a_share_of_the_states),
         cmocka_unit_test(resumes_with_any_number_of_owners),

@@ -2,12 +2,13 @@
 #include "stages/run/rank/plan/flat.h"
 
 #include "stages/compile/memplan.h"
+#include "stages/run/exec.h"
 
 #include <string.h>
 
 struct maker {
     const struct pst_uses *uses;
-    bool grouped;
+    const unsigned char *modes;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
     int *last; /* per stage: the parameter that joined it last */
@@ -42,7 +43,10 @@ static bool same_group(const struct maker *m, unsigned param, unsigned other)
     const char *b = m->uses->plan->params.at[other].fqn;
     const size_t len = pst_flat_group(a);
 
-    return !m->grouped || (len == pst_flat_group(b) && strncmp(a, b, len) == 0);
+    if (m->modes[param] != m->modes[other])
+        return false;
+    return m->modes[param] < PST_SHARING_ZERO2 ||
+           (len == pst_flat_group(b) && strncmp(a, b, len) == 0);
 }
 
 /* The flat that this use joins; a new one where there is none. */
@@ -113,13 +117,13 @@ static enum pst_status add_param(struct maker *m, unsigned param)
     return status;
 }
 
-enum pst_status pst_flats_make(const struct pst_uses *uses, bool grouped,
+enum pst_status pst_flats_make(const struct pst_uses *uses,
+                               const unsigned char *modes,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag)
 {
     const struct pst_plan *plan = uses->plan;
-    struct maker m = {
-        .uses = uses, .grouped = grouped, .flats = ret, .diag = diag};
+    struct maker m = {.uses = uses, .modes = modes, .flats = ret, .diag = diag};
     enum pst_status status = PST_OK;
 
     *ret = (struct pst_flats){0};

@@ -7,8 +7,10 @@
  * parameter begins at a multiple of the arena's alignment; behind the last one
  * nothing is padded.
  *
- * Grouped, a module has one: with the longest name of modules in front of the
- * parameter's own, but for modules in lists, whose items ("h.3") are one.
+ * Parameters of one vector are shared alike. Where gradients are summed in each
+ * microbatch (zero2, zero3) a module has one: with the longest name of modules
+ * in front of the parameter's own, but for modules in lists, whose items
+ * ("h.3") are one.
  *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of
@@ -41,7 +43,9 @@ struct pst_flats {
     int *first; /* per parameter: in parts, or -1 */
 };
 
-enum pst_status pst_flats_make(const struct pst_uses *uses, bool grouped,
+/* modes: per parameter (enum pst_sharing). */
+enum pst_status pst_flats_make(const struct pst_uses *uses,
+                               const unsigned char *modes,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);

@@ -352,14 +352,20 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
-    const bool scatters = role->options.shard >= PST_SHARING_ZERO2;
+    unsigned char *modes =
+        pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
+    bool scatters = false;
     enum pst_status status;
 
     l->param_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
                                    sizeof(*l->param_at));
-    if (l->param_at == NULL)
+    if (l->param_at == NULL || modes == NULL)
         return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
-    status = pst_flats_make(role->uses, scatters, m->heap, &l->flats, m->diag);
+    for (unsigned i = 0; i < role->plan->params.n; i++) {
+        modes[i] = (unsigned char)pst_role_sharing(role, i);
+        scatters = scatters || pst_role_scatters(role, i);
+    }
+    status = pst_flats_make(role->uses, modes, m->heap, &l->flats, m->diag);
     if (status == PST_OK)
         status = layout_buckets(m);
     for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)

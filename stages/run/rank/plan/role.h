@@ -13,6 +13,7 @@ struct pst_rank_role {
     struct pst_plan *plan;
     const struct pst_schedule *sched; /* of its replica */
     const struct pst_uses *uses;
+    const unsigned char *sharing; /* per parameter; NULL: options.shard */
     struct pst_exec_options options;
     const double *weights;  /* of all microbatches of the step */
     size_t scattered_size;  /* bytes of inputs that rank 0 sends to it */
@@ -62,32 +63,39 @@ static inline bool pst_role_owns(const struct pst_rank_role *role,
     return !p->transmit || role->sched->rank_of[p->home] == (int)role->rank;
 }
 
+/* What replicas have a part of each, of that parameter. */
+static inline enum pst_sharing pst_role_sharing(
+    const struct pst_rank_role *role, unsigned param)
+{
+    const struct pst_plan_param *p = &role->plan->params.at[param];
+
+    if (role->options.replicas < 2 || pst_role_optim(role) == NULL ||
+        p->transmit || p->meta.dtype != PST_F32 ||
+        pst_uses_total(role->uses, param) == 0)
+        return PST_SHARING_NONE;
+    return role->sharing != NULL ? (enum pst_sharing)role->sharing[param]
+                                 : role->options.shard;
+}
+
 /* True if replicas update a part of the parameter each. */
 static inline bool pst_role_shares(const struct pst_rank_role *role,
                                    unsigned param)
 {
-    const struct pst_plan_param *p = &role->plan->params.at[param];
-
-    return role->options.shard != PST_SHARING_NONE &&
-           role->options.replicas > 1 && pst_role_optim(role) != NULL &&
-           !p->transmit && p->meta.dtype == PST_F32 &&
-           pst_uses_total(role->uses, param) > 0;
+    return pst_role_sharing(role, param) != PST_SHARING_NONE;
 }
 
 /* The same, and they sum its gradient in each microbatch. */
 static inline bool pst_role_scatters(const struct pst_rank_role *role,
                                      unsigned param)
 {
-    return role->options.shard >= PST_SHARING_ZERO2 &&
-           pst_role_shares(role, param);
+    return pst_role_sharing(role, param) >= PST_SHARING_ZERO2;
 }
 
 /* The same, and its value is gathered where it is used. */
 static inline bool pst_role_gathers(const struct pst_rank_role *role,
                                     unsigned param)
 {
-    return role->options.shard >= PST_SHARING_ZERO3 &&
-           pst_role_shares(role, param);
+    return pst_role_sharing(role, param) >= PST_SHARING_ZERO3;
 }
 
 /* True of a microbatch (of this replica) with fewer rows than the plan. */
