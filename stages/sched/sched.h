@@ -225,8 +225,8 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* UNSHARD and RESHARD of stages whose parameters a rank has in turn: those of
- * the next `window` different ones that its list comes to. stages: which of them
- * come and go. Of lowered lists without such actions. */
+ * the next `window` different ones that its list comes to. stages: which of
+ * them come and go. Of lowered lists without such actions. */
 enum pst_status pst_schedule_unshard(struct pst_schedule *sched,
                                      unsigned window, const bool *stages,
                                      struct pst_diag *diag) PST_MUST_CHECK;
