@@ -99,7 +99,7 @@ struct pstd_config {
     bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
 
     /* A step. */
-    const char *schedule, *place, *costs, *recompute, *shard;
+    const char *schedule, *place, *costs, *recompute, *shard, *gather_dtype;
     double memory_limit;
     bool overcommit, verify;
     uint64_t microbatches, microbatch_size, batch, threads, seed;

@@ -50,6 +50,10 @@ static const struct pstd_option rows[] = {
          "what each of R replicas (-n RxP) has an R-th of: none; zero1: states "
          "of the optimizer; zero2: gradients too; zero3: values too; NAME=MODE "
          "for a module or parameter, STAGE=MODE for a stage"),
+    CHOICE(gather_dtype, "gather-dtype", T_STEP | PSTD_OPT_PLAN, "f32",
+           "f32|bf16",
+           "with zero3: as what values travel and are read; each owner updates "
+           "f32, gradients stay f32"),
     UINT(unshard_window, "unshard-window", T_STEP | PSTD_OPT_PLAN, "1", 0, 64,
          "with zero3: groups of parameters that are gathered ahead of their "
          "use"),

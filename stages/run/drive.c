@@ -91,6 +91,12 @@ static enum pst_status read_sharing(struct pst_engine *engine,
     }
     if (status == PST_OK && o->shard >= PST_SHARING_ZERO2)
         status = check_share(o, diag);
+    if (status == PST_OK && o->train && o->gather_bf16 &&
+        o->shard < PST_SHARING_ZERO3)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--gather-dtype bf16 is for values that are "
+                            "gathered where they are used: it goes with "
+                            "--shard zero3 and several replicas (-n RxP)");
     return status;
 }
 
@@ -251,10 +257,10 @@ static enum pst_status handshake(struct pst_engine *engine,
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
-    pst_facts_add(&f, "what replicas share (--shard)", "%s, window %u",
-                  o->shard_by != NULL ? o->shard_by
-                                      : pst_sharing_word(o->shard),
-                  o->unshard_window);
+    pst_facts_add(
+        &f, "what replicas share (--shard)", "%s, window %u, gathered as %s",
+        o->shard_by != NULL ? o->shard_by : pst_sharing_word(o->shard),
+        o->unshard_window, o->gather_bf16 ? "bf16" : "f32");
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
     if (o->train && p->row != NULL)

@@ -108,6 +108,166 @@ static void says_in_schedules_what_is_here(void **state)
     assert_lists(1, &options, 0, "0F0 0F1 0B0 0B1 0REDUCE_GRAD");
 }
 
+/* --- as bf16 -------------------------------------------------------------- */
+
+static const char *const gathered[] = {"a.weight", "a.bias", "b.weight",
+                                       "e.weight"};
+
+/* Half to even. */
+static float rounded(float x)
+{
+    uint32_t u;
+
+    memcpy(&u, &x, sizeof(u));
+    if ((u & 0xffff) > 0x8000 || ((u & 0xffff) == 0x8000 && (u >> 16) % 2 == 1))
+        u += 0x10000;
+    u &= 0xffff0000u;
+    memcpy(&x, &u, sizeof(x));
+    return x;
+}
+
+/* A job whose parameters are those of the dump, rounded. */
+static void job_init_rounded(struct job *job, const struct pst_dump *from,
+                             const struct pst_exec_options *options)
+{
+    struct pst_diag *diag = &job->net.diag;
+
+    net_init_as(&job->net, 1, NET_STILL);
+    job->data = net_data(&job->net);
+    for (size_t i = 0; i < PST_COUNT(gathered); i++) {
+        const struct pst_weight *w =
+            pst_map_get(&job->net.model.weights_by_fqn, gathered[i]);
+        const struct pst_dump_item *item;
+        char name[32];
+
+        snprintf(name, sizeof(name), "param.%s", gathered[i]);
+        item = pst_dump_find(from, name);
+        assert_non_null(item);
+        for (int64_t k = 0; k < pst_meta_numel(&w->meta); k++)
+            ((float *)w->data)[k] = rounded(((const float *)item->data)[k]);
+    }
+    assert_ok(pst_transport_self.open("2", &job->transport, diag), diag);
+    assert_ok(pst_engine_new(job->net.plan, job->transport, options,
+                             &job->engine, diag),
+              diag);
+}
+
+static const float *item_of(const struct pst_dump *dump, const char *kind,
+                            const char *fqn, int64_t *ret_n)
+{
+    const struct pst_dump_item *item;
+    char name[32];
+
+    snprintf(name, sizeof(name), "%s.%s", kind, fqn);
+    item = pst_dump_find(dump, name);
+    assert_non_null(item);
+    *ret_n = pst_meta_numel(&item->meta);
+    return item->data;
+}
+
+/* The first step of SGD, of what was not rounded. */
+static void assert_updated(const struct pst_dump *before,
+                           const struct pst_dump *step,
+                           const struct pst_dump *after, double lr)
+{
+    bool finer = false;
+
+    for (size_t i = 0; i < PST_COUNT(gathered); i++) {
+        int64_t n;
+        const float *p = item_of(before, "param", gathered[i], &n);
+        const float *g = item_of(step, "grad", gathered[i], &n);
+        const float *q = item_of(after, "param", gathered[i], &n);
+
+        for (int64_t k = 0; k < n; k++) {
+            assert_true(fabs(q[k] - (p[k] - lr * g[k])) < 1e-6);
+            finer = finer || q[k] != rounded(q[k]);
+        }
+    }
+    assert_true(finer);
+}
+
+/* Kernels read rounded values; owners update f32, by gradients in f32. */
+static void gathers_as_bf16(void **state)
+{
+    struct pst_exec_options options = options_of(1, "gpipe", 1);
+    struct pst_diag diag;
+    struct job job;
+
+    (void)state;
+    assert_ok(pst_optim_defaults("sgd", &options.optim, &diag), &diag);
+    options.optim.lr = 0.05;
+    options.gather_bf16 = true;
+    job_init_as(&job, 1, NET_STILL, &options);
+    options.gather_bf16 = false;
+    for (unsigned s = 0; s < 3; s++) {
+        struct pst_dump *before = job_dump(&job), *got, *want, *after;
+        struct job other;
+
+        run_steps(&job, s, s + 1);
+        got = job_first(&job);
+        after = job_dump(&job);
+        job_init_rounded(&other, before, &options);
+        run_steps(&other, s, s + 1);
+        want = job_first(&other);
+        assert_same_dump(got, want);
+        if (s == 0)
+            assert_updated(before, got, after, options.optim.lr);
+        job_fini(&other);
+        pst_dump_free(before);
+        pst_dump_free(got);
+        pst_dump_free(want);
+        pst_dump_free(after);
+    }
+    job_fini(&job);
+}
+
+/* The same bits for every cut, window and number of owners' pieces. */
+static void gathers_bf16_for_every_cut(void **state)
+{
+    struct run want = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < 12; i++) {
+        const unsigned stages = 1 + i % 4;
+        struct pst_exec_options options =
+            options_of(PST_MIN(stages, 3), i % 2 ? "1f1b" : "gpipe", i % 5);
+        struct run got;
+
+        options.gather_bf16 = true;
+        options.replicas = i < 6 ? 2 : 4;
+        options.microbatches = 4;
+        got = run_as(stages, 0, &options);
+        if (i == 0 || i == 6) { /* sums of more replicas have another order */
+            pst_dump_free(want.dump);
+            want = got;
+            continue;
+        }
+        assert_same_dump(want.dump, got.dump);
+        pst_dump_free(got.dump);
+    }
+    pst_dump_free(want.dump);
+}
+
+static void refuses_bf16_where_nothing_is_gathered(void **state)
+{
+    struct pst_exec_options options = options_of(1, "gpipe", 1);
+    struct pst_memory memory;
+    struct net net;
+
+    (void)state;
+    options.gather_bf16 = true;
+    net_init(&net, 1);
+    assert_ok(pst_exec_plan(net.plan, &options, &memory, &net.diag), &net.diag);
+    for (int s = PST_SHARING_NONE; s <= PST_SHARING_ZERO3; s++) {
+        options.shard = (enum pst_sharing)s;
+        options.replicas = s == PST_SHARING_ZERO3 ? 1 : 2;
+        assert_int_equal(pst_exec_plan(net.plan, &options, &memory, &net.diag),
+                         PST_ERR_USAGE);
+        assert_non_null(strstr(net.diag.text, "--gather-dtype bf16"));
+    }
+    net_fini(&net);
+}
+
 /* --- the proof ------------------------------------------------------------ */
 
 struct proof {
@@ -213,6 +373,9 @@ int main(void)
         cmocka_unit_test(keeps_the_bits_for_every_window),
         cmocka_unit_test(has_more_groups_at_a_time),
         cmocka_unit_test(says_in_schedules_what_is_here),
+        cmocka_unit_test(gathers_as_bf16),
+        cmocka_unit_test(gathers_bf16_for_every_cut),
+        cmocka_unit_test(refuses_bf16_where_nothing_is_gathered),
         cmocka_unit_test(proves_what_is_here),
     };
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/cpu/tasks.h"
 
+#include <string.h>
+
+#include "stages/ops/simd/convert.h"
 #include "stages/ops/simd/simd.h"
 
-#define MAX_BLOCKS 1024
+#define MAX_BLOCKS     1024
+#define UPCAST_AT_ONCE 2048
 
 void pst_cpu_seed(const struct pst_task *task)
 {
@@ -55,6 +59,28 @@ void pst_cpu_sum(const struct pst_task *task)
         sum_two(task->n, task->to, task->from[0], task->from[1]);
     else
         sum_f32(task);
+}
+
+void pst_cpu_narrow(const struct pst_task *task)
+{
+    pst_simd_to_bf16_best(task->isa)(task->n, task->from[0], task->to);
+}
+
+/* What elements up to i are written over was read: of n, the first 2 i - n of
+ * the upper half at most. */
+void pst_cpu_upcast(const struct pst_task *task)
+{
+    const pst_from_bf16_fn convert = pst_simd_from_bf16_best(task->isa);
+    const uint16_t *from = (const uint16_t *)task->to + task->n;
+    uint16_t some[UPCAST_AT_ONCE];
+    float *to = task->to;
+
+    for (int64_t i = 0; i < task->n; i += UPCAST_AT_ONCE) {
+        const int64_t n = PST_MIN(task->n - i, UPCAST_AT_ONCE);
+
+        memcpy(some, from + i, (size_t)n * sizeof(*some));
+        convert(n, some, to + i);
+    }
 }
 
 /* Blocks do not depend on the number of threads, nor does the order in which

@@ -9,6 +9,9 @@ void pst_cpu_seed(const struct pst_task *task);
 void pst_cpu_copy(const struct pst_task *task);
 void pst_cpu_sum(const struct pst_task *task);
 void pst_cpu_sumsq(const struct pst_task *task);
+/* f32 to bf16; and back in place: `to` has n bf16 in its upper half. */
+void pst_cpu_narrow(const struct pst_task *task);
+void pst_cpu_upcast(const struct pst_task *task);
 void pst_cpu_update_sgd(const struct pst_task *task);
 void pst_cpu_update_adamw(const struct pst_task *task);
 
@@ -18,6 +21,8 @@ void pst_cpu_update_adamw(const struct pst_task *task);
     X("copy", pst_cpu_copy)                                                    \
     X("sum", pst_cpu_sum)                                                      \
     X("sumsq", pst_cpu_sumsq)                                                  \
+    X("narrow", pst_cpu_narrow)                                                \
+    X("upcast", pst_cpu_upcast)                                                \
     X("update.sgd", pst_cpu_update_sgd)                                        \
     X("update.adamw", pst_cpu_update_adamw)
 #define PST_CPU_TASK_ROW(name, run) {(name), (run)},

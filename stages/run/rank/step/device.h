@@ -17,6 +17,7 @@ struct pst_rank_device {
     struct pst_device_memory mem;
     pst_task_fn seed, copy, sum, sumsq; /* besides those of operators */
     pst_task_fn update;                 /* NULL: no optimizer */
+    pst_task_fn narrow, upcast;         /* NULL: nothing is gathered in bf16 */
     struct pst_pool *pool;
     size_t high_water; /* highest byte that steps have used + 1 */
     /* Another thread reads parameters and states of the optimizer: steps go on,

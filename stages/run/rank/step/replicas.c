@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/step/replicas.h"
 
+#include "stages/base/host/cpu.h"
 #include "stages/run/rank/plan/layout.h"
 
 struct pst_replica_sum {
@@ -10,6 +11,7 @@ struct pst_replica_sum {
     size_t offset; /* of what it works on */
     size_t own;    /* of this replica's share, where it is kept; 0: in place */
     bool assigns;  /* sums replace what is kept, they are not added to it */
+    bool narrow;   /* what is gathered travels as bf16 */
     bool busy;
     int tag; /* of its first message */
     struct lane *lane;
@@ -89,13 +91,22 @@ enum pst_status pst_replicas_init(struct pst_replicas *r,
     return status;
 }
 
+static size_t wire_item(const struct pst_replica_sum *s)
+{
+    return s->narrow ? sizeof(uint16_t) : pst_dtype_size(s->bucket->dtype);
+}
+
 /* What is sent of the own share lies where it is kept: what is whole may go
- * before messages have left. */
+ * before messages have left. But bf16 is made in its place. */
 static unsigned char *own_data(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;
     const struct pst_bucket *b = s->bucket;
 
+    if (s->narrow)
+        return pst_rank_at(s->replicas->device,
+                           s->offset + (size_t)p->begin * sizeof(float) +
+                               (size_t)p->n * sizeof(uint16_t));
     if (s->task == PST_REPLICAS_GATHER && s->own != 0 &&
         p->owner == s->replicas->role->replica)
         return pst_rank_at(s->replicas->device,
@@ -123,11 +134,10 @@ static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
                             bool send, unsigned char *data)
 {
     const struct pst_replicas *r = p->sum->replicas;
-    const struct pst_bucket *b = p->sum->bucket;
     struct pst_message *m = &p->messages[message];
 
     *m = (struct pst_message){
-        .len = (size_t)p->n * pst_dtype_size(b->dtype),
+        .len = (size_t)p->n * wire_item(p->sum),
         .space = r->device->mem.device->space,
         .tag = p->sum->tag + (int)(p->lane * 2 + p->summed),
         .peer = replica * r->role->options.ranks + r->role->rank,
@@ -206,6 +216,34 @@ static void sum(const struct piece *p)
                             (size_t)p->n * pst_dtype_size(dtype));
 }
 
+/* Of the own piece: what it updates, as bf16. */
+static void narrow(const struct piece *p)
+{
+    const struct pst_replica_sum *s = p->sum;
+    struct pst_rank_device *d = s->replicas->device;
+    void *const from = pst_rank_at(
+        d, s->own + (size_t)(p->begin - s->bucket->begin) * sizeof(float));
+    const struct pst_task task = {.n = p->n,
+                                  .to = own_data(p),
+                                  .from = &from,
+                                  .n_from = 1,
+                                  .isa = pst_cpu_isa()};
+
+    d->mem.device->run(&d->mem, d->narrow, &task);
+}
+
+static void upcast(const struct piece *p)
+{
+    const struct pst_replica_sum *s = p->sum;
+    struct pst_rank_device *d = s->replicas->device;
+    const struct pst_task task = {
+        .n = p->n,
+        .to = pst_rank_at(d, s->offset + (size_t)p->begin * sizeof(float)),
+        .isa = pst_cpu_isa()};
+
+    d->mem.device->run(&d->mem, d->upcast, &task);
+}
+
 static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
 {
     const unsigned n = s->replicas->role->options.replicas;
@@ -223,6 +261,8 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
         p->begin = begin + PST_MIN(round * size, share);
         p->n = PST_MIN(size, begin + share - p->begin);
         p->summed = s->task == PST_REPLICAS_GATHER;
+        if (s->narrow && k == s->replicas->role->replica)
+            narrow(p);
         status = post_half(p);
     }
     return status;
@@ -241,6 +281,8 @@ static enum pst_status go_on(void *ctx)
         if (s->task == PST_REPLICAS_SUM)
             return post_half(p);
     }
+    if (s->narrow)
+        upcast(p);
     if (--s->lane[p->lane].left > 0)
         return PST_OK;
     s->lane[p->lane].round += s->lanes;
@@ -317,9 +359,11 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
     const size_t item = pst_dtype_size(b->dtype);
     struct pst_device_memory *mem = &r->device->mem;
 
-    mem->device->copy(mem,
-                      pst_rank_at(r->device, b->data + (size_t)b->begin * item),
-                      pst_rank_at(r->device, b->own_data), (size_t)b->n * item);
+    s->narrow = r->role->options.gather_bf16;
+    if (!s->narrow)
+        mem->device->copy(
+            mem, pst_rank_at(r->device, b->data + (size_t)b->begin * item),
+            pst_rank_at(r->device, b->own_data), (size_t)b->n * item);
     return begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
 }
 

@@ -8,6 +8,10 @@
  * Where each replica updates its share of the parameters, sums stay with their
  * owners, and what is gathered is the values, behind the update.
  *
+ * Values may travel as bf16. A piece has room for f32: bf16 comes to the upper
+ * half of it and is upcast in place, also by the owner, so that all read the
+ * same; what it updates stays f32.
+ *
  * A bucket goes in rounds; in each, every replica sums one piece. A few rounds
  * (lanes) are under way at a time. What a piece does next is decided when its
  * last message has come or gone, wherever the rank is then, so that sums move
