@@ -99,7 +99,8 @@ struct pstd_config {
     bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
 
     /* A step. */
-    const char *schedule, *place, *costs, *recompute, *shard, *gather_dtype;
+    const char *schedule, *place, *costs, *recompute, *shard, *gather_dtype,
+        *shard_layout;
     double memory_limit;
     bool overcommit, verify;
     uint64_t microbatches, microbatch_size, batch, threads, seed;

@@ -50,6 +50,11 @@ static const struct pstd_option rows[] = {
          "what each of R replicas (-n RxP) has an R-th of: none; zero1: states "
          "of the optimizer; zero2: gradients too; zero3: values too; NAME=MODE "
          "for a module or parameter, STAGE=MODE for a stage"),
+    CHOICE(
+        shard_layout, "shard-layout", T_STEP | PSTD_OPT_PLAN, "flat",
+        "flat|rows",
+        "how --shard divides: flat: vectors of many parameters, by elements; "
+        "rows: each parameter by its first dimension"),
     CHOICE(gather_dtype, "gather-dtype", T_STEP | PSTD_OPT_PLAN, "f32",
            "f32|bf16",
            "with zero3: as what values travel and are read; each owner updates "

@@ -136,6 +136,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .verify = config->verify,
         .recompute = recompute(config),
         .shard_by = strcmp(config->shard, "none") != 0 ? config->shard : NULL,
+        .shard_rows = strcmp(config->shard_layout, "rows") == 0,
         .gather_bf16 = strcmp(config->gather_dtype, "bf16") == 0,
         .unshard_window = (unsigned)config->unshard_window,
     };

@@ -257,10 +257,12 @@ static enum pst_status handshake(struct pst_engine *engine,
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
-    pst_facts_add(
-        &f, "what replicas share (--shard)", "%s, window %u, gathered as %s",
-        o->shard_by != NULL ? o->shard_by : pst_sharing_word(o->shard),
-        o->unshard_window, o->gather_bf16 ? "bf16" : "f32");
+    pst_facts_add(&f, "what replicas share (--shard)",
+                  "%s by %s, window %u, gathered as %s",
+                  o->shard_by != NULL ? o->shard_by
+                                      : pst_sharing_word(o->shard),
+                  o->shard_rows ? "rows" : "elements", o->unshard_window,
+                  o->gather_bf16 ? "bf16" : "f32");
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
     if (o->train && p->row != NULL)

@@ -77,6 +77,7 @@ struct pst_exec_options {
     enum pst_sharing shard; /* of one replica: nothing is */
     /* The same by parameters (stages/run/sharing.h); NULL: all alike. */
     const char *shard_by;
+    bool shard_rows;  /* what is shared is divided by rows of parameters */
     bool gather_bf16; /* values of zero3 travel, and are read, as bf16 */
     /* Groups of parameters whose values are asked for ahead of their use. */
     unsigned unshard_window;

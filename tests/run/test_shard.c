@@ -36,12 +36,67 @@ static void divides_vectors(void **state)
         for (unsigned k = 0; k < 4; k++) {
             int64_t begin, n;
 
-            pst_flat_share(numel[i], 4, k, &begin, &n);
+            pst_flat_share(numel[i], 1, 4, k, &begin, &n);
             assert_int_equal(begin, at);
             assert_int_equal(n, want[i][k]);
             at += n;
         }
         assert_int_equal(at, numel[i]);
+    }
+}
+
+/* Rows stay whole: 5 x 2 over 4 owners is 2, 2, 1 and 0 rows. */
+static void divides_rows(void **state)
+{
+    static const struct {
+        int64_t numel, unit, want[4];
+    } cases[] = {{10, 2, {4, 4, 2, 0}},
+                 {12, 3, {3, 3, 3, 3}},
+                 {7, 7, {7, 0, 0, 0}},
+                 {0, 1, {0, 0, 0, 0}}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        int64_t at = 0;
+
+        for (unsigned k = 0; k < 4; k++) {
+            int64_t begin, n;
+
+            pst_flat_share(cases[i].numel, cases[i].unit, 4, k, &begin, &n);
+            assert_int_equal(begin, at);
+            assert_int_equal(n, cases[i].want[k]);
+            at += n;
+        }
+        assert_int_equal(at, cases[i].numel);
+    }
+}
+
+/* By rows or by elements: the same bits, for every mode; every owner has whole
+ * rows. */
+static void divides_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3 * 3 * 3; i++) {
+        const unsigned stages = 1 + i % 3, replicas = 2 + i / 9;
+        struct pst_exec_options options =
+            options_of(PST_MIN(stages, 2), replicas, "1f1b", "adamw",
+                       (enum pst_sharing)(PST_SHARING_ZERO1 + i / 3 % 3));
+        struct run flat = run_as(stages, 0, &options), rows;
+        const struct pst_rank_param *p;
+        struct job job;
+
+        options.shard_rows = true;
+        options.verify = true;
+        rows = run_as(stages, 0, &options);
+        assert_same_dump(flat.dump, rows.dump);
+        pst_dump_free(flat.dump);
+        pst_dump_free(rows.dump);
+        job_init(&job, stages, &options);
+        p = pst_layout_param(
+            pst_rank_layout(job.engine->ranks[0]),
+            (unsigned)pst_plan_find_param(job.net.plan, "a.weight"));
+        assert_int_equal(p->n, (8 + replicas - 1) / replicas * 6);
+        job_fini(&job);
     }
 }
 
@@ -61,7 +116,7 @@ static void gives_every_element_one_owner(void **state)
         modes[1] = PST_SHARING_ZERO3;
         pst_arena_init(&heap, PST_TAG_TEST);
         assert_ok(pst_flats_make(&(struct pst_uses){net.plan, true}, modes,
-                                 &heap, &flats, &net.diag),
+                                 stages > 2, &heap, &flats, &net.diag),
                   &net.diag);
         for (unsigned i = 0; i < net.plan->params.n; i++)
             for (unsigned n = 1; n <= 7 && flats.first[i] >= 0; n++) {
@@ -354,10 +409,12 @@ static void resumes_with_any_number_of_owners(void **state)
     static const struct {
         unsigned ranks, replicas;
         enum pst_sharing shard;
-    } cases[] = {{1, 2, PST_SHARING_ZERO1}, {2, 3, PST_SHARING_ZERO1},
-                 {2, 1, PST_SHARING_NONE},  {3, 2, PST_SHARING_NONE},
-                 {3, 4, PST_SHARING_ZERO1}, {2, 2, PST_SHARING_ZERO2},
-                 {1, 3, PST_SHARING_ZERO3}, {3, 2, PST_SHARING_ZERO3}};
+        bool rows;
+    } cases[] = {
+        {1, 2, PST_SHARING_ZERO1, false}, {2, 3, PST_SHARING_ZERO1, true},
+        {2, 1, PST_SHARING_NONE, false},  {3, 2, PST_SHARING_NONE, false},
+        {3, 4, PST_SHARING_ZERO1, false}, {2, 2, PST_SHARING_ZERO2, true},
+        {1, 3, PST_SHARING_ZERO3, true},  {3, 2, PST_SHARING_ZERO3, false}};
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases) * PST_COUNT(cases); i++) {
@@ -371,6 +428,7 @@ static void resumes_with_any_number_of_owners(void **state)
                 options_of(cases[k[j]].ranks, cases[k[j]].replicas, "1f1b",
                            "adamw", cases[k[j]].shard);
 
+            options.shard_rows = cases[k[j]].rows;
             job_init(&jobs[j], cases[k[j]].ranks, &options);
             snprintf(dirs[j], sizeof(dirs[j]), "%zu-%zu", i, j);
         }
@@ -464,6 +522,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(divides_vectors),
+        cmocka_unit_test(divides_rows),
+        cmocka_unit_test(divides_with_the_same_bits),
         cmocka_unit_test(gives_every_element_one_owner),
         cmocka_unit_test(comes_to_the_same_bits),
         cmocka_unit_test(sums_in_each_microbatch),

@@ -14,7 +14,9 @@ int64_t pst_bucket_piece(const struct pst_bucket *b)
 /* The longest part of a replica decides; all count alike. */
 static int64_t longest_part(const struct pst_bucket *b, unsigned replicas)
 {
-    return (b->numel + replicas - 1) / replicas;
+    const int64_t units = (b->numel + b->unit - 1) / b->unit;
+
+    return (units + replicas - 1) / replicas * b->unit;
 }
 
 unsigned pst_bucket_rounds(const struct pst_bucket *b, unsigned replicas)

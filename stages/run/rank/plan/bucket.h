@@ -14,11 +14,11 @@
 struct pst_bucket {
     unsigned stage, flat;
     enum pst_dtype dtype;
-    int64_t numel;
-    bool shared;   /* replicas update a share of it each (role.h) */
-    bool scatters; /* its gradients are summed in each microbatch */
-    bool gathers;  /* values only: the sums come from other ranks */
-    size_t offset; /* of the accumulators; 0: none */
+    int64_t numel, unit; /* (flat.h) */
+    bool shared;         /* replicas update a share of it each (role.h) */
+    bool scatters;       /* its gradients are summed in each microbatch */
+    bool gathers;        /* values only: the sums come from other ranks */
+    size_t offset;       /* of the accumulators; 0: none */
     /* Of the values, which replicas gather behind the update; 0: each has
      * updated all of them, or they are gathered by another bucket. */
     size_t data;

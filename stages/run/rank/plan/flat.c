@@ -9,6 +9,7 @@
 struct maker {
     const struct pst_uses *uses;
     const unsigned char *modes;
+    bool rows;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
     int *last; /* per stage: the parameter that joined it last */
@@ -49,17 +50,28 @@ static bool same_group(const struct maker *m, unsigned param, unsigned other)
            (len == pst_flat_group(b) && strncmp(a, b, len) == 0);
 }
 
+static int64_t row_of(const struct pst_meta *meta)
+{
+    const int64_t rows = meta->rank > 0 ? meta->size[0] : 1;
+
+    return rows > 0 ? PST_MAX(pst_meta_numel(meta) / rows, 1) : 1;
+}
+
 /* The flat that this use joins; a new one where there is none. */
 static enum pst_status find_flat(struct maker *m, unsigned param,
                                  unsigned stage, bool alone, unsigned *ret)
 {
+    const bool rows = m->rows && m->modes[param] != PST_SHARING_NONE;
     const enum pst_dtype dtype = m->uses->plan->params.at[param].meta.dtype;
     struct pst_flats *f = m->flats;
     const struct pst_flat new = {
-        .stage = stage, .dtype = dtype, .alone = alone};
+        .stage = stage,
+        .dtype = dtype,
+        .alone = alone,
+        .unit = rows ? row_of(&m->uses->plan->params.at[param].meta) : 1};
     const int open = m->open[stage];
 
-    if (!alone && open >= 0 && f->all.at[open].dtype == dtype &&
+    if (!alone && !rows && open >= 0 && f->all.at[open].dtype == dtype &&
         same_group(m, param, (unsigned)m->last[stage])) {
         *ret = (unsigned)open;
         m->last[stage] = (int)param;
@@ -68,7 +80,7 @@ static enum pst_status find_flat(struct maker *m, unsigned param,
     *ret = (unsigned)f->all.n;
     if (!pst_vec_push(PST_TAG_EXEC, &f->all, new))
         return pst_diag_nomem(m->diag, sizeof(new));
-    if (!alone) {
+    if (!alone && !rows) {
         m->open[stage] = (int)*ret;
         m->last[stage] = (int)param;
     }
@@ -118,12 +130,13 @@ static enum pst_status add_param(struct maker *m, unsigned param)
 }
 
 enum pst_status pst_flats_make(const struct pst_uses *uses,
-                               const unsigned char *modes,
+                               const unsigned char *modes, bool rows,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag)
 {
     const struct pst_plan *plan = uses->plan;
-    struct maker m = {.uses = uses, .modes = modes, .flats = ret, .diag = diag};
+    struct maker m = {
+        .uses = uses, .modes = modes, .rows = rows, .flats = ret, .diag = diag};
     enum pst_status status = PST_OK;
 
     *ret = (struct pst_flats){0};
@@ -148,10 +161,11 @@ void pst_flats_fini(struct pst_flats *flats)
     pst_vec_fini(&flats->parts);
 }
 
-void pst_flat_share(int64_t numel, unsigned n, unsigned k, int64_t *ret_begin,
-                    int64_t *ret_n)
+void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
+                    int64_t *ret_begin, int64_t *ret_n)
 {
-    const int64_t each = (numel + n - 1) / n;
+    const int64_t units = (numel + unit - 1) / unit;
+    const int64_t each = (units + n - 1) / n * unit;
 
     *ret_begin = PST_MIN(each * k, numel);
     *ret_n = PST_MIN(each, numel - *ret_begin);
@@ -168,7 +182,8 @@ void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,
     if (at < 0)
         return;
     part = &flats->parts.at[at];
-    pst_flat_share(flats->all.at[part->flat].numel, n, k, &begin, &numel);
+    pst_flat_share(flats->all.at[part->flat].numel,
+                   flats->all.at[part->flat].unit, n, k, &begin, &numel);
     end = PST_MIN(begin + numel, part->begin + part->numel);
     begin = PST_MAX(begin, part->begin);
     *ret_begin = PST_MIN(begin - part->begin, part->numel);

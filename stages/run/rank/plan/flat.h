@@ -12,6 +12,9 @@
  * in front of the parameter's own, but for modules in lists, whose items
  * ("h.3") are one.
  *
+ * By rows, each parameter that is shared has a vector of its own, and its rows
+ * (along its first dimension) stay whole.
+ *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of
  * them.
@@ -26,8 +29,8 @@
 struct pst_flat {
     unsigned stage;
     enum pst_dtype dtype;
-    bool alone; /* of one use of one parameter */
-    int64_t numel;
+    bool alone;          /* of one use of one parameter */
+    int64_t numel, unit; /* unit: as many elements stay with one owner */
 };
 
 /* One use of a parameter: `numel` elements from `begin` on. */
@@ -45,7 +48,7 @@ struct pst_flats {
 
 /* modes: per parameter (enum pst_sharing). */
 enum pst_status pst_flats_make(const struct pst_uses *uses,
-                               const unsigned char *modes,
+                               const unsigned char *modes, bool rows,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
@@ -53,9 +56,10 @@ void pst_flats_fini(struct pst_flats *flats);
 /* Bytes of the group in a parameter's name. */
 size_t pst_flat_group(const char *fqn);
 /* Of numel elements, owner k of n has `*ret_n` from `*ret_begin` on: the same
- * number each, but the last ones, which may have less or nothing. */
-void pst_flat_share(int64_t numel, unsigned n, unsigned k, int64_t *ret_begin,
-                    int64_t *ret_n);
+ * number each (a multiple of the unit), but the last ones, which may have less
+ * or nothing. */
+void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
+                    int64_t *ret_begin, int64_t *ret_n);
 /* The elements of the parameter itself that owner k of n has; those of all
  * owners, in turn, are the parameter. */
 void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,

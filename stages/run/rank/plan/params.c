@@ -30,7 +30,7 @@ static bool is_updated(const struct pst_layout_maker *m, unsigned stage,
 static enum pst_status add_bucket(struct pst_layout_maker *m,
                                   struct pst_bucket b)
 {
-    pst_flat_share(b.numel, m->role->options.replicas, m->role->replica,
+    pst_flat_share(b.numel, b.unit, m->role->options.replicas, m->role->replica,
                    &b.begin, &b.n);
     return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
                ? PST_OK
@@ -59,7 +59,8 @@ static enum pst_status layout_buckets(struct pst_layout_maker *m)
             status = add_bucket(m, (struct pst_bucket){.stage = f->stage,
                                                        .flat = (unsigned)i,
                                                        .dtype = f->dtype,
-                                                       .numel = f->numel});
+                                                       .numel = f->numel,
+                                                       .unit = f->unit});
     }
     for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
         const struct pst_flat_part *part = &l->flats.parts.at[i];
@@ -164,14 +165,16 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
     }
     /* Other ranks contribute; the sum comes here. */
     *ret_part = first;
-    if (add_bucket(m, (struct pst_bucket){.stage = first->stage,
-                                          .flat = first->flat,
-                                          .dtype = PST_F32,
-                                          .numel = first->numel,
-                                          .gathers = true,
-                                          .shared = true,
-                                          .scatters = pst_role_scatters(
-                                              m->role, index)}) != PST_OK)
+    if (add_bucket(
+            m, (struct pst_bucket){
+                   .stage = first->stage,
+                   .flat = first->flat,
+                   .dtype = PST_F32,
+                   .numel = first->numel,
+                   .unit = l->flats.all.at[first->flat].unit,
+                   .gathers = true,
+                   .shared = true,
+                   .scatters = pst_role_scatters(m->role, index)}) != PST_OK)
         return NULL;
     return &l->buckets.at[l->buckets.n - 1];
 }
@@ -365,7 +368,8 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         modes[i] = (unsigned char)pst_role_sharing(role, i);
         scatters = scatters || pst_role_scatters(role, i);
     }
-    status = pst_flats_make(role->uses, modes, m->heap, &l->flats, m->diag);
+    status = pst_flats_make(role->uses, modes, role->options.shard_rows,
+                            m->heap, &l->flats, m->diag);
     if (status == PST_OK)
         status = layout_buckets(m);
     for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)
