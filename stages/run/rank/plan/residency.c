@@ -37,6 +37,7 @@ struct maker {
     struct block *blocks; /* values of bucket i: 2 i, gradients: 2 i + 1 */
     unsigned n_actions;
     uint64_t end; /* kernels of a step */
+    bool apart;   /* values and gradients have no memory in common */
     struct pst_diag *diag;
 };
 
@@ -184,12 +185,16 @@ static enum pst_status plan_grads(struct maker *m)
     for (size_t i = 0; i < m->grads.n && status == PST_OK; i++) {
         const struct use *use = &m->grads.at[i];
         const struct use *later = NULL;
+        const bool beside = m->role->options.unshard_window > 0;
 
-        for (size_t k = i + 2; k < m->grads.n && later == NULL; k++)
+        for (size_t k = i + 2; k < m->grads.n && later == NULL && beside; k++)
             if (m->grads.at[k].first > use->last)
                 later = &m->grads.at[k];
         status = add_span(m, &m->blocks[2 * use->bucket + 1], use->first,
-                          later != NULL ? later->first : m->end, use);
+                          later != NULL ? later->first - 1
+                          : beside      ? m->end
+                                        : use->last,
+                          use);
         if (status == PST_OK)
             status = add_event(m, use->action, use->pos, PST_RESIDENCY_SUMMED,
                                use->bucket);
@@ -198,6 +203,9 @@ static enum pst_status plan_grads(struct maker *m)
                                PST_RESIDENCY_SUM, use->bucket);
         if (status == PST_OK && later != NULL)
             status = add_event(m, later->action, later->pos,
+                               PST_RESIDENCY_SUMMED, use->bucket);
+        else if (status == PST_OK && !beside)
+            status = add_event(m, use->action, use->pos + use->n,
                                PST_RESIDENCY_SUMMED, use->bucket);
     }
     return status;
@@ -244,9 +252,12 @@ const struct pst_residency_event *pst_residency_of(
 
 /* --- memory --------------------------------------------------------------- */
 
-static bool meet(const struct block *a, const struct block *b)
+static bool meet(const struct maker *m, const struct block *a,
+                 const struct block *b)
 {
     if (a->param >= 0 && a->param == b->param)
+        return true;
+    if (m->apart && (a - m->blocks) % 2 != (b - m->blocks) % 2)
         return true;
     for (size_t i = 0, k = 0; i < a->spans.n && k < b->spans.n;) {
         if (a->spans.at[i].end < b->spans.at[k].begin)
@@ -273,7 +284,7 @@ static void place(struct maker *m, unsigned n, struct block *block)
             if (!other->placed || other->size == 0 ||
                 other->offset >= block->offset + block->size ||
                 block->offset >= other->offset + other->size ||
-                !meet(block, other))
+                !meet(m, block, other))
                 continue;
             block->offset = other->offset + other->size;
             moved = true;
@@ -283,11 +294,13 @@ static void place(struct maker *m, unsigned n, struct block *block)
 }
 
 /* The largest first. */
-static size_t place_all(struct maker *m)
+static size_t place_once(struct maker *m)
 {
     const unsigned n = 2 * (unsigned)m->layout->buckets.n;
     size_t size = 0;
 
+    for (unsigned i = 0; i < n; i++)
+        m->blocks[i].placed = false;
     for (;;) {
         struct block *next = NULL;
 
@@ -300,6 +313,22 @@ static size_t place_all(struct maker *m)
         place(m, n, next);
         size = PST_MAX(size, next->offset + next->size);
     }
+}
+
+/* Among each other, or values above gradients, which leaves no holes between
+ * blocks of two sizes: whatever is smaller. */
+static size_t place_all(struct maker *m)
+{
+    size_t apart, together;
+
+    m->apart = true;
+    apart = place_once(m);
+    m->apart = false;
+    together = place_once(m);
+    if (together <= apart)
+        return together;
+    m->apart = true;
+    return place_once(m);
 }
 
 static void set_sizes(struct maker *m)

@@ -2,6 +2,7 @@
 #include "stages/run/rank/step/replicas.h"
 
 #include "stages/base/host/cpu.h"
+#include "stages/base/host/fault.h"
 #include "stages/run/rank/plan/layout.h"
 
 struct pst_replica_sum {
@@ -358,13 +359,17 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
     const struct pst_bucket *b = s->bucket;
     const size_t item = pst_dtype_size(b->dtype);
     struct pst_device_memory *mem = &r->device->mem;
+    enum pst_status status;
 
     s->narrow = r->role->options.gather_bf16;
     if (!s->narrow)
         mem->device->copy(
             mem, pst_rank_at(r->device, b->data + (size_t)b->begin * item),
             pst_rank_at(r->device, b->own_data), (size_t)b->n * item);
-    return begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
+    status = begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
+    if (pst_fault_is_set())
+        pst_fault_point("unshard");
+    return status;
 }
 
 void pst_replicas_forget(struct pst_replicas *r, unsigned bucket)

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Owners of shared parameters that stop while others gather from them.
+
+usage: unshard.py PENSTOCK TINY.pt2
+
+kill      the job ends and says which rank was killed, with --max-restarts it
+          goes on and comes to the weights of a run that nobody disturbed
+hang      the watchdog names the rank that waits and what for
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import clients
+
+STEPS, END_S, LIMIT_S = 8, 60, 2
+GATHER = 21  # the gather of a rank, of all of the job, at which it stops
+
+
+class Bench:
+    def __init__(self, penstock, model, folder):
+        self.penstock, self.folder = penstock, folder
+        os.symlink(model, os.path.join(folder, "tiny.pt2"))
+        clients.write_data(os.path.join(folder, "data.safetensors"))
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+
+    def run(self, name, *more, fault=None, flag=None):
+        """Exit code, all that it said, seconds."""
+        env = dict(self.env)
+        if fault:
+            env.update(PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK="1")
+        if flag:
+            with open(os.path.join(self.folder, flag), "w"):
+                env["PENSTOCK_FAULT_ONCE"] = os.path.join(self.folder, flag)
+        begin = time.monotonic()
+        # A job that hangs is ended by the timeout, which fails the test.
+        p = subprocess.run(
+            [self.penstock, "run", "tiny.pt2", "-n", "2x1",
+             "-m", "4", "--shard", "zero3", "--data", "data.safetensors",
+             "--steps", str(STEPS), "--lr", "0.001", "--transport", "mpi",
+             "--checkpoint", name, "--checkpoint-every", "2", "--quiet",
+             *more],
+            cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=END_S)
+        return p.returncode, p.stdout + p.stderr, time.monotonic() - begin
+
+    def weights(self, name):
+        out = os.path.join(self.folder, name + ".safetensors")
+        subprocess.run([self.penstock, "weights", name, "-o", out],
+                       cwd=self.folder, check=True, capture_output=True)
+        with open(out, "rb") as f:
+            return f.read()
+
+
+def expect(what, good, said):
+    if not good:
+        sys.exit(f"{what}:\n{said}")
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-unshard-") as folder:
+        b = Bench(penstock, model, folder)
+        code, said, _ = b.run("undisturbed")
+        expect("undisturbed", code == 0, said)
+        want = b.weights("undisturbed")
+
+        code, said, seconds = b.run("killed", fault=f"unshard:{GATHER}:kill")
+        expect(f"killed ({seconds:.1f} s)", code != 0 and "rank 1" in said
+               and "kill" in said.lower(), said)
+
+        code, said, _ = b.run("again", "--max-restarts", "2",
+                              fault=f"unshard:{GATHER}:kill", flag="once")
+        expect("killed and started again", code == 0 and not os.path.exists(
+            os.path.join(folder, "once")), said)
+        expect("weights differ", b.weights("again") == want, said)
+
+        code, said, _ = b.run("hung", "--watchdog", str(LIMIT_S),
+                              fault=f"unshard:{GATHER}:hang")
+        expect("hung", code != 0 and "nothing has moved" in said
+               and "rank 1" in said, said)
+    print(json.dumps({"killed_s": round(seconds, 1)}))
+
+
+if __name__ == "__main__":
+    main()
