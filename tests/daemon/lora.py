@@ -65,8 +65,10 @@ class Bench:
         return self.call("split", self.model, "-o", plan, *options)
 
     def run(self, plan, dump, *options, steps=STEPS):
-        self.call("run", plan, "--transport", "self", "-m", 2, "--steps",
-                  steps, "--lr", "1e-2", "--data", self.text, "--dump", dump,
+        # A rank's part of the cores depends on how many there are, and bits on
+        # it where libraries sum other numbers of rows in another order.
+        self.call("run", plan, "--transport", "self", "--threads", 1, "-m", 2,
+                  "--steps", steps, "--lr", "1e-2", "--data", self.text, "--dump", dump,
                   "--quiet", *options)
         return load(f"{self.folder}/{dump}")
 

@@ -7,7 +7,9 @@
 GOLDENS is tests/data/splitter.tar.xz and its sisters, unpacked. Writes
 NAME.safetensors: `loss`, and `grad.FQN`, the mean over the microbatches,
 `output.I` of all of them in a row, and `buffer.FQN` behind the last one; of
-tensors of more than 2048 elements every 17th. Element i of an input of
+tensors of more than 2048 elements every 17th. `error.output.I`, for models of
+CANCEL: ten times PyTorch's own largest error against float64, which is what
+every summing order in float32 may be off by there. Element i of an input of
 microbatch k is (1 - k / 16) times element i + 3 k of the golden's input, as
 fill() of tests/split/test_golden_run.c makes it; integers are only moved.
 """
@@ -24,6 +26,10 @@ from torch.distributed.pipelining import pipe_split  # noqa: E402,F401 (its op)
 from torch.utils import _pytree as pytree  # noqa: E402
 
 COUNT, LARGE, EVERY = 8, 2048, 17
+# Outputs that are what is left of sums of large numbers: no error in proportion
+# to the output can be asked for. Why.
+CANCEL = {"t12-mutated-buffer": "a buffer of 255 is added in front of a layer "
+          "whose weights are around zero, and 510 multiplies what comes out"}
 
 
 def moved(tensor, k):
@@ -80,6 +86,21 @@ def steps(program, golden, facts, count):
     return ret
 
 
+def errors(program, golden, facts, many):
+    """{"error.output.I": bound} of what `many` has in float32."""
+    for tensors in (program.state_dict, program.constants):
+        for name, tensor in tensors.items():
+            if torch.is_tensor(tensor) and tensor.is_floating_point():
+                tensors[name] = (torch.nn.Parameter(tensor.double())
+                                 if isinstance(tensor, torch.nn.Parameter)
+                                 else tensor.double())
+    doubled = {n: t.double() if t.is_floating_point() else t
+               for n, t in golden.items()}
+    exact = steps(program, doubled, facts, COUNT)
+    return {f"error.{n}": 10 * (t.double() - exact[n]).abs().max().float()
+            for n, t in many.items() if n.startswith("output.")}
+
+
 def main():
     goldens, out = Path(sys.argv[1]), Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
@@ -94,6 +115,9 @@ def main():
                 sys.exit(f"{path.stem}: {name} is not the golden's")
         program = torch.export.load(path.with_suffix(".pt2"))
         many = steps(program, golden, facts, COUNT)
+        if path.stem in CANCEL:
+            many.update(errors(torch.export.load(path.with_suffix(".pt2")),
+                               golden, facts, many))
         save_file({n: thinned(t) for n, t in many.items()},
                   out / (path.stem + ".safetensors"))
 
