@@ -104,7 +104,7 @@ cases() {
   cat "$log"
 }
 
-need_packages valgrind mtail logrotate prometheus
+need_packages valgrind mtail logrotate prometheus iproute2
 # shellcheck disable=SC2086
 need_build "$root/build" ${PENSTOCK_MESON:-}
 meson_tests "$root/build" "tests"

@@ -49,6 +49,7 @@
 #define PSTD_OPT_ATTR        PSTD_GROUP(28)
 #define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
 #define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of these: alike on all ranks */
+#define PSTD_OPT_HOSTS       PSTD_GROUP(31) /* --hosts --hostfile */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -91,7 +92,7 @@ struct pstd_option {
     const char *help;
 };
 
-#define PSTD_MAX_OPTIONS 128
+#define PSTD_MAX_OPTIONS 144
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
@@ -146,6 +147,7 @@ struct pstd_config {
     double client_timeout;
     bool die_with_parent, die_with_client;
     uint64_t max_restarts;
+    const char *hosts, *hostfile, *interface;
 
     /* Commands. */
     bool help, json, quiet, reference;

@@ -219,6 +219,13 @@ static const struct pstd_option rows[] = {
     UINT(max_restarts, "max-restarts", PSTD_OPT_RUN, "0", 0, MANY,
          "a job that died is started again from its newest checkpoint, so many "
          "times without a newer one; the job ends with this client then"),
+    TEXT(hosts, "hosts", PSTD_OPT_HOSTS, NULL, "NAME[:SLOTS],...",
+         "hosts for the ranks, this one among them, and how many each may "
+         "have; without numbers ranks are divided evenly"),
+    PATH(hostfile, "hostfile", PSTD_OPT_HOSTS, "FILE",
+         "the same from a file with lines NAME [slots=N]"),
+    TEXT(interface, "interface", PSTD_OPT_RUN, NULL, "NAME|NETWORK/BITS,...",
+         "messages between hosts by these network interfaces alone"),
     FLAG(die_with_parent, "die-with-parent", PSTD_OPT_DAEMON,
          "end when the process that started this one ends"),
     PATH(socket, "socket", PSTD_OPT_CONNECT, "PATH",

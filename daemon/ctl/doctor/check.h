@@ -45,6 +45,10 @@ const char *pstctl_environment(const char *name);
 /* Rows of each source. */
 extern const struct pstctl_check pstctl_checks_programs[],
     pstctl_checks_machine[], pstctl_checks_limits[], pstctl_checks_folders[];
+/* --hosts, --hostfile: whether they are reached, what the doctor says there,
+ * and whether their clocks agree; the number of checks. */
+size_t pstctl_check_hosts(struct pstctl_doctor *d, struct pst_diag *diag,
+                          enum pst_status *ret);
 extern const size_t pstctl_n_programs, pstctl_n_machine, pstctl_n_limits,
     pstctl_n_folders;
 

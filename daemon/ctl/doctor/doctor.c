@@ -136,11 +136,12 @@ static enum pst_status run_doctor(const struct pstd_config *config,
     checks += run_checks(&d, pstctl_checks_programs, pstctl_n_programs);
     checks += run_checks(&d, pstctl_checks_machine, pstctl_n_machine);
     checks += run_checks(&d, pstctl_checks_limits, pstctl_n_limits);
-    if (d.failed)
+    checks += pstctl_check_hosts(&d, diag, &status);
+    if (status == PST_OK && d.failed)
         status = pst_diag_nomem(diag, sizeof(struct pstctl_finding));
-    else if (config->json)
+    else if (status == PST_OK && config->json)
         status = print_json(&d, checks, diag);
-    else
+    else if (status == PST_OK)
         print_findings(&d, checks);
     if (status == PST_OK && count(&d, PSTCTL_FAULT) > 0)
         status =
@@ -158,10 +159,13 @@ const struct pstctl_command pstctl_doctor = {
     "[DIR...]",
     0,
     64,
-    PSTD_OPT_JSON,
+    PSTD_OPT_JSON | PSTD_OPT_HOSTS,
     "whether this machine is fit for jobs, and what to do if not",
     "Looks at programs, memory, limits, the processor, sockets and the folders "
     "that jobs\nuse; each DIR is looked at as a folder for checkpoints or "
     "logs. "
-    "Exit code 1 if there is\na fault.",
+    "With --hosts\nor --hostfile also at the hosts of a job: whether they are "
+    "reached, what each of them\nsays of itself, and whether their clocks "
+    "agree. "
+    "Exit code 1 if there is a fault.",
     run_doctor};

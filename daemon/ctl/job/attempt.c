@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -12,12 +13,14 @@
 #include <unistd.h>
 
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/hosts/ask.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/base/host/fs.h"
 
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
 #define KILL_MS    2000 /* between the soft end and the hard one */
+#define LEFT_MS    4000 /* for mpirun to end, once rank 0 has gone */
 #define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
 
 static uint64_t now_ms(void)
@@ -150,6 +153,21 @@ static void ask_to_stop(struct pstctl_attempt *r)
         r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
+/* mpirun waits for hosts that do not answer any more, for minutes: once rank 0,
+ * which is here, has gone, we do not. Ranks elsewhere end by themselves. */
+static void end_left_behind(struct pstctl_attempt *r)
+{
+    if (!r->spread || r->launch.ended || r->follow.conn.fd >= 0 ||
+        r->follow.pid == 0) {
+        r->gone_ms = 0;
+        return;
+    }
+    if (r->gone_ms == 0)
+        r->gone_ms = now_ms();
+    if (now_ms() - r->gone_ms > LEFT_MS)
+        pstctl_launch_end(&r->launch, true);
+}
+
 /* One round of waiting and looking. */
 static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
 {
@@ -166,6 +184,7 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
     if (status == PST_OK)
         status = take_frames(r, diag);
     ask_to_stop(r);
+    end_left_behind(r);
     return status;
 }
 
@@ -406,12 +425,14 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .signal_fd = -1,
         .begun_fd = begun_fd,
         .supervised = config->max_restarts > 0 || config->detach,
-        .launch = {.err_fd = -1, .ended = true},
+        .launch = PSTCTL_LAUNCH_NONE,
         .follow = PSTCTL_FOLLOW_NONE,
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet || config->detach},
     };
     status = pstctl_setup_name(&r->setup, config, diag);
+    if (status == PST_OK)
+        status = pstctl_hosts_init(&r->hosts, config, diag);
     if (status == PST_OK)
         status = block_signals(r, diag);
     if (status == PST_OK)
@@ -425,10 +446,67 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
     return status;
 }
 
+/* Which hosts are there. All of those that were given must be when the job is
+ * started for the first time; later, enough of them. */
+static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
+                                  struct pst_diag *diag)
+{
+    struct pst_str daemon = {0};
+    enum pst_status status = PST_OK;
+
+    /* The batch system answers for its nodes, and has its own way to them. */
+    if (r->hosts.list.n == 0 || getenv("SLURM_JOB_ID") != NULL) // NOLINT
+        return PST_OK;
+    pstctl_launch_daemon(&daemon);
+    status =
+        pstctl_hosts_ask(&r->hosts, pst_str_text(&daemon), r->setup.plan, diag);
+    pst_str_fini(&daemon);
+    if (status != PST_ERR_NO_DAEMON || r->restarts == 0)
+        return status;
+    if (pstctl_hosts_room(&r->hosts) < ranks) {
+        r->homeless = r->died = true; /* they may come back */
+        return status;
+    }
+    pstctl_printf(stderr, "penstock: %s; the job goes on without them\n",
+                  diag->text);
+    return PST_OK;
+}
+
+static enum pst_status place(struct pstctl_attempt *r, struct pstctl_job *job,
+                             struct pst_str *text, struct pst_diag *diag)
+{
+    const unsigned ranks = pstd_replicas(r->config) * r->ranks;
+    enum pst_status status = PST_OK;
+
+    if (r->hosts.list.n > 0 && !pstctl_setup_is_mpi(r->config))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--hosts places ranks of mpirun: it goes without "
+                            "--transport self and --reference");
+    status = find_hosts(r, ranks, diag);
+    if (status == PST_OK && r->hosts.list.n > 0)
+        status = pstctl_hosts_place(&r->hosts, ranks, diag);
+    r->spread =
+        pstctl_setup_is_mpi(r->config) && pstctl_hosts_spread(&r->hosts);
+    if (status == PST_OK && r->spread && r->setup.made.len > 0)
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "other hosts cannot read a plan that is made "
+                              "here for the run: make one with `penstock split "
+                              "%s -o PLAN` where all hosts see it",
+                              r->config->args[0]);
+    pstctl_hosts_text(&r->hosts, text);
+    if (status == PST_OK && text->failed)
+        status = pst_diag_nomem(diag, text->len);
+    job->hosts = text->text;
+    job->spread = r->spread;
+    job->most_here = r->hosts.list.n > 0 ? pstctl_hosts_most(&r->hosts) : ranks;
+    return status;
+}
+
 enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
                                      const struct pstd_config *options,
                                      struct pst_diag *diag)
 {
+    struct pst_str hosts = {0};
     const struct pstctl_conn none = {.fd = -1};
     struct pstctl_job job = {.plan = r->setup.plan,
                              .name = r->setup.job.text,
@@ -438,7 +516,9 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
     enum pst_status status;
 
     (void)unlink(r->setup.record.text);
-    status = pstctl_setup_session(&r->setup, options, diag);
+    status = place(r, &job, &hosts, diag);
+    if (status == PST_OK)
+        status = pstctl_setup_session(&r->setup, options, diag);
     if (status == PST_OK)
         status = pstctl_follow_init(&r->follow, &none, r->setup.socket.text, 1,
                                     diag);
@@ -454,6 +534,7 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
         status = pstctl_launch(options, &job, &r->launch, diag);
     if (status == PST_OK)
         pstctl_own_launcher(&r->owner, r->launch.pid);
+    pst_str_fini(&hosts);
     return status;
 }
 
@@ -464,14 +545,15 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
     pstctl_launch_fini(&r->launch);
     pstctl_follow_fini(&r->follow);
     pstctl_progress_fini(&r->progress);
-    r->launch = (struct pstctl_launch){.err_fd = -1, .ended = true};
+    r->launch = (struct pstctl_launch)PSTCTL_LAUNCH_NONE;
     r->follow = (struct pstctl_follow)PSTCTL_FOLLOW_NONE;
     r->progress =
         (struct pstctl_progress){.out = r->progress.out,
                                  .quiet = r->progress.quiet,
                                  .saved = r->progress.saved,
                                  .saved_step = r->progress.saved_step};
-    r->told = r->begun = r->over = r->answered = r->died = false;
+    r->told = r->begun = r->over = r->answered = r->died = r->homeless = false;
+    r->gone_ms = 0;
 }
 
 void pstctl_attempt_fini(struct pstctl_attempt *r)
@@ -481,6 +563,7 @@ void pstctl_attempt_fini(struct pstctl_attempt *r)
         clean_up(r);
     pstctl_setup_fini(&r->setup, r->left);
     pstctl_disown(&r->owner, false);
+    pstctl_hosts_fini(&r->hosts);
     if (r->signal_fd >= 0)
         (void)close(r->signal_fd);
 }

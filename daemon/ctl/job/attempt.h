@@ -5,6 +5,7 @@
  * One start of a job's ranks, from mpirun to their end, seen by the client that
  * started them. A supervised job has several, one after the other. One thread.
  */
+#include "daemon/ctl/hosts/hosts.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/launch.h"
 #include "daemon/ctl/job/owner.h"
@@ -16,6 +17,7 @@ struct pstctl_attempt {
     const struct pstd_config *config; /* as the user gave it */
     struct pstctl_setup setup;
     struct pstctl_owner owner;
+    struct pstctl_hosts hosts;
     unsigned ranks;
     int signal_fd;
     int *begun_fd;      /* closed when the run begins; NULL: nobody waits */
@@ -28,12 +30,15 @@ struct pstctl_attempt {
     struct pstctl_launch launch;
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    bool told;     /* the job was asked to stop */
-    bool left;     /* the terminal was closed: the job goes on */
-    bool begun;    /* train_begin seen */
-    bool over;     /* train_end seen */
-    bool answered; /* its result has come */
-    bool died;     /* it ended without a result, and nobody had asked it to */
+    uint64_t gone_ms; /* rank 0 was there, and is not since; 0: it is */
+    bool told;        /* the job was asked to stop */
+    bool left;        /* the terminal was closed: the job goes on */
+    bool begun;       /* train_begin seen */
+    bool over;        /* train_end seen */
+    bool answered;    /* its result has come */
+    bool spread;      /* on more than one host */
+    bool homeless;    /* died before it began: hosts were not there */
+    bool died; /* it ended without a result, and nobody had asked it to */
 };
 
 /* Names, plan and signals of the job that config describes; begun_fd alone is

@@ -19,7 +19,8 @@
     X(OOM, "oom")           /* the same, for want of memory */                 \
     X(EXIT, "exit")         /* a rank left with an exit code */                \
     X(WATCHDOG, "watchdog") /* a rank stood still */                           \
-    X(LAUNCHER, "launcher") /* mpirun was killed */
+    X(LAUNCHER, "launcher") /* mpirun was killed */                            \
+    X(HOSTS, "hosts")       /* too few of them were there to start */
 
 enum pstctl_cause {
 #define PSTCTL_CAUSE_ROW(id, name) PSTCTL_CAUSE_##id,

@@ -13,10 +13,11 @@
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/ctl/job/setup.h"
 #include "stages/base/host/cpu.h"
 #include "stages/run/exec.h"
 
-#define MAX_ARGS  (48 + PSTD_MAX_OPTIONS)
+#define MAX_ARGS  (64 + PSTD_MAX_OPTIONS)
 #define MAX_TAIL  ((size_t)4096)
 #define MAX_CAUSE ((size_t)1024)
 
@@ -39,8 +40,7 @@ static void add_option(struct argv *argv, const char *name, const char *value)
     }
 }
 
-/* penstockd beside this program, else wherever PATH has one. */
-static void find_daemon(struct pst_str *out)
+void pstctl_launch_daemon(struct pst_str *out)
 {
     char self[4096];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -60,37 +60,62 @@ static void find_daemon(struct pst_str *out)
     pst_str_add(out, "penstockd");
 }
 
+static void add_param(struct argv *argv, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    add(argv, "--mca");
+    add(argv, name);
+    add(argv, value);
+}
+
+/* Ranks elsewhere have the environment of their own host, but for what has one
+ * of our names. */
+static void add_names(struct pst_str *out)
+{
+    pst_str_add(out, "OPENBLAS_NUM_THREADS;OMP_NUM_THREADS");
+    for (char **e = environ; *e != NULL; e++)
+        if (pst_has_prefix(*e, "PENSTOCK_") || pst_has_prefix(*e, "PST_") ||
+            pst_has_prefix(*e, "LD_LIBRARY_PATH="))
+            pst_str_addf(out, ";%.*s", (int)strcspn(*e, "="), *e);
+}
+
+/* mpirun's daemons ask each other whether they are there, and end with their
+ * ranks if nobody answers: TCP itself would wait for minutes. */
+static void add_hosts(struct argv *argv, const struct pst_str *names)
+{
+    add_param(argv, "oob_tcp_keepalive_time", "3");
+    add_param(argv, "oob_tcp_keepalive_intvl", "1");
+    add_param(argv, "oob_tcp_keepalive_probes", "3");
+    add_param(argv, "mca_base_env_list", names->text);
+}
+
 /* A rank that waits must leave its core to the others when there are more
  * ranks than cores. Grace of 1 s once a rank has died: ranks that
  * wait for it cannot stop in order, and the user waits for them. */
 static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
-                       const char *ranks, bool crowded)
+                       const struct pstd_config *config, const char *ranks,
+                       bool crowded)
 {
-    static const char *const params[] = {"orte_tmpdir_base",
-                                         "btl_vader_backing_directory"};
-    const char *const values[] = {job->session, job->shm};
-
     add(argv, "mpirun");
     add(argv, "-n");
     add(argv, ranks);
     add(argv, "--oversubscribe");
     add(argv, "--bind-to");
     add(argv, "none");
-    add(argv, "--mca");
-    add(argv, "odls_base_sigkill_timeout");
-    add(argv, "1");
-    for (size_t i = 0; i < PST_COUNT(params); i++) {
-        if (values[i] == NULL)
-            continue;
-        add(argv, "--mca");
-        add(argv, params[i]);
-        add(argv, values[i]);
+    add_param(argv, "odls_base_sigkill_timeout", "1");
+    if (job->hosts != NULL) {
+        add(argv, "--host");
+        add(argv, job->hosts);
     }
-    if (crowded) {
-        add(argv, "--mca");
-        add(argv, "mpi_yield_when_idle");
-        add(argv, "1");
+    if (!job->spread) { /* folders that are here alone */
+        add_param(argv, "orte_tmpdir_base", job->session);
+        add_param(argv, "btl_vader_backing_directory", job->shm);
     }
+    add_param(argv, "btl_tcp_if_include", config->interface);
+    add_param(argv, "oob_tcp_if_include", config->interface);
+    if (crowded)
+        add_param(argv, "mpi_yield_when_idle", "1");
 }
 
 // NOLINTBEGIN(concurrency-mt-unsafe): the child has one thread
@@ -224,11 +249,9 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
                               const struct pstctl_job *job,
                               struct pstctl_launch *ret, struct pst_diag *diag)
 {
-    const bool self = config->transport != NULL
-                          ? strcmp(config->transport, "self") == 0
-                          : config->reference;
+    const bool self = !pstctl_setup_is_mpi(config);
     const unsigned threads = PST_MAX(1u, (unsigned)config->threads);
-    struct pst_str daemon = {0}, texts[PSTD_MAX_OPTIONS] = {0};
+    struct pst_str daemon = {0}, names = {0}, texts[PSTD_MAX_OPTIONS] = {0};
     struct argv argv = {0};
     const unsigned all = pstd_replicas(config) * job->ranks;
     char grid[32], number[16];
@@ -237,9 +260,14 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     (void)snprintf(grid, sizeof(grid), "%ux%u", pstd_replicas(config),
                    job->ranks);
     (void)snprintf(number, sizeof(number), "%u", all);
-    find_daemon(&daemon);
+    pstctl_launch_daemon(&daemon);
     if (!self)
-        add_mpirun(&argv, job, number, all * threads > pst_cpu_count());
+        add_mpirun(&argv, job, config, number,
+                   job->most_here * threads > pst_cpu_count());
+    if (!self && job->spread) {
+        add_names(&names);
+        add_hosts(&argv, &names);
+    }
     add(&argv, pst_str_text(&daemon));
     add(&argv, job->plan);
     if (!self)
@@ -263,6 +291,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     for (size_t i = 0; i < PST_COUNT(texts); i++)
         pst_str_fini(&texts[i]);
     pst_str_fini(&daemon);
+    pst_str_fini(&names);
     return status;
 }
 

@@ -33,9 +33,20 @@ struct pstctl_job {
     const char *journal; /* file of events; NULL: none */
     unsigned ranks;      /* of a replica */
     int held[3];         /* locks that the child inherits; -1: none */
+    unsigned most_here;  /* ranks that share the cores of a host */
+    const char *hosts;   /* "a:2,b:2" for mpirun; NULL: where it likes */
+    bool spread;         /* on more than one host: no folders of this one */
     bool supervised;     /* no process outlives this one */
 };
 
+/* Of a launch that has not begun. */
+#define PSTCTL_LAUNCH_NONE                                                     \
+    {                                                                          \
+        .err_fd = -1, .killed_rank = -1, .exited_rank = -1, .ended = true      \
+    }
+
+/* The program of the ranks: penstockd beside this one, else in PATH. */
+void pstctl_launch_daemon(struct pst_str *out);
 /* Starts the run that config describes. The child outlives this process
  * unless it is supervised, or --die-with-client is given. */
 enum pst_status pstctl_launch(const struct pstd_config *config,

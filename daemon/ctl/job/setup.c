@@ -133,14 +133,19 @@ enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
     return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : status;
 }
 
+bool pstctl_setup_is_mpi(const struct pstd_config *config)
+{
+    return config->transport != NULL ? strcmp(config->transport, "self") != 0
+                                     : !config->reference;
+}
+
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag)
 {
     enum pst_status status;
 
-    if (config->reference ||
-        (config->transport != NULL && strcmp(config->transport, "self") == 0))
+    if (config->reference || !pstctl_setup_is_mpi(config))
         return PST_OK;
     status = make_temp(s, diag);
     if (status == PST_OK)

@@ -31,6 +31,8 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Are the ranks mpirun's? */
+bool pstctl_setup_is_mpi(const struct pstd_config *config);
 /* A file for the events of all starts, which is not made here. */
 enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/hosts/ask.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/ctl/hosts/remote.h"
+
+#define ASK_S 15
+
+/* Prints the version, or what is missing, with exit code 3. */
+static void add_question(const char *daemon, const char *plan,
+                         struct pst_str *out)
+{
+    struct pst_str program = {0}, folder = {0}, model = {0};
+    char *here = getcwd(NULL, 0);
+
+    pstctl_remote_quote(daemon, &program);
+    pstctl_remote_quote(here != NULL ? here : "/", &folder);
+    pstctl_remote_quote(plan != NULL ? plan : ".", &model);
+    pst_str_addf(
+        out,
+        "cd %s 2>/dev/null || { echo there is no folder %s; exit 3; }; "
+        "command -v %s >/dev/null || { echo there is no %s; exit 3; }; "
+        "test -r %s || { echo there is no %s; exit 3; }; "
+        "exec %s --version",
+        pst_str_text(&folder), pst_str_text(&folder), pst_str_text(&program),
+        pst_str_text(&program), pst_str_text(&model), pst_str_text(&model),
+        pst_str_text(&program));
+    free(here); /* getcwd's own */
+    pst_str_fini(&program);
+    pst_str_fini(&folder);
+    pst_str_fini(&model);
+}
+
+/* Last line of what a host said. */
+static void add_last_line(const struct pst_str *said, struct pst_str *out)
+{
+    const char *text = pst_str_text(said);
+    size_t n = strlen(text), begin;
+
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        n--;
+    for (begin = n; begin > 0 && text[begin - 1] != '\n';)
+        begin--;
+    pst_str_addn(out, text + begin, PST_MIN(n - begin, (size_t)200));
+}
+
+/* What keeps a host from taking ranks; nothing: it is ready. own: the version
+ * here. */
+static void judge(const struct pstctl_remote *r, const struct pst_str *own,
+                  struct pst_str *out)
+{
+    struct pst_str said = {0};
+
+    add_last_line(&r->out, &said);
+    if (r->late)
+        pst_str_addf(out, "no answer in %d s", ASK_S);
+    else if (r->code == 3)
+        pst_str_add(out, pst_str_text(&said));
+    else if (r->code != 0)
+        pst_str_addf(out, "cannot be reached%s%s%s", said.len > 0 ? " (" : "",
+                     pst_str_text(&said), said.len > 0 ? ")" : "");
+    else if (strcmp(pst_str_text(&said), pst_str_text(own)) != 0)
+        pst_str_addf(out, "has %s, here is %s", pst_str_text(&said),
+                     pst_str_text(own));
+    pst_str_fini(&said);
+}
+
+enum pst_status pstctl_hosts_ask(struct pstctl_hosts *h, const char *daemon,
+                                 const char *plan, struct pst_diag *diag)
+{
+    struct pstctl_remote *at = pstctl_remote_new(h);
+    struct pst_str command = {0}, own = {0}, bad = {0};
+    unsigned n = 0;
+    enum pst_status status;
+
+    if (at == NULL)
+        return pst_diag_nomem(diag, h->list.n * sizeof(*at));
+    add_question(daemon, plan, &command);
+    status = command.failed
+                 ? pst_diag_nomem(diag, sizeof(command))
+                 : pstctl_remote_run(at, h->list.n, pst_str_text(&command),
+                                     ASK_S, diag);
+    if (status == PST_OK)
+        add_last_line(&at[0].out, &own);
+    for (size_t i = 0; status == PST_OK && i < h->list.n; i++) {
+        struct pst_str why = {0};
+
+        judge(&at[i], &own, &why);
+        h->list.at[i].away = why.len > 0;
+        if (why.len > 0)
+            pst_str_addf(&bad, "%s%s: %s", n++ > 0 ? "; " : "",
+                         h->list.at[i].name, why.text);
+        pst_str_fini(&why);
+    }
+    if (status == PST_OK && n > 0)
+        status = pst_diag_set(diag, PST_ERR_NO_DAEMON,
+                              "%u of %zu hosts cannot be used: %s", n,
+                              h->list.n, pst_str_text(&bad));
+    pst_str_fini(&command);
+    pst_str_fini(&own);
+    pst_str_fini(&bad);
+    pstctl_remote_free(at, h->list.n);
+    return status;
+}

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on three hosts with two ranks each (rig.py), and what happens to hosts.
+
+usage: nodes.py PENSTOCK BYTEGPT.pt2 DATA [NAME...|all]
+
+bits     the weights are those of one process
+refused  hosts that are not there are named, all of them; slots that do not do
+doctor   --hosts
+flap     a cable is out for a second: nothing is lost, nothing starts again
+lost     a cable is out for longer than the watchdog: the job ends everywhere,
+         and goes on by itself when the cable is back
+gone     a host is gone: the job goes on at a spare one
+killed   mpirun, or its daemon on a host, is killed: no process is left
+
+Without names: the first three and one of the others, which PST_TEST_SEED
+draws. Ends with 77 where there are no namespaces (PST_NEED_RIG=1: with 1).
+"""
+import glob
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import rig as rigs
+
+HOSTS = ["n1", "n2", "n3"]
+STEPS, EVERY, WATCHDOG_S = 40, 5, 3
+
+
+class Nodes:
+    def __init__(self, penstock, model, data, folder, rig):
+        self.penstock, self.data, self.folder = penstock, data, folder
+        self.rig, self.n = rig, 0
+        self.env = dict(os.environ, TMPDIR=folder, **rig.env())
+        self.env.pop("XDG_RUNTIME_DIR", None)
+        self.alone("split", model, "--stages", "6", "-o", "six.plan")
+        self.alone(*self.words("want"), "--transport", "self")
+        self.want = self.weights("want")
+
+    def alone(self, *words):
+        done = subprocess.run([self.penstock, *words], cwd=self.folder,
+                              env=self.env, capture_output=True, text=True,
+                              timeout=100, check=False)
+        assert done.returncode == 0, (words, done)
+        return done.stdout
+
+    def words(self, name, *more):
+        return ["run", "six.plan", "-n", "6", "-m", "2", "--data", self.data,
+                "--lr", "0.001", "--threads", "1", "--steps", str(STEPS),
+                "--checkpoint", name, "--checkpoint-every", str(EVERY),
+                "--log-dir", name, "--job", name + str(os.getpid()), "--quiet",
+                *more]
+
+    def begin(self, *words, **env):
+        return subprocess.Popen(
+            self.rig.on("n1", self.penstock, *words), cwd=self.folder,
+            env={**self.env, **env}, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def call(self, *words, code=0, **env):
+        job = self.begin(*words, **env)
+        out, err = job.communicate(timeout=120)
+        assert job.returncode == code, (words, job.returncode, out, err)
+        return out + err
+
+    def job(self, *more, hosts="n1,n2,n3", **env):
+        """A job that was begun, and its name."""
+        self.n += 1
+        name = f"job-{self.n}"
+        return self.begin(*self.words(name, "--hosts", hosts, "--interface",
+                                      self.rig.network, *more), **env), name
+
+    def ends_well(self, job, name):
+        out, err = job.communicate(timeout=120)
+        assert job.returncode == 0, (job.returncode, out, err)
+        assert self.weights(name) == self.want, "other bits"
+        self.nothing_left()
+
+    def weights(self, name):
+        folder = os.path.join(self.folder, name, f"step-{STEPS:08d}")
+        out = os.path.join(self.folder, f"{name}.safetensors")
+        self.alone("weights", folder, "-o", out)
+        with open(out, "rb") as file:
+            return file.read()
+
+    def await_step(self, name, step):
+        path = os.path.join(self.folder, name, "rank-0.log")
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    if any(f" step={step} " in line for line in file
+                           if " event=step " in line):
+                        return
+            time.sleep(.01)
+        raise AssertionError(f"{path} never says step {step}")
+
+    def events(self, name, event):
+        with open(os.path.join(self.folder, name, "supervisor.log"),
+                  encoding="utf-8") as file:
+            return [line for line in file if f" event={event} " in line]
+
+    def ranks(self, host):
+        return self.rig.pids(host, "penstockd")
+
+    def nothing_left(self, hosts=tuple(HOSTS), seconds=5):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            left = {h: self.ranks(h) + self.rig.pids(h, "orted")
+                    for h in hosts}
+            if not any(left.values()):
+                return
+            time.sleep(.05)
+        raise AssertionError(f"processes {left} after {seconds} s")
+
+
+def check_bits(b):
+    job, name = b.job(hosts="n3:2,n1:2,n2:2")
+    b.await_step(name, 2)
+    assert [len(b.ranks(h)) for h in HOSTS] == [2, 2, 2]
+    b.ends_well(job, name)
+    path = os.path.join(b.folder, "hosts")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("# ours\nn1 slots=4  # more\n\nn2   slots=2\nn3\n")
+    b.n += 1
+    name = f"job-{b.n}"
+    job = b.begin(*b.words(name, "--hostfile", path))
+    b.await_step(name, 2)
+    assert [len(b.ranks(h)) for h in HOSTS] == [4, 2, 0]
+    b.ends_well(job, name)
+
+
+def check_refused(b):
+    b.rig.link("n2", "down")
+    said = b.call(*b.words("no", "--hosts", "n1,n2,n3,n9"), code=69)
+    b.rig.link("n2", "up")
+    assert "2 of 4 hosts" in said and "n3:" not in said, said
+    assert "n2: cannot be reached" in said, said
+    assert "n9: cannot be reached" in said, said
+    for hosts, what in (("n2,n3", "this host is none of those"),
+                        ("n1:2,n2:2,n3:1", "have 5 slots, the job has 6"),
+                        ("n1,localhost,n2", "are this one"),
+                        ("n1,-oProxyCommand=true", "is no host"),
+                        ("n1,n2:0", "is no host"), ("n1,,n2", "is no host")):
+        said = b.call(*b.words("no", "--hosts", hosts), code=64)
+        assert what in said, (hosts, said)
+    said = b.call(*b.words("no", "--hosts", "n1", "--transport", "self"),
+                  code=64)
+    assert "--transport self" in said, said
+    path = os.path.join(b.folder, "bad-hosts")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("n1\nn2 slot=2\n")
+    said = b.call(*b.words("no", "--hostfile", path), code=65)
+    assert f"{path}:2: " in said, said
+    assert not os.path.exists(os.path.join(b.folder, "no")), "a folder is left"
+    b.nothing_left(seconds=.1)
+
+
+def check_doctor(b):
+    clock = os.path.join(b.folder, "date")
+    with open(clock, "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\necho {time.time() + 100}\n")
+    os.chmod(clock, 0o755)
+    job = b.begin("doctor", "--hosts", "n1,n2,n3,n9", "--json",
+                  PST_RIG_SET_n2="PENSTOCK_STEPS=many",
+                  PST_RIG_SET_n3=f"PATH={b.folder}:{os.environ['PATH']}")
+    out, err = job.communicate(timeout=100)
+    found = json.loads(out)["findings"]
+    assert job.returncode == 1, (out, err)
+    texts = [f["text"] for f in found if f["check"] == "hosts"]
+    assert any(t.startswith("n9: ") and "No route" in t for t in texts), found
+    assert any(t.startswith("n2: environment: ") for t in texts), found
+    assert any(t.startswith("n3: its clock is ") and " before " in t
+               for t in texts), found
+    assert sum("clock" in t for t in texts) == 1, found
+
+
+def check_flap(b):
+    job, name = b.job("--max-restarts", "2", "--watchdog", "20")
+    b.await_step(name, 7)
+    b.rig.link("n3", "down")
+    time.sleep(1)
+    b.rig.link("n3", "up")
+    b.ends_well(job, name)
+    assert not b.events(name, "job_restart")
+
+
+def check_lost(b):
+    job, name = b.job("--max-restarts", "8", "--watchdog", str(WATCHDOG_S))
+    b.await_step(name, 7)
+    b.rig.link("n3", "down")
+    begin = time.monotonic()
+    b.nothing_left(HOSTS, WATCHDOG_S + 10)
+    print(f"  no process is left {time.monotonic() - begin:.1f} s after the "
+          "cable was out")
+    deadline = time.monotonic() + 20
+    while not b.events(name, "job_ended") and time.monotonic() < deadline:
+        time.sleep(.05)
+    b.rig.link("n3", "up")
+    b.ends_well(job, name)
+    said = b.events(name, "job_ended")
+    assert " cause=watchdog " in said[0], said
+
+
+def check_gone(b):
+    job, name = b.job("--max-restarts", "3", "--watchdog", str(WATCHDOG_S),
+                      hosts="n1:3,n2:3,n3:3")
+    b.await_step(name, 7)
+    assert [len(b.ranks(h)) for h in HOSTS] == [3, 3, 0]
+    b.rig.link("n2", "down")
+    for pid in b.rig.pids("n2"):
+        os.kill(pid, signal.SIGKILL)
+    begin = time.monotonic()
+    while not b.ranks("n3"):
+        assert time.monotonic() < begin + 40, "n3 has no ranks"
+        time.sleep(.05)
+    print(f"  ranks on the spare host after {time.monotonic() - begin:.1f} s")
+    b.ends_well(job, name)
+    b.rig.link("n2", "up")
+    assert len(b.events(name, "job_restart")) == 1
+
+
+def check_killed(b):
+    for who in ("mpirun", "orted", "penstock"):
+        job, name = b.job("--max-restarts", "0" if who == "mpirun" else "2")
+        b.await_step(name, 3)
+        host = "n3" if who == "orted" else "n1"
+        for pid in b.rig.pids(host, who):
+            os.kill(pid, signal.SIGKILL)
+        if who == "orted":
+            b.ends_well(job, name)
+            assert len(b.events(name, "job_restart")) == 1
+        else:
+            job.communicate(timeout=60)
+            assert job.returncode != 0
+            b.nothing_left()
+
+
+CHECKS = {name[6:]: check for name, check in sorted(globals().items())
+          if name.startswith("check_")}
+
+
+def main():
+    penstock, model, data = (os.path.abspath(p) for p in sys.argv[1:4])
+    names = sys.argv[4:]
+    why = rigs.why_not()
+    if why:
+        print(f"no rig: {why}")
+        return 1 if os.environ.get("PST_NEED_RIG") else 77
+    seed = int(os.environ.get("PST_TEST_SEED", random.randrange(1 << 30)))
+    if names == ["all"]:
+        names = list(CHECKS)
+    elif not names:
+        names = ["bits", "refused", "doctor"]
+        rest = sorted(set(CHECKS) - set(names))
+        names.append(rest[seed % len(rest)])
+        print(f"PST_TEST_SEED={seed}: {names[-1]} of {', '.join(rest)}")
+    with tempfile.TemporaryDirectory(prefix="pst-nodes-") as folder, \
+            rigs.Rig(HOSTS) as rig:
+        b = Nodes(penstock, model, data, folder, rig)
+        for name in names:
+            begin = time.monotonic()
+            CHECKS[name](b)
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+        left = glob.glob(os.path.join(folder, "penstock-??????"))
+        # A supervisor that was killed leaves its folder to the next job's.
+        assert len(left) <= ("killed" in names), left
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
