@@ -10,6 +10,8 @@ doctor   --hosts
 flap     a cable is out for a second: nothing is lost, nothing starts again
 lost     a cable is out for longer than the watchdog: the job ends everywhere,
          and goes on by itself when the cable is back
+drops    a network that loses packets
+hostile  bytes of strangers at each port that listens
 gone     a host is gone: the job goes on at a spare one
 killed   mpirun, or its daemon on a host, is killed: no process is left
 
@@ -20,7 +22,10 @@ import glob
 import json
 import os
 import random
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -207,6 +212,72 @@ def check_lost(b):
     assert " cause=watchdog " in said[0], said
 
 
+def check_drops(b):
+    if not shutil.which("nft"):
+        print("  there is no nft: not tried")
+        return
+    rules = ("add table inet lossy; add chain inet lossy in { type filter hook "
+             "input priority 0; }; add rule inet lossy in meta l4proto tcp "
+             "numgen random mod 100 < 3 counter drop")
+    for host in HOSTS:
+        b.rig.at(host, "nft", rules)
+    job, name = b.job("--watchdog", "60")
+    b.ends_well(job, name)
+    lost = 0
+    for host in HOSTS:
+        said = b.rig.at(host, "nft", "list table inet lossy")
+        lost += int(re.search(r"counter packets (\d+)", said)[1])
+        b.rig.at(host, "nft", "delete table inet lossy")
+    print(f"  {lost} packets were lost")
+    assert lost > 20, lost
+
+
+def talk(rng, address, port):
+    """What a stranger may say to a port: noise, nothing at all, or the
+    beginning of a process that nobody knows (Open MPI's greeting)."""
+    how = rng.randrange(3)
+    data = b"" if how == 0 else rng.randbytes(rng.randrange(1, 65536))
+    if how == 2:
+        data = rng.randbytes(8) + b"OPAL-TCP-BTL".ljust(16, b"\0") + data
+    talker = socket.socket()
+    talker.settimeout(1)
+    try:
+        talker.connect((address, port))
+        talker.sendall(data)
+    except OSError:
+        pass
+    return talker
+
+
+def strangers(seed, address, ports):
+    """Of this process, which is on another host: 40 for each port."""
+    rng = random.Random(seed)
+    open_ones = [talk(rng, address, port) for port in ports for _ in range(40)]
+    time.sleep(1)
+    for talker in open_ones:
+        talker.close()
+
+
+def check_hostile(b):
+    job, name = b.job("--max-restarts", "2", "--watchdog", "20")
+    b.await_step(name, 3)
+    seed, n = random.randrange(1 << 30), 0
+    print(f"  seed {seed}")
+    for i, host in enumerate(HOSTS[:2]):
+        said = b.rig.at(host, "ss", "-Hltn")
+        ports = sorted({line.split()[3].rsplit(":", 1)[1]
+                        for line in said.splitlines()})
+        assert len(ports) >= 3, said  # two ranks and a daemon of mpirun
+        n += len(ports)
+        done = subprocess.run(
+            b.rig.on("n3", sys.executable, os.path.abspath(__file__),
+                     "--strangers", str(seed + i), f"{b.rig.net}.{i + 1}",
+                     *ports), env=b.env, check=False, timeout=100)
+        assert done.returncode == 0
+    print(f"  {n} ports")
+    b.ends_well(job, name)
+
+
 def check_gone(b):
     job, name = b.job("--max-restarts", "3", "--watchdog", str(WATCHDOG_S),
                       hosts="n1:3,n2:3,n3:3")
@@ -246,6 +317,9 @@ CHECKS = {name[6:]: check for name, check in sorted(globals().items())
 
 
 def main():
+    if sys.argv[1] == "--strangers":
+        strangers(int(sys.argv[2]), sys.argv[3], [int(p) for p in sys.argv[4:]])
+        return 0
     penstock, model, data = (os.path.abspath(p) for p in sys.argv[1:4])
     names = sys.argv[4:]
     why = rigs.why_not()

@@ -99,6 +99,13 @@ class Rig:
         return [sys.executable, os.path.join(HERE, "agent.py"), "--exec", name,
                 *words]
 
+    def at(self, name, *words):
+        """What these words print with the network of a host."""
+        done = subprocess.run(["ip", "netns", "exec", self.space(name), *words],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout
+
     def pids(self, name, what=None):
         """Processes on a host, those of a program of that name."""
         done = subprocess.run(["ip", "netns", "pids", self.space(name)],
