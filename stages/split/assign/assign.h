@@ -33,7 +33,7 @@ enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
  * over the values v that it reads and does not make. sent[v] is what of carry
  * goes over a wire.
  */
-#define PST_SPLIT_SLACK 0.05 /* of seconds */
+#define PST_SPLIT_SLACK 0.02 /* of seconds */
 struct pst_cost_model {
     double *node;  /* by index */
     double *carry; /* by value id; whole numbers, so that sums are exact */
