@@ -8,7 +8,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
-#include "daemon/exec/change.h"
+#include "daemon/exec/change/change.h"
 #include "daemon/exec/run.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/exec/change.h"
+#include "daemon/exec/change/change.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"

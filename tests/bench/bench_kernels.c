@@ -4,10 +4,10 @@
  *
  *     RUNS FLAGS TEXT
  *
- * where TEXT is a graph in the form of tests/ops/sample.h, whose last node is
- * timed ("adamw N": the optimizer's loop), FLAGS "-", "bf16" (with operands
- * prepared, as in a program) or "chain". Prints for each line the name of the
- * kernel and the nanoseconds of each run, of the thread's own time.
+ * where TEXT is a graph in the form of tests/ops/samples/sample.h, whose last
+ * node is timed ("adamw N": the optimizer's loop), FLAGS "-", "bf16" (with
+ * operands prepared, as in a program) or "chain". Prints for each line the name
+ * of the kernel and the nanoseconds of each run, of the thread's own time.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include "stages/ops/matmul/tiles.h"
 #include "stages/ops/simd/simd.h"

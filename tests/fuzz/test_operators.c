@@ -8,7 +8,7 @@
  *     PST_FUZZ=N       that many changed samples instead of some
  *     PST_TEST_SEED=N  other changes
  */
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include "stages/passes/autodiff.h"
 #include "tests/fuzz/mutate.h"

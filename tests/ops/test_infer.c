@@ -4,7 +4,7 @@
  * alias their input; and what it must refuse, in words. The numbers are
  * PyTorch's.
  */
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include <math.h>
 #include <string.h>

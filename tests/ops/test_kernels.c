@@ -5,7 +5,7 @@
  * in place of an input, with one thread and with three. Outputs begin with
  * garbage and stand between guards; inputs must not change.
  */
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include "stages/base/host/pool.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What LAPACK says of a matrix is what PyTorch gives: info, LU, pivots; and
  * which forms of an operator end a step for it. */
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Indices that are out of range: a fault that names them, on the reference and
  * on the fast kernels, and no memory of others is touched (sanitizers). */
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * compute must be those that (L(x + h) - L(x - h)) / 2h shows, and zero where
  * autodiff says that there is none.
  */
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include "stages/passes/autodiff.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/ops/sample.h"
+#include "tests/ops/samples/sample.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -9,16 +9,16 @@
 static const struct sample samples[] = {
 #define SAMPLE(text)       {text, 0},
 #define KERNELS_ONLY(text) {text, SAMPLE_NO_GRADIENT},
-#include "tests/ops/samples_conv.def"
-#include "tests/ops/samples_create.def"
-#include "tests/ops/samples_functions.def"
-#include "tests/ops/samples_index.def"
-#include "tests/ops/samples_linalg.def"
-#include "tests/ops/samples_loss.def"
-#include "tests/ops/samples_order.def"
-#include "tests/ops/samples_pointwise.def"
-#include "tests/ops/samples_reduce.def"
-#include "tests/ops/samples_view.def"
+#include "tests/ops/samples/conv.def"
+#include "tests/ops/samples/create.def"
+#include "tests/ops/samples/functions.def"
+#include "tests/ops/samples/index.def"
+#include "tests/ops/samples/linalg.def"
+#include "tests/ops/samples/loss.def"
+#include "tests/ops/samples/order.def"
+#include "tests/ops/samples/pointwise.def"
+#include "tests/ops/samples/reduce.def"
+#include "tests/ops/samples/view.def"
 };
 
 unsigned sample_count(void)

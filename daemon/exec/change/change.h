@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_H
-#define PENSTOCK_DAEMON_EXEC_CHANGE_H
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_CHANGE_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_CHANGE_H
 /*
  * Another module in the place of one of a run's, between two steps, on all
  * ranks or on none: each makes the new plan and an engine of it beside the old

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/replace.h"
+#include "daemon/exec/change/replace.h"
 
 #include <string.h>
 

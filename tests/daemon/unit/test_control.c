@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/common/socket.h"
-#include "tests/daemon/drive.h"
+#include "tests/daemon/unit/drive.h"
 #include "tests/test.h"
 
 static pid_t daemon_pid;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_ATTR_H
-#define PENSTOCK_DAEMON_EXEC_ATTR_H
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_ATTR_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_ATTR_H
 /* Tensors of a run's state: other values for some, and what they are. Exec
  * thread. */
 #include "daemon/change_order.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/change_events.h"
+#include "daemon/exec/change/events.h"
 
 #include <time.h>
 

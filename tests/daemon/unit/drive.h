@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_TESTS_DAEMON_DRIVE_H
-#define PENSTOCK_TESTS_DAEMON_DRIVE_H
+#ifndef PENSTOCK_TESTS_DAEMON_UNIT_DRIVE_H
+#define PENSTOCK_TESTS_DAEMON_UNIT_DRIVE_H
 /*
  * Runs the real programs: $PST_BIN/penstock and $PST_BIN/penstockd, in a
  * folder of the test's own, which is also its $XDG_RUNTIME_DIR, with the plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_REPLACE_H
-#define PENSTOCK_DAEMON_EXEC_REPLACE_H
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_REPLACE_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_REPLACE_H
 /* A module that comes into a run's model. Exec thread. */
 #include "daemon/change_order.h"
 #include "stages/split/plan.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/change.h"
+#include "daemon/exec/change/change.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/exec/attr.h"
-#include "daemon/exec/change_events.h"
-#include "daemon/exec/change_states.h"
+#include "daemon/exec/change/attr.h"
+#include "daemon/exec/change/events.h"
+#include "daemon/exec/change/replace.h"
+#include "daemon/exec/change/states.h"
 #include "daemon/exec/eval/evaluate.h"
-#include "daemon/exec/replace.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"

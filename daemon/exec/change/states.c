@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/change_states.h"
+#include "daemon/exec/change/states.h"
 
 #include <string.h>
 

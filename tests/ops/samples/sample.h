@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_TESTS_OPS_SAMPLE_H
-#define PENSTOCK_TESTS_OPS_SAMPLE_H
+#ifndef PENSTOCK_TESTS_OPS_SAMPLES_SAMPLE_H
+#define PENSTOCK_TESTS_OPS_SAMPLES_SAMPLE_H
 /*
  * Samples of operators: graph texts (stages/graph/graph.h) of one line each in
  * samples_FAMILY.def, lines divided by ";", whose last node is the operator

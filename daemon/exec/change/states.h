@@ -5,7 +5,7 @@
  * Whose optimizer states the parameters of a new module go on with, as an order
  * says it (swap --state map:FILE). Exec thread.
  */
-#include "daemon/exec/replace.h"
+#include "daemon/exec/change/replace.h"
 #include "stages/base/map.h"
 
 struct pstd_change_states {

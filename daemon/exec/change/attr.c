@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/attr.h"
+#include "daemon/exec/change/attr.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/exec/change_events.h"
+#include "daemon/exec/change/events.h"
 #include "stages/base/alloc.h"
 
 #define MAX_TOLD  512 /* tensors of one request: the loop keeps 1024 events */

@@ -8,7 +8,7 @@
 
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/fs.h"
-#include "tests/daemon/drive.h"
+#include "tests/daemon/unit/drive.h"
 #include "tests/test.h"
 
 static const char *transport = "self";

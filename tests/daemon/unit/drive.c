@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/daemon/drive.h"
+#include "tests/daemon/unit/drive.h"
 
 #include <fcntl.h>
 #include <signal.h>
