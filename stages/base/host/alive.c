@@ -115,8 +115,10 @@ void pst_alive_looked(void)
 
 void pst_alive_step(uint64_t step)
 {
-    if (watched)
-        atomic_store_explicit(&alive.step, step, memory_order_relaxed);
+    if (!watched)
+        return;
+    atomic_store_explicit(&alive.step, step, memory_order_relaxed);
+    pst_fault_step(step);
 }
 
 /* 8 bits of kind, 24 of stage, 32 of microbatch: one store. */

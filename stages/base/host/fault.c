@@ -3,6 +3,8 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,8 @@
 
 static struct {
     atomic_long left; /* times that the point is passed before it happens */
+    bool again;       /* and each time after that one */
+    uint64_t step;    /* at the begin of that step, from 1; 0: at the point */
     char point[24], action[16];
     const char *once; /* file that is removed when it happens; NULL: none */
 } fault;
@@ -27,6 +31,8 @@ void pst_fault_read(void)
 {
     const char *text = getenv("PENSTOCK_FAULT");
     const char *action = text != NULL ? strrchr(text, ':') : NULL;
+    const char *at;
+    char *end = NULL;
     size_t n;
     long nth;
 
@@ -34,12 +40,15 @@ void pst_fault_read(void)
     if (action == NULL || !is_our_rank())
         return;
     n = strcspn(text, ":");
-    nth = text + n < action ? strtol(text + n + 1, NULL, 10) : 1;
+    nth = text + n < action ? strtol(text + n + 1, &end, 10) : 1;
     if (n >= sizeof(fault.point))
         return;
     (void)snprintf(fault.point, sizeof(fault.point), "%.*s", (int)n, text);
     (void)snprintf(fault.action, sizeof(fault.action), "%s", action + 1);
     fault.once = getenv("PENSTOCK_FAULT_ONCE");
+    fault.again = end != NULL && *end == '+';
+    at = strchr(fault.point, '@');
+    fault.step = at != NULL ? strtoull(at + 1, NULL, 10) : 0;
     atomic_store(&fault.left, nth);
 }
 // NOLINTEND(concurrency-mt-unsafe)
@@ -58,8 +67,9 @@ static void happen(void)
 
     if (fault.once != NULL && unlink(fault.once) != 0)
         return; /* it has happened before */
-    (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", fault.point,
-                  fault.action);
+    if (!fault.again)
+        (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", fault.point,
+                      fault.action);
     if (ms > 0)
         (void)usleep((useconds_t)(ms * 1000));
     if (strcmp(fault.action, "kill") == 0)
@@ -78,8 +88,18 @@ static void happen(void)
 
 static bool is_due(const char *name)
 {
-    return pst_fault_is_set() && strcmp(fault.point, name) == 0 &&
-           atomic_fetch_sub(&fault.left, 1) == 1;
+    if (!pst_fault_is_set() || strcmp(fault.point, name) != 0)
+        return false;
+    if (fault.again && atomic_load(&fault.left) == 1)
+        return true;
+    return atomic_fetch_sub(&fault.left, 1) == 1;
+}
+
+void pst_fault_step(uint64_t step)
+{
+    if (pst_fault_is_set() && fault.step == step + 1 &&
+        atomic_fetch_sub(&fault.left, 1) == 1)
+        happen();
 }
 
 void pst_fault_point(const char *name)
