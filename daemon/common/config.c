@@ -274,6 +274,19 @@ bool pstd_config_given(const struct pstd_config *config, size_t at)
     return false;
 }
 
+void pstd_config_drop(struct pstd_config *config, size_t at)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].at != at || rows[i].start != NULL)
+            continue;
+        *(const char **)pstd_config_member(config, &rows[i]) = NULL;
+        config->given[i] = false;
+    }
+}
+
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise)
 {
     return config->grid.ranks > 0 ? (unsigned)config->grid.ranks : otherwise;

@@ -146,7 +146,7 @@ struct pstd_config {
     const char *run_id, *journal;
     double client_timeout;
     bool die_with_parent, die_with_client;
-    uint64_t max_restarts;
+    uint64_t max_restarts, min_ranks;
     const char *hosts, *hostfile, *interface;
 
     /* Commands. */
@@ -210,6 +210,12 @@ const struct pstd_option *pstd_options(size_t *ret_n);
 bool pstd_config_given(const struct pstd_config *config, size_t at);
 #define PSTD_GIVEN(config, member)                                             \
     pstd_config_given(config, offsetof(struct pstd_config, member))
+
+/* A text that has no default is as if it had not been given:
+ * PSTD_DROP(config, place). */
+void pstd_config_drop(struct pstd_config *config, size_t at);
+#define PSTD_DROP(config, member)                                              \
+    pstd_config_drop(config, offsetof(struct pstd_config, member))
 
 /* Where a config has the value of a row. */
 void *pstd_config_member(const struct pstd_config *config,

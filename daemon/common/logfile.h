@@ -121,9 +121,12 @@
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
     X(JOB_ENDED, "job_ended", "warn",                                          \
       "cause= of_rank= stages= signal= exit_code= step= checkpoint_step= "     \
-      "restarts= text=; of all ranks, by who started them")                    \
+      "restarts= ranks= text=; of all ranks, by who started them")             \
+    X(FEWER_RANKS, "fewer_ranks", "warn",                                      \
+      "ranks= before= of_rank= cause=; a rank was lost twice: --min-ranks "    \
+      "lets the job go on with fewer")                                         \
     X(JOB_RESTART, "job_restart", "warn",                                      \
-      "restarts= checkpoint_step= delay_s=; the job is started again")         \
+      "restarts= checkpoint_step= delay_s= ranks=; the job is started again")  \
     X(LIBRARY, "library", "debug", "topic= text=")
 
 enum pstd_event {

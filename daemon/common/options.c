@@ -219,6 +219,10 @@ static const struct pstd_option rows[] = {
     UINT(max_restarts, "max-restarts", PSTD_OPT_RUN, "0", 0, MANY,
          "a job that died is started again from its newest checkpoint, so many "
          "times without a newer one; the job ends with this client then"),
+    UINT(min_ranks, "min-ranks", PSTD_OPT_RUN, "0", 0, MANY,
+         "with --max-restarts: a job that has lost a rank twice in a row "
+         "without a newer checkpoint goes on with fewer ranks, so many at "
+         "least; its stages are placed anew; 0: with as many as ever"),
     TEXT(hosts, "hosts", PSTD_OPT_HOSTS, NULL, "NAME[:SLOTS],...",
          "hosts for the ranks, this one among them, and how many each may "
          "have; without numbers ranks are divided evenly"),

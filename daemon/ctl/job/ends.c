@@ -83,6 +83,35 @@ void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
                    PST_DIAG_TEXT - 64, why->text);
 }
 
+/* What the kernel sends a program for what the program itself has done. */
+static bool is_own_fault(int number)
+{
+    return number == SIGSEGV || number == SIGABRT || number == SIGFPE ||
+           number == SIGILL || number == SIGTRAP || number == SIGSYS;
+}
+
+bool pstctl_end_is_loss(const struct pstctl_end *e)
+{
+    switch (e->cause) {
+    case PSTCTL_CAUSE_OOM:
+    case PSTCTL_CAUSE_HOSTS:
+        return true;
+    case PSTCTL_CAUSE_SIGNAL:
+        return !is_own_fault(e->signal);
+    case PSTCTL_CAUSE_WATCHDOG: /* as a rank looks whose link is away */
+        return e->rank >= 0;
+    case PSTCTL_CAUSE_EXIT: /* mpirun's own: it has lost a host */
+        return e->rank < 0;
+    case PSTCTL_CAUSE_DONE:
+    case PSTCTL_CAUSE_STOPPED:
+    case PSTCTL_CAUSE_FAULT:
+    case PSTCTL_CAUSE_REFUSED:
+    case PSTCTL_CAUSE_LAUNCHER:
+        break;
+    }
+    return false;
+}
+
 enum pst_status pstctl_record_open(struct pstctl_record *r,
                                    const struct pstd_config *config,
                                    const char *job, struct pst_diag *diag)
@@ -118,6 +147,18 @@ static void log_note(struct pstctl_record *r, const struct pstd_note *note)
     pst_str_fini(&line);
 }
 
+static void log_fewer(struct pstctl_record *r, const struct pstctl_end *e)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_FEWER_RANKS);
+    pstd_note_int(&note, "ranks", e->next_ranks);
+    pstd_note_int(&note, "before", e->ranks);
+    pstd_note_int(&note, "of_rank", e->rank);
+    pstd_note_text(&note, "cause", pstctl_cause_name(e->cause));
+    log_note(r, &note);
+}
+
 static void log_end(struct pstctl_record *r, const struct pstctl_end *e)
 {
     struct pstd_note note;
@@ -131,14 +172,18 @@ static void log_end(struct pstctl_record *r, const struct pstctl_end *e)
     pstd_note_int(&note, "step", (int64_t)e->step);
     pstd_note_int(&note, "checkpoint_step", (int64_t)e->checkpoint);
     pstd_note_int(&note, "restarts", (int64_t)e->restarts);
+    pstd_note_int(&note, "ranks", e->ranks);
     pstd_note_text(&note, "text", e->text);
     log_note(r, &note);
     if (!e->again)
         return;
+    if (e->next_ranks < e->ranks)
+        log_fewer(r, e);
     pstd_note_init(&note, PSTD_EVENT_JOB_RESTART);
     pstd_note_int(&note, "restarts", (int64_t)e->restarts + 1);
     pstd_note_int(&note, "checkpoint_step", (int64_t)e->checkpoint);
     pstd_note_int(&note, "delay_s", e->delay_s);
+    pstd_note_int(&note, "ranks", e->next_ranks);
     log_note(r, &note);
 }
 
@@ -147,13 +192,14 @@ static json_t *to_json(const struct pstctl_record *r,
 {
     return json_pack(
         "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:b, "
-        "s:I}",
+        "s:I, s:i, s:i}",
         "version", 1, "job", r->job, "time_us", (json_int_t)pstd_now_us(),
         "cause", pstctl_cause_name(e->cause), "rank", e->rank, "stages",
         e->stages, "signal", e->signal, "exit_code", e->exit_code, "text",
         e->text, "step", (json_int_t)e->step, "checkpoint_step",
         (json_int_t)e->checkpoint, "restarts", (json_int_t)e->restarts,
-        "restarted", (int)e->again, "delay_s", (json_int_t)e->delay_s);
+        "restarted", (int)e->again, "delay_s", (json_int_t)e->delay_s, "ranks",
+        (int)e->ranks, "next_ranks", (int)e->next_ranks);
 }
 
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)

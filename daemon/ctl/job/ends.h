@@ -42,7 +42,13 @@ struct pstctl_end {
     uint64_t restarts;   /* before this end */
     bool again;          /* it is started again, after delay_s */
     unsigned delay_s;
+    unsigned ranks;      /* of the job, all replicas, that ended */
+    unsigned next_ranks; /* that are started again; 0: none */
 };
+
+/* True if a rank, its host or the way to it was lost, rather than that the rank
+ * itself ended with a fault of its own: fewer ranks may go on. */
+bool pstctl_end_is_loss(const struct pstctl_end *end);
 
 /* Fills cause, rank, stages, signal, exit_code and text of a job that died;
  * oom: the kernel has killed a process for memory meanwhile. */

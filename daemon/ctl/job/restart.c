@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/job/restart.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
+#include "stages/sched/sched.h"
 
 #define LONGEST_S 60
 
@@ -23,6 +27,106 @@ bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
                        : PST_MIN(1u << (b->used - 1), (unsigned)LONGEST_S);
     b->used++;
     return true;
+}
+
+bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step)
+{
+    b->step = PST_MAX(b->step, step);
+    b->used = 0;
+    return b->limit > 0;
+}
+
+/* Whether the schedule exists for so many ranks. */
+static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
+                                 struct pst_diag *diag)
+{
+    const struct pst_schedule_options options = {
+        .name = r->config->schedule,
+        .ranks = ranks,
+        .stages = r->stages,
+        .microbatches = PST_MAX(1u, (unsigned)r->config->microbatches /
+                                        pstd_replicas(r->config)),
+        .train = true,
+    };
+    struct pst_schedule *sched = NULL;
+    enum pst_status status;
+
+    if (strcasecmp(r->config->schedule, "auto") == 0)
+        return PST_OK; /* it takes what there is */
+    status = pst_schedule_make(&options, &sched, diag);
+    pst_schedule_free(sched);
+    return status;
+}
+
+enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
+                                  const struct pstd_config *config,
+                                  unsigned stages, unsigned ranks,
+                                  struct pst_diag *diag)
+{
+    const unsigned replicas = pstd_replicas(config);
+    struct pst_diag why;
+    enum pst_status status;
+
+    *r = (struct pstctl_ranks){
+        .config = config, .stages = stages, .now = ranks, .least = ranks};
+    if (config->min_ranks == 0)
+        return PST_OK;
+    if (config->min_ranks > (uint64_t)ranks * replicas)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--min-ranks %" PRIu64 " is more than the %u ranks "
+                            "of the job",
+                            config->min_ranks, ranks * replicas);
+    if (config->min_ranks % replicas != 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--min-ranks %" PRIu64
+                            ": the job has %u replicas, which stay: "
+                            "give a multiple of %u",
+                            config->min_ranks, replicas, replicas);
+    r->least = (unsigned)config->min_ranks / replicas;
+    if (r->least == ranks)
+        return PST_OK;
+    status = try_ranks(r, r->least, &why);
+    if (status == PST_OK)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_USAGE, "--min-ranks %" PRIu64 ": %s",
+                        config->min_ranks, why.text);
+}
+
+bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
+                        unsigned missing)
+{
+    const unsigned replicas = pstd_replicas(r->config);
+    unsigned next;
+
+    if (step > r->step)
+        r->losses = 0;
+    r->step = PST_MAX(r->step, step);
+    r->losses = lost ? r->losses + 1 : 0;
+    if (r->losses < 2 && missing == 0)
+        return false;
+    next = PST_MAX(1u, missing / replicas + (missing % replicas != 0));
+    next = r->now > next ? r->now - next : 0;
+    /* Some schedules want a certain number of stages on each rank. */
+    for (struct pst_diag ignored; next > r->least; next--)
+        if (try_ranks(r, next, &ignored) == PST_OK)
+            break;
+    if (next < r->least || next == r->now)
+        return false;
+    r->now = next;
+    r->losses = 0;
+    return true;
+}
+
+void pstctl_ranks_config(const struct pstctl_ranks *r,
+                         struct pstd_config *options)
+{
+    const unsigned first = pstd_ranks(r->config, r->stages);
+
+    if (r->now == first)
+        return;
+    PSTD_DROP(options, place);
+    /* What ranks would read themselves. */
+    (void)unsetenv("PENSTOCK_PLACE"); // NOLINT(concurrency-mt-unsafe)
 }
 
 /* Newest good one of a folder, 0: none; whether there are any at all. */

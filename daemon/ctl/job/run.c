@@ -22,6 +22,7 @@ struct supervisor {
     struct pstctl_record record;
     struct pstctl_past past;
     struct pstctl_budget budget;
+    struct pstctl_ranks ranks;
     uint64_t oom_kills; /* when the ranks were started */
 };
 
@@ -38,6 +39,18 @@ static enum pst_status check(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--max-restarts goes on from checkpoints: say with "
                             "--checkpoint DIR where they are");
+    if (config->min_ranks > 0 && config->max_restarts == 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--min-ranks is of jobs that are started again: "
+                            "give --max-restarts, too");
+    if (config->min_ranks > 0 &&
+        (config->reference ||
+         (config->transport != NULL && strcmp(config->transport, "self") == 0)))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--min-ranks is of ranks that can be lost one by "
+                            "one: with %s all of them are one process",
+                            config->reference ? "--reference"
+                                              : "--transport self");
     if (config->detach && config->die_with_client)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--detach and --die-with-client contradict each "
@@ -53,6 +66,7 @@ static enum pst_status start_once(struct supervisor *s,
     enum pst_status status;
 
     s->oom_kills = pst_headroom_oom_kills("");
+    s->attempt.ranks = s->ranks.now;
     status = pstctl_attempt_start(&s->attempt, options, diag);
     return status == PST_OK ? pstctl_attempt_watch(&s->attempt, diag) : status;
 }
@@ -72,22 +86,32 @@ static void conclude(struct supervisor *s, enum pst_status status,
                      const struct pst_diag *why, struct pstctl_end *ret)
 {
     struct pstctl_attempt *a = &s->attempt;
+    const unsigned replicas = pstd_replicas(a->config);
+    unsigned missing = 0;
     struct pst_diag ignored;
 
     *ret = (struct pstctl_end){.rank = -1,
                                .exit_code = pst_status_exit_code(status),
                                .step = a->progress.step,
-                               .restarts = a->restarts};
+                               .restarts = a->restarts,
+                               .ranks = a->ranks * replicas};
     if (pstctl_past_look(&s->past, a->config, &ret->checkpoint, &ignored) !=
         PST_OK)
         ret->checkpoint = s->budget.step;
     if (a->died) {
         pstctl_end_of(&a->launch, a->progress.placement,
                       pst_headroom_oom_kills("") > s->oom_kills, why, ret);
-        if (a->homeless)
+        if (a->homeless) {
             ret->cause = PSTCTL_CAUSE_HOSTS;
-        ret->again =
-            pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
+            missing = ret->ranks - pstctl_hosts_room(&a->hosts);
+        }
+        if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret),
+                               ret->checkpoint, missing))
+            ret->again = pstctl_budget_renew(&s->budget, ret->checkpoint);
+        else
+            ret->again =
+                pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
+        ret->next_ranks = ret->again ? s->ranks.now * replicas : 0;
     } else {
         ret->cause = cause_of(a, status);
         if (status != PST_OK)
@@ -99,16 +123,20 @@ static void conclude(struct supervisor *s, enum pst_status status,
 static void print_restart(const struct supervisor *s,
                           const struct pstctl_end *end)
 {
-    char from[64] = "the beginning", after[32] = "";
+    char from[64] = "the beginning", after[32] = "", with[64] = "";
 
     if (end->checkpoint > 0)
         (void)snprintf(from, sizeof(from), "step %" PRIu64, end->checkpoint);
     if (end->delay_s > 0)
         (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);
+    if (end->next_ranks < end->ranks)
+        (void)snprintf(with, sizeof(with), " with %u ranks instead of %u",
+                       end->next_ranks, end->ranks);
     pstctl_printf(stderr,
-                  "penstock: %s; starting the job again%s from %s (%" PRIu64
+                  "penstock: %s; starting the job again%s%s from %s (%" PRIu64
                   " of %" PRIu64 " times without progress)\n",
-                  end->text, after, from, s->budget.used, s->budget.limit);
+                  end->text, with, after, from, s->budget.used,
+                  s->budget.limit);
 }
 
 static enum pst_status give_up(const struct supervisor *s,
@@ -152,6 +180,7 @@ static enum pst_status supervise(struct supervisor *s, struct pst_diag *diag)
             *diag = other;
             break;
         }
+        pstctl_ranks_config(&s->ranks, &options);
         status = start_once(s, &options, diag);
         pstd_config_fini(&options);
     }
@@ -166,6 +195,9 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                            .record = {.log = {.fd = -1}}};
     enum pst_status status = pstctl_attempt_init(&s.attempt, config, diag);
 
+    if (status == PST_OK)
+        status = pstctl_ranks_init(&s.ranks, config, s.attempt.setup.stages,
+                                   s.attempt.ranks, diag);
     if (status == PST_OK && s.attempt.supervised)
         status = pstctl_past_init(&s.past, config, diag);
     s.budget.step = s.past.step;

@@ -93,9 +93,8 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
     }
     if (status != PST_OK)
         return status;
-    *ret_ranks = pstd_ranks(config, (unsigned)p.plan->stages.n);
-    if (whole != NULL)
-        *ret_ranks = 1;
+    s->stages = whole != NULL ? 1 : (unsigned)p.plan->stages.n;
+    *ret_ranks = whole != NULL ? 1 : pstd_ranks(config, s->stages);
     s->plan = config->args[0];
     if (p.models.n > 0 || whole != NULL) {
         status = make_temp(s, diag);

@@ -8,6 +8,7 @@
 
 struct pstctl_setup {
     const char *plan;
+    unsigned stages;            /* of it */
     struct pstctl_scratch temp; /* of a plan made here, of mpirun's files */
     struct pstctl_scratch shm;  /* memory that ranks share */
     struct pst_str made;        /* that plan */

@@ -32,6 +32,96 @@ static void waits_longer_without_progress(void **state)
     assert_int_equal(delay, 0);
 }
 
+static void set_options(struct pstd_config *config, const char *grid,
+                        const char *schedule, const char *least)
+{
+    struct pst_diag diag;
+
+    assert_ok(pstd_config_init(config, &diag), &diag);
+    assert_ok(pstd_config_set(config, PSTD_OPT_RANKS, "ranks", grid, &diag),
+              &diag);
+    assert_ok(
+        pstd_config_set(config, PSTD_OPT_TRAIN, "schedule", schedule, &diag),
+        &diag);
+    assert_ok(pstd_config_set(config, PSTD_OPT_TRAIN, "place", "0=0", &diag),
+              &diag);
+    assert_ok(pstd_config_set(config, PSTD_OPT_RUN, "min-ranks", least, &diag),
+              &diag);
+}
+
+/* Twice in a row, by a loss, without a newer checkpoint: then one less. */
+static void goes_on_with_fewer_ranks(void **state)
+{
+    struct pstctl_ranks r;
+    struct pstd_config config;
+    struct pst_diag diag;
+
+    (void)state;
+    set_options(&config, "4", "1f1b", "2");
+    assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
+    assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
+    assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* of its own */
+    assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
+    assert_false(pstctl_fewer_ranks(&r, true, 10, 0)); /* it got further */
+    assert_int_equal(r.now, 4);
+    pstctl_ranks_config(&r, &config);
+    assert_string_equal(config.place, "0=0");
+    assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_int_equal(r.now, 3);
+    pstctl_ranks_config(&r, &config);
+    assert_null(config.place);
+    assert_false(PSTD_GIVEN(&config, place));
+    assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_int_equal(r.now, 2);
+    for (unsigned i = 0; i < 5; i++) /* no fewer than that */
+        assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_int_equal(r.now, 2);
+    pstd_config_fini(&config);
+}
+
+/* Ranks for which there is no place any more, of both replicas. */
+static void goes_on_where_there_is_place(void **state)
+{
+    struct pstctl_ranks r;
+    struct pstd_config config;
+    struct pst_diag diag;
+
+    (void)state;
+    set_options(&config, "2x4", "1f1b", "4");
+    assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
+    assert_false(pstctl_fewer_ranks(&r, true, 5, 5)); /* too few are left */
+    assert_true(pstctl_fewer_ranks(&r, true, 5, 3));
+    assert_int_equal(r.now, 2);
+    pstd_config_fini(&config);
+}
+
+static void refuses_too_few_ranks(void **state)
+{
+    static const struct {
+        const char *grid, *schedule, *least, *text;
+    } rows[] = {
+        {"4", "1f1b", "5", "more than the 4 ranks"},
+        {"2x4", "1f1b", "5", "multiple of 2"},
+        {"4", "zb-v", "2", "--min-ranks 2: "},
+        {"4", "nothing", "2", "--min-ranks 2: "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        struct pstctl_ranks r;
+        struct pstd_config config;
+        struct pst_diag diag;
+
+        set_options(&config, rows[i].grid, rows[i].schedule, rows[i].least);
+        assert_int_equal(pstctl_ranks_init(&r, &config, 8, 4, &diag),
+                         PST_ERR_USAGE);
+        if (strstr(diag.text, rows[i].text) == NULL)
+            fail_msg("%s", diag.text);
+        pstd_config_fini(&config);
+    }
+}
+
 static void has_no_restart_by_default(void **state)
 {
     struct pstctl_budget b = {0};
@@ -138,6 +228,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_longer_without_progress),
         cmocka_unit_test(has_no_restart_by_default),
+        cmocka_unit_test(goes_on_with_fewer_ranks),
+        cmocka_unit_test(goes_on_where_there_is_place),
+        cmocka_unit_test(refuses_too_few_ranks),
         cmocka_unit_test(sweeps_what_nobody_holds),
         cmocka_unit_test(knows_each_end),
     };
