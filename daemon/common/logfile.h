@@ -112,6 +112,8 @@
     X(TRAIN_END, "train_end", "info",                                          \
       "run= status= stopped= step= loss= step_s= tok_s= bubble= text=")        \
     X(STOP, "stop", "info", "by=")                                             \
+    X(EARLY_WARNING, "early_warning", "warn",                                  \
+      "signal= by= pid= text=; the job may end soon; nothing ends by it")      \
     X(FAILED, "failed", "error", "status= text=")                              \
     X(STOPPED, "stopped", "info", "exit_code=")                                \
     X(CLIENT_DROPPED, "client_dropped", "warn",                                \

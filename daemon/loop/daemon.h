@@ -53,7 +53,7 @@ struct pstd_daemon {
     struct pstd_prom prom;
     struct pstd_control control;
     struct pstd_answers answers;
-    uv_signal_t signals[4];
+    uv_signal_t signals[5];
     uv_timer_t tick;
     struct pstd_watch watch;
     struct pstd_history history;

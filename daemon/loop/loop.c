@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,13 +13,13 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/launcher.h"
 #include "daemon/loop/once.h"
+#include "daemon/loop/signals.h"
 #include "stages/base/alloc.h"
 
 #define HEARTBEAT_S    5
 #define TOTALS_S       15
 #define LINGER_MS      500 /* for clients, after the end */
 #define LINGER_TICK_MS 5
-#define AGAIN_MS       1000 /* a second signal after this ends us at once */
 
 static void on_state(void *ctx, enum pstd_job_state from,
                      enum pstd_job_state to)
@@ -232,64 +231,6 @@ static void on_note(void *ctx, struct pstd_note *note)
     }
 }
 
-/* Who sent the newest SIGTERM or SIGINT. A launcher passes on what it got
- * itself, seconds later: from there it is never the second one that ends us at
- * once, whatever is being saved. */
-static volatile sig_atomic_t sender;
-static struct sigaction of_libuv[2];
-
-static void note_sender(int number, siginfo_t *info, void *context)
-{
-    (void)context;
-    sender = (sig_atomic_t)info->si_pid;
-    of_libuv[number == SIGINT].sa_handler(number);
-}
-
-/* libuv does not tell the sender: its handler is called behind ours. */
-static void watch_senders(void)
-{
-    static const int numbers[] = {SIGTERM, SIGINT};
-
-    for (size_t i = 0; i < PST_COUNT(numbers); i++) {
-        struct sigaction ours;
-
-        if (sigaction(numbers[i], NULL, &of_libuv[i]) != 0 ||
-            (of_libuv[i].sa_flags & SA_SIGINFO) != 0)
-            continue;
-        ours = of_libuv[i];
-        ours.sa_flags |= SA_SIGINFO;
-        ours.sa_sigaction = note_sender;
-        (void)sigaction(numbers[i], &ours, NULL);
-    }
-}
-
-static void on_signal(uv_signal_t *handle, int number)
-{
-    struct pstd_daemon *d = handle->data;
-    struct pstd_note note;
-
-    if (number == SIGUSR1) {
-        if (d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
-            d->known.checkpoint_dir != NULL)
-            pstd_mailbox_control(d->mailbox, PSTD_CTL_CHECKPOINT);
-        return;
-    }
-    if (number == SIGHUP) {
-        if (pstd_logfile_reopen(&d->log, NULL) == PST_OK) {
-            pstd_note_init(&note, PSTD_EVENT_REOPENED);
-            pstd_daemon_publish(d, &note);
-        }
-        return;
-    }
-    if (d->stop_signal_ms > 0 && sender != getppid() &&
-        uv_now(&d->loop) - d->stop_signal_ms > AGAIN_MS)
-        _exit(128 + number);
-    if (d->stop_signal_ms > 0)
-        return;
-    d->stop_signal_ms = uv_now(&d->loop);
-    pstd_daemon_stop(d, "signal", false);
-}
-
 static void emit_totals(struct pstd_daemon *d)
 {
     const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
@@ -397,17 +338,7 @@ static void publish(void *ctx, const struct pstd_note *note)
 
 static void open_handles(struct pstd_daemon *d)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-
-    _Static_assert(PST_COUNT(numbers) ==
-                       PST_COUNT(((struct pstd_daemon *)0)->signals),
-                   "one handle per signal");
-    for (size_t i = 0; i < PST_COUNT(numbers); i++) {
-        (void)uv_signal_init(&d->loop, &d->signals[i]);
-        d->signals[i].data = d;
-        (void)uv_signal_start(&d->signals[i], on_signal, numbers[i]);
-    }
-    watch_senders();
+    pstd_signals_start(d);
     (void)uv_timer_init(&d->loop, &d->tick);
     d->tick.data = d;
     (void)uv_timer_start(&d->tick, on_tick, 1000, 1000);

@@ -132,6 +132,7 @@ static void on_tick(uv_timer_t *timer)
     const struct pst_alive_state state = pst_alive_state();
     const double limit = pst_alive_limit() + (state.meets ? MEET_PATIENCE : 0);
 
+    atomic_store(&w->looked, pst_now());
     pst_awake_look(&w->awake, pst_now());
     if (w->awake.slept > 0)
         pst_alive_slept(w->awake.slept);
@@ -147,6 +148,7 @@ void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
                       struct pstd_watch_hooks hooks)
 {
     w->hooks = hooks;
+    atomic_store(&w->looked, pst_now());
     (void)uv_timer_init(loop, &w->timer);
     w->timer.data = w;
     (void)uv_timer_start(&w->timer, on_tick, TICK_MS, TICK_MS);

@@ -12,6 +12,7 @@
 #include "stages/base/diag.h"
 #include "stages/base/host/alive.h"
 
+#include <stdatomic.h>
 #include <uv.h>
 
 /* What is done with a diagnosis, and a moment later, when it is told: end. */
@@ -27,8 +28,9 @@ struct pstd_watch {
     unsigned rank;
     uv_timer_t timer;
     struct pst_awake awake;
-    uint64_t seen; /* signs of life */
-    double since;  /* when that was, on the clock of time awake */
+    _Atomic double looked; /* newest tick, on the clock; any thread reads it */
+    uint64_t seen;         /* signs of life */
+    double since;          /* when that was, on the clock of time awake */
     bool decided;
 };
 

@@ -58,6 +58,11 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
         return PST_OK;
     if (info.ssi_signo == SIGCHLD)
         return PST_OK;
+    if (info.ssi_signo == SIGUSR1) { /* mpirun passes it on to all ranks */
+        if (r->begun && !r->launch.ended)
+            (void)kill(r->launch.pid, SIGUSR1);
+        return PST_OK;
+    }
     if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
         return PST_OK; /* it ends anyway */
     if (info.ssi_signo == SIGHUP && r->supervised) {
@@ -375,6 +380,7 @@ static enum pst_status block_signals(struct pstctl_attempt *r,
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGHUP);
     (void)sigaddset(&set, SIGCHLD);
+    (void)sigaddset(&set, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &set, NULL); // NOLINT: no other thread
     r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signal_fd < 0)

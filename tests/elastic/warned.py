@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Signals that say that a job may end soon: told at once, and nothing ends.
+
+usage: warned.py PENSTOCK TINY.pt2
+
+lost     a rank is killed: the other one says so before it is killed itself
+stopped  who was stopped expects SIGCONT, who was not says that it came
+usr1     to `penstock run`, as of a batch system: a checkpoint
+"""
+import datetime
+import os
+import signal
+import sys
+import tempfile
+import time
+
+import job
+
+import clients
+
+
+def words(name, steps=10 ** 9):
+    return ["run", "tiny.plan", "-n", "2", "-m", "2", "--data",
+            "data.safetensors", "--transport", "mpi", "--steps", str(steps),
+            "--checkpoint", name, "--log-dir", name, "--quiet"]
+
+
+def when(line):
+    text = line.split("ts=")[1].split()[0].rstrip("Z")
+    return datetime.datetime.fromisoformat(text).timestamp()
+
+
+def warnings(b, name, rank=0):
+    return b.events(name, "early_warning", f"rank-{rank}")
+
+
+def stopped(b):
+    name = "stopped"
+    run = b.begin(*words(name))
+    b.await_event(name, "step", "rank-0", 3)
+    pid = b.pid(name, 0)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(pid, signal.SIGCONT)
+    before = len(b.events(name, "step", "rank-0"))
+    b.await_event(name, "step", "rank-0", before + 5)
+    assert not warnings(b, name), warnings(b, name)
+    time.sleep(.5)  # the loop looks again
+    os.kill(pid, signal.SIGCONT)
+    line = b.await_event(name, "early_warning", "rank-0")
+    assert " signal=SIGCONT by=process " in line, line
+    assert f" pid={os.getpid()} " in line, line
+    # It goes on.
+    before = len(b.events(name, "step", "rank-0"))
+    b.await_event(name, "step", "rank-0", before + 5)
+    # A batch system's warning: told, and saved.
+    os.kill(run.pid, signal.SIGUSR1)
+    b.await_event(name, "checkpoint_saved", "rank-0")
+    line = warnings(b, name)[-1]
+    assert " signal=SIGUSR1 by=launcher " in line, line
+    assert " signal=SIGUSR1 " in b.await_event(name, "early_warning", "rank-1")
+    assert run.poll() is None
+    b.call("stop", "--job", "tiny.plan-%d" % run.pid)
+    assert run.wait(20) == 143 or run.returncode in (0, 130), run.returncode
+
+
+def lost(b):
+    name = "lost"
+    run = b.begin(*words(name))
+    b.await_event(name, "step", "rank-0", 3)
+    killed = time.time()
+    os.kill(b.pid(name, 1), signal.SIGKILL)
+    assert run.wait(20) == 1
+    line, = warnings(b, name)
+    assert " signal=SIGCONT by=launcher " in line, line
+    assert when(line) - killed < .9, (killed, line)
+
+
+def main():
+    penstock, tiny = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = job.Bench(penstock, folder)
+        b.call("split", tiny, "-o", "tiny.plan")
+        clients.write_data(b.path("data.safetensors"))
+        stopped(b)
+        lost(b)
+        b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
