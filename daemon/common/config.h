@@ -92,7 +92,7 @@ struct pstd_option {
     const char *help;
 };
 
-#define PSTD_MAX_OPTIONS 144
+#define PSTD_MAX_OPTIONS 160
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
@@ -135,7 +135,7 @@ struct pstd_config {
     bool adopt, other_model, checkpoint_sync;
     const char *dump;
     const char *on_nan;
-    uint64_t nan_limit;
+    uint64_t nan_limit, compare_replicas;
     double watchdog;
     const char *write_costs;
 

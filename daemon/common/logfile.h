@@ -79,6 +79,11 @@
       "on behind it")                                                          \
     X(ROLLED_BACK, "rolled_back", "warn",                                      \
       "run= step= to= text=; the run goes on from that checkpoint")            \
+    X(REPLICAS_COMPARED, "replicas_compared", "info",                          \
+      "run= step= tensors= in_parts= bytes= seconds= text=; all copies were "  \
+      "alike; at most every 15 s")                                             \
+    X(REPLICAS_DIFFER, "replicas_differ", "error",                             \
+      "run= step= text=; the run ends")                                        \
     X(LOSS_SPIKE, "loss_spike", "warn",                                        \
       "run= step= loss= mean= deviations=; far above the losses before")       \
     X(ATTR, "attr", "info",                                                    \

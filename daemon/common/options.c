@@ -176,6 +176,10 @@ static const struct pstd_option rows[] = {
     UINT(nan_limit, "nan-limit", T_RUN, "10", 1, MANY,
          "steps left out in a row, and ways back to one checkpoint, after "
          "which the run ends all the same"),
+    UINT(compare_replicas, "compare-replicas", T_RUN, "0", 0, MANY,
+         "steps between comparisons of what replicas have copies of: one that "
+         "differs ends the run and names rank and parameter; 0: only before "
+         "checkpoints"),
     PATH(dump, "dump", T_RUN, "FILE",
          "loss, outputs and gradients of the first step, then the parameters"),
     PATH(write_costs, "write-costs", T_RUN, "FILE",

@@ -9,6 +9,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/change.h"
 #include "daemon/exec/eval/evaluate.h"
+#include "daemon/exec/health/health.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
@@ -194,7 +195,9 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         s->result->stopped = s->step < s->config.steps;
         return PST_OK;
     }
-    status = pstd_session_save_on(s, control, diag);
+    status = pstd_replicas_compare(s, diag);
+    if (status == PST_OK)
+        status = pstd_session_save_on(s, control, diag);
     if (status != PST_OK)
         return status;
     if (control & PSTD_CTL_CHECKPOINT)

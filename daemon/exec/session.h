@@ -82,7 +82,8 @@ struct pstd_session {
     struct pstd_sums told; /* what they were at the last event */
     double last_event;     /* when */
     struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
-    bool enough; /* evaluations do not get better: the run is over */
+    double compared_at; /* newest event of --compare-replicas; 0: none */
+    bool enough;        /* evaluations do not get better: the run is over */
 };
 
 /* prepare.c: COLLECTIVE. Everything up to the first step. */

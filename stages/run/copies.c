@@ -2,8 +2,10 @@
 /*
  * Several ranks hold copies of a parameter and of its optimizer's states, and
  * make the same step with the same gradient; replicas have the same buffers
- * after each step. That they are still equal is proven by digests before a
- * checkpoint is written.
+ * after each step. That they are still equal is proven by digests (XXH3): of
+ * all of it before a checkpoint is written, of the values alone when it is
+ * asked for between steps. A state that changes shows in the values after the
+ * next step.
  */
 #include <inttypes.h>
 
@@ -11,8 +13,9 @@
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/device.h"
 
+/* 0: not here, or not whole. */
 struct digest {
-    uint64_t value, states; /* 0: not here */
+    uint64_t value, states;
 };
 
 /* True if the parameter is on more than one rank and changed by steps. */
@@ -37,11 +40,12 @@ static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
     const uint64_t h =
         pst_hash(pst_rank_pull(pst_rank_device(r), offset, bytes), bytes, seed);
 
+    pst_alive_goes_on();
     return h == 0 ? 1 : h;
 }
 
 static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
-                        struct digest *out)
+                        bool states, struct digest *out)
 {
     for (unsigned i = 0; i < engine->plan->params.n; i++) {
         const struct pst_rank_param *p =
@@ -53,46 +57,111 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
             continue;
         if (!pst_role_gathers(pst_rank_role(r), i))
             out[i].value = hash(r, p->data, bytes, 0);
-        for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        for (unsigned k = 0; k < PST_OPTIM_MAX_STATES && states; k++)
             if (p->state[k] != 0 && !pst_role_shares(pst_rank_role(r), i))
                 out[i].states = hash(r, p->state[k], bytes, out[i].states);
     }
 }
 
-static bool differ(uint64_t a, uint64_t b)
+/* --- what differs --------------------------------------------------------- */
+
+/* Digests of all ranks, one after the other. */
+struct table {
+    const struct pst_engine *engine;
+    const struct digest *all;
+};
+
+static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
+                      bool states)
 {
-    return a != 0 && b != 0 && a != b;
+    const struct digest *d = &t->all[rank * t->engine->plan->params.n + param];
+
+    return states ? d->states : d->value;
 }
 
-/* Everybody with the home of the parameter. */
-static enum pst_status compare(const struct pst_engine *engine,
-                               const struct digest *all, uint64_t step,
+/* Ranks that have that digest; *ret_n: that have any. */
+static unsigned count(const struct table *t, unsigned param, bool states,
+                      uint64_t digest, unsigned *ret_n)
+{
+    unsigned alike = 0;
+
+    *ret_n = 0;
+    for (unsigned k = 0; k < pst_engine_size(t->engine); k++) {
+        const uint64_t d = entry(t, k, param, states);
+
+        *ret_n += d != 0;
+        alike += d != 0 && d == digest;
+    }
+    return alike;
+}
+
+/* What the others have if most of them have the same; else what the home of
+ * the parameter has, which is as likely to be wrong as any. */
+static uint64_t expected(const struct table *t, unsigned param, bool states)
+{
+    for (unsigned k = 0; k < pst_engine_size(t->engine); k++) {
+        const uint64_t d = entry(t, k, param, states);
+        unsigned n;
+
+        if (d != 0 && 2 * count(t, param, states, d, &n) > n)
+            return d;
+    }
+    return entry(t, pst_engine_home(t->engine, param), param, states);
+}
+
+/* First stage of the rank that uses the parameter. */
+static unsigned stage_on(const struct pst_engine *engine, unsigned param,
+                         unsigned rank)
+{
+    const struct pst_plan_param *p = &engine->plan->params.at[param];
+
+    for (unsigned i = 0; i < p->n_stages; i++)
+        if ((unsigned)engine->sched->rank_of[p->stages[i]] ==
+            rank % engine->options.ranks)
+            return p->stages[i];
+    return p->n_stages > 0 ? p->stages[0] : 0;
+}
+
+static enum pst_status blame(const struct table *t, unsigned param, bool states,
+                             unsigned rank, uint64_t want, uint64_t step,
+                             struct pst_diag *diag)
+{
+    unsigned like = 0, n;
+    const unsigned alike = count(t, param, states, want, &n);
+
+    while (entry(t, like, param, states) != want)
+        like++;
+    return pst_diag_set(
+        diag, PST_ERR_INTERNAL,
+        PST_COPIES_TEXT " after step %" PRIu64 ": rank %u (stage %u) has other "
+                        "%s of '%.300s' than rank %u%s: memory was damaged%s; "
+                        "resume from an earlier checkpoint",
+        step, rank, stage_on(t->engine, param, rank),
+        states ? "states of the optimizer" : "values",
+        t->engine->plan->params.at[param].fqn, like,
+        alike > 1 ? " and others" : "", 2 * alike > n ? "" : " on one of them");
+}
+
+static enum pst_status compare(const struct table *t, uint64_t step,
                                struct pst_diag *diag)
 {
-    const size_t n = engine->plan->params.n;
+    for (unsigned i = 0; i < t->engine->plan->params.n; i++) {
+        for (int states = 0; states < 2; states++) {
+            const uint64_t want = expected(t, i, states != 0);
 
-    for (unsigned k = 0; k < pst_engine_size(engine); k++) {
-        for (unsigned i = 0; i < n; i++) {
-            const unsigned home = pst_engine_home(engine, i);
-            const struct digest *a = &all[home * n + i], *b = &all[k * n + i];
-            const bool values = differ(a->value, b->value);
+            for (unsigned k = 0; k < pst_engine_size(t->engine); k++) {
+                const uint64_t d = entry(t, k, i, states != 0);
 
-            if (values || differ(a->states, b->states))
-                return pst_diag_set(
-                    diag, PST_ERR_INTERNAL,
-                    "after step %" PRIu64 ", rank %u and rank %u have "
-                    "different %s of parameter '%s', which should be copies: "
-                    "resume from an earlier checkpoint",
-                    step, home, k,
-                    values ? "values" : "states of the optimizer",
-                    engine->plan->params.at[i].fqn);
+                if (want != 0 && d != 0 && d != want)
+                    return blame(t, i, states != 0, k, want, step, diag);
+            }
         }
     }
     return PST_OK;
 }
 
-enum pst_status pst_engine_check_copies(struct pst_engine *engine,
-                                        uint64_t step, struct pst_diag *diag)
+static enum pst_status check(struct pst_engine *engine, uint64_t step,
+                             bool states, struct pst_diag *diag)
 {
     const size_t n = engine->plan->params.n, size = pst_engine_size(engine);
     struct digest *all = NULL;
@@ -107,14 +176,47 @@ enum pst_status pst_engine_check_copies(struct pst_engine *engine,
     if (all == NULL)
         status = pst_diag_nomem(diag, size * n * sizeof(*all));
     for (unsigned i = 0; i < engine->n_local && all != NULL; i++)
-        digest_rank(engine, engine->ranks[i], &all[(engine->first + i) * n]);
+        digest_rank(engine, engine->ranks[i], states,
+                    &all[(engine->first + i) * n]);
     status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < size && all != NULL && status == PST_OK; k++)
         status = pst_engine_fetch(engine, k, &all[k * n], &all[k * n],
                                   n * sizeof(*all), diag);
     if (status == PST_OK && pst_engine_is_zero(engine) && all != NULL)
-        status = compare(engine, all, step, diag);
+        status = compare(&(struct table){engine, all}, step, diag);
     status = pst_engine_settle(engine, status, diag);
     pst_free(all);
     return status;
+}
+
+enum pst_status pst_engine_check_copies(struct pst_engine *engine,
+                                        uint64_t step, struct pst_diag *diag)
+{
+    return check(engine, step, true, diag);
+}
+
+enum pst_status pst_engine_compare_copies(struct pst_engine *engine,
+                                          uint64_t step, struct pst_diag *diag)
+{
+    return check(engine, step, false, diag);
+}
+
+struct pst_copies pst_engine_copies(const struct pst_engine *engine)
+{
+    struct pst_copies ret = {0};
+
+    for (unsigned i = 0; i < engine->plan->params.n; i++) {
+        const struct pst_rank *r = engine->ranks[0];
+        const size_t bytes = pst_meta_bytes(&engine->plan->params.at[i].meta);
+
+        if (!engine->options.train || !has_copies(engine, i))
+            continue;
+        if (pst_role_gathers(pst_rank_role(r), i)) {
+            ret.in_parts++;
+            continue;
+        }
+        ret.tensors++;
+        ret.bytes += bytes;
+    }
+    return ret;
 }

@@ -91,8 +91,8 @@ enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
 enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
                                     unsigned peer, void *data, size_t bytes,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Copies of parameters on several ranks that are not equal:
- * PST_ERR_INTERNAL that names the parameter and two ranks. */
+/* COLLECTIVE. Copies of parameters, of their optimizer's states and of buffers
+ * on several ranks that are not equal: as pst_engine_compare_copies. */
 enum pst_status pst_engine_check_copies(struct pst_engine *engine,
                                         uint64_t step,
                                         struct pst_diag *diag) PST_MUST_CHECK;

@@ -248,6 +248,24 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
                                 bool *ret_fallback,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Tensors of which several ranks have copies that steps keep equal: parameters
+ * and buffers of replicas, parameters that stages share. */
+struct pst_copies {
+    unsigned tensors;  /* whole on each of their ranks */
+    unsigned in_parts; /* each replica has a share: nothing to compare */
+    uint64_t bytes;    /* of the whole ones, once */
+};
+struct pst_copies pst_engine_copies(const struct pst_engine *engine);
+/* How the message begins of copies that differ. */
+#define PST_COPIES_TEXT "copies differ"
+/* COLLECTIVE. Compares their values by hashes, between steps; `step` counts
+ * finished ones. PST_ERR_INTERNAL, on all ranks: it names the first tensor that
+ * differs, the rank that is not like most (with two: both) and its stage; the
+ * state is worth nothing. */
+enum pst_status pst_engine_compare_copies(struct pst_engine *engine,
+                                          uint64_t step,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+
 /* The value that a rank of this process has of plan->params[param], contiguous,
  * to dst; PST_ERR_NOT_FOUND if none of them has it. Between steps. */
 enum pst_status pst_engine_read_param(const struct pst_engine *engine,

@@ -93,12 +93,18 @@ static void finds_copies_that_differ(void **state)
         pst_engine_save(job.engine, dir, 1, 1, NULL, &job.net.diag),
         PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "e.weight"));
-    assert_non_null(strstr(job.net.diag.text, "rank 0 and rank 2"));
+    assert_non_null(strstr(job.net.diag.text, "rank 2 (stage "));
+    assert_non_null(strstr(job.net.diag.text, "than rank 0: "));
     assert_non_null(strstr(job.net.diag.text, "states"));
+    /* Values alone: the state shows in them after the next step. */
+    assert_ok(pst_engine_compare_copies(job.engine, 1, &job.net.diag),
+              &job.net.diag);
     flip(job.engine, 2, find(job.engine, 2, "e.weight")->data + 5);
     assert_int_equal(pst_engine_check_copies(job.engine, 1, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "values"));
+    assert_int_equal(pst_engine_compare_copies(job.engine, 1, &job.net.diag),
+                     PST_ERR_INTERNAL);
     assert_int_equal(rmdir(dir), 0); /* nothing was written */
     job_fini(&job);
 }

@@ -48,6 +48,9 @@ static void classify(const struct pstctl_launch *l, bool oom,
     if (hangs) {
         e->cause = PSTCTL_CAUSE_WATCHDOG;
         e->rank = blamed(l->cause.text);
+    } else if (pst_has_prefix(pst_str_text(&l->cause), PST_COPIES_TEXT)) {
+        e->cause = PSTCTL_CAUSE_CORRUPTION;
+        e->rank = blamed(l->cause.text);
     } else if (l->killed_rank >= 0) {
         e->cause = PSTCTL_CAUSE_SIGNAL;
         e->rank = l->killed_rank;
@@ -107,6 +110,7 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
     case PSTCTL_CAUSE_FAULT:
     case PSTCTL_CAUSE_REFUSED:
     case PSTCTL_CAUSE_LAUNCHER:
+    case PSTCTL_CAUSE_CORRUPTION: /* of a rank that is there */
         break;
     }
     return false;

@@ -11,16 +11,17 @@
 
 /* name in last_exit.json and the log, what it means */
 #define PSTCTL_CAUSE_LIST(X)                                                   \
-    X(DONE, "done")         /* the run came to its end */                      \
-    X(STOPPED, "stopped")   /* somebody asked it to end */                     \
-    X(FAULT, "fault")       /* the run itself could not go on */               \
-    X(REFUSED, "refused")   /* options or files, at the start */               \
-    X(SIGNAL, "signal")     /* a rank was killed */                            \
-    X(OOM, "oom")           /* the same, for want of memory */                 \
-    X(EXIT, "exit")         /* a rank left with an exit code */                \
-    X(WATCHDOG, "watchdog") /* a rank stood still */                           \
-    X(LAUNCHER, "launcher") /* mpirun was killed */                            \
-    X(HOSTS, "hosts")       /* too few of them were there to start */
+    X(DONE, "done")             /* the run came to its end */                  \
+    X(STOPPED, "stopped")       /* somebody asked it to end */                 \
+    X(FAULT, "fault")           /* the run itself could not go on */           \
+    X(REFUSED, "refused")       /* options or files, at the start */           \
+    X(SIGNAL, "signal")         /* a rank was killed */                        \
+    X(OOM, "oom")               /* the same, for want of memory */             \
+    X(EXIT, "exit")             /* a rank left with an exit code */            \
+    X(WATCHDOG, "watchdog")     /* a rank stood still */                       \
+    X(CORRUPTION, "corruption") /* copies of a parameter differ */             \
+    X(LAUNCHER, "launcher")     /* mpirun was killed */                        \
+    X(HOSTS, "hosts")           /* too few of them were there to start */
 
 enum pstctl_cause {
 #define PSTCTL_CAUSE_ROW(id, name) PSTCTL_CAUSE_##id,

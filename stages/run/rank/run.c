@@ -452,6 +452,22 @@ static void update(struct pst_rank *r)
     r->step.times.optim = r->step.ring.now->optim.end - begin;
 }
 
+/* For tests: a bit of the first parameter that is trained. */
+static void damage(struct pst_rank *r)
+{
+    for (size_t i = 0; i < r->layout.params.n; i++) {
+        const struct pst_rank_param *p = &r->layout.params.at[i];
+        unsigned char *at = pst_rank_at(&r->device, p->data);
+
+        if (!p->trained)
+            continue;
+        pst_fault_data("weights", pst_device_pull(&r->device.mem, at, p->bytes),
+                       p->bytes);
+        pst_device_push(&r->device.mem, at, p->bytes);
+        return;
+    }
+}
+
 /* What the decision says: optimizer and values, or buffers as they were before
  * the step. */
 static enum pst_status conclude(struct pst_rank *r)
@@ -465,6 +481,8 @@ static enum pst_status conclude(struct pst_rank *r)
     if (pst_role_optim(&r->role) != NULL)
         update(r);
     pst_fault_point("updated");
+    if (pst_fault_is_set())
+        damage(r);
     r->step.phase = PST_RANK_GATHER;
     return pst_replicas_gather(&r->replicas);
 }
