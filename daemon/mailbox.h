@@ -21,6 +21,7 @@
 #define PSTD_CTL_TRACE      32u
 #define PSTD_CTL_CHANGE     64u  /* an order CHANGE waits */
 #define PSTD_CTL_SAVING     128u /* a rank writes a checkpoint; from within */
+#define PSTD_CTL_MEASURE    256u /* rank 0 looks for a straggler; from within */
 /* These hold on after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
 

@@ -84,6 +84,9 @@
       "alike; at most every 15 s")                                             \
     X(REPLICAS_DIFFER, "replicas_differ", "error",                             \
       "run= step= text=; the run ends")                                        \
+    X(STRAGGLER, "straggler", "warn",                                          \
+      "run= step= of_rank= kind= ratio= slow= stragglers=; a rank holds the "  \
+      "others up; with slow=0 no more")                                        \
     X(LOSS_SPIKE, "loss_spike", "warn",                                        \
       "run= step= loss= mean= deviations=; far above the losses before")       \
     X(ATTR, "attr", "info",                                                    \

@@ -206,6 +206,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         status = pstd_session_save(s, PSTD_SAVE_BESIDE, NULL, diag);
     if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
+    if (status == PST_OK && (control & PSTD_CTL_MEASURE))
+        status = pstd_health_measure(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_TRACE))
         status = pstd_session_trace(s, diag);
     if (control & (PSTD_CTL_CHANGE | PSTD_CTL_PAUSE) && status == PST_OK)
@@ -306,6 +308,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_session_proven(s);
         end = now_s();
         count_step(s, &r, end - start, end);
+        pstd_health_step(s, end - start);
     }
     if (status == PST_ERR_RANGE && r.diverged &&
         strcmp(s->config.on_nan, "stop") != 0) {
@@ -330,8 +333,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {
-        const unsigned asked =
-            pstd_mailbox_take(s->w->mailbox, words) | pstd_session_words(s);
+        const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |
+                               pstd_session_words(s) | pstd_health_words(s);
         unsigned control = 0;
 
         status = step(s, asked, &control, diag);
@@ -426,8 +429,10 @@ enum pst_status pstd_run(struct pstd_executor *w,
     s.result->first_step = s.step;
     s.numbers = (struct pstd_numbers){.policy = s.config.on_nan,
                                       .limit = s.config.nan_limit};
+    pstd_health_open(&s);
     if (status == PST_OK)
         status = run(&s, diag);
+    pstd_health_close(&s);
     if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */
         return status;
     pstd_session_save_drop(&s);

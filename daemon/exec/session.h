@@ -5,6 +5,7 @@
  * checkpoints.c, saving.c, measure.c and conclude.c. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
+#include "daemon/exec/health/straggler.h"
 #include "daemon/exec/numbers.h"
 #include "daemon/result.h"
 #include "stages/files/data.h"
@@ -82,6 +83,7 @@ struct pstd_session {
     struct pstd_sums told; /* what they were at the last event */
     double last_event;     /* when */
     struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
+    struct pstd_stragglers stragglers;  /* on rank 0 */
     double compared_at; /* newest event of --compare-replicas; 0: none */
     bool enough;        /* evaluations do not get better: the run is over */
 };

@@ -63,6 +63,8 @@ static const struct pstd_metric rows[] = {
           "Ways back to a checkpoint, by --on-nan."),
     COUNT("loss_spikes_total", LOSS_SPIKE, NULL,
           "Losses far above those before."),
+    GAUGE("stragglers", STRAGGLER, "stragglers",
+          "Ranks that are named for holding the others up."),
     COUNT("steps_total", TOTALS, "steps_total", "Steps since the start."),
     COUNT("samples_total", TOTALS, "samples_total", "Samples since the start."),
     COUNT("tokens_total", TOTALS, "tokens_total", "Tokens since the start."),

@@ -485,6 +485,12 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     return PST_OK;
 }
 
+struct pst_times pst_engine_reported(const struct pst_engine *engine,
+                                     unsigned rank, unsigned *ret_microbatches)
+{
+    return pst_rank_reported(engine->ranks[0], rank, ret_microbatches);
+}
+
 /* --- queries ------------------------------------------------------------ */
 
 const char *pst_engine_recompute(const struct pst_engine *engine)

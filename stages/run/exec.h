@@ -197,6 +197,11 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* On rank 0: what a rank of the job has told of the step that was made last,
+ * but for its optimizer; the microbatches that it had. */
+struct pst_times pst_engine_reported(const struct pst_engine *engine,
+                                     unsigned rank, unsigned *ret_microbatches);
+
 /* COLLECTIVE. Rank 0 writes the dump. first: right after the
  * first step (loss, losses, output.I, grad.FQN are kept in memory until
  * final: pass the handle on); final adds param.FQN and buffer.FQN and writes.

@@ -10,6 +10,7 @@
 #include "daemon/exec/change/replace.h"
 #include "daemon/exec/change/states.h"
 #include "daemon/exec/eval/evaluate.h"
+#include "daemon/exec/health/health.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
@@ -498,6 +499,8 @@ enum pst_status pstd_session_change(struct pstd_session *s,
     status = o.kind == PSTD_CHANGE_GET
                  ? pstd_attr_get(s, batch_of(s->w)->plan, &o, diag)
                  : change(s, &o, diag);
+    if (status == PST_OK && o.kind != PSTD_CHANGE_GET)
+        pstd_health_reset(s); /* other kernels take other times */
     pst_alive_leave(before);
     return status;
 }

@@ -12,4 +12,18 @@
 enum pst_status pstd_replicas_compare(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Who holds the others up: learnt from the first step on, told as events. What
+ * there is no memory for is not looked at. */
+void pstd_health_open(struct pstd_session *s);
+void pstd_health_close(struct pstd_session *s);
+/* The model has changed: all is learnt anew. */
+void pstd_health_reset(struct pstd_session *s);
+/* A step was applied, which took so long. */
+void pstd_health_step(struct pstd_session *s, double seconds);
+/* Control words of this rank. */
+unsigned pstd_health_words(const struct pstd_session *s);
+/* COLLECTIVE, if all ranks have PSTD_CTL_MEASURE in the words of a step. */
+enum pst_status pstd_health_measure(struct pstd_session *s,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
 #endif

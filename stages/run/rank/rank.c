@@ -183,6 +183,15 @@ struct pst_times pst_rank_times(const struct pst_rank *r)
     return ret;
 }
 
+struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
+                                   unsigned *ret_microbatches)
+{
+    const struct pst_report *report = pst_agree_reported(&r->agreement, rank);
+
+    *ret_microbatches = report->n;
+    return report->times;
+}
+
 const struct pst_rank_role *pst_rank_role(const struct pst_rank *r)
 {
     return &r->role;

@@ -50,6 +50,10 @@ uint64_t pst_rank_moves(const struct pst_rank *r);
 /* Of the last step. */
 const struct pst_decision *pst_rank_decision(const struct pst_rank *r);
 struct pst_times pst_rank_times(const struct pst_rank *r);
+/* The same of any rank of the job, as rank 0, which r is, has heard of it; its
+ * microbatches. */
+struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
+                                   unsigned *ret_microbatches);
 
 /* --- who waits (describe.c) ----------------------------------------------- */
 

@@ -307,8 +307,10 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
     begin = r->step.last_progress = r->device.mem.device->now(&r->device.mem);
-    if (begins)
+    if (begins) {
         mark->start = begin;
+        pst_fault_point("compute");
+    }
     status = run_instrs(r, x);
     mark->end = r->device.mem.device->now(&r->device.mem);
     spent = mark->end - begin;

@@ -14,6 +14,12 @@ static struct pst_report *report_of(const struct pst_agreement *a,
                                  rank * a->report_size);
 }
 
+const struct pst_report *pst_agree_reported(const struct pst_agreement *a,
+                                            unsigned rank)
+{
+    return report_of(a, rank);
+}
+
 /* Where the reports have the squares of each parameter: that of the rank of
  * its first stage, replica 0, which counts it (layout.h), or all replicas its
  * share. */

@@ -76,6 +76,9 @@ enum pst_status pst_agree_report(struct pst_agreement *a,
                                  const struct pst_outcome *o) PST_MUST_CHECK;
 /* Rank 0 only: reports have come; sends the decision. */
 enum pst_status pst_agree_decide(struct pst_agreement *a) PST_MUST_CHECK;
+/* Rank 0 only: what a rank of the job has reported of the newest step. */
+const struct pst_report *pst_agree_reported(const struct pst_agreement *a,
+                                            unsigned rank);
 /* The decision has come, or left. */
 enum pst_status pst_agree_wait(const struct pst_agreement *a) PST_MUST_CHECK;
 

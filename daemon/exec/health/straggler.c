@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/health/straggler.h"
+
+#include <string.h>
+
+#include "stages/base/alloc.h"
+
+#define COLD       4    /* first steps, which load, map and warm up */
+#define TIMES      1.3  /* more is slow, */
+#define OF_STEP    0.02 /* if it is as much of a step, */
+#define LEAST_S    1e-3 /* and more than what a system does beside */
+#define NAMED      12   /* slow steps of the window */
+#define GONE       4
+#define FIRST_WAIT 64 /* steps between measurements that explained nothing */
+#define LONGEST    4096
+#define EXPLAINS   0.5 /* share of the excess that messages have to explain */
+
+static double median(double *values, unsigned n)
+{
+    for (unsigned i = 1; i < n; i++) {
+        const double x = values[i];
+        unsigned k = i;
+
+        for (; k > 0 && values[k - 1] > x; k--)
+            values[k] = values[k - 1];
+        values[k] = x;
+    }
+    if (n == 0)
+        return 0;
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static double window_median(const double *ring)
+{
+    double copy[PSTD_STRAGGLER_WINDOW];
+
+    memcpy(copy, ring, sizeof(copy));
+    return median(copy, PSTD_STRAGGLER_WINDOW);
+}
+
+/* --- one series ----------------------------------------------------------- */
+
+static unsigned count_slow(const struct pstd_series *p)
+{
+    unsigned n = 0;
+
+    for (uint32_t bits = p->slow; bits != 0; bits &= bits - 1)
+        n++;
+    return n;
+}
+
+/* Step n of the run, from 0. */
+static void learn(struct pstd_series *p, uint64_t n, double seconds)
+{
+    if (n < COLD)
+        return;
+    p->newest[(n - COLD) % PSTD_STRAGGLER_WINDOW] = seconds;
+    if (n - COLD + 1 == PSTD_STRAGGLER_WINDOW)
+        p->base = window_median(p->newest);
+}
+
+static void note(struct pstd_series *p, uint64_t n, double ratio, bool slow)
+{
+    p->ratios[n % PSTD_STRAGGLER_WINDOW] = ratio;
+    p->slow = (p->slow << 1 | slow) & ((1u << PSTD_STRAGGLER_WINDOW) - 1);
+}
+
+/* True if that changes who is named. wanted: slow steps for it. */
+static bool turns(struct pstd_series *p, unsigned wanted)
+{
+    const unsigned n = count_slow(p);
+
+    if (p->named ? n > GONE : n < wanted)
+        return false;
+    p->named = !p->named;
+    return true;
+}
+
+static void tell(struct pstd_stragglers *s, unsigned rank,
+                 const struct pstd_series *p, bool named, bool communication)
+{
+    s->changes[s->n_changes++] =
+        (struct pstd_straggler){.rank = rank,
+                                .named = named,
+                                .communication = communication,
+                                .ratio = window_median(p->ratios)};
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
+                                     unsigned per_replica,
+                                     struct pst_diag *diag)
+{
+    *s = (struct pstd_stragglers){.patience = FIRST_WAIT};
+    if (ranks < 2)
+        return PST_OK;
+    s->of = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->of));
+    s->work = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->work));
+    s->sorted = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->sorted));
+    s->peers = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->peers));
+    s->changes =
+        pst_calloc(PST_TAG_DAEMON, (size_t)ranks + 1, sizeof(*s->changes));
+    if (s->of == NULL || s->work == NULL || s->sorted == NULL ||
+        s->peers == NULL || s->changes == NULL) {
+        pstd_stragglers_fini(s);
+        return pst_diag_nomem(diag, ranks * sizeof(*s->of));
+    }
+    s->ranks = ranks;
+    s->per_replica = per_replica;
+    return PST_OK;
+}
+
+void pstd_stragglers_fini(struct pstd_stragglers *s)
+{
+    pst_free(s->of);
+    pst_free(s->work);
+    pst_free(s->sorted);
+    pst_free(s->peers);
+    pst_free(s->changes);
+    *s = (struct pstd_stragglers){0};
+}
+
+void pstd_stragglers_reset(struct pstd_stragglers *s)
+{
+    s->n_changes = 0;
+    if (s->has_link)
+        tell(s, s->link, &s->steps, false, true);
+    for (unsigned k = 0; k < s->ranks; k++) {
+        if (s->of[k].named)
+            tell(s, k, &s->of[k], false, false);
+        s->of[k] = (struct pstd_series){0};
+    }
+    s->steps = (struct pstd_series){0};
+    s->n = s->n_steps = s->measure_at = 0;
+    s->patience = FIRST_WAIT;
+    s->has_link = s->suspicious = false;
+}
+
+/* How much slower than at first the other ranks are, at least 1. sorted: that
+ * of all, own among them. */
+static double excuse(const struct pstd_stragglers *s, double own)
+{
+    const unsigned n = s->ranks - 1; /* without it */
+    unsigned at = 0;
+    double low, high;
+
+    while (at < n && s->sorted[at] < own)
+        at++;
+    high = s->sorted[n / 2 < at ? n / 2 : n / 2 + 1];
+    low = n % 2 == 1 ? high : s->sorted[n / 2 - 1 < at ? n / 2 - 1 : n / 2];
+    return PST_MAX(1.0, (low + high) / 2);
+}
+
+/* What the ranks of other replicas with the same stages take; 0: there are
+ * none. */
+static double of_peers(const struct pstd_stragglers *s,
+                       const struct pstd_work *work, unsigned rank)
+{
+    unsigned n = 0;
+
+    for (unsigned k = rank % s->per_replica; k < s->ranks; k += s->per_replica)
+        if (k != rank && work[k].microbatches > 0)
+            s->peers[n++] = work[k].seconds / work[k].microbatches;
+    return median(s->peers, n) * work[rank].microbatches;
+}
+
+static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
+                    unsigned rank, double least)
+{
+    struct pstd_series *p = &s->of[rank];
+    const double took = work[rank].seconds, peers = of_peers(s, work, rank);
+    double expected = p->base * excuse(s, took / p->base);
+
+    /* Slow from the first step on. */
+    if (peers > 0 && peers < expected)
+        expected = peers;
+    note(p, s->n, took / expected,
+         took > TIMES * expected && took - expected > least);
+    if (turns(p, NAMED))
+        tell(s, rank, p, p->named, false);
+}
+
+/* Slower steps, but for those that a rank's computing explains. Not one may be
+ * as fast as at first: a processor that is shared makes some slow, messages
+ * that are late all of them. */
+static void look_at_steps(struct pstd_stragglers *s, double seconds,
+                          bool is_explained)
+{
+    struct pstd_series *p = &s->steps;
+    const bool was = p->named;
+
+    if (is_explained)
+        return;
+    note(p, s->n_steps++, seconds / p->base,
+         seconds > TIMES * p->base && seconds - p->base > LEAST_S);
+    (void)turns(p, PSTD_STRAGGLER_WINDOW);
+    if (was && !p->named && s->has_link) {
+        s->has_link = false;
+        tell(s, s->link, p, false, true);
+    }
+    s->suspicious = p->named && !s->has_link && s->n >= s->measure_at;
+    s->excess = p->base * (window_median(p->ratios) - 1);
+}
+
+void pstd_stragglers_step(struct pstd_stragglers *s,
+                          const struct pstd_work *work, double seconds)
+{
+    const double least = PST_MAX(LEAST_S, OF_STEP * seconds);
+    bool is_explained = false;
+
+    s->n_changes = 0;
+    s->suspicious = false;
+    if (s->ranks == 0)
+        return;
+    if (s->n < COLD + PSTD_STRAGGLER_WINDOW) {
+        for (unsigned k = 0; k < s->ranks; k++)
+            learn(&s->of[k], s->n, PST_MAX(work[k].seconds, 1e-9));
+        learn(&s->steps, s->n++, PST_MAX(seconds, 1e-9));
+        return;
+    }
+    for (unsigned k = 0; k < s->ranks; k++) {
+        const double took = work[k].seconds, base = s->of[k].base;
+
+        s->sorted[k] = took / base;
+        is_explained |= took > TIMES * base && took - base > least;
+    }
+    (void)median(s->sorted, s->ranks);
+    for (unsigned k = 0; k < s->ranks; k++)
+        look_at(s, work, k, least);
+    look_at_steps(s, seconds, is_explained);
+    s->n++;
+}
+
+void pstd_stragglers_measured(struct pstd_stragglers *s, const double *messages)
+{
+    unsigned worst = 0;
+
+    s->n_changes = 0;
+    s->suspicious = false;
+    if (s->ranks == 0 || s->has_link)
+        return;
+    for (unsigned k = 1; k < s->ranks; k++)
+        if (messages[k] > messages[worst])
+            worst = k;
+    if (messages[worst] < EXPLAINS * s->excess) {
+        s->measure_at = s->n + s->patience;
+        s->patience = PST_MIN(2 * s->patience, (uint64_t)LONGEST);
+        return;
+    }
+    s->link = worst;
+    s->has_link = true;
+    tell(s, worst, &s->steps, true, true);
+}
+
+unsigned pstd_stragglers_count(const struct pstd_stragglers *s)
+{
+    unsigned n = s->has_link;
+
+    for (unsigned k = 0; k < s->ranks; k++)
+        n += s->of[k].named;
+    return n;
+}

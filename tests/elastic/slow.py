@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that holds the others up is named, and why; a clean job names nobody.
+
+usage: slow.py PENSTOCK NORM.pt2
+
+compute        kernels of a rank take longer from one step on
+communication  what a rank sends leaves late from one step on
+clean          neither: nobody is named
+"""
+import os
+import sys
+import tempfile
+
+import job
+
+import evaluate
+
+DELAY_MS = 5
+STEPS = 120
+M = 4  # microbatches: as many F and B of a rank in each step
+SLOW_FROM = 50  # step
+
+
+def words(name, steps=STEPS):
+    return ["run", "norm.plan", "-n", "2", "-m", str(M), "--data",
+            "data.safetensors", "--transport", "mpi", "--threads", "1",
+            "--steps", str(steps), "--log-dir", name, "--log-every", "1",
+            "--quiet"]
+
+
+def stragglers(b, name):
+    return b.events(name, "straggler", "rank-0")
+
+
+def run(b, name, fault, rank):
+    """The first event, and the steps between slowing down and that."""
+    b.call(*words(name), PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK=rank)
+    found = [x for x in stragglers(b, name) if job.field(x, "slow") == "1"]
+    assert found, b.events(name, "step", "rank-0")[-1]
+    return found[0], int(job.field(found[0], "step")) - SLOW_FROM
+
+
+def compute(b):
+    for rank in "0", "1":
+        name = "compute-" + rank
+        line, after = run(b, name, f"compute:{2 * M * SLOW_FROM}+:{DELAY_MS}",
+                          rank)
+        assert job.field(line, "kind") == "compute", line
+        assert job.field(line, "of_rank") == rank, line
+        assert 0 < after <= 30, line
+        assert float(job.field(line, "ratio")) > 1.3, line
+        assert job.field(line, "stragglers") == "1", line
+        # Told once, and that it is over when the run is.
+        told = [job.field(x, "slow") for x in stragglers(b, name)]
+        assert told == ["1", "0"], told
+
+
+def communication(b):
+    line, after = run(b, "messages", f"SEND_F:{M * SLOW_FROM}+:{DELAY_MS}", "0")
+    assert job.field(line, "kind") == "communication", line
+    assert 0 < after <= 30, line
+    assert all(job.field(x, "kind") == "communication"
+               for x in stragglers(b, "messages"))
+
+
+def clean(b):
+    b.call(*words("clean", 2000))
+    assert not stragglers(b, "clean"), stragglers(b, "clean")
+
+
+def main():
+    penstock, norm = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = job.Bench(penstock, folder)
+        evaluate.write_data(b.path("data.safetensors"), 1, x=[96, 4])
+        b.call("split", norm, "--at", "conv", "-o", "norm.plan")
+        for part in (clean, compute, communication):
+            part(b)
+            b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
