@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What a job of weeks has to survive, whole; the tests have a sample of each.
+# Hours: on a machine with nothing else to do.
+#
+#   scripts/soak.sh [SEED]
+set -euo pipefail
+
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+forget_options
+need_build
+cd "$root"
+seed=${1:-$(date +%s)}
+penstock=build/daemon/penstock
+tiny=tests/golden/tiny.pt2
+norm=tests/golden/norm.pt2
+failed=()
+
+part() {
+  local name=$1
+  shift
+  echo "== $name: $*"
+  "$@" || failed+=("$name")
+}
+
+echo "seed $seed"
+part "200 kills at named points" scripts/kill-jobs.sh 200 "$seed"
+part "300 kills and faults of saves" scripts/kill-saves.sh
+part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
+part "early warnings" python3 tests/elastic/warned.py $penstock $tiny
+part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
+for i in {1..10}; do
+  part "stragglers, $i of 10" python3 tests/elastic/slow.py $penstock $norm
+done
+part "50 000 steps" python3 tests/elastic/endless.py $penstock $tiny 50000 1.5
+part "an hour, a fault each 120 s" \
+  python3 tests/elastic/chaos.py $penstock $tiny 3600 120 "$seed" 0.9
+part "5 minutes, a fault each 15 s" \
+  python3 tests/elastic/chaos.py $penstock $tiny 300 15 "$seed"
+for name in "${failed[@]}"; do
+  echo "FAILED: $name"
+done
+[ ${#failed[@]} -eq 0 ]

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A long run of tiny steps: memory, descriptors and step time stay flat.
+
+usage: endless.py PENSTOCK TINY.pt2 STEPS [TIMES]
+
+From step 1000 (or a fifth of the run) on the resident memory of a rank grows by
+1 % and 256 KiB at most, and its descriptors by none. With TIMES, for machines
+with nothing else to do, the 99th percentile of the last 1000 steps is at most
+TIMES the median of the first.
+"""
+import os
+import sys
+import tempfile
+import time
+
+import job
+
+import clients
+
+SLACK = 256  # KiB: pages of the C library's pools that are first touched
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        text = file.read()
+    return int(text.split("VmRSS:")[1].split()[0])
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def take(pids):
+    """Per rank; a save that goes on has a file or two."""
+    samples = []
+    for _ in range(20):
+        samples.append([(resident(p), descriptors(p)) for p in pids])
+        time.sleep(.01)
+    return [(min(s[k][0] for s in samples), min(s[k][1] for s in samples))
+            for k in range(len(pids))]
+
+
+def step_of(b, file):
+    """The newest that the log tells; reads on."""
+    for line in file:
+        if " event=step " in line and line.endswith("\n"):
+            b.times.append(float(job.field(line, "step_s")))
+            b.step = int(job.field(line, "step"))
+    return b.step
+
+
+def run(b, steps):
+    job_ = b.begin("run", "tiny.plan", "-n", "2", "-m", "2", "--data",
+                   "data.safetensors", "--lr", "0.001", "--transport", "mpi",
+                   "--steps", str(steps + steps // 10), "--checkpoint", "long",
+                   "--checkpoint-every", str(steps // 50), "--log-dir", "long",
+                   "--log-every", "1", "--quiet")
+    pids = [b.pid("long", rank) for rank in (0, 1)]
+    first = newest = None
+    b.times, b.step = [], 0
+    with open(b.path("long", "rank-0.log"), encoding="utf-8") as file:
+        while step_of(b, file) < steps:
+            assert job_.poll() is None, job_.communicate()
+            if first is None and b.step >= min(1000, steps // 5):
+                first = take(pids)
+            time.sleep(.01)
+        newest = take(pids)
+    assert job_.wait(100) == 0, job_.communicate()
+    return first, newest
+
+
+def main():
+    penstock, tiny = map(os.path.abspath, sys.argv[1:3])
+    steps = int(sys.argv[3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = job.Bench(penstock, folder)
+        b.call("split", tiny, "-o", "tiny.plan")
+        clients.write_data(b.path("data.safetensors"))
+        first, newest = run(b, steps)
+        for rank, (was, now) in enumerate(zip(first, newest)):
+            print(f"rank {rank}: {was[0]} KiB, {was[1]} descriptors became "
+                  f"{now[0]} KiB, {now[1]} by step {steps}")
+            assert now[0] <= 1.01 * was[0] + SLACK, "memory grows"
+            assert now[1] <= was[1], "descriptors are left open"
+        half = sorted(b.times[:1000])[500]
+        late = sorted(b.times[-1000:])[989]
+        print(f"step: {half * 1e6:.0f} us at first, {late * 1e6:.0f} us at the "
+              "99th percentile of the last")
+        if len(sys.argv) > 4:
+            assert late <= float(sys.argv[4]) * half, "steps become slower"
+        b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
