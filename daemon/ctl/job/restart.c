@@ -2,6 +2,7 @@
 #include "daemon/ctl/job/restart.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -9,6 +10,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
+#include "stages/run/exec.h"
 #include "stages/sched/sched.h"
 
 #define LONGEST_S 60
@@ -117,16 +119,23 @@ bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
     return true;
 }
 
-void pstctl_ranks_config(const struct pstctl_ranks *r,
-                         struct pstd_config *options)
+enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
+                                    struct pstd_config *options,
+                                    struct pst_diag *diag)
 {
-    const unsigned first = pstd_ranks(r->config, r->stages);
+    const struct pst_exec_options first = {
+        .ranks = pstd_ranks(r->config, r->stages),
+        .replicas = pstd_replicas(r->config),
+        .threads = (unsigned)options->threads};
+    char threads[16];
 
-    if (r->now == first)
-        return;
+    if (r->now == first.ranks)
+        return PST_OK;
     PSTD_DROP(options, place);
     /* What ranks would read themselves. */
     (void)unsetenv("PENSTOCK_PLACE"); // NOLINT(concurrency-mt-unsafe)
+    (void)snprintf(threads, sizeof(threads), "%u", pst_exec_threads(&first));
+    return pstd_config_set(options, PSTD_OPT_TRAIN, "threads", threads, diag);
 }
 
 /* Newest good one of a folder, 0: none; whether there are any at all. */

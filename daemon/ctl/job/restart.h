@@ -52,9 +52,11 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
 bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
                         unsigned missing);
 /* Options of a start with r->now ranks: places that were given for another
- * number of ranks go, so that the schedule decides. */
-void pstctl_ranks_config(const struct pstctl_ranks *r,
-                         struct pstd_config *options);
+ * number of ranks go, so that the schedule decides; a rank has as many kernel
+ * threads as at first, since the bits depend on their number. */
+enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
+                                    struct pstd_config *options,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* What the folders of checkpoints said before the first start. */
 struct pstctl_past {

@@ -176,11 +176,15 @@ static enum pst_status supervise(struct supervisor *s, struct pst_diag *diag)
         status = pstctl_attempt_rest(&s->attempt, end.delay_s, &other);
         if (status == PST_OK)
             status = pstctl_past_config(&s->past, config, &options, &other);
+        if (status == PST_OK) {
+            status = pstctl_ranks_config(&s->ranks, &options, &other);
+            if (status != PST_OK)
+                pstd_config_fini(&options);
+        }
         if (status != PST_OK) {
             *diag = other;
             break;
         }
-        pstctl_ranks_config(&s->ranks, &options);
         status = start_once(s, &options, diag);
         pstd_config_fini(&options);
     }

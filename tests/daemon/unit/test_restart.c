@@ -11,6 +11,7 @@
 
 #include "daemon/ctl/job/ends.h"
 #include "daemon/ctl/job/scratch.h"
+#include "stages/base/host/cpu.h"
 #include "stages/base/host/fs.h"
 #include "stages/run/exec.h"
 #include "tests/test.h"
@@ -64,13 +65,16 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0)); /* it got further */
     assert_int_equal(r.now, 4);
-    pstctl_ranks_config(&r, &config);
+    assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_string_equal(config.place, "0=0");
+    assert_int_equal(config.threads, 0);
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 3);
-    pstctl_ranks_config(&r, &config);
+    assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_null(config.place);
     assert_false(PSTD_GIVEN(&config, place));
+    /* Of a rank when there were four of them. */
+    assert_int_equal(config.threads, PST_MAX(1u, pst_cpu_count() / 4));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
