@@ -8,6 +8,7 @@
 
 #include "daemon/common/socket.h"
 #include "daemon/loop/loop.h"
+#include "stages/base/host/guard.h"
 #include "stages/sched/sched.h"
 
 #define GROUPS                                                                 \
@@ -77,6 +78,7 @@ static int run(struct pstd_config *config, int argc, char **argv)
         return refuse(&diag);
     if (config->die_with_parent && !follow_parent())
         return pst_status_exit_code(PST_ERR_PEER);
+    pst_guard_process(config->core_files);
     /* Writes to closed sockets and beyond a quota fail, they do not kill. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);

@@ -142,7 +142,7 @@ struct pstd_config {
     /* Ranks and daemon. */
     struct pstd_grid grid;
     const char *transport, *log_dir, *prom, *socket, *job;
-    bool verify_messages;
+    bool verify_messages, core_files;
     const char *run_id, *journal;
     double client_timeout;
     bool die_with_parent, die_with_client;

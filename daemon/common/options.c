@@ -202,6 +202,9 @@ static const struct pstd_option rows[] = {
     FLAG(verify_messages, "verify-messages", PSTD_OPT_RANKS | PSTD_OPT_EQUAL,
          "messages between processes have a checksum (CRC32C): one that came "
          "otherwise than it was sent ends the job, and names both ranks"),
+    FLAG(core_files, "core-files", PSTD_OPT_RANKS,
+         "a process that crashes may leave a core file, in which parameters, "
+         "data and the environment are"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",
          "one log file per rank: DIR/rank-N.log"),
     PATH(prom, "prom", PSTD_OPT_RANKS, "FILE",

@@ -17,6 +17,7 @@ struct pstctl_command {
     const char *help;    /* more, or NULL */
     enum pst_status (*run)(const struct pstd_config *config,
                            struct pst_diag *diag);
+    bool sandboxed; /* sees what it is given alone (sandbox.h) */
 };
 
 extern const struct pstctl_command pstctl_split, pstctl_show, pstctl_plan,

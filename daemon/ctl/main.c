@@ -2,6 +2,7 @@
 /* penstock: the client. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
+#include "daemon/ctl/sandbox.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -135,10 +136,13 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     if (status != PST_OK)
         return refuse(&diag);
     status = prepare(command, &config, argc, argv, &diag);
-    if (status == PST_OK && config.help)
+    if (status == PST_OK && config.help) {
         print_help(command);
-    else if (status == PST_OK)
+    } else if (status == PST_OK) {
+        if (command->sandboxed)
+            pstctl_sandbox(&config);
         status = command->run(&config, &diag);
+    }
     pstd_config_fini(&config);
     if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         if (is_left(STDOUT_FILENO))

@@ -257,4 +257,5 @@ const struct pstctl_command pstctl_split = {
     "MODEL.pt2 is a file that torch.export.save wrote (PyTorch 2.9 or newer) "
     "at the\nshape of one microbatch. PLAN is a folder that holds all that "
     "the ranks need.",
-    run_split};
+    run_split,
+    true};

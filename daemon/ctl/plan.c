@@ -463,4 +463,5 @@ const struct pstctl_command pstctl_plan = {
     "Without --costs, times are estimated from operations and bytes, at rates "
     "that\npenstock calibrate measures: their ratios are worth more than their "
     "size.",
-    run_plan};
+    run_plan,
+    true};

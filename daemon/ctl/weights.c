@@ -278,4 +278,5 @@ const struct pstctl_command pstctl_weights = {
     "CHECKPOINT is the folder of --checkpoint (the newest good one is taken) "
     "or one step\nin it. The file has exactly the keys of the model's "
     "state_dict, tied names\nincluded, for load_state_dict or transformers.",
-    run_weights};
+    run_weights,
+    true};

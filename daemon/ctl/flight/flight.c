@@ -217,4 +217,5 @@ const struct pstctl_command pstctl_flight = {
     "what each rank did last, and who keeps the others waiting",
     "DIR is the folder of --log-dir, also of a job that was killed. Each rank "
     "keeps its\nnewest 4096 actions; the newest are shown, with --json all.",
-    run_flight};
+    run_flight,
+    true};

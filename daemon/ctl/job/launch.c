@@ -282,6 +282,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--prom", config->prom);
     if (config->verify_messages)
         add(&argv, "--verify-messages");
+    if (config->core_files)
+        add(&argv, "--core-files");
     status = add_run(&argv, config, texts, diag);
     if (status == PST_OK)
         status =

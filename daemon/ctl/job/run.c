@@ -14,6 +14,7 @@
 #include "daemon/ctl/job/attempt.h"
 #include "daemon/ctl/job/ends.h"
 #include "daemon/ctl/job/restart.h"
+#include "stages/base/host/guard.h"
 #include "stages/run/headroom.h"
 
 /* A job from its first start to its last end. */
@@ -290,6 +291,7 @@ static enum pst_status run_run(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
+    pst_guard_process(config->core_files);
     return config->detach ? detach(config, diag) : run_job(config, NULL, diag);
 }
 

@@ -238,4 +238,5 @@ const struct pstctl_command pstctl_modules = {
     "attributes and\ncallees. \"graph of\" names the first call of the module "
     "with that graph. own and\nparameters count elements without and with the "
     "modules below; FLOPs are those of\none forward pass.",
-    run_modules};
+    run_modules,
+    true};

@@ -259,4 +259,5 @@ const struct pstctl_command pstctl_show = {
     PSTD_OPT_SHOW | PSTD_OPT_SPLIT | PSTD_OPT_JSON,
     "print the graph of a model, or the stages of a plan",
     NULL,
-    run_show};
+    run_show,
+    true};

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/sandbox.h"
+
+#include <string.h>
+
+#include "stages/base/host/guard.h"
+#include "stages/base/str.h"
+#include "stages/ops/matmul/rates.h"
+
+/* Memory, processors, cgroups; zones of times. */
+static const char *const of_the_system[] = {
+    "/proc/self",          "/proc/meminfo",       "/proc/cpuinfo",
+    "/proc/stat",          "/proc/sys/vm",        "/proc/sys/kernel",
+    "/sys/fs/cgroup",      "/sys/devices/system", "/etc/localtime",
+    "/usr/share/zoneinfo",
+};
+
+/* The others among the paths are read. */
+static const char *const written[] = {"output", "svg", "trace", "csv"};
+
+static bool is_written(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(written); i++)
+        if (strcmp(written[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* An index names files that are beside it. */
+static void reads_given(struct pst_guard *guard, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct pst_str folder = {0};
+
+    pst_guard_reads(guard, path);
+    if (!pst_has_suffix(path, ".json"))
+        return;
+    if (slash != NULL)
+        pst_str_addn(&folder, path, (size_t)(slash - path) + 1);
+    else
+        pst_str_add(&folder, ".");
+    if (!folder.failed)
+        pst_guard_reads(guard, folder.text);
+    pst_str_fini(&folder);
+}
+
+static void add_path(struct pst_guard *guard, const char *name,
+                     const char *path)
+{
+    if (is_written(name))
+        pst_guard_writes(guard, path);
+    else
+        reads_given(guard, path);
+}
+
+/* "csv:FILE", "file:FILE": of texts that may also be a name. */
+static void add_text(struct pst_guard *guard, const char *text)
+{
+    if (pst_has_prefix(text, "csv:"))
+        pst_guard_reads(guard, text + strlen("csv:"));
+    else if (pst_has_prefix(text, "file:"))
+        pst_guard_reads(guard, text + strlen("file:"));
+}
+
+static void add_options(struct pst_guard *guard,
+                        const struct pstd_config *config)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        const void *at = (const char *)config + rows[i].at;
+        const char *text;
+
+        if (!config->given[i])
+            continue;
+        if (rows[i].type == PSTD_PATH || rows[i].type == PSTD_SOURCE ||
+            rows[i].type == PSTD_TEXT) {
+            text = *(const char *const *)at;
+            if (text != NULL && rows[i].type == PSTD_PATH)
+                add_path(guard, rows[i].name, text);
+            else if (text != NULL)
+                add_text(guard, text);
+        }
+    }
+    for (size_t i = 0; i < config->swap.n; i++) { /* FQN=FILE */
+        const char *file = strchr(config->swap.at[i], '=');
+
+        if (file != NULL)
+            pst_guard_reads(guard, file + 1);
+    }
+}
+
+void pstctl_sandbox(const struct pstd_config *config)
+{
+    struct pst_guard guard;
+
+    (void)pst_rates_here(); /* reads its file once */
+    pst_guard_begin(&guard);
+    for (size_t i = 0; i < PST_COUNT(of_the_system); i++)
+        pst_guard_sees(&guard, of_the_system[i]);
+    for (size_t i = 0; i < config->n_args; i++)
+        pst_guard_reads(&guard, config->args[i]);
+    add_options(&guard, config);
+    (void)pst_guard_enforce(&guard);
+}

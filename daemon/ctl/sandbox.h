@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_SANDBOX_H
+#define PENSTOCK_DAEMON_CTL_SANDBOX_H
+/*
+ * Commands that read files of others, and nothing else, see these files alone
+ * (stages/base/host/guard.h): what the command line names, what is to be
+ * written, what the C library and penstock ask the system. Before other threads
+ * start.
+ */
+#include "daemon/common/config.h"
+
+/* Without Landlock nothing happens. */
+void pstctl_sandbox(const struct pstd_config *config);
+
+#endif
