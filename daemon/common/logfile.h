@@ -128,6 +128,8 @@
       "uid= pid= reason= dropped=; clients since the last one of these")       \
     X(PROM_FAILED, "prom_failed", "warn", "text=; once for failures in a row") \
     X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
+    X(SUPPRESSED, "suppressed", "warn",                                        \
+      "of= suppressed=; events of that kind that a second had too many of")    \
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
     X(JOB_ENDED, "job_ended", "warn",                                          \
       "cause= of_rank= stages= signal= exit_code= step= checkpoint_step= "     \

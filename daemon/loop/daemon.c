@@ -7,25 +7,13 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
-/* Once lines can be written again. */
-static void emit_lost(struct pstd_daemon *d)
-{
-    const uint64_t lost = d->log.lost - d->log_told;
-    struct pstd_note note;
+static void emit_lost(struct pstd_daemon *d);
 
-    if (lost == 0 || d->log.failing)
-        return;
-    d->log_told = d->log.lost;
-    pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
-    pstd_note_int(&note, "lines", (int64_t)lost);
-    pstd_note_text(&note, "text", d->log.why);
-    pstd_daemon_publish(d, &note);
-}
-
-void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
+static void publish(struct pstd_daemon *d, const struct pstd_note *note,
+                    uint64_t now_us)
 {
     const struct pstd_log_head head = {
-        .time_us = pstd_now_us(),
+        .time_us = now_us,
         .rank = d->rank,
         .stage = d->known.stage != NULL ? d->known.stage : "-",
         .job = d->job_name,
@@ -41,6 +29,57 @@ void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
     if (pstd_history_add(&d->history, note, head.time_us))
         pstd_control_event(&d->control);
     emit_lost(d);
+}
+
+/* Once lines can be written again. */
+static void emit_lost(struct pstd_daemon *d)
+{
+    const uint64_t lost = d->log.lost - d->log_told;
+    struct pstd_note note;
+
+    if (lost == 0 || d->log.failing)
+        return;
+    d->log_told = d->log.lost;
+    pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
+    pstd_note_int(&note, "lines", (int64_t)lost);
+    pstd_note_text(&note, "text", d->log.why);
+    pstd_daemon_publish(d, &note);
+}
+
+static void emit_suppressed(struct pstd_daemon *d, enum pstd_event event,
+                            uint64_t suppressed)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_SUPPRESSED);
+    pstd_note_text(&note, "of", pstd_event_name(event));
+    pstd_note_int(&note, "suppressed", (int64_t)suppressed);
+    pstd_daemon_publish(d, &note);
+}
+
+void pstd_daemon_tell_suppressed(struct pstd_daemon *d)
+{
+    enum pstd_event event;
+    uint64_t suppressed;
+
+    do {
+        event = pstd_budget_over(&d->budget, pstd_now_us(), &suppressed);
+        if (event != PSTD_N_EVENTS)
+            emit_suppressed(d, event, suppressed);
+    } while (event != PSTD_N_EVENTS);
+}
+
+void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    uint64_t suppressed;
+    const uint64_t now_us = pstd_now_us();
+    const bool taken =
+        pstd_budget_takes(&d->budget, note->event, now_us, &suppressed);
+
+    if (suppressed > 0)
+        emit_suppressed(d, note->event, suppressed);
+    if (taken)
+        publish(d, note, now_us);
 }
 
 void pstd_daemon_write_prom(struct pstd_daemon *d)

@@ -4,6 +4,7 @@
 /*
  * What the loop thread knows of its job, and what it does with it. Loop thread.
  */
+#include "daemon/loop/budget.h"
 #include "daemon/loop/control.h"
 #include "daemon/loop/job_state.h"
 #include "daemon/loop/prom.h"
@@ -50,6 +51,7 @@ struct pstd_daemon {
     struct pstd_mailbox *mailbox;
     struct pstd_job job;
     struct pstd_logfile log;
+    struct pstd_budget budget;
     struct pstd_prom prom;
     struct pstd_control control;
     struct pstd_answers answers;
@@ -73,6 +75,8 @@ struct pstd_daemon {
 
 /* Logs the note, keeps it, sends it to who watches. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
+/* Tells how many notes were left out, of seconds that are over. */
+void pstd_daemon_tell_suppressed(struct pstd_daemon *d);
 /* The job has failed; logs it and prints it where nobody else does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
 /* The same of a note that is logged already: a failure that all ranks know of

@@ -266,6 +266,7 @@ static void on_tick(uv_timer_t *timer)
     }
     if (d->ticks % TOTALS_S == 0)
         emit_totals(d);
+    pstd_daemon_tell_suppressed(d);
     pstd_daemon_write_prom(d);
 }
 

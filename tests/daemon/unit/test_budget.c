@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Events that clients can cause have a budget; what is left out is counted. */
+#include "daemon/loop/budget.h"
+
+#include "tests/test.h"
+
+#define SECOND 1000000u
+
+static struct pstd_budget budget;
+
+/* How many of n events at that time are taken; *told: left out before. */
+static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
+                     uint64_t *told)
+{
+    unsigned taken = 0;
+
+    *told = 0;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t suppressed;
+
+        taken += pstd_budget_takes(&budget, event, now_us, &suppressed);
+        *told += suppressed;
+    }
+    return taken;
+}
+
+static void more_than_the_budget_is_left_out(void **state)
+{
+    const uint64_t begin = 100 * SECOND;
+    uint64_t told;
+
+    (void)state;
+    assert_int_equal(take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS, begin, &told),
+                     PSTD_BUDGET_EVENTS);
+    assert_int_equal(told, 0);
+    assert_int_equal(take(PSTD_EVENT_REQUEST, 30, begin + SECOND - 1, &told),
+                     0);
+    /* The next second tells of the one before, once. */
+    assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin + SECOND, &told), 1);
+    assert_int_equal(told, 30);
+    assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin + 3 * SECOND, &told), 1);
+    assert_int_equal(told, 0);
+}
+
+static void silence_tells_too(void **state)
+{
+    const uint64_t begin = 200 * SECOND;
+    uint64_t told;
+
+    (void)state;
+    (void)take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 7, begin, &told);
+    assert_int_equal(pstd_budget_over(&budget, begin + 5, &told),
+                     PSTD_N_EVENTS);
+    assert_int_equal(pstd_budget_over(&budget, begin + SECOND, &told),
+                     PSTD_EVENT_REQUEST);
+    assert_int_equal(told, 7);
+    assert_int_equal(pstd_budget_over(&budget, begin + 3 * SECOND, &told),
+                     PSTD_N_EVENTS);
+    /* A clock that was set back begins a new second. */
+    (void)take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 2, begin + 9 * SECOND,
+               &told);
+    assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin, &told), 1);
+    assert_int_equal(told, 2);
+}
+
+static void what_the_run_says_has_none(void **state)
+{
+    uint64_t told;
+
+    (void)state;
+    assert_int_equal(take(PSTD_EVENT_STEP, 100000, 1, &told), 100000);
+    assert_int_equal(take(PSTD_EVENT_ATTR, 100000, 1, &told), 100000);
+    assert_int_equal(told, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_than_the_budget_is_left_out),
+        cmocka_unit_test(silence_tells_too),
+        cmocka_unit_test(what_the_run_says_has_none),
+    };
+
+    return cmocka_run_group_tests_name("budget", tests, NULL, NULL);
+}
