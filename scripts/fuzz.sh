@@ -1,0 +1,52 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Fuzzes every reader of untrusted bytes (tests/fuzz/targets/), with libFuzzer,
+# ASan and UBSan.
+#
+#   scripts/fuzz.sh [SECONDS [TARGET...]]   SECONDS in all, 600 if not given
+#
+# New inputs are kept in out/fuzz/TARGET and are where the next run goes on;
+# a finding is out/fuzz/finding-TARGET-*. To try one again:
+#   build/tests/fuzz/targets/test-fuzz-corpus TARGET FILE
+# Ends with "N targets, N findings"; with findings the exit code is 1.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+seconds=${1:-600}
+shift || true
+[[ $seconds =~ ^[0-9]+$ ]] || die "usage: scripts/fuzz.sh [SECONDS [TARGET...]]"
+clang=${CLANG:-clang-14}
+command -v "$clang" >/dev/null || need_packages clang-14 libclang-rt-14-dev
+export CC=$clang
+# The matrix products' own threads and checks add nothing here.
+export OPENBLAS_NUM_THREADS=1
+only=tests/fuzz/targets/fuzz need_build "$root/build-fuzz" -Dbuildtype=debug \
+  -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
+  -Dfuzzers=enabled -Donednn=disabled
+fuzz=$root/build-fuzz/tests/fuzz/targets/fuzz
+corpus=$root/tests/fuzz/corpus
+out=$root/out/fuzz
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls "$corpus")
+each=$((seconds / ${#targets[@]}))
+[ "$each" -gt 0 ] || each=1
+export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export LSAN_OPTIONS=suppressions=$root/tests/lsan.supp:print_suppressions=0
+findings=0
+for target in "${targets[@]}"; do
+  [ -d "$corpus/$target" ] || die "there is no target $target"
+  mkdir -p "$out/$target"
+  # What is slow or large is a finding, too.
+  if ! PST_FUZZ_TARGET=$target "$fuzz" -max_total_time="$each" -timeout=20 \
+    -malloc_limit_mb=512 -rss_limit_mb=2048 -max_len=65536 -verbosity=0 \
+    -print_final_stats=1 -artifact_prefix="$out/finding-$target-" \
+    "$out/$target" "$corpus/$target" >"$out/$target.log" 2>&1; then
+    findings=$((findings + 1))
+    tail -n 40 "$out/$target.log"
+  fi
+  printf '%-12s %s executions, %s files of corpus\n' "$target" \
+    "$(awk '/number_of_executed_units/ { print $2 }' "$out/$target.log")" \
+    "$(find "$out/$target" -type f | wc -l)"
+done
+echo "${#targets[@]} targets, $findings findings"
+[ "$findings" = 0 ]

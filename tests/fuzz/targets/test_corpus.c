@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The corpus through its targets, without a fuzzer: as it is, and with changes
+ * that are drawn anew each time.
+ *
+ *     PST_FUZZ=N                    so many changes of each file
+ *     PST_TEST_SEED=N               the changes of the run that printed N
+ *     test-fuzz-corpus TARGET FILE  these files, unchanged, instead
+ *
+ * A change that is a finding lies in /tmp/pst-finding-TARGET.
+ */
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/files/repack.h"
+#include "tests/fuzz/mutate.h"
+#include "tests/fuzz/targets/target.h"
+
+#define SOME     20
+#define MAX_SIZE ((size_t)1 << 17)
+#define SECONDS  20
+
+static struct mutator chance;
+static const struct fuzz_target *now;
+static unsigned char input[MAX_SIZE];
+static size_t input_size;
+
+/* Keeps what is being tried: only what a signal handler may call. */
+static void keep(int number)
+{
+    static char path[128] = "/tmp/pst-finding-";
+    FILE *file;
+
+    (void)signal(number, SIG_DFL);
+    strncat(path, now->name, 64);
+    file = fopen(path, "wb"); /* a finding: nothing to lose any more */
+    if (file != NULL) {
+        (void)fwrite(input, 1, input_size, file);
+        (void)fclose(file);
+        (void)fprintf(stderr, "%s: the input is %s\n", now->name, path);
+    }
+    (void)raise(number);
+}
+
+static bool run(const unsigned char *data, size_t size)
+{
+    /* A block of its own size: what is read behind it is seen. */
+    unsigned char *copy = malloc(size > 0 ? size : 1);
+
+    bool ret;
+
+    assert_non_null(copy);
+    memcpy(copy, data, size);
+    (void)alarm(SECONDS);
+    ret = now->run(copy, size);
+    (void)alarm(0);
+    free(copy);
+    return ret;
+}
+
+/* One change of the bytes, as a fuzzer makes them. */
+static void change(void)
+{
+    static const unsigned char odd[] = {0,    1,   0x7f, 0x80, 0xff, '"', '\\',
+                                        '\n', '[', '{',  '(',  ',',  '-', '9'};
+    const size_t at =
+        input_size > 0 ? mutator_pick(&chance, (unsigned)input_size) : 0;
+    const size_t from =
+        input_size > 0 ? mutator_pick(&chance, (unsigned)input_size) : 0;
+    const size_t n = 1 + mutator_pick(&chance, 16);
+
+    if (input_size == 0)
+        return;
+    switch (mutator_pick(&chance, 6)) {
+    case 0:
+        input[at] ^= (unsigned char)(1u << mutator_pick(&chance, 8));
+        break;
+    case 1:
+        input[at] = odd[mutator_pick(&chance, PST_COUNT(odd))];
+        break;
+    case 2: /* the end is missing */
+        input_size = at;
+        break;
+    case 3: /* a piece is missing */
+        if (at + n <= input_size) {
+            memmove(input + at, input + at + n, input_size - at - n);
+            input_size -= n;
+        }
+        break;
+    case 4: /* a piece stands there twice */
+        if (at + n <= input_size && input_size + n <= sizeof(input)) {
+            memmove(input + at + n, input + at, input_size - at);
+            input_size += n;
+        }
+        break;
+    default: /* a piece of another place */
+        if (at + n <= input_size && from + n <= input_size)
+            memmove(input + at, input + from, n);
+        break;
+    }
+}
+
+/* True if it is accepted as it is. */
+static bool try_file(const char *path, unsigned changes)
+{
+    bool ret = false;
+    size_t size;
+    unsigned char *data = slurp(path, &size);
+
+    assert_true(size <= sizeof(input));
+    for (unsigned i = 0; i <= changes; i++) {
+        memcpy(input, data, size);
+        input_size = size;
+        for (unsigned k = i > 0 ? 1 + mutator_pick(&chance, 4) : 0; k > 0; k--)
+            change();
+        if (run(input, input_size) && i == 0)
+            ret = true;
+    }
+    free(data);
+    return ret;
+}
+
+static void corpus_of_a_target(void **state)
+{
+    const char *folder = getenv("PST_CORPUS"), *count = getenv("PST_FUZZ");
+    const unsigned changes =
+        count != NULL ? (unsigned)strtoul(count, NULL, 10) : SOME;
+    struct dirent **names = NULL;
+    unsigned accepted = 0;
+    char path[4096];
+    int n;
+
+    now = *state;
+    assert_non_null(folder);
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, now->name);
+    n = scandir(path, &names, NULL, alphasort);
+    assert_true(n > 2); /* no target without a file */
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s/%s", folder, now->name,
+                       names[i]->d_name);
+        if (names[i]->d_name[0] != '.')
+            accepted += try_file(path, changes);
+        free(names[i]);
+    }
+    free(names);
+    (void)run(input, 0);
+    assert_true(accepted > 0); /* else only refusals were tried */
+}
+
+static int try_files(int argc, char **argv)
+{
+    now = fuzz_find(argv[1]);
+    if (now == NULL) {
+        (void)fprintf(stderr, "there is no target %s\n", argv[1]);
+        return 64;
+    }
+    for (int i = 2; i < argc; i++)
+        print_message("%s: %s\n", argv[i],
+                      try_file(argv[i], 0) ? "accepted" : "refused");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM};
+    const char *seed = getenv("PST_TEST_SEED");
+    struct CMUnitTest tests[32] = {{0}};
+    struct timespec time;
+    unsigned long long s;
+    size_t n = 0;
+
+    for (size_t i = 0; i < PST_COUNT(fatal); i++)
+        (void)signal(fatal[i], keep);
+    if (argc > 2)
+        return try_files(argc, argv);
+    (void)clock_gettime(CLOCK_REALTIME, &time);
+    s = seed != NULL ? strtoull(seed, NULL, 10)
+                     : (unsigned long long)time.tv_nsec / 1000 % 1000000;
+    print_message("PST_TEST_SEED=%llu\n", s);
+    chance.state = s * 0x9e3779b97f4a7c15u + 20261124;
+    for (const struct fuzz_target *t = fuzz_targets; t->name != NULL; t++)
+        tests[n++] = (struct CMUnitTest){
+            .name = t->name,
+            .test_func = corpus_of_a_target,
+            .initial_state = (void *)t,
+        };
+    return _cmocka_run_group_tests("corpus", tests, n, NULL, NULL);
+}

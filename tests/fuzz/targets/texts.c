@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Schedules, costs, expressions, graphs, log lines; frames and flight records.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/frame.h"
+#include "daemon/ctl/flight/blame.h"
+#include "daemon/ctl/report/line.h"
+#include "stages/base/alloc.h"
+#include "stages/graph/graph.h"
+#include "stages/graph/symbol.h"
+#include "stages/ops/op.h"
+#include "stages/sched/costs.h"
+#include "stages/sched/sched.h"
+#include "tests/fuzz/targets/target.h"
+
+/* --- frames -------------------------------------------------------------- */
+
+/* Packs to a frame that unpacks, too. */
+static void use_frame(const pstd_frame *frame)
+{
+    unsigned char *packed;
+    struct pst_diag diag;
+    pstd_frame *again;
+    size_t size;
+
+    if (pstd_frame_pack(frame, PSTD_REPLY_MAX, &packed, &size, &diag) != PST_OK)
+        return;
+    fuzz_check(pstd_frame_length(packed) == size - 4,
+               "a frame says another length than it has");
+    fuzz_check(pstd_frame_unpack(packed + 4, size - 4, PSTD_REPLY_FIELD, &again,
+                                 &diag) == PST_OK,
+               diag.text);
+    pstd_frame_free(again);
+    pst_free(packed);
+}
+
+/* In pieces whose sizes the bytes themselves say. */
+bool fuzz_frame(const uint8_t *data, size_t size)
+{
+    enum pst_status status = PST_OK;
+    struct pstd_frames frames;
+    struct pst_diag diag;
+    bool ret = false;
+
+    pst_diag_init(&diag);
+    pstd_frames_init(&frames, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
+    for (size_t at = 0; at < size && status != PST_ERR_INPUT;) {
+        const size_t piece = PST_MIN(size - at, 1 + (size_t)data[at] % 64);
+        pstd_frame *frame;
+
+        status = pstd_frames_push(&frames, data + at, piece, &diag);
+        at += piece;
+        while (status == PST_OK) {
+            status = pstd_frames_next(&frames, &frame, &diag);
+            if (status == PST_OK) {
+                use_frame(frame);
+                ret = true;
+                pstd_frame_free(frame);
+            }
+        }
+        if (status != PST_AGAIN)
+            (void)fuzz_refused(status, &diag);
+    }
+    pstd_frames_fini(&frames);
+    return ret;
+}
+
+/* --- schedules and costs ------------------------------------------------- */
+
+bool fuzz_csv(const uint8_t *data, size_t size)
+{
+    struct pst_schedule_options options = {.microbatches = 1, .train = true};
+    struct pst_schedule *sched = NULL;
+    struct pst_str out = {0};
+    struct pst_diag diag;
+    enum pst_status status;
+    char name[80];
+
+    pst_diag_init(&diag);
+    status =
+        pst_schedule_parse((const char *)data, size, "fuzz.csv", &sched, &diag);
+    if (status != PST_OK)
+        return fuzz_refused(status, &diag);
+    pst_schedule_print(sched, &out);
+    pst_str_fini(&out);
+    options.ranks = sched->n_ranks;
+    options.stages = sched->n_stages;
+    options.microbatches = sched->n_microbatches;
+    pst_schedule_free(sched);
+    if (options.stages > 4096 || options.microbatches > 65536)
+        return true;
+    (void)snprintf(name, sizeof(name), "csv:%s", fuzz_file(data, size));
+    options.name = name;
+    status = pst_schedule_make(&options, &sched, &diag);
+    if (status == PST_OK)
+        status = pst_schedule_lower(sched, NULL, 0, NULL, 0, 1, &diag);
+    else
+        sched = NULL;
+    if (status != PST_OK)
+        (void)fuzz_refused(status, &diag);
+    pst_schedule_free(sched);
+    return status == PST_OK;
+}
+
+bool fuzz_costs(const uint8_t *data, size_t size)
+{
+    struct pst_costs costs;
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pst_costs_read(fuzz_file(data, size), &costs, &diag);
+    if (status != PST_OK)
+        return fuzz_refused(status, &diag);
+    for (unsigned s = 0; s < costs.n_stages; s++)
+        fuzz_check(costs.stages[s].seconds.forward >= 0 &&
+                       costs.stages[s].seconds.forward < 1e300,
+                   "a stage takes no time that is a number");
+    pst_costs_fini(&costs);
+    return true;
+}
+
+/* --- expressions and graphs ---------------------------------------------- */
+
+static bool use_expr(struct pst_symbols *symbols, const char *text)
+{
+    struct pst_number number;
+    struct pst_diag diag;
+    enum pst_status status;
+    int64_t i;
+
+    status = pst_symbols_declare(symbols, text, &diag);
+    if (status != PST_OK)
+        (void)fuzz_refused(status, &diag);
+    if (status == PST_OK && symbols->at.n == 1) {
+        status = pst_symbols_solve(symbols, text, 12, &diag);
+        if (status != PST_OK)
+            (void)fuzz_refused(status, &diag);
+    }
+    for (size_t k = 0; k < symbols->at.n; k++)
+        if (!symbols->at.at[k].known) {
+            symbols->at.at[k].known = true;
+            symbols->at.at[k].value = (int64_t)k + 2;
+        }
+    status = pst_symbols_eval(symbols, text, &number, &diag);
+    if (status != PST_OK)
+        (void)fuzz_refused(status, &diag);
+    status = pst_symbols_int(symbols, text, &i, &diag);
+    return status == PST_OK || fuzz_refused(status, &diag);
+}
+
+bool fuzz_expr(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size);
+    const char *first = NULL, *second = NULL;
+    const struct pst_expr *expr = NULL;
+    struct pst_symbols symbols;
+    struct pst_arena arena;
+    struct pst_diag diag;
+    enum pst_status status;
+    bool ret = false;
+
+    pst_diag_init(&diag);
+    pst_symbols_init(&symbols);
+    pst_arena_init(&arena, PST_TAG_ARCHIVE);
+    status = pst_expr_parse(&arena, text, &expr, &diag);
+    if (status == PST_OK)
+        status = pst_expr_print(&arena, expr, &first, &diag);
+    if (status == PST_OK) {
+        status = pst_expr_parse(&arena, first, &expr, &diag);
+        if (status == PST_OK)
+            status = pst_expr_print(&arena, expr, &second, &diag);
+        fuzz_check(status == PST_OK, diag.text);
+        fuzz_check(strcmp(first, second) == 0,
+                   "an expression reads back to another");
+        ret = use_expr(&symbols, text);
+    } else {
+        (void)fuzz_refused(status, &diag);
+    }
+    pst_arena_fini(&arena);
+    pst_symbols_fini(&symbols);
+    free(text);
+    return ret;
+}
+
+bool fuzz_graph(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size);
+    struct pst_graph *graph, *again = NULL;
+    struct pst_str first = {0}, second = {0};
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pst_registry_init(&diag);
+    if (status == PST_OK)
+        status = pst_graph_parse(text, &graph, &diag);
+    free(text);
+    if (status != PST_OK)
+        return fuzz_refused(status, &diag);
+    pst_graph_print(graph, &first);
+    status = pst_graph_parse(pst_str_text(&first), &again, &diag);
+    fuzz_check(status == PST_OK, diag.text);
+    pst_graph_print(again, &second);
+    fuzz_check(strcmp(pst_str_text(&first), pst_str_text(&second)) == 0,
+               "a graph reads back to another");
+    pst_str_fini(&first);
+    pst_str_fini(&second);
+    pst_graph_free(again);
+    pst_graph_free(graph);
+    return true;
+}
+
+/* --- logs and flight records --------------------------------------------- */
+
+bool fuzz_line(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size);
+    struct pstctl_line line;
+    const bool ret = pstctl_line_parse(text, &line);
+
+    if (ret) {
+        fuzz_check(line.n <= PSTCTL_LINE_FIELDS && line.rank >= -1,
+                   "a line has what none can have");
+        for (size_t i = 0; i < line.n; i++) {
+            (void)pstctl_line_text(&line, line.keys[i]);
+            (void)pstctl_line_number(&line, line.keys[i]);
+        }
+    }
+    free(text);
+    return ret;
+}
+
+#define FLIGHT_HEAD 56 /* bytes before the records (watch/flight.c) */
+
+/* A file is long and mostly zeros: the bytes are those of its begin. */
+bool fuzz_flight(const uint8_t *data, size_t size)
+{
+    static uint8_t file[FLIGHT_HEAD +
+                        PST_FLIGHT_RECORDS * sizeof(struct pst_flight_record)];
+    struct pst_flight_log log = {0};
+    struct pst_str out = {0};
+    struct pst_diag diag;
+    enum pst_status status;
+
+    size = PST_MIN(size, sizeof(file));
+    memset(file, 0, sizeof(file));
+    if (size > 0)
+        memcpy(file, data, size);
+    pst_diag_init(&diag);
+    status = pst_flight_read(fuzz_file(file, sizeof(file)), &log, &diag);
+    if (status != PST_OK)
+        return fuzz_refused(status, &diag);
+    if (log.ranks <= 64) {
+        struct pst_flight_log all[64] = {{0}};
+        struct pstctl_verdict verdict;
+
+        all[log.rank] = log;
+        verdict = pstctl_blame(all, log.ranks);
+        pstctl_verdict_text(&verdict, all, &out);
+        for (size_t i = 0; i < log.n; i++)
+            pstctl_record_text(&log.at[i], &out);
+    }
+    pst_str_fini(&out);
+    pst_free(log.at);
+    return true;
+}
