@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the Debian package of what is committed, in a clean folder, and checks
+# it: lintian, its files, installing, using and removing it.
+#
+#   scripts/package.sh [DIR]      the package is put into DIR, out/ if not given
+#
+# Installing needs root, and is left out without; that is said.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+out=$(realpath -m "${1:-$root/out}")
+# shellcheck disable=SC2086
+need_packages $packages_build debhelper lintian git fakeroot
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+git -C "$root" archive --prefix=penstock/ HEAD | tar -x -C "$folder"
+say "building"
+(cd "$folder/penstock" && dpkg-buildpackage -us -uc -b >"$folder/log" 2>&1) || {
+  tail -n 50 "$folder/log"
+  die "the package could not be built"
+}
+say "lintian"
+lintian --fail-on error,warning "$folder"/penstock_*.changes
+package=$(ls "$folder"/penstock_*_*.deb)
+say "files"
+python3 "$root/tests/contrib/package.py" "$root" "$package"
+mkdir -p "$out"
+cp "$package" "$out/"
+say "$out/$(basename "$package")"
+if [ "$(id -u)" != 0 ] || is_installed penstock; then
+  say "not installed: that needs root, and no penstock that is there already"
+  exit 0
+fi
+say "installing"
+DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install \
+  "$package"
+(cd / && penstock --version && penstockd --version &&
+  penstock show "$root/tests/golden/norm.pt2" >/dev/null &&
+  man -w penstock-run >/dev/null 2>&1 || [ -f \
+    /usr/share/man/man1/penstock-run.1.gz ])
+python3 "$root/tests/contrib/package.py" "$root" "$package" /usr/bin/penstock
+say "removing"
+DEBIAN_FRONTEND=noninteractive apt-get -q -y purge penstock
+left=$(find /usr /etc /var/lib /lib/systemd -path '*/dpkg/*' -prune -o \
+  -path '*/apt/*' -prune -o -name '*penstock*' -newer "$folder/log" -print)
+[ -z "$left" ] || die "still there: $left"
+say "the package is fine"

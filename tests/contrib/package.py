@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed, and the files for who runs jobs: unit, logrotate, lnav.
+
+usage: package.py ROOT BUILD|FILE.deb [PENSTOCK]
+
+BUILD is a build folder: what `meson install` would install. systemd-analyze and
+lnav are asked where they are installed, and it is said where not.
+"""
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+THRESHOLD = 20  # of systemd-analyze security, in tenths
+
+
+def ask(*words, **options):
+    done = subprocess.run(words, text=True, check=False, timeout=60,
+                          capture_output=True, **options)
+    assert done.returncode == 0, (words, done)
+    return done.stdout
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def installed(what):
+    """Paths from /usr on, without .gz."""
+    if os.path.isdir(what):
+        found = json.loads(ask("meson", "introspect", "--installed", what))
+        return {re.sub("^/usr/local/", "/usr/", x) for x in found.values()}
+    lines = ask("dpkg-deb", "-c", what).splitlines()
+    names = [line.split(" -> ")[0].split()[-1][1:] for line in lines]
+    return {re.sub(r"\.gz$", "", x) for x in names if not x.endswith("/")}
+
+
+def all_is_installed(root, files, commands, is_package):
+    want = {"/usr/bin/penstock", "/usr/bin/penstockd",
+            "/usr/share/man/man1/penstock.1",
+            "/usr/share/man/man1/penstockd.1",
+            "/usr/share/bash-completion/completions/penstock.bash"}
+    want |= {f"/usr/share/man/man1/penstock-{x}.1" for x in commands}
+    if is_package:
+        doc = "/usr/share/doc/penstock"
+        want |= {"/lib/systemd/system/penstock@.service",
+                 "/etc/logrotate.d/penstock", f"{doc}/copyright",
+                 f"{doc}/changelog", f"{doc}/README.md"}
+        want |= {f"{doc}/examples/{x}" for x in
+                 os.listdir(f"{root}/contrib")}
+        want |= {f"{doc}/{os.path.basename(x)}"
+                 for x in glob.glob(f"{root}/docs/*.md")}
+    missing, more = want - files, files - want
+    assert not missing, missing
+    assert not more, more
+
+
+def commands_of(root):
+    source = read(root, "daemon", "meson.build")
+    names = re.search(r"manual_names = \[(.*?)\]", source, re.DOTALL)[1]
+    return re.findall(r"'(\w+)'", names)
+
+
+def unit_is_closed(root):
+    """It names options that there are, and is as closed as is said."""
+    unit = f"{root}/contrib/penstock@.service"
+    text = read(unit)
+    options = set(re.findall(r'"([a-z][a-z-]+)"',
+                             read(root, "daemon/common/options.c")))
+    used = re.findall(r"PENSTOCK_(\w+)=", text.replace("PENSTOCK_NAME=", ""))
+    assert len(used) >= 4
+    for name in used:
+        assert name.lower().replace("_", "-") in options, name
+    lines = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    # What ranks and launcher talk by.
+    assert {"AF_UNIX", "AF_INET", "AF_NETLINK"} <= set(
+        lines["RestrictAddressFamilies"].split())
+    assert lines["SystemCallFilter"] == "@system-service"
+    assert "MemoryDenyWriteExecute" not in lines and "ProcSubset" not in lines
+    if not shutil.which("systemd-analyze"):
+        print("systemd-analyze is not installed: the unit was only read")
+        return
+    said = ask("systemd-analyze", "security", "--offline=true",
+               f"--threshold={THRESHOLD}", unit)
+    print(said.strip().splitlines()[-1])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        bare = f"{folder}/bare.service"
+        with open(bare, "w", encoding="utf-8") as file:
+            file.write("[Service]\nExecStart=/bin/true\n")
+        done = subprocess.run(["systemd-analyze", "security", "--offline=true",
+                               f"--threshold={THRESHOLD}", bare], check=False,
+                              capture_output=True)
+        assert done.returncode != 0, "a bare unit passes, too"
+
+
+def lnav_reads(root):
+    """The tables that contrib/penstock.lnav.sql makes of a log."""
+    if not shutil.which("lnav"):
+        print("lnav is not installed: its tables were not tried")
+        return
+    lines = read(root, "tests/contrib/night.log").splitlines()
+    want = [sum(f" level={x} " in line for line in lines)
+            for x in ("info", "warn", "error")]
+    steps = [x for x in lines if " event=step " in x]
+    want += [len(steps), re.search(r" loss=(\S+)", steps[0])[1]]
+    assert min(want[:4]) > 1 and sum(want[:3]) == len(lines)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        env = dict(os.environ, HOME=folder, XDG_CONFIG_HOME=folder,
+                   TERM="dumb")
+        os.makedirs(f"{folder}/lnav/formats/penstock")
+        shutil.copy(f"{root}/contrib/penstock.lnav.sql",
+                    f"{folder}/lnav/formats/penstock/")
+        ask("lnav", "-C", env=env)
+        said = ask(
+            "lnav", "-n", "-c", ";SELECT sum(level = 'info'), "
+            "sum(level = 'warn'), sum(level = 'error'), "
+            "(SELECT count(*) FROM penstock_steps), "
+            "(SELECT loss FROM penstock_steps LIMIT 1) FROM penstock_events",
+            "-c", ":write-csv-to -", f"{root}/tests/contrib/night.log",
+            env=env)
+    assert ",".join(map(str, want)) in said.splitlines(), (want, said)
+
+
+def sources_are_there(root):
+    for name in os.listdir(f"{root}/debian"):
+        assert os.path.exists(f"{root}/debian/{name}"), f"debian/{name}"
+    for name in "docs", "examples":
+        for line in read(root, f"debian/penstock.{name}").split():
+            assert glob.glob(f"{root}/{line}"), line
+    needed = re.search(r"Build-Depends:(.*?)\nStandards", read(
+        root, "debian/control"), re.DOTALL)[1]
+    listed = set(re.findall(r"[\w.+-]+", re.search(
+        r'packages_build="([^"]*)"', read(root, "scripts/setup.sh"))[1]))
+    # As scripts/setup.sh has them, but for what every build has and tests.
+    for name in listed - {"build-essential", "ninja-build", "openmpi-bin",
+                          "libcmocka-dev"}:
+        assert re.search(rf"\b{re.escape(name)}\b", needed), name
+    version = re.search(r"version: '([\d.]+)'", read(root, "meson.build"))[1]
+    assert read(root, "debian/changelog").startswith(f"penstock ({version})")
+
+
+def main():
+    root, what = map(os.path.abspath, sys.argv[1:3])
+    commands = commands_of(root)
+    if len(sys.argv) > 3:
+        usage = ask(sys.argv[3], "--help")
+        assert set(re.findall(r"^  ([a-z]+) +\S", usage.split("commands:")[1],
+                              re.MULTILINE)) == set(commands)
+    all_is_installed(root, installed(what), commands, not os.path.isdir(what))
+    unit_is_closed(root)
+    lnav_reads(root)
+    sources_are_there(root)
+
+
+if __name__ == "__main__":
+    main()
