@@ -58,7 +58,8 @@ void pst_str_addn(struct pst_str *s, const char *text, size_t len)
 {
     if (!reserve(s, len))
         return;
-    memcpy(s->text + s->len, text, len);
+    if (len > 0) /* else text may be NULL */
+        memcpy(s->text + s->len, text, len);
     s->len += len;
     s->text[s->len] = '\0';
 }

@@ -126,7 +126,8 @@ enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
                                      struct pst_folded *ret,
                                      struct pst_diag *diag)
 {
-    struct bytes b = {data, (const unsigned char *)data + size};
+    const unsigned char none = 0, *first = size > 0 ? data : &none;
+    struct bytes b = {first, first + size};
     bool failed = false;
     uint64_t end = 0;
 

@@ -366,8 +366,9 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
     if (n >= UINT32_MAX)
         return wrong(s, "a list is too long");
     ret->n = (uint32_t)n;
-    ret->at = pst_arena_memdup(s->arena, s->stack.at + first,
-                               n * sizeof(*s->stack.at));
+    ret->at = n == 0 ? NULL /* there may be no stack yet */
+                     : pst_arena_memdup(s->arena, s->stack.at + first,
+                                        n * sizeof(*s->stack.at));
     if (n > 0 && ret->at == NULL)
         return fail(s, PST_ERR_NOMEM, NULL);
     s->stack.n = first;

@@ -39,6 +39,14 @@ static enum pst_status note_stage(struct reader *r, int stage, size_t column)
                         r->line - 1);
 }
 
+/* The text may end where the cell does. */
+static bool is_blank(const char *text, size_t len)
+{
+    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t'))
+        len--;
+    return len == 0;
+}
+
 static enum pst_status read_cell(struct reader *r, const char *text, size_t len,
                                  size_t column)
 {
@@ -46,7 +54,7 @@ static enum pst_status read_cell(struct reader *r, const char *text, size_t len,
     enum pst_status status = PST_OK;
     unsigned n = 1;
 
-    if (strspn(text, " \t") < len)
+    if (!is_blank(text, len))
         n = pst_action_parse(text, len, a);
     if (n == 0)
         return pst_diag_set(
