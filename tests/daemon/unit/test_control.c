@@ -123,6 +123,84 @@ static void keeps_keys(void **state)
     drive_await("log/rank-0.log", "event=train_end", NULL);
 }
 
+enum { FLOOD = 300 };
+
+/* Sends so many requests at once and takes their answers. */
+static void flood(void)
+{
+    Pst__Control__Resume resume = PST__CONTROL__RESUME__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT, *answer = NULL;
+    struct pst_str all = {0};
+    struct pstctl_conn conn;
+    struct pst_diag diag;
+
+    assert_ok(pstctl_open(socket_path, &conn, &diag), &diag);
+    frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
+    frame.request = &request;
+    request.body_case = PST__CONTROL__REQUEST__BODY_RESUME;
+    request.resume = &resume;
+    for (unsigned i = 0; i < FLOOD; i++) {
+        unsigned char *data = NULL;
+        size_t size = 0;
+        char key[16];
+
+        (void)snprintf(key, sizeof(key), "flood-%u", i);
+        request.id = 1000 + i;
+        request.key = key;
+        assert_ok(pstd_frame_pack(&frame, 1000, &data, &size, &diag), &diag);
+        pst_str_addn(&all, (const char *)data, size);
+        pst_free(data);
+    }
+    assert_false(all.failed);
+    assert_int_equal(write(conn.fd, all.text, all.len), (ssize_t)all.len);
+    for (unsigned i = 0; i < FLOOD; i++) {
+        assert_ok(pstctl_read(&conn, 5000, &answer, &diag), &diag);
+        assert_true(answer->reply->id == 1000 + i); /* each has its answer */
+        pstd_frame_free(answer);
+    }
+    pst_str_fini(&all);
+    pstctl_close(&conn);
+}
+
+/* Lines about the flood, and how many the log says were left out. */
+static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
+{
+    static const char mark[] = " of=request suppressed=";
+    char path[128], line[4096];
+    FILE *file;
+
+    *ret_lines = *ret_left_out = 0;
+    (void)snprintf(path, sizeof(path), "%s/log/rank-0.log", drive.dir);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        const char *at = strstr(line, mark);
+
+        *ret_lines += strstr(line, " key=flood-") != NULL;
+        if (at != NULL)
+            *ret_left_out += strtoul(at + strlen(mark), NULL, 10);
+    }
+    (void)fclose(file);
+}
+
+/* Every request is answered; of the log's lines a second has 50, and the others
+ * are counted when it is over. */
+static void floods_leave_few_lines(void **state)
+{
+    const double until = drive_now() + 20;
+    unsigned long lines, left_out;
+
+    (void)state;
+    flood();
+    do {
+        (void)usleep(50000);
+        count_flood(&lines, &left_out);
+    } while (lines + left_out != FLOOD && drive_now() < until);
+    assert_int_equal(lines + left_out, FLOOD);
+    assert_true(lines >= 1 && left_out > 0);
+}
+
 static void second_daemon_is_refused(void **state)
 {
     (void)state;
@@ -210,6 +288,7 @@ int main(void)
         cmocka_unit_test(guards_the_socket),
         cmocka_unit_test(closes_on_garbage),
         cmocka_unit_test(keeps_keys),
+        cmocka_unit_test(floods_leave_few_lines),
         cmocka_unit_test(second_daemon_is_refused),
         cmocka_unit_test(steers_a_run),
         cmocka_unit_test(reopens_its_log),
