@@ -100,12 +100,12 @@ struct pstd_config {
     bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
 
     /* A step. */
-    const char *schedule, *place, *costs, *recompute, *shard, *gather_dtype,
-        *shard_layout;
+    const char *schedule, *place, *costs, *recompute, *stash, *shard,
+        *gather_dtype, *shard_layout;
     double memory_limit;
     bool overcommit, verify;
     uint64_t microbatches, microbatch_size, batch, threads, seed;
-    uint64_t unshard_window;
+    uint64_t unshard_window, stash_keep;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
     const char *optimizer;

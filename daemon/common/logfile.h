@@ -46,6 +46,10 @@
     X(WAITS, "waits", "info",                                                  \
       "of_rank= stages= step_s= work= move= warm_up= drain= imbalance= "       \
       "message= other=; shares of a measured step, by cause")                  \
+    X(STASH, "stash", "info",                                                  \
+      "run= of_rank= outside= bytes_out= bytes_in= waited_s=; what --stash "   \
+      "has "                                                                   \
+      "moved in the run, and how long work waited for it")                     \
     X(STEP, "step", "info",                                                    \
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \

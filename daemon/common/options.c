@@ -46,6 +46,12 @@ static const struct pstd_option rows[] = {
          "what the backward makes again instead of keeping it: none, "
          "attention, block, full, names of modules; STAGE=WHAT for one stage; "
          "auto: what --memory-limit makes necessary"),
+    TEXT(stash, "stash", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "none",
+         "ram|disk:FOLDER",
+         "where microbatches wait for their backward for whose stash there are "
+         "no slots (--stash-keep)"),
+    UINT(stash_keep, "stash-keep", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
+         "2", 2, 65536, "with --stash: slots that each stage has"),
     TEXT(shard, "shard", T_STEP | PSTD_OPT_PLAN, "none", "WHAT,...",
          "what each of R replicas (-n RxP) has an R-th of: none; zero1: states "
          "of the optimizer; zero2: gradients too; zero3: values too; NAME=MODE "

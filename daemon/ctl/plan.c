@@ -29,6 +29,7 @@ struct forecast {
     struct pst_str times;    /* where times come from */
     const char *recompute;   /* what it is in the end */
     const char *shard;       /* the same */
+    const char *stash;       /* the same */
     unsigned replicas;
     struct pst_choice *choices; /* with --what-if: PST_N_CHOICES */
     unsigned ranks;
@@ -50,6 +51,13 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
         (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
         "copied_bytes", (json_int_t)m->copied, "bubble",
         pstctl_json_real(f->sim.shares[r].bubble));
+
+    (void)json_object_set_new(rank, "outside_bytes",
+                              json_integer((json_int_t)m->outside));
+    (void)json_object_set_new(rank, "moved_bytes",
+                              json_integer((json_int_t)m->moved));
+    (void)json_object_set_new(rank, "stash_wait_s",
+                              pstctl_json_real(f->sim.ranks[r].stash_wait));
 
     if (f->eval != NULL)
         (void)json_object_set_new(rank, "eval_bytes",
@@ -117,16 +125,16 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack("{s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}",
-                  "schedule", f->sched->name, "recompute", f->recompute,
-                  "shard", f->shard, "choices", choices_json(f), "note",
-                  f->note.text, "isa", pst_isa_name(pst_cpu_isa()), "products",
-                  pst_str_text(&f->products), "times", pst_str_text(&f->times),
-                  "deferred", (json_int_t)f->sched->n_deferred, "placement",
-                  pst_str_text(&placement), "step_s",
-                  pstctl_json_real(f->sim.step), "bubble",
-                  pstctl_json_real(f->sim.bubble), "ranks", ranks, "candidates",
-                  candidates_json(f->sched)),
+        json_pack(
+            "{s:s s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}",
+            "schedule", f->sched->name, "recompute", f->recompute, "shard",
+            f->shard, "stash", f->stash, "choices", choices_json(f), "note",
+            f->note.text, "isa", pst_isa_name(pst_cpu_isa()), "products",
+            pst_str_text(&f->products), "times", pst_str_text(&f->times),
+            "deferred", (json_int_t)f->sched->n_deferred, "placement",
+            pst_str_text(&placement), "step_s", pstctl_json_real(f->sim.step),
+            "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks,
+            "candidates", candidates_json(f->sched)),
         diag);
     pst_str_fini(&placement);
     return status;
@@ -182,6 +190,27 @@ static void print_memory(const struct forecast *f)
                       "microbatches are added:\nup to %.2f MiB of stash and "
                       "messages stay for them\n",
                       f->sched->n_deferred, (double)for_w / MIB);
+}
+
+/* What waits outside of the arena, and what that costs. */
+static void print_stash(const struct forecast *f)
+{
+    if (strcmp(f->stash, "none") == 0)
+        return;
+    pstctl_printf(stdout,
+                  "stash %s, copied at %.1f GB/s:\n"
+                  "rank   in MiB  outside  out+in of a step  work waits\n",
+                  f->stash, f->costs.stash_bandwidth * 1e-9);
+    for (unsigned r = 0; r < f->ranks; r++) {
+        const struct pst_memory *m = &f->memory[r];
+        struct pst_str wait = {0};
+
+        pstctl_duration(f->sim.ranks[r].stash_wait, &wait);
+        pstctl_printf(stdout, "%4u %8.2f %8.2f %17.2f %11s\n", r,
+                      (double)m->stash / MIB, (double)m->outside / MIB,
+                      (double)m->moved / MIB, pst_str_text(&wait));
+        pst_str_fini(&wait);
+    }
 }
 
 static void print_evaluation(const struct forecast *f)
@@ -360,6 +389,7 @@ static enum pst_status what_if(const struct pstd_config *config,
     if (status == PST_OK)
         status = pst_exec_settle(plan, options, diag);
     f->recompute = options->recompute != NULL ? options->recompute : "none";
+    f->stash = options->stash != NULL ? options->stash : "none";
     f->shard = options->replicas > 1 ? config->shard : "none";
     f->replicas = options->replicas;
     if (status == PST_OK && options->shard_by != NULL && options->replicas < 2)
@@ -434,6 +464,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
         status = print_json(&f, diag);
     } else if (status == PST_OK) {
         print_memory(&f);
+        print_stash(&f);
         print_evaluation(&f);
         print_times(&f);
         print_candidates(f.sched);

@@ -170,6 +170,29 @@ static void emit_waits(struct pstd_session *s)
     }
 }
 
+/* Of each rank here. */
+static void emit_stash(struct pstd_session *s)
+{
+    const struct pstd_executor *w = s->w;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++) {
+        const struct pst_memory m = pst_engine_memory(w->engine, i);
+        const struct pst_stash_totals t = pst_engine_stash(w->engine, i);
+        struct pstd_note note;
+
+        if (m.outside == 0)
+            continue;
+        pstd_note_init(&note, PSTD_EVENT_STASH);
+        pstd_note_int(&note, "run", (int64_t)s->result->run);
+        pstd_note_int(&note, "of_rank", w->size == 1 ? i : w->rank);
+        pstd_note_int(&note, "outside", (int64_t)m.outside);
+        pstd_note_int(&note, "bytes_out", (int64_t)t.bytes_out);
+        pstd_note_int(&note, "bytes_in", (int64_t)t.bytes_in);
+        pstd_note_real(&note, "waited_s", t.waited);
+        pstd_mailbox_post(w->mailbox, &note, true);
+    }
+}
+
 /* The result is the loop's from here on. */
 void pstd_session_emit_end(struct pstd_session *s)
 {
@@ -178,6 +201,8 @@ void pstd_session_emit_end(struct pstd_session *s)
 
     if (s->w->rank == 0)
         emit_waits(s);
+    if (s->w->engine != NULL)
+        emit_stash(s);
     pstd_note_init(&note, PSTD_EVENT_TRAIN_END);
     pstd_note_int(&note, "run", (int64_t)r->run);
     pstd_note_text(&note, "status", pst_status_name(r->diag.status));

@@ -236,14 +236,16 @@ static enum pst_status appraise_memory(struct appraiser *a,
     for (unsigned k = 0; k < (*a->place)->n_ranks && status == PST_OK; k++) {
         const struct pst_memory *memory;
         struct pst_rank *rank;
+        double bytes;
 
         status = pst_engine_plan_rank(a->engine, a->first + k, &a->programs,
                                       &rank, diag);
         if (status != PST_OK)
             break;
         memory = pst_rank_memory(rank);
-        if ((double)memory->arena > ret->peak) {
-            ret->peak = (double)memory->arena;
+        bytes = (double)pst_memory_of_host(memory, &a->engine->options);
+        if (bytes > ret->peak) {
+            ret->peak = bytes;
             ret->fixed =
                 (double)(memory->params + memory->grads + memory->optim +
                          memory->buffers + memory->gathered + memory->prepared +

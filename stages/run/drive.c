@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "stages/base/checked.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
@@ -15,6 +16,7 @@
 #include "stages/run/lanes.h"
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/agree.h"
+#include "stages/run/rank/step/stash.h"
 #include "stages/run/sharing.h"
 
 /* Looks at messages that have not come between two looks at the clock. */
@@ -36,6 +38,8 @@ static enum pst_status check_options(const struct pst_plan *plan,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "%u microbatches on %u ranks make no step",
                             o->microbatches, o->ranks);
+    if (pst_stash_check(o->stash, diag) != PST_OK)
+        return PST_ERR_USAGE;
     if (o->train && plan->loss < 0)
         return pst_diag_set(diag, PST_ERR_CONFIG,
                             "the plan has no loss to train on: split the "
@@ -51,6 +55,15 @@ unsigned pst_exec_threads(const struct pst_exec_options *o)
     const unsigned size = PST_MAX(o->ranks, 1) * PST_MAX(o->replicas, 1);
 
     return o->threads > 0 ? o->threads : PST_MAX(1, pst_cpu_count() / size);
+}
+
+size_t pst_memory_of_host(const struct pst_memory *memory,
+                          const struct pst_exec_options *options)
+{
+    const bool ram =
+        options->stash != NULL && strcmp(options->stash, "ram") == 0;
+
+    return pst_size_add(memory->arena, ram ? memory->outside : 0);
 }
 
 /* Replicas sum gradients together in each microbatch. */
@@ -170,6 +183,24 @@ bool pst_engine_is_stuck(const struct pst_engine *engine)
            pst_lanes_are_stuck(engine->lanes);
 }
 
+/* Copies of a rank's stash, for who simulates the schedule. */
+static enum pst_status note_copies(struct pst_engine *engine, unsigned k,
+                                   const struct pst_rank *rank,
+                                   struct pst_diag *diag)
+{
+    const struct pst_spills *s = &pst_rank_layout(rank)->spills;
+
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        const struct pst_stash_copy copy = {s->jobs.at[i].issue,
+                                            s->jobs.at[i].need,
+                                            (double)s->jobs.at[i].bytes};
+
+        if (!pst_vec_push(PST_TAG_PLAN, &engine->sched->copies[k], copy))
+            return pst_diag_nomem(diag, sizeof(copy));
+    }
+    return PST_OK;
+}
+
 enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_memory *memory,
@@ -181,6 +212,12 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
+    if (memory != NULL && engine->options.stash != NULL) {
+        engine->sched->copies = pst_calloc(PST_TAG_PLAN, engine->sched->n_ranks,
+                                           sizeof(*engine->sched->copies));
+        if (engine->sched->copies == NULL)
+            status = pst_diag_nomem(diag, engine->sched->n_ranks);
+    }
     for (unsigned k = 0;
          memory != NULL && k < options->ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
@@ -189,8 +226,12 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
         if (status != PST_OK)
             break;
         memory[k] = *pst_rank_memory(rank);
+        status = note_copies(engine, k, rank, diag);
         pst_rank_free(rank);
-        status = pst_engine_check_memory(engine, k, memory[k].arena, diag);
+        if (status == PST_OK)
+            status = pst_engine_check_memory(
+                engine, k, pst_memory_of_host(&memory[k], &engine->options),
+                diag);
     }
     if (status == PST_OK) {
         *ret = engine->sched;
@@ -314,7 +355,9 @@ static enum pst_status plan_ranks(struct pst_engine *engine,
             break;
         engine->n_local++;
         status = pst_engine_check_memory(
-            engine, engine->first + k, pst_rank_memory(engine->ranks[k])->arena,
+            engine, engine->first + k,
+            pst_memory_of_host(pst_rank_memory(engine->ranks[k]),
+                               &engine->options),
             diag);
     }
     return status;
@@ -518,6 +561,12 @@ struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local)
 {
     return *pst_rank_memory(engine->ranks[local]);
+}
+
+struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
+                                         unsigned local)
+{
+    return pst_rank_stash(engine->ranks[local]);
 }
 
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)

@@ -222,6 +222,20 @@ static enum pst_status apply_file(const struct pst_plan *plan,
     return status;
 }
 
+/* Copies of the stash: memory is read and written; of a disk nothing is known
+ * before it is tried. */
+#define DISK_BANDWIDTH 1e9
+
+static double stash_bandwidth(const struct pst_exec_options *o)
+{
+    const struct pst_cost_setup setup = pst_exec_setup(o);
+
+    if (o->stash == NULL)
+        return 0;
+    return strcmp(o->stash, "ram") == 0 ? 1e9 / pst_cost_of_memory(&setup, 2e9)
+                                        : DISK_BANDWIDTH;
+}
+
 enum pst_status pst_plan_costs(const struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct pst_costs *ret, struct pst_diag *diag)
@@ -237,6 +251,8 @@ enum pst_status pst_plan_costs(const struct pst_plan *plan,
     status = estimate(plan, &o, &costs, diag);
     if (status == PST_OK && o.costs != NULL)
         status = apply_file(plan, &o, &costs, diag);
+    if (status == PST_OK)
+        costs.stash_bandwidth = stash_bandwidth(&o);
     if (status == PST_OK)
         *ret = costs;
     else

@@ -74,6 +74,11 @@ struct pst_exec_options {
      * (stages/compile/recompute.h), or "auto" (stages/run/choose.h); NULL:
      * nothing. */
     const char *recompute;
+    /* Where microbatches wait for their backward whose stash the arena has no
+     * slots for: "ram", "disk:FOLDER" (stages/run/rank/plan/spill.h); NULL: all
+     * have slots. */
+    const char *stash;
+    unsigned stash_keep;    /* slots of each stage then, 2 at least */
     enum pst_sharing shard; /* of one replica: nothing is */
     /* The same by parameters (stages/run/sharing.h); NULL: all alike. */
     const char *shard_by;
@@ -113,7 +118,14 @@ struct pst_memory {
     /* No memory: bytes that a step copies, since they cannot be written where
      * they are, or so that a step that fails can be undone. */
     size_t copied;
+    /* Besides the arena, by options.stash: bytes that wait there at most, and
+     * that a step copies, there and back. */
+    size_t outside, moved;
 };
+
+/* The arena, and what waits in memory besides. */
+size_t pst_memory_of_host(const struct pst_memory *memory,
+                          const struct pst_exec_options *options);
 
 /* Kernel threads of each rank, if options say 0: its share of the cores. */
 unsigned pst_exec_threads(const struct pst_exec_options *options);
@@ -157,6 +169,13 @@ const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 unsigned pst_engine_n_local(const struct pst_engine *engine);
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
+/* What --stash has moved in all steps so far; between steps. */
+struct pst_stash_totals {
+    uint64_t bytes_out, bytes_in;
+    double waited; /* seconds in which actions waited for copies */
+};
+struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
+                                         unsigned local);
 /* Highest byte of the arena that a step touched; equals memory.arena. */
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local);
 

@@ -291,7 +291,8 @@ enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
     if (bytes == NULL)
         return pst_diag_nomem(diag, engine->n_local * sizeof(*bytes));
     for (unsigned i = 0; i < engine->n_local; i++)
-        bytes[i] = pst_rank_memory(engine->ranks[i])->arena;
+        bytes[i] = pst_memory_of_host(pst_rank_memory(engine->ranks[i]),
+                                      &engine->options);
     status = pst_headroom_check(engine, bytes, "for their arenas", &why);
     pst_free(bytes);
     if (status != PST_ERR_NOMEM)

@@ -59,6 +59,8 @@ struct pst_costs {
     struct pst_wire wire;
     const struct pst_wire *wires; /* [from rank][to rank]; NULL: all alike */
     bool overlap;                 /* messages move while both ranks compute */
+    double stash_bandwidth; /* bytes per second of copies of the stash; 0: they
+                               take no time */
     /* An OVERLAP_F_B begins only when both its parts can (in schedules without
      * messages). */
     bool compounds;

@@ -230,12 +230,42 @@ static double send_all(struct pst_simulation *m, const struct pst_action *a,
     return busy;
 }
 
+/* What the work at hand has made may go out, and what is wanted later come
+ * back. */
+static void begin_copies(struct pst_simulation *m, unsigned rank)
+{
+    struct pst_sim_state *r = &m->ranks[rank];
+    const double rate = m->costs->stash_bandwidth;
+
+    for (; r->copied && r->issued < m->sched->copies[rank].n; r->issued++) {
+        const struct pst_stash_copy *c = &m->sched->copies[rank].at[r->issued];
+        const double free = r->issued > 0 ? r->copied[r->issued - 1] : 0.0;
+
+        if (c->issue >= r->computed)
+            return;
+        r->copied[r->issued] =
+            fmax(free, r->clock) + (rate > 0.0 ? c->bytes / rate : 0.0);
+    }
+}
+
+/* When the copies have ended that the next work needs. */
+static double copies_at(const struct pst_simulation *m, unsigned rank)
+{
+    const struct pst_sim_state *r = &m->ranks[rank];
+
+    for (size_t i = r->copied ? r->issued : 0; i-- > 0;)
+        if (m->sched->copies[rank].at[i].need <= r->computed)
+            return r->copied[i];
+    return 0.0;
+}
+
 static void begin_work(struct pst_simulation *m, unsigned rank,
                        const struct pst_action *a)
 {
     struct pst_sim_state *r = &m->ranks[rank];
     const double end = r->clock + cost_of(m, a);
 
+    r->computed++;
     pst_sim_add_span(m, rank, pst_span_of_action(a->kind), a, r->clock, end);
     if (a->kind == PST_ACT_F) {
         set_bytes(m, rank, m->costs->stages[a->stage].stash, r->clock);
@@ -258,6 +288,7 @@ static bool end_work(struct pst_simulation *m, unsigned rank)
     r->running = false;
     if (!pst_action_is_compute(a))
         return true;
+    begin_copies(m, rank);
     if (a->kind == PST_ACT_B)
         set_bytes(m, rank, -c->stash, r->clock);
     else if (a->kind == PST_ACT_I)
@@ -403,6 +434,12 @@ static void advance(struct pst_simulation *m, unsigned rank)
                 const double other = inputs_at(m, a + 1);
 
                 at = other < 0.0 ? other : fmax(at, other);
+            }
+            if (at >= 0.0 && copies_at(m, rank) > fmax(at, r->clock)) {
+                const double since = fmax(at, r->clock);
+
+                at = copies_at(m, rank);
+                m->sim->ranks[rank].stash_wait += at - since;
             }
             if (at > r->clock) {
                 push(m, rank, at);

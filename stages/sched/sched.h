@@ -100,6 +100,15 @@ struct pst_candidate {
     char *note;          /* why not, or how; owned; NULL: nothing to say */
 };
 
+/* A copy of what a rank keeps for a backward, out of its memory or back. A rank
+ * makes them one after another, beside its work. Times are ordinals of its
+ * actions that compute. */
+struct pst_stash_copy {
+    uint32_t issue; /* it may begin behind that action */
+    uint32_t need;  /* it has ended before that one; UINT32_MAX: any */
+    double bytes;
+};
+
 struct pst_schedule {
     const char *name; /* of the row, "inference" or "csv" */
     unsigned n_ranks, n_stages, n_microbatches;
@@ -111,6 +120,7 @@ struct pst_schedule {
     int *rank_of;      /* per stage */
     size_t n_deferred; /* W that wait for their turn (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
+    struct PST_VEC(struct pst_stash_copy) * copies; /* per rank */
     /* Of "auto": all that was tried, best first. */
     struct PST_VEC(struct pst_candidate) candidates;
     const struct pst_schedule_options *asked; /* while it is generated */

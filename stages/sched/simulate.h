@@ -9,7 +9,9 @@
  * earlier messages have left; it arrives after bytes / bandwidth and the
  * latency. Without overlap the sender does nothing else meanwhile. A schedule
  * without messages gets them: each value leaves when the work that made it
- * ends. A reduction begins when all its owners have come to it. The optimizer
+ * ends. Copies of the stash are made one after another, each as soon as the
+ * work before it has ended; work waits for those that it needs. A reduction
+ * begins when all its owners have come to it. The optimizer
  * begins when all ranks have ended.
  *
  * Any thread, one at a time.
@@ -20,6 +22,7 @@
 struct pst_sim_rank {
     double peak_bytes;  /* fixed, and what microbatches in flight hold */
     unsigned peak_held; /* most (stage, microbatch) with F and not B or W */
+    double stash_wait;  /* seconds in which work waited for copies */
 };
 
 struct pst_sim {

@@ -122,6 +122,12 @@ static enum pst_status prepare(struct pst_simulation *m)
         m->bytes[PST_SIM_FORWARD][at] = l->bytes_f;
         m->bytes[PST_SIM_BACKWARD][at] = l->bytes_b;
     }
+    for (unsigned r = 0; r < s->n_ranks && s->copies != NULL; r++) {
+        m->ranks[r].copied =
+            pst_calloc(PST_TAG_PLAN, s->copies[r].n + 1, sizeof(double));
+        if (!m->ranks[r].copied)
+            return pst_diag_nomem(m->diag, s->copies[r].n * sizeof(double));
+    }
     for (unsigned i = 0; i < s->n_stages; i++)
         m->ranks[s->rank_of[i]].bytes += m->costs->stages[i].fixed;
     for (unsigned r = 0; r < s->n_ranks; r++) {
@@ -220,6 +226,8 @@ enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
                             costs->n_stages, sched->n_stages);
     status = play(&m);
     pst_vec_fini(&m.meetings);
+    for (unsigned r = 0; m.ranks && r < sched->n_ranks; r++)
+        pst_free(m.ranks[r].copied);
     pst_free(m.heap);
     pst_free(m.ranks);
     pst_free(m.messages);

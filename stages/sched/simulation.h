@@ -24,6 +24,9 @@ struct pst_sim_state {
     double sums_end;  /* when the last sum over replicas ends */
     double bytes;
     unsigned held;
+    unsigned computed; /* actions that have begun to */
+    size_t issued;     /* copies of the stash that have begun */
+    double *copied;    /* when they end, one after another */
 };
 
 /* One REDUCE as all its owners see it. */

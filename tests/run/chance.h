@@ -7,7 +7,9 @@
 #include "stages/base/str.h"
 #include "tests/test.h"
 
-#define CHANCE_MB     5
+#ifndef CHANCE_MB
+#define CHANCE_MB 5
+#endif
 #define CHANCE_STAGES 4
 
 struct chance {

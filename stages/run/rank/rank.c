@@ -39,6 +39,7 @@ void pst_rank_free(struct pst_rank *r)
         pst_program_free(r->layout.stages[s].program);
         pst_program_free(r->layout.stages[s].tail);
     }
+    pst_stash_close(&r->stash);
     pst_rank_device_close(&r->device);
     pst_layout_fini(&r->layout);
     pst_channels_fini(&r->channels);
@@ -150,6 +151,9 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     status = make_operands(r, diag);
     if (status == PST_OK)
         status = start_parts(r, diag);
+    if (status == PST_OK)
+        status = pst_stash_open(&r->stash, &r->role, &r->layout, &r->device,
+                                &r->heap, diag);
     return status == PST_OK ? bind(r, diag) : status;
 }
 
@@ -205,6 +209,11 @@ const struct pst_layout *pst_rank_layout(const struct pst_rank *r)
 const struct pst_memory *pst_rank_memory(const struct pst_rank *r)
 {
     return &r->layout.memory;
+}
+
+struct pst_stash_totals pst_rank_stash(const struct pst_rank *r)
+{
+    return r->stash.totals;
 }
 
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r)

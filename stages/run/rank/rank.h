@@ -74,6 +74,8 @@ void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out);
 const struct pst_rank_role *pst_rank_role(const struct pst_rank *r);
 const struct pst_layout *pst_rank_layout(const struct pst_rank *r);
 const struct pst_memory *pst_rank_memory(const struct pst_rank *r);
+/* Of all steps; between steps. */
+struct pst_stash_totals pst_rank_stash(const struct pst_rank *r);
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r);
 const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);

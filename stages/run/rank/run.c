@@ -26,6 +26,14 @@ static void note_fault(struct pst_rank *r, const struct pst_action *a,
              source[0] != '\0' ? " at " : "", source, r->step.fault.text);
 }
 
+static void look_at_messages(struct pst_rank *r)
+{
+    if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
+        r->step.progressed = pst_traffic_poll(&r->traffic); /* sums move on */
+    else
+        r->traffic.transport->ops->progress(r->traffic.transport);
+}
+
 static void progress(struct pst_rank *r)
 {
     double now;
@@ -38,10 +46,7 @@ static void progress(struct pst_rank *r)
         return;
     r->step.last_progress = now;
     pst_alive_goes_on();
-    if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
-        r->step.progressed = pst_traffic_poll(&r->traffic); /* sums move on */
-    else
-        r->traffic.transport->ops->progress(r->traffic.transport);
+    look_at_messages(r);
 }
 
 static void bind(const struct pst_operand *from, const struct pst_loc *at,
@@ -230,8 +235,9 @@ static enum pst_status run_instrs(struct pst_rank *r,
             seed(r, instr);
             break;
         case PST_INSTR_KERNELS:
-            run_kernels(r, &x->a, instr->run, instr->begin, instr->end,
-                        x->base);
+            if (pst_stash_fault(&r->stash) == NULL)
+                run_kernels(r, &x->a, instr->run, instr->begin, instr->end,
+                            x->base);
             break;
         case PST_INSTR_BUCKET:
             status = run_event(r, &x->a, instr->event);
@@ -296,6 +302,31 @@ static void note_wait(struct pst_rank *r, enum pst_status status)
         r->step.waiting_since = pst_now();
 }
 
+/* What has been outside is back, and what lay in its slots is out: nobody but
+ * the thread that copies is waited for, so nothing else stands still for ever.
+ * A copy that failed is a fault of the step. */
+static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    const double begin = pst_now();
+    const char *fault;
+    bool moved;
+
+    while (pst_stash_await(&r->stash, x->copies_before, &moved) == PST_AGAIN) {
+        if (moved)
+            pst_signs_moved(&r->signs);
+        if (pst_role_job_size(&r->role) > 1)
+            look_at_messages(r);
+    }
+    r->step.times.wait_other += pst_now() - begin;
+    fault = pst_stash_fault(&r->stash);
+    if (fault == NULL || r->step.fault.set)
+        return;
+    r->step.fault.set = 1;
+    (void)snprintf(r->step.fault.text, sizeof(r->step.fault.text), "%.200s",
+                   fault);
+    note_fault(r, &x->a, "stash", "", "");
+}
+
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
     struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
@@ -306,12 +337,16 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
     if (begins && !ready(x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
+    if (begins && r->stash.layout != NULL)
+        await_stash(r, x);
     begin = r->step.last_progress = r->device.mem.device->now(&r->device.mem);
     if (begins) {
         mark->start = begin;
         pst_fault_point("compute");
     }
     status = run_instrs(r, x);
+    if (status == PST_OK)
+        pst_stash_issue(&r->stash, x->copies_behind);
     mark->end = r->device.mem.device->now(&r->device.mem);
     spent = mark->end - begin;
     if (x->a.kind == PST_ACT_F)
@@ -384,6 +419,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.fault.set = 0;
     r->step.fault.text[0] = r->step.fault_text[0] = '\0';
     r->step.times = (struct pst_times){0};
+    pst_stash_begin(&r->stash, step);
     r->step.started = pst_now();
     r->step.waiting_since = 0;
     r->step.progressed = PST_OK;

@@ -12,6 +12,7 @@
 #include "stages/run/rank/step/counters.h"
 #include "stages/run/rank/step/reduce.h"
 #include "stages/run/rank/step/replicas.h"
+#include "stages/run/rank/step/stash.h"
 #include "stages/run/rank/step/step.h"
 #include "stages/run/rank/step/transmit.h"
 
@@ -33,6 +34,7 @@ struct pst_rank {
     struct pst_traffic traffic;
     struct pst_reductions reductions;
     struct pst_replicas replicas;
+    struct pst_stash stash;
     struct pst_transmission values;
     struct pst_agreement agreement;
     struct pst_step step;

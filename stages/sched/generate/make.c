@@ -225,7 +225,10 @@ void pst_schedule_free(struct pst_schedule *sched)
         return;
     for (unsigned r = 0; sched->ranks && r < sched->n_ranks; r++)
         pst_vec_fini(&sched->ranks[r]);
+    for (unsigned r = 0; sched->copies && r < sched->n_ranks; r++)
+        pst_vec_fini(&sched->copies[r]);
     pst_free(sched->ranks);
+    pst_free(sched->copies);
     pst_free(sched->rank_of);
     for (size_t i = 0; i < sched->candidates.n; i++)
         pst_free(sched->candidates.at[i].note);

@@ -56,12 +56,20 @@ struct pst_rank_action {
     const unsigned *arriving;        /* receives that it waits for, or NULL */
     size_t reach;                    /* of the arena: highest byte + 1 */
     struct pst_reduction *reduction; /* REDUCE of a parameter */
+    /* Copies of the stash (spill.h), of a step: those that have ended before
+     * the action begins, and those that may have begun behind it. */
+    unsigned copies_before, copies_behind;
 };
 
 struct pst_actions {
     struct pst_rank_action *at;
     unsigned n;
 };
+
+static inline bool pst_action_computes(const struct pst_action *a)
+{
+    return a->kind <= PST_ACT_W;
+}
 
 /* True of an action that moves values between two stages of the rank. */
 static inline bool pst_action_copies(const struct pst_action *a)

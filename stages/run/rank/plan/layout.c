@@ -7,6 +7,7 @@ void pst_layout_fini(struct pst_layout *l)
     pst_vec_fini(&l->grads);
     pst_vec_fini(&l->buckets);
     pst_vec_fini(&l->residency);
+    pst_vec_fini(&l->spills.jobs);
     pst_flats_fini(&l->flats);
 }
 

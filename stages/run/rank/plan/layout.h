@@ -59,6 +59,25 @@ struct pst_rank_grad {
     size_t own;    /* of the elements whose sum is kept here */
 };
 
+/* A copy of one slot of the stash, out of the arena or back (spill.h). Times
+ * are ordinals of the rank's actions that compute. */
+struct pst_spill_job {
+    bool in;
+    unsigned stage, region, slot;
+    int microbatch;
+    uint32_t issue; /* it may begin behind that action */
+    uint32_t need;  /* it has ended before that one; UINT32_MAX: before the
+                       copies that come behind it */
+    unsigned trip;  /* the copy out and the one back have one number */
+    unsigned place; /* number of the place outside */
+    size_t outside, bytes; /* its first byte there */
+};
+
+struct pst_spills {
+    struct PST_VEC(struct pst_spill_job) jobs; /* of a step, in their order */
+    unsigned n_trips, n_outside;
+};
+
 struct pst_layout {
     struct pst_rank_stage *stages; /* by plan stage */
     unsigned n_slots;              /* of all pools */
@@ -67,6 +86,7 @@ struct pst_layout {
     struct pst_flats flats;                    /* of all stages */
     struct PST_VEC(struct pst_bucket) buckets; /* of those of this rank */
     struct PST_VEC(struct pst_residency_event) residency; /* in their order */
+    struct pst_spills spills;
     int *param_at; /* plan param -> index in params, or -1 */
     struct pst_memory memory;
     size_t work;      /* of the workspace that all actions share */

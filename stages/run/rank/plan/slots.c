@@ -15,6 +15,7 @@
 #include "stages/run/rank/plan/slots.h"
 
 #include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/spill.h"
 
 /* Regions that messages leave from get a second slot before one is reused. */
 #define SEND_SLOTS 2
@@ -32,6 +33,9 @@ struct pool_state {
     unsigned n_free, first;
     unsigned n;
     int *held; /* per microbatch: slot or -1 */
+    /* Slot by ordinal of the action that computes, where some microbatches
+     * wait outside (spill.h); NULL: all of the above. */
+    const int *spilled;
 };
 
 struct walker {
@@ -44,6 +48,7 @@ struct walker {
     struct pool_state **pools; /* [stage][region] */
     unsigned *last;            /* [stage][end][microbatch]: index + 1 */
     unsigned n_mb;
+    unsigned number; /* of the action at hand, among those that compute */
     struct pst_diag *diag;
 };
 
@@ -149,7 +154,8 @@ static void take(struct walker *w, struct pst_rank_action *x, unsigned stage,
     struct pool_state *p = &w->pools[stage][region];
     const int mb = x->a.microbatch;
 
-    if (p->root != p || p->held[mb] >= 0 || pool_of(w, p)->size == 0)
+    if (p->root != p || p->spilled != NULL || p->held[mb] >= 0 ||
+        pool_of(w, p)->size == 0)
         return;
     if (p->n_free == 0 || (p->sends && p->n < SEND_SLOTS)) {
         p->held[mb] = (int)p->n++;
@@ -190,14 +196,24 @@ static bool arrives(const struct pst_action *a)
            pst_action_copies(a);
 }
 
-static int *look_up(const struct walker *w, unsigned stage, int mb,
-                    struct pst_arena *heap)
+static int slot_of(const struct walker *w, const struct pool_state *p,
+                   const struct pst_action *a, int mb)
+{
+    if (p->spilled == NULL)
+        return p->root->held[mb];
+    return pst_action_computes(a) && a->stage == (int)p->stage
+               ? p->spilled[w->number]
+               : -1;
+}
+
+static int *look_up(const struct walker *w, const struct pst_action *a,
+                    unsigned stage, int mb, struct pst_arena *heap)
 {
     const unsigned n = w->layout->stages[stage].n_pools;
     int *ret = pst_arena_alloc(heap, (n + 1) * sizeof(*ret));
 
     for (unsigned k = 0; ret != NULL && k < n; k++)
-        ret[k] = k < PST_R_FIRST ? -1 : w->pools[stage][k].root->held[mb];
+        ret[k] = k < PST_R_FIRST ? -1 : slot_of(w, &w->pools[stage][k], a, mb);
     return ret;
 }
 
@@ -230,10 +246,11 @@ static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
         if (k >= PST_R_FIRST)
             take(w, x, to, k);
     }
-    x->slot =
-        look_up(w, (unsigned)a->stage, pst_action_own_microbatch(a), w->heap);
-    x->peer_slot =
-        pst_action_copies(a) ? look_up(w, to, a->microbatch, w->heap) : x->slot;
+    x->slot = look_up(w, a, (unsigned)a->stage, pst_action_own_microbatch(a),
+                      w->heap);
+    x->peer_slot = pst_action_copies(a)
+                       ? look_up(w, a, to, a->microbatch, w->heap)
+                       : x->slot;
     return x->slot != NULL && x->peer_slot != NULL
                ? PST_OK
                : pst_diag_nomem(w->diag, stage->n_pools * sizeof(int));
@@ -304,6 +321,7 @@ static enum pst_status walk(struct walker *w)
             continue;
         status = enter(w, &w->actions->at[i]);
         leave(w, i);
+        w->number += pst_action_computes(&w->actions->at[i].a);
     }
     return status;
 }
@@ -384,6 +402,29 @@ static enum pst_status init_slots(struct walker *w)
     return PST_OK;
 }
 
+/* Pools whose microbatches wait outside in part. */
+static enum pst_status spill(struct walker *w)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = 0; s < w->role->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST;
+             k < w->layout->stages[s].n_pools && status == PST_OK; k++) {
+            struct pool_state *p = &w->pools[s][k];
+            int *slot_at;
+
+            if (!pst_spill_is_for(w->role, pool_of(w, p), k))
+                continue;
+            status = pst_spill_pool(w->role, w->layout, w->actions, s, k,
+                                    w->heap, &slot_at, w->diag);
+            if (status == PST_OK)
+                p->spilled = slot_at;
+        }
+    return status == PST_OK
+               ? pst_spill_order(w->role, w->layout, w->actions, w->diag)
+               : status;
+}
+
 /* What the walk has found. */
 static void finish(struct walker *w)
 {
@@ -395,7 +436,8 @@ static void finish(struct walker *w)
 
             if (pool->shares != NULL)
                 continue;
-            pool->n = w->pools[s][k].n;
+            if (w->pools[s][k].spilled == NULL)
+                pool->n = w->pools[s][k].n;
             pool->first = l->n_slots;
             l->n_slots += pool->n;
             for (const struct pool_state *p = w->pools[s][k].next; p != NULL;
@@ -431,9 +473,13 @@ enum pst_status pst_slots_assign(const struct pst_rank_role *role,
         status = init_slots(&w);
     }
     if (status == PST_OK)
-        status = walk(&w);
+        status = spill(&w);
     if (status == PST_OK)
+        status = walk(&w);
+    if (status == PST_OK) {
         finish(&w);
+        status = pst_spill_check(role, layout, actions, diag);
+    }
     pst_arena_fini(&w.own);
     return status;
 }
