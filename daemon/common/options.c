@@ -50,12 +50,16 @@ static const struct pstd_option rows[] = {
          "ram|disk:FOLDER",
          "where microbatches wait for their backward for whose stash there are "
          "no slots (--stash-keep)"),
-    UINT(stash_keep, "stash-keep", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
-         "2", 2, 65536, "with --stash: slots that each stage has"),
+    UINT(
+        stash_keep, "stash-keep", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "0",
+        0, 65536,
+        "with --stash: slots that each stage has; 0: 2, or with --memory-limit "
+        "as many as fit, and no stash outside if all do"),
     TEXT(shard, "shard", T_STEP | PSTD_OPT_PLAN, "none", "WHAT,...",
          "what each of R replicas (-n RxP) has an R-th of: none; zero1: states "
          "of the optimizer; zero2: gradients too; zero3: values too; NAME=MODE "
-         "for a module or parameter, STAGE=MODE for a stage"),
+         "for a module or parameter, STAGE=MODE for a stage; auto: what "
+         "--memory-limit makes necessary"),
     CHOICE(
         shard_layout, "shard-layout", T_STEP | PSTD_OPT_PLAN, "flat",
         "flat|rows",
@@ -337,7 +341,7 @@ static const struct pstd_option rows[] = {
     PATH(csv, "csv", PSTD_OPT_PLAN, "FILE",
          "the schedule in PyTorch's grammar; --schedule csv:FILE reads it"),
     FLAG(what_if, "what-if", PSTD_OPT_PLAN,
-         "what each way to recompute would save and cost"),
+         "what each way to need less memory would save and cost"),
     UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
          "steps to take the mean of"),
     FLAG(

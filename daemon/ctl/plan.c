@@ -31,7 +31,7 @@ struct forecast {
     const char *shard;       /* the same */
     const char *stash;       /* the same */
     unsigned replicas;
-    struct pst_choice *choices; /* with --what-if: PST_N_CHOICES */
+    struct pst_choices choices; /* with --what-if */
     unsigned ranks;
 };
 
@@ -97,16 +97,17 @@ static json_t *choices_json(const struct forecast *f)
 {
     json_t *list;
 
-    if (f->choices == NULL)
+    if (f->choices.all.n == 0)
         return json_null();
     list = json_array();
-    for (unsigned i = 0; i < PST_N_CHOICES; i++) {
-        const struct pst_choice *c = &f->choices[i];
+    for (size_t i = 0; i < f->choices.all.n; i++) {
+        const struct pst_choice *c = &f->choices.all.at[i];
 
         if (c->possible)
             (void)json_array_append_new(
                 list,
-                json_pack("{s:s s:b s:o s:I s:I}", "recompute", c->recompute,
+                json_pack("{s:s s:s s:s s:b s:o s:I s:I}", "recompute",
+                          c->recompute, "shard", c->shard, "stash", c->stash,
                           "fits", c->fits, "step_s", pstctl_json_real(c->step),
                           "peak_bytes", (json_int_t)c->peak, "rank",
                           (json_int_t)c->rank));
@@ -274,30 +275,39 @@ static void print_candidates(const struct pst_schedule *sched)
                       own - OWN_LISTS);
 }
 
-/* What each way to recompute saves and costs, against keeping all. */
+static void print_choice(const struct pst_choice *c,
+                         const struct pst_choice *none)
+{
+    struct pst_str name = {0}, step = {0};
+
+    pst_choice_print(c, &name);
+    pstctl_duration(c->step, &step);
+    if (!c->possible)
+        pstctl_printf(stdout, "%-32s %9s\n", pst_str_text(&name), "-");
+    else
+        pstctl_printf(stdout, "%-32s %9s %7.2f %5u %9.2f %9.2f%s\n",
+                      pst_str_text(&name), pst_str_text(&step),
+                      c->step / none->step, c->rank, (double)c->peak / MIB,
+                      ((double)none->peak - (double)c->peak) / MIB,
+                      c->fits ? "" : "  too large");
+    pst_str_fini(&step);
+    pst_str_fini(&name);
+}
+
+/* What each way saves and costs, against the first that is possible. */
 static void print_choices(const struct forecast *f)
 {
-    const struct pst_choice *none = f->choices;
+    const struct pst_choice *none = NULL;
 
+    for (size_t i = f->choices.all.n; i-- > 0;)
+        if (f->choices.all.at[i].possible)
+            none = &f->choices.all.at[i];
     if (none == NULL)
         return;
-    pstctl_printf(stdout, "recompute             step   times  rank       MiB"
-                          "     saves\n");
-    for (unsigned i = 0; i < PST_N_CHOICES; i++) {
-        const struct pst_choice *c = &f->choices[i];
-        struct pst_str step = {0};
-
-        pstctl_duration(c->step, &step);
-        if (!c->possible)
-            pstctl_printf(stdout, "%-16s %9s\n", c->recompute, "-");
-        else
-            pstctl_printf(stdout, "%-16s %9s %7.2f %5u %9.2f %9.2f%s\n",
-                          c->recompute, pst_str_text(&step),
-                          c->step / none->step, c->rank, (double)c->peak / MIB,
-                          ((double)none->peak - (double)c->peak) / MIB,
-                          c->fits ? "" : "  too large");
-        pst_str_fini(&step);
-    }
+    pstctl_printf(stdout, "what is given up                      step   times  "
+                          "rank       MiB     saves\n");
+    for (size_t i = 0; i < f->choices.all.n; i++)
+        print_choice(&f->choices.all.at[i], none);
 }
 
 /* The work alone: PyTorch's grammar has no local copies, and who reads it back
@@ -371,7 +381,7 @@ static enum pst_status predict(struct pst_plan *plan,
     return status;
 }
 
-/* Settles what is recomputed; all ways, if asked for. */
+/* Settles what is open; all ways, if asked for. */
 static enum pst_status what_if(const struct pstd_config *config,
                                struct pst_plan *plan,
                                struct pst_exec_options *options,
@@ -379,18 +389,15 @@ static enum pst_status what_if(const struct pstd_config *config,
 {
     enum pst_status status = PST_OK;
 
-    if (config->what_if) {
-        f->choices =
-            pst_calloc(PST_TAG_CLIENT, PST_N_CHOICES, sizeof(*f->choices));
-        status = f->choices == NULL
-                     ? pst_diag_nomem(diag, sizeof(*f->choices))
-                     : pst_exec_choices(plan, options, f->choices, diag);
-    }
+    if (config->what_if)
+        status = pst_exec_choices(plan, options, true, &f->choices, diag);
     if (status == PST_OK)
         status = pst_exec_settle(plan, options, diag);
     f->recompute = options->recompute != NULL ? options->recompute : "none";
     f->stash = options->stash != NULL ? options->stash : "none";
-    f->shard = options->replicas > 1 ? config->shard : "none";
+    f->shard = options->replicas > 1 && options->shard_by != NULL
+                   ? options->shard_by
+                   : "none";
     f->replicas = options->replicas;
     if (status == PST_OK && options->shard_by != NULL && options->replicas < 2)
         pstctl_printf(stderr,
@@ -478,7 +485,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_str_fini(&f.times);
     pst_free(f.memory);
     pst_free(f.eval);
-    pst_free(f.choices);
+    pst_choices_fini(&f.choices);
     pst_batch_fini(&batch);
     pstctl_plan_close(&p);
     return status;

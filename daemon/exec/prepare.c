@@ -245,9 +245,11 @@ static void emit_begin(struct pstd_session *s)
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
     pstd_note_text(&note, "recompute", pst_engine_recompute(s->w->engine));
     pstd_note_text(&note, "shard",
-                   pst_engine_shard(s->w->engine) != PST_SHARING_NONE
+                   pst_engine_shard(s->w->engine) != PST_SHARING_NONE &&
+                           strcmp(c->shard, "auto") != 0
                        ? c->shard
-                       : pst_sharing_word(PST_SHARING_NONE));
+                       : pst_sharing_word(pst_engine_shard(s->w->engine)));
+    pstd_note_text(&note, "stash", pst_engine_stash_place(s->w->engine));
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));

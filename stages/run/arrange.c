@@ -368,18 +368,23 @@ enum pst_status pst_engine_check_memory(const struct pst_engine *engine,
                                         struct pst_diag *diag)
 {
     const double limit = engine->options.memory_limit, mib = 1048576.0;
-    const char *again = engine->options.recompute;
+    const struct pst_exec_options *o = &engine->options;
 
     if (limit <= 0 || (double)bytes <= limit)
         return PST_OK;
     return pst_diag_set(
         diag, PST_ERR_USAGE,
-        "with schedule %s%s%s rank %u needs %.2f MiB, %.2f MiB more than the "
-        "memory limit: take schedule auto, more stages and ranks, or a model "
-        "exported with smaller microbatches, or raise the limit",
-        engine->sched->name, again != NULL ? " and recompute " : "",
-        again != NULL ? again : "", rank, (double)bytes / mib,
-        ((double)bytes - limit) / mib);
+        "with schedule %s%s%s%s%s%s%s rank %u needs %.2f MiB, %.2f MiB more "
+        "than the memory limit: take schedule auto, more stages and ranks, "
+        "%s%sor a model exported with smaller microbatches, or raise the limit",
+        engine->sched->name, o->recompute != NULL ? ", recompute " : "",
+        o->recompute != NULL ? o->recompute : "",
+        o->shard_by != NULL ? ", shard " : "",
+        o->shard_by != NULL ? o->shard_by : "",
+        o->stash != NULL ? ", stash " : "", o->stash != NULL ? o->stash : "",
+        rank, (double)bytes / mib, ((double)bytes - limit) / mib,
+        o->replicas > 1 && o->shard_by == NULL ? "--shard auto, " : "",
+        o->stash == NULL ? "--stash disk:FOLDER, " : "");
 }
 
 /* --- all ------------------------------------------------------------------ */

@@ -3,12 +3,37 @@
 
 #include <string.h>
 
+#include "stages/base/str.h"
 #include "stages/compile/recompute.h"
 #include "stages/run/estimate.h"
 #include "stages/sched/simulate.h"
 
-static const char *const words[PST_N_CHOICES] = {
+static const char *const words[] = {
     "none", "attention", "block", "block,attention", "full", "full,block"};
+
+/* The fewest slots of a stage (plan/spill.h). */
+#define LEAST_SLOTS 2
+
+static bool is(const char *word, const char *text)
+{
+    return word != NULL && strcmp(word, text) == 0;
+}
+
+/* --- one way -------------------------------------------------------------- */
+
+static const char *unless_none(const char *word)
+{
+    return is(word, "none") ? NULL : word;
+}
+
+static void apply(const struct pst_choice *c, struct pst_exec_options *o)
+{
+    o->recompute = unless_none(c->recompute);
+    o->shard_by = unless_none(c->shard);
+    o->stash = unless_none(c->stash);
+    if (o->stash != NULL && o->stash_keep == 0)
+        o->stash_keep = LEAST_SLOTS;
+}
 
 static enum pst_status measure(struct pst_plan *plan,
                                const struct pst_exec_options *o,
@@ -27,11 +52,15 @@ static enum pst_status measure(struct pst_plan *plan,
     if (status == PST_OK) {
         ret->possible = true;
         ret->step = sim.step;
-        for (unsigned k = 0; k < o->ranks; k++)
-            if (memory[k].arena > ret->peak) {
-                ret->peak = memory[k].arena;
+        ret->peak = 0;
+        for (unsigned k = 0; k < o->ranks; k++) {
+            const size_t bytes = pst_memory_of_host(&memory[k], o);
+
+            if (bytes > ret->peak) {
+                ret->peak = bytes;
                 ret->rank = k;
             }
+        }
     }
     pst_sim_fini(&sim);
     pst_costs_fini(&costs);
@@ -39,11 +68,12 @@ static enum pst_status measure(struct pst_plan *plan,
     return status;
 }
 
-/* One way. Only schedule "auto" has to know the limit: it decides by it. If
- * none of its schedules fits, the way is measured without. */
+/* Only schedule "auto" has to know the limit: it decides by it. If none of its
+ * schedules fits, the way is measured without. Words that the options have
+ * themselves are refused by name. */
 static enum pst_status appraise(struct pst_plan *plan,
                                 const struct pst_exec_options *options,
-                                struct pst_memory *memory,
+                                struct pst_memory *memory, bool is_asked,
                                 struct pst_choice *ret, struct pst_diag *diag)
 {
     struct pst_exec_options o = *options;
@@ -51,14 +81,16 @@ static enum pst_status appraise(struct pst_plan *plan,
     enum pst_status status;
 
     pst_diag_init(&why);
-    o.recompute = strcmp(ret->recompute, "none") == 0 ? NULL : ret->recompute;
-    if (pst_recompute_check(plan, o.recompute, &why) != PST_OK)
+    apply(ret, &o);
+    if (!is_asked && pst_recompute_check(plan, o.recompute, &why) != PST_OK)
         return PST_OK; /* the model has no such part */
     status = measure(plan, &o, memory, ret, &why);
     if (status == PST_ERR_USAGE && o.memory_limit > 0) {
         o.memory_limit = 0;
         status = measure(plan, &o, memory, ret, &why);
     }
+    if (status == PST_ERR_USAGE && !is_asked)
+        return PST_OK; /* microbatches cannot be divided so */
     if (status != PST_OK)
         return pst_diag_set(diag, status, "%s", why.text);
     ret->fits = options->memory_limit <= 0 ||
@@ -66,22 +98,183 @@ static enum pst_status appraise(struct pst_plan *plan,
     return PST_OK;
 }
 
+/* --- all ways ------------------------------------------------------------- */
+
+/* The words of one dimension. */
+struct dimension {
+    const char *at[8];
+    unsigned n;
+};
+
+static struct dimension recomputes(const struct pst_exec_options *o, bool all)
+{
+    struct dimension ret = {{"none"}, 1};
+
+    if (all || is(o->recompute, "auto"))
+        for (; ret.n < PST_COUNT(words); ret.n++)
+            ret.at[ret.n] = words[ret.n];
+    else if (o->recompute != NULL)
+        ret.at[0] = o->recompute;
+    return ret;
+}
+
+static struct dimension shards(const struct pst_exec_options *o, bool all)
+{
+    const int most = o->keep_whole ? PST_SHARING_ZERO2 : PST_SHARING_ZERO3;
+    struct dimension ret = {{"none"}, 1};
+
+    if (o->replicas > 1 && (all || is(o->shard_by, "auto")))
+        for (int s = PST_SHARING_ZERO1; s <= most; s++)
+            ret.at[ret.n++] = pst_sharing_word((enum pst_sharing)s);
+    else if (o->shard_by != NULL && !is(o->shard_by, "auto"))
+        ret.at[0] = o->shard_by;
+    return ret;
+}
+
+static struct dimension stashes(const struct pst_exec_options *o, bool all)
+{
+    struct dimension ret = {{"none"}, 1};
+
+    if (o->stash != NULL && (all || o->stash_keep == 0))
+        ret.at[ret.n++] = o->stash;
+    else if (o->stash != NULL)
+        ret.at[0] = o->stash;
+    return ret;
+}
+
 enum pst_status pst_exec_choices(struct pst_plan *plan,
                                  const struct pst_exec_options *options,
-                                 struct pst_choice ret[PST_N_CHOICES],
+                                 bool all, struct pst_choices *ret,
                                  struct pst_diag *diag)
 {
     struct pst_memory *memory =
         pst_calloc(PST_TAG_EXEC, options->ranks + 1, sizeof(*memory));
+    const struct dimension a = stashes(options, all), b = shards(options, all);
+    const struct dimension c = recomputes(options, all);
+    const unsigned n = a.n * b.n * c.n;
+    enum pst_status status = PST_OK;
+
+    *ret = (struct pst_choices){0};
+    if (memory == NULL ||
+        !pst_vec_reserve(PST_TAG_EXEC, &ret->all, (size_t)n)) {
+        pst_free(memory);
+        return pst_diag_nomem(diag, options->ranks * sizeof(*memory));
+    }
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        struct pst_choice *choice = &ret->all.at[ret->all.n++];
+
+        *choice = (struct pst_choice){.recompute = c.at[i % c.n],
+                                      .shard = b.at[i / c.n % b.n],
+                                      .stash = a.at[i / c.n / b.n]};
+        status = appraise(plan, options, memory, n == 1, choice, diag);
+    }
+    pst_free(memory);
+    if (status != PST_OK)
+        pst_choices_fini(ret);
+    return status;
+}
+
+void pst_choices_fini(struct pst_choices *choices)
+{
+    pst_vec_fini(&choices->all);
+}
+
+void pst_choice_print(const struct pst_choice *c, struct pst_str *out)
+{
+    const char *const parts[] = {c->recompute, c->shard,
+                                 is(c->stash, "none") ? "none" : "stash"};
+    const size_t before = out->len;
+
+    for (size_t i = 0; i < PST_COUNT(parts); i++)
+        if (!is(parts[i], "none"))
+            pst_str_addf(out, "%s%s", out->len > before ? " + " : "", parts[i]);
+    if (out->len == before)
+        pst_str_add(out, "none");
+}
+
+/* --- the best ------------------------------------------------------------- */
+
+/* What replicas share, or where stash waits, is changed for more than what
+ * estimates may be wrong by. */
+#define MARGIN 0.98
+
+static bool is_faster(const struct pst_choice *c, const struct pst_choice *best)
+{
+    const bool alike = c->shard == best->shard && c->stash == best->stash;
+
+    return c->step < (alike ? 1 : MARGIN) * best->step;
+}
+
+static const struct pst_choice *best_of(const struct pst_choices *choices)
+{
+    const struct pst_choice *best = NULL, *least = NULL;
+
+    for (size_t i = 0; i < choices->all.n; i++) {
+        const struct pst_choice *c = &choices->all.at[i];
+
+        if (c->possible && (least == NULL || c->peak < least->peak))
+            least = c;
+        if (c->possible && c->fits && (best == NULL || is_faster(c, best)))
+            best = c;
+    }
+    return best != NULL ? best : least;
+}
+
+/* The more slots, the fewer copies: as many as fit. */
+static enum pst_status settle_slots(struct pst_plan *plan,
+                                    struct pst_exec_options *o,
+                                    struct pst_diag *diag)
+{
+    const unsigned share =
+        (o->microbatches + o->replicas - 1) / PST_MAX(o->replicas, 1);
+    unsigned low = LEAST_SLOTS, high = PST_MAX(share, LEAST_SLOTS);
+    struct pst_memory *memory =
+        pst_calloc(PST_TAG_EXEC, o->ranks + 1, sizeof(*memory));
     enum pst_status status = PST_OK;
 
     if (memory == NULL)
-        return pst_diag_nomem(diag, options->ranks * sizeof(*memory));
-    for (unsigned i = 0; i < PST_N_CHOICES && status == PST_OK; i++) {
-        ret[i] = (struct pst_choice){.recompute = words[i]};
-        status = appraise(plan, options, memory, &ret[i], diag);
+        return pst_diag_nomem(diag, o->ranks * sizeof(*memory));
+    while (low < high && status == PST_OK) {
+        struct pst_choice c = {
+            .recompute = o->recompute, .shard = o->shard_by, .stash = o->stash};
+
+        o->stash_keep = low + (high - low + 1) / 2;
+        status = appraise(plan, o, memory, true, &c, diag);
+        if (c.possible && c.fits)
+            low = o->stash_keep;
+        else
+            high = o->stash_keep - 1;
     }
+    o->stash_keep = low;
     pst_free(memory);
+    return status;
+}
+
+static enum pst_status take_best(struct pst_plan *plan,
+                                 struct pst_exec_options *options,
+                                 struct pst_diag *diag)
+{
+    struct pst_choices choices;
+    const struct pst_choice *best;
+    enum pst_status status =
+        pst_exec_choices(plan, options, false, &choices, diag);
+
+    if (status != PST_OK)
+        return status;
+    best = best_of(&choices);
+    if (best == NULL) { /* none is possible: what is asked for says why */
+        options->recompute =
+            is(options->recompute, "auto") ? NULL : options->recompute;
+        options->shard_by =
+            is(options->shard_by, "auto") ? NULL : options->shard_by;
+    } else {
+        const bool counts = options->stash_keep == 0;
+
+        apply(best, options);
+        if (options->stash != NULL && counts && best->fits)
+            status = settle_slots(plan, options, diag);
+    }
+    pst_choices_fini(&choices);
     return status;
 }
 
@@ -89,29 +282,15 @@ enum pst_status pst_exec_settle(struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag)
 {
-    struct pst_choice choices[PST_N_CHOICES];
-    const struct pst_choice *best = NULL, *least = &choices[0];
-    enum pst_status status;
+    const bool is_open = is(options->recompute, "auto") ||
+                         is(options->shard_by, "auto") ||
+                         (options->stash != NULL && options->stash_keep == 0);
 
-    if (options->recompute == NULL || strcmp(options->recompute, "auto") != 0)
-        return PST_OK;
-    options->recompute = NULL;
-    if (!options->train || options->memory_limit <= 0)
-        return PST_OK;
-    status = pst_exec_choices(plan, options, choices, diag);
-    if (status != PST_OK)
-        return status;
-    for (unsigned i = 0; i < PST_N_CHOICES; i++) {
-        const struct pst_choice *c = &choices[i];
-
-        if (c->possible && c->peak < least->peak)
-            least = c;
-        if (c->possible && c->fits && (best == NULL || c->step < best->step))
-            best = c;
-    }
-    if (best == NULL)
-        best = least;
-    if (best != &choices[0])
-        options->recompute = best->recompute;
+    if (is_open && options->train && options->memory_limit > 0)
+        return take_best(plan, options, diag);
+    if (is(options->recompute, "auto"))
+        options->recompute = NULL;
+    if (is(options->shard_by, "auto"))
+        options->shard_by = NULL;
     return PST_OK;
 }

@@ -128,8 +128,6 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     engine->options.replicas = PST_MAX(options->replicas, 1);
     engine->options.threads = pst_exec_threads(options);
     engine->uses = (struct pst_uses){plan, options->train};
-    if (status == PST_OK)
-        status = read_sharing(engine, diag);
     if (options->device == NULL)
         engine->options.device = pst_device_default();
     if (!options->train)
@@ -140,6 +138,8 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
         status = pst_diag_nomem(diag, pst_engine_size(engine));
     if (status == PST_OK)
         status = pst_exec_settle(plan, &engine->options, diag);
+    if (status == PST_OK)
+        status = read_sharing(engine, diag);
     if (status == PST_OK)
         status = pst_engine_arrange(engine, diag);
     if (status == PST_OK)
@@ -540,6 +540,11 @@ const char *pst_engine_recompute(const struct pst_engine *engine)
 {
     return engine->options.recompute != NULL ? engine->options.recompute
                                              : "none";
+}
+
+const char *pst_engine_stash_place(const struct pst_engine *engine)
+{
+    return engine->options.stash != NULL ? engine->options.stash : "none";
 }
 
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/estimate.h"
 
-#include "stages/compile/recompute.h"
-
 #include <string.h>
+
+#include "stages/compile/recompute.h"
+#include "stages/run/sharing.h"
 
 struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *o)
 {
@@ -109,6 +110,50 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     return status;
 }
 
+/* Seconds in which what replicas share travels in each microbatch. */
+struct travel {
+    double gathers; /* values, for the forward; once more for the backward */
+    double sums;    /* gradients */
+};
+
+static enum pst_status read_modes(const struct pst_plan *plan,
+                                  const struct pst_exec_options *o,
+                                  unsigned char *modes, struct pst_diag *diag)
+{
+    const struct pst_uses uses = {(struct pst_plan *)plan, o->train};
+    enum pst_sharing most;
+
+    if (o->replicas < 2 || !o->train || o->optim.row == NULL ||
+        o->shard_by == NULL || strcmp(o->shard_by, "auto") == 0)
+        return PST_OK;
+    return pst_sharing_read(o->shard_by, &uses, modes, &most, diag);
+}
+
+/* once: seconds in which all parts but its own come to a replica. Without
+ * shares, and with zero1, each part goes once to its owner and once back. */
+static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
+                       double once, struct pst_stage_cost *c, struct travel *t)
+{
+    if (mode < PST_SHARING_ZERO2) {
+        c->sum += 2 * once;
+        return;
+    }
+    t->sums += once;
+    if (mode == PST_SHARING_ZERO2)
+        c->sum += once; /* the values that an update has made */
+    else
+        t->gathers += o->gather_bf16 ? once / 2 : once;
+}
+
+/* It travels beside the kernels: what takes longer is waited for. */
+static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
+{
+    const double back = t->gathers + t->sums;
+
+    s->forward = PST_MAX(s->forward, t->gathers);
+    s->weight += PST_MAX(back - s->input - s->weight, 0);
+}
+
 /* Parameters with gradients and states; the time to update and to sum them. */
 static enum pst_status add_params(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
@@ -119,11 +164,19 @@ static enum pst_status add_params(const struct pst_plan *plan,
     const double replicas = PST_MAX(o->replicas, 1);
     unsigned *n_shared =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
+    struct travel *travel =
+        pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*travel));
+    unsigned char *modes =
+        pst_arena_calloc(&costs->arena, plan->params.n + 1, 1);
     unsigned states = 0;
     const struct pst_optim *optim = o->train ? o->optim.row : NULL;
+    enum pst_status status;
 
-    if (n_shared == NULL)
+    if (n_shared == NULL || travel == NULL || modes == NULL)
         return pst_diag_nomem(diag, costs->n_stages * sizeof(*n_shared));
+    status = read_modes(plan, o, modes, diag);
+    if (status != PST_OK)
+        return status;
     if (optim != NULL)
         states = pst_optim_n_states(optim, &o->optim);
     for (size_t i = 0; i < plan->params.n; i++) {
@@ -134,14 +187,20 @@ static enum pst_status add_params(const struct pst_plan *plan,
         for (unsigned k = 0; k < p->n_stages; k++) {
             struct pst_stage_cost *c = &costs->stages[p->stages[k]];
 
-            c->fixed += bytes * (learns ? 2 + states : 1);
-            if (learns && optim != NULL)
+            const enum pst_sharing mode = (enum pst_sharing)modes[i];
+            const double part = mode != PST_SHARING_NONE ? replicas : 1;
+            const double once =
+                pst_cost_of_wire(&setup, (replicas - 1) / replicas * bytes);
+
+            c->fixed += bytes / (mode >= PST_SHARING_ZERO3 ? part : 1);
+            if (!learns)
+                continue;
+            c->fixed += bytes / (mode >= PST_SHARING_ZERO2 ? part : 1) +
+                        bytes * states / part;
+            if (optim != NULL)
                 c->optim +=
-                    pst_cost_of_memory(&setup, bytes * (3 + 2 * states));
-            /* Each part goes once to its owner and once back. */
-            if (learns)
-                c->sum += pst_cost_of_wire(&setup, 2 * (replicas - 1) /
-                                                       replicas * bytes);
+                    pst_cost_of_memory(&setup, bytes * (3 + 2 * states) / part);
+            add_travel(o, mode, once, c, &travel[p->stages[k]]);
         }
         if (learns && p->n_stages > 1) {
             costs->stages[p->stages[0]].reduce +=
@@ -149,8 +208,10 @@ static enum pst_status add_params(const struct pst_plan *plan,
             n_shared[p->stages[0]]++;
         }
     }
-    for (unsigned s = 0; s < costs->n_stages; s++)
+    for (unsigned s = 0; s < costs->n_stages; s++) {
         costs->stages[s].reduce /= PST_MAX(n_shared[s], 1);
+        wait_for_travel(&travel[s], &costs->stages[s].seconds);
+    }
     return PST_OK;
 }
 

@@ -78,10 +78,12 @@ struct pst_exec_options {
      * slots for: "ram", "disk:FOLDER" (stages/run/rank/plan/spill.h); NULL: all
      * have slots. */
     const char *stash;
-    unsigned stash_keep;    /* slots of each stage then, 2 at least */
+    unsigned stash_keep; /* slots of each stage then, 2 at least; 0: 2, or with
+                            a memory limit as many as fit */
     enum pst_sharing shard; /* of one replica: nothing is */
     /* The same by parameters (stages/run/sharing.h); NULL: all alike. */
-    const char *shard_by;
+    const char *shard_by; /* or "auto" (stages/run/choose.h) */
+    bool keep_whole;  /* somebody wants whole parameters: auto takes no zero3 */
     bool shard_rows;  /* what is shared is divided by rows of parameters */
     bool gather_bf16; /* values of zero3 travel, and are read, as bf16 */
     /* Groups of parameters whose values are asked for ahead of their use. */
@@ -161,6 +163,8 @@ bool pst_engine_is_stuck(const struct pst_engine *engine);
 
 /* What it recomputes, "none" if nothing; "auto" is what it stands for. */
 const char *pst_engine_recompute(const struct pst_engine *engine);
+/* Where its stash waits, "none": in the arena. */
+const char *pst_engine_stash_place(const struct pst_engine *engine);
 /* What replicas share: nothing, if there is but one. */
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine);
 /* Of the first replica. */
