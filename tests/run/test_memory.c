@@ -267,6 +267,110 @@ static void address_limits_are_named(void **state)
 #endif
 }
 
+/* --- what is resident ----------------------------------------------------- */
+
+/* Bytes behind `key` of /proc/self/status. */
+static size_t status_bytes(const char *key)
+{
+    FILE *f = fopen("/proc/self/status", "re");
+    unsigned long kib = 0;
+    char line[256];
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0)
+            kib = strtoul(line + strlen(key), NULL, 10);
+    (void)fclose(f);
+    assert_true(kib > 0);
+    return (size_t)kib * 1024;
+}
+
+/* VmHWM counts anew from here on. */
+static void forget_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+
+    assert_non_null(f);
+    assert_true(fputs("5", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Two stages with two tensors of 16 MiB each, saved; none is in memory. */
+static void save_large(const char *folder)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  input %x: f32[4, 1024]\n"
+        "  param %a \"a\" grad: f32[4096, 1024]\n"
+        "  param %b \"b\" grad: f32[1024, 4096]\n"
+        "  param %c \"c\" grad: f32[4096, 1024]\n"
+        "  param %d \"d\" grad: f32[1024, 4096]\n"
+        "  %h: f32[4, 4096] = aten.linear.default(%x, %a)" NODE
+        "  %i: f32[4, 1024] = aten.linear.default(%h, %b)" NODE
+        "  pippy._pipe_split.default()" NODE
+        "  %j: f32[4, 4096] = aten.linear.default(%i, %c)" NODE
+        "  %k: f32[4, 1024] = aten.linear.default(%j, %d)" NODE
+        "  %y: f32[] = aten.mean.default(%k)" NODE "  output user %y \"0\"\n"
+        "}\n";
+    const struct pst_split_options how = {0};
+    struct pst_model model;
+    struct pst_plan *plan;
+
+    model_init(&model, text, NULL, 0);
+    assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
+    assert_ok(pst_plan_save(plan, folder, &diag), &diag);
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
+/* Weights go from the file into the arenas, once; with zero3 one whole tensor
+ * at a time besides. */
+static void weights_are_resident_once(void **state)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const size_t mib = 1 << 20, tensor = 16 * mib;
+    char folder[64];
+
+    (void)state;
+    snprintf(folder, sizeof(folder), "%s/large", root);
+    save_large(folder);
+    for (unsigned replicas = 1; replicas <= 2; replicas++) {
+        struct pst_exec_options options = {.schedule = "gpipe",
+                                           .ranks = 2,
+                                           .replicas = replicas,
+                                           .microbatches = 2,
+                                           .threads = 1,
+                                           .train = true,
+                                           .shard_by = "zero3"};
+        struct pst_transport *self;
+        struct pst_engine *engine;
+        struct pst_plan *plan;
+        size_t before, peak, arenas = 0;
+
+        assert_ok(pst_optim_defaults("sgd", &options.optim, &diag), &diag);
+        assert_ok(pst_plan_load(folder, &plan, &diag), &diag);
+        assert_ok(
+            pst_transport_self.open(replicas == 1 ? "2" : "4", &self, &diag),
+            &diag);
+        before = status_bytes("VmRSS:");
+        forget_peak();
+        assert_ok(pst_engine_new(plan, self, &options, &engine, &diag), &diag);
+        peak = status_bytes("VmHWM:");
+        for (unsigned k = 0; k < pst_engine_n_local(engine); k++)
+            arenas += pst_engine_memory(engine, k).arena;
+        assert_true(arenas >= 8 * tensor);
+        assert_true(peak > before && peak - before > arenas * 9 / 10);
+        assert_true(peak - before <
+                    arenas + tensor / 2 + (replicas > 1 ? tensor : 0));
+        pst_engine_free(engine);
+        pst_transport_self.close(self);
+        pst_plan_free(plan);
+    }
+#else
+    (void)state;
+#endif
+}
+
 static int make_root(void **state)
 {
     (void)state;
@@ -289,6 +393,7 @@ int main(void)
         cmocka_unit_test(counts_who_was_killed_for_memory),
         cmocka_unit_test(ranks_that_do_not_fit_are_refused),
         cmocka_unit_test(address_limits_are_named),
+        cmocka_unit_test(weights_are_resident_once),
     };
 
     pst_diag_init(&diag);
