@@ -137,7 +137,6 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .recompute = recompute(config),
         .stash =
             train && strcmp(config->stash, "none") != 0 ? config->stash : NULL,
-        .keep_whole = config->eval_data != NULL,
         .stash_keep = (unsigned)config->stash_keep,
         .shard_by = strcmp(config->shard, "none") != 0 ? config->shard : NULL,
         .shard_rows = strcmp(config->shard_layout, "rows") == 0,

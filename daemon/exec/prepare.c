@@ -39,10 +39,6 @@ static enum pst_status read_options(struct pstd_session *s,
                             s->config.resume.on ? "resume"
                             : s->config.adopt   ? "adopt"
                                                 : "checkpoint-fallback");
-    if (s->config.eval_data != NULL && strstr(s->config.shard, "zero3") != NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "no rank has whole parameters with --shard zero3: "
-                            "--eval-data goes with zero2");
     if (strcmp(s->config.on_nan, "rollback") == 0 &&
         (s->config.checkpoint == NULL || s->config.checkpoint_every == 0))
         return pst_diag_set(diag, PST_ERR_USAGE,

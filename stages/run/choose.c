@@ -120,11 +120,10 @@ static struct dimension recomputes(const struct pst_exec_options *o, bool all)
 
 static struct dimension shards(const struct pst_exec_options *o, bool all)
 {
-    const int most = o->keep_whole ? PST_SHARING_ZERO2 : PST_SHARING_ZERO3;
     struct dimension ret = {{"none"}, 1};
 
     if (o->replicas > 1 && (all || is(o->shard_by, "auto")))
-        for (int s = PST_SHARING_ZERO1; s <= most; s++)
+        for (int s = PST_SHARING_ZERO1; s <= PST_SHARING_ZERO3; s++)
             ret.at[ret.n++] = pst_sharing_word((enum pst_sharing)s);
     else if (o->shard_by != NULL && !is(o->shard_by, "auto"))
         ret.at[0] = o->shard_by;

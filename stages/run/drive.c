@@ -89,7 +89,7 @@ static enum pst_status read_sharing(struct pst_engine *engine,
     struct pst_exec_options *o = &engine->options;
     enum pst_status status = PST_OK;
 
-    if (o->shard_by != NULL && o->train) {
+    if (o->shard_by != NULL) {
         engine->sharing =
             pst_calloc(PST_TAG_EXEC, engine->plan->params.n + 1, 1);
         if (engine->sharing == NULL)
@@ -97,7 +97,7 @@ static enum pst_status read_sharing(struct pst_engine *engine,
         status = pst_sharing_read(o->shard_by, &engine->uses, engine->sharing,
                                   &o->shard, diag);
     }
-    if (o->replicas < 2 || !o->train) {
+    if (o->replicas < 2 || (!o->train && o->shard < PST_SHARING_ZERO3)) {
         pst_free(engine->sharing);
         engine->sharing = NULL;
         o->shard = PST_SHARING_NONE;

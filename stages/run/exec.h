@@ -83,9 +83,8 @@ struct pst_exec_options {
     enum pst_sharing shard; /* of one replica: nothing is */
     /* The same by parameters (stages/run/sharing.h); NULL: all alike. */
     const char *shard_by; /* or "auto" (stages/run/choose.h) */
-    bool keep_whole;  /* somebody wants whole parameters: auto takes no zero3 */
-    bool shard_rows;  /* what is shared is divided by rows of parameters */
-    bool gather_bf16; /* values of zero3 travel, and are read, as bf16 */
+    bool shard_rows;      /* what is shared is divided by rows of parameters */
+    bool gather_bf16;     /* values of zero3 travel, and are read, as bf16 */
     /* Groups of parameters whose values are asked for ahead of their use. */
     unsigned unshard_window;
     struct pst_optim_options optim;
@@ -294,8 +293,11 @@ enum pst_status pst_engine_compare_copies(struct pst_engine *engine,
                                           uint64_t step,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Is its value where it is used only, each replica having a part of it? */
+bool pst_engine_has_parts(const struct pst_engine *engine, unsigned param);
 /* The value that a rank of this process has of plan->params[param], contiguous,
- * to dst; PST_ERR_NOT_FOUND if none of them has it. Between steps. */
+ * to dst; PST_ERR_NOT_FOUND if none of them has it, or it has a part of it
+ * alone. Between steps. */
 enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                                       unsigned param, void *dst,
                                       struct pst_diag *diag) PST_MUST_CHECK;
@@ -304,8 +306,9 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
 enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* Parameters and buffers as they are now, to an engine of the same model on the
- * same ranks that does not train. Between steps. */
+/* COLLECTIVE. Parameters and buffers as they are now, to an engine of the same
+ * model on the same ranks that does not train; what replicas share may be
+ * divided otherwise there, or whole. Between steps. */
 enum pst_status pst_engine_show(struct pst_engine *to,
                                 const struct pst_engine *from,
                                 struct pst_diag *diag) PST_MUST_CHECK;

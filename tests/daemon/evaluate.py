@@ -158,6 +158,41 @@ def same_numbers(b):
     assert abs(alone - found[-1][1]) < 1e-6, (alone, found)
 
 
+def gathers(b):
+    """Replicas that have a part of the values each gather them, and find what
+    those with whole values find: after each step the bits are the same."""
+    grid = "-n", "2x1" if b.transport == "mpi" else "2x2", "-m", "4"
+    plain, _ = b.evaluated("log-whole-none", *grid)
+    for mode, same in (("zero1", plain), ("zero2", None),
+                       ("zero3", "zero2"), ("zero3,conv=zero2", "zero2")):
+        found, _ = b.evaluated(f"log-{mode}", *grid, "--shard", mode,
+                               "--verify", "--checkpoint", f"ck-{mode}")
+        if mode == "zero2":
+            divided = found
+        assert found == (same if mode == "zero1" else divided), (mode, found)
+        with open(b.at(f"log-{mode}/rank-0.log"), encoding="utf-8") as file:
+            took = re.findall(r" event=eval_memory .* of_rank=(\d+) "
+                              r"arena=(\d+)", file.read())
+        will = json.loads(b.call(
+            "plan", "norm.plan", *grid, "--shard", mode, "--verify",
+            "--eval-data", "other.safetensors", "--json"))["ranks"]
+        assert took and int(took[0][1]) == will[0]["eval_bytes"], (mode, took)
+    assert [round(x[1], 4) for x in divided] == [round(x[1], 4) for x in plain]
+    # 16 rows a step: two steps of 8 of `eval`.
+    alone = b.alone("norm.plan", "other", "ck-zero3", 2)["loss"]
+    assert abs(alone - divided[-1][1]) < 1e-6, (alone, divided)
+    for more in (("--shard-layout", "rows"), ("--unshard-window", "0"),
+                 ("--unshard-window", "3"), ("--keep-best", "--checkpoint",
+                                             "ck-shares")):
+        found, _ = b.evaluated(f"log-shares-{more[1]}", *grid, "--shard", "zero3",
+                               "--verify", *more)
+        assert found == divided, (more, found)
+    found, _ = b.evaluated("log-bf16", *grid, "--shard", "zero3",
+                           "--gather-dtype", "bf16")
+    assert found != divided, found
+    assert [round(x[1], 1) for x in found] == [round(x[1], 1) for x in divided]
+
+
 def goes_on(b):
     """A run in parts, and one that is killed, find what a whole one finds."""
     keep = "--keep-best", "--checkpoint-every", "2"
@@ -262,7 +297,7 @@ def main():
     penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
-            for part in same_numbers, goes_on, ends_early, gives_way, refuses:
+            for part in same_numbers, gathers, goes_on, ends_early, gives_way, refuses:
                 part(b)
     print("ok")
 

@@ -155,14 +155,7 @@ static void keeps_what_was_asked_for(void **state)
     assert_null(options.recompute);
     assert_null(options.shard_by);
     assert_string_equal(options.stash, "disk:/tmp");
-    /* who wants whole parameters, or whose microbatches cannot be divided */
-    options = open_options(2, 12);
-    options.keep_whole = true;
-    assert_ok(pst_exec_choices(net.plan, &options, false, &choices, &net.diag),
-              &net.diag);
-    for (size_t i = 0; i < choices.all.n; i++)
-        assert_string_not_equal(choices.all.at[i].shard, "zero3");
-    pst_choices_fini(&choices);
+    /* microbatches that cannot be divided */
     options = open_options(2, 11);
     assert_ok(pst_exec_choices(net.plan, &options, false, &choices, &net.diag),
               &net.diag);

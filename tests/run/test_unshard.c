@@ -367,6 +367,73 @@ static void proves_what_is_here(void **state)
     proof_fini(&p);
 }
 
+/* --- forward only --------------------------------------------------------- */
+
+/* Losses of a forward of what the job has now. */
+static void forward(struct job *job, enum pst_sharing shard, bool rows,
+                    double *ret_losses, struct pst_memory *ret)
+{
+    struct pst_exec_options options = job->engine->options;
+    struct pst_diag *diag = &job->net.diag;
+    struct pst_step_result result;
+    struct pst_engine *engine;
+
+    options.train = false;
+    options.shard = shard;
+    options.shard_rows = rows;
+    options.no_undo = true;
+    assert_ok(
+        pst_engine_new(job->net.plan, job->transport, &options, &engine, diag),
+        diag);
+    for (unsigned i = 0; i < 2; i++) { /* twice: nothing is left over */
+        assert_ok(pst_engine_show(engine, job->engine, diag), diag);
+        assert_ok(
+            pst_engine_step(engine, 7, net_fill, &job->data, 0, &result, diag),
+            diag);
+        for (unsigned k = 0; k < options.microbatches; k++) {
+            assert_true(i == 0 || ret_losses[k] == result.losses[k]);
+            ret_losses[k] = result.losses[k];
+        }
+    }
+    *ret = pst_engine_memory(engine, 0);
+    assert_int_equal(pst_engine_high_water(engine, 0), ret->arena);
+    assert_int_equal(ret->grads + ret->optim, 0);
+    pst_engine_free(engine);
+}
+
+/* What is gathered, from owners that have other parts or all, is what those
+ * read who have it. */
+static void forwards_the_same_bits(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4 * 2 * 2 * 2; i++) {
+        const unsigned stages = 1 + i % 4;
+        struct pst_exec_options options =
+            options_of(PST_MIN(stages, 3), "1f1b", i / 16 * 2);
+        double start[8], losses[8], again[8];
+        struct pst_memory whole, parts;
+        struct job job;
+
+        options.replicas = i / 8 % 2 ? 4 : 2;
+        options.microbatches = 2 * options.replicas;
+        options.shard = i % 3 ? PST_SHARING_ZERO3 : PST_SHARING_ZERO2;
+        options.shard_rows = i / 4 % 2;
+        job_init(&job, stages, &options);
+        forward(&job, PST_SHARING_NONE, false, start, &whole);
+        run_steps(&job, 0, 2);
+        forward(&job, PST_SHARING_NONE, false, losses, &whole);
+        assert_true(losses[0] != start[0]);
+        for (unsigned rows = 0; rows < 2; rows++) {
+            forward(&job, PST_SHARING_ZERO3, rows, again, &parts);
+            for (unsigned k = 0; k < options.microbatches; k++)
+                assert_true(losses[k] == again[k]);
+            assert_true(parts.params < whole.params);
+            assert_true(parts.gathered > 0 && whole.gathered == 0);
+        }
+        job_fini(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +444,7 @@ int main(void)
         cmocka_unit_test(gathers_bf16_for_every_cut),
         cmocka_unit_test(refuses_bf16_where_nothing_is_gathered),
         cmocka_unit_test(proves_what_is_here),
+        cmocka_unit_test(forwards_the_same_bits),
     };
 
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -62,13 +62,19 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* Numbers of parameters are those of the plan that is cut. */
+/* Numbers of parameters are those of the plan that is cut. Shares come from the
+ * engine of the step before each evaluation (pst_engine_show). */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
     const struct pstd_evaluation *e = ctx;
-    enum pst_status status = pst_engine_read_param(e->from, i, dst, diag);
+    enum pst_status status;
 
+    if (pst_engine_has_parts(e->from, i)) {
+        memset(dst, 0, pst_meta_bytes(&e->of->params.at[i].meta));
+        return PST_OK;
+    }
+    status = pst_engine_read_param(e->from, i, dst, diag);
     return status == PST_ERR_NOT_FOUND
                ? pst_plan_read_param(e->of, i, dst, diag)
                : status;
@@ -127,6 +133,8 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.replicas = s->options.replicas;
     options.place = pst_str_text(places);
     options.recompute = NULL;
+    if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
+        options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
     options.keep_outputs = false;
     options.no_undo = true; /* values are written again before the next one */
     options.side_by_side = s->options.side_by_side;

@@ -18,15 +18,21 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
         const struct pst_rank_param *p =
             pst_layout_param(pst_rank_layout(r), param);
 
-        if (p == NULL)
+        if (p == NULL || pst_role_gathers(pst_rank_role(r), param))
             continue;
         memcpy(dst, pst_rank_pull(pst_rank_device(r), p->data, p->bytes),
                p->bytes);
         return PST_OK;
     }
     return pst_diag_set(diag, PST_ERR_NOT_FOUND,
-                        "no rank of this process has \"%s\"",
-                        engine->plan->params.at[param].fqn);
+                        "no rank of this process has \"%s\"%s",
+                        engine->plan->params.at[param].fqn,
+                        pst_engine_has_parts(engine, param) ? " whole" : "");
+}
+
+bool pst_engine_has_parts(const struct pst_engine *engine, unsigned param)
+{
+    return pst_role_gathers(pst_rank_role(engine->ranks[0]), param);
 }
 
 enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
@@ -88,9 +94,139 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                             diag);
 }
 
+/* --- from engine to engine ------------------------------------------------ */
+
+/* Of a tensor that replicas may share, in one engine by these parts and in the
+ * other by those: its value, or a state of its optimizer. */
+struct passage {
+    struct pst_engine *to;
+    const struct pst_engine *from;
+    int old, new;  /* params of the two plans */
+    int state;     /* -1: the value */
+    unsigned rank; /* of the pipeline */
+};
+
+/* One end of it: elements of a replica, and where the first one lies. */
+struct end {
+    struct pst_rank *rank; /* NULL: of another process */
+    int64_t begin, n;
+    size_t offset;
+};
+
+static struct end end_of(const struct pst_engine *engine,
+                         const struct passage *p, int param, unsigned replica)
+{
+    struct end e = {.rank = pst_engine_local(
+                        engine, replica * engine->options.ranks + p->rank),
+                    .n = pst_meta_numel(&engine->plan->params.at[param].meta)};
+    const bool whole =
+        p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);
+    const struct pst_rank_param *at;
+
+    if (!whole)
+        pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats,
+                        (unsigned)param, engine->options.replicas, replica,
+                        &e.begin, &e.n);
+    if (e.rank == NULL)
+        return e;
+    at = pst_layout_param(pst_rank_layout(e.rank), (unsigned)param);
+    e.offset = p->state >= 0 ? at->state[p->state]
+               : whole       ? at->data
+                             : at->own_data;
+    return e;
+}
+
+/* Replica `a` gives what replica `b` has of it now. */
+static enum pst_status pass_part(const struct passage *p, unsigned a,
+                                 unsigned b, struct pst_diag *diag)
+{
+    const unsigned ranks = p->to->options.ranks;
+    const struct end src = end_of(p->from, p, p->old, a);
+    const struct end dst = end_of(p->to, p, p->new, b);
+    const int64_t begin = PST_MAX(src.begin, dst.begin);
+    const int64_t end = PST_MIN(src.begin + src.n, dst.begin + dst.n);
+    const size_t bytes = (size_t)PST_MAX(end - begin, 0) * sizeof(float);
+    enum pst_status status = PST_OK;
+    const void *data = NULL;
+    void *at = NULL;
+
+    if (bytes == 0)
+        return PST_OK;
+    if (src.rank != NULL)
+        data = pst_rank_pull(
+            pst_rank_device(src.rank),
+            src.offset + (size_t)(begin - src.begin) * sizeof(float), bytes);
+    if (dst.rank != NULL)
+        at = pst_rank_at(pst_rank_device(dst.rank),
+                         dst.offset +
+                             (size_t)(begin - dst.begin) * sizeof(float));
+    if (src.rank != NULL && dst.rank != NULL)
+        memcpy(pst_device_host(&pst_rank_device(dst.rank)->mem, at), data,
+               bytes);
+    else if (src.rank != NULL)
+        status = pst_engine_transfer(p->to, true, b * ranks + p->rank,
+                                     (void *)data, bytes, diag);
+    else if (dst.rank != NULL)
+        status = pst_engine_transfer(
+            p->to, false, a * ranks + p->rank,
+            pst_device_host(&pst_rank_device(dst.rank)->mem, at), bytes, diag);
+    if (status == PST_OK && dst.rank != NULL)
+        pst_device_push(&pst_rank_device(dst.rank)->mem, at, bytes);
+    return status;
+}
+
+/* All of it, on one rank of the pipeline. A replica that has all gives it to
+ * itself. */
+static enum pst_status pass(const struct passage *p, struct pst_diag *diag)
+{
+    const unsigned n = p->to->options.replicas;
+    const bool whole =
+        p->state < 0 && !pst_engine_has_parts(p->from, (unsigned)p->old);
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < n * n && status == PST_OK; i++)
+        if (!whole || i / n == i % n)
+            status = pass_part(p, i / n, i % n, diag);
+    pst_alive_goes_on();
+    return status;
+}
+
+/* Do both engines have it on that rank of the pipeline? */
+static bool is_on(const struct pst_engine *engine, int param, unsigned rank)
+{
+    const struct pst_plan_param *p = &engine->plan->params.at[param];
+
+    for (unsigned i = 0; i < p->n_stages; i++)
+        if (engine->sched->rank_of[p->stages[i]] == (int)rank)
+            return true;
+    return false;
+}
+
 /* --- all values, for another mode ----------------------------------------- */
 
-static enum pst_status show(struct pst_rank *r, const struct pst_plan *plan,
+/* The parameter of `from` with the name and the size of one of `to`. */
+static enum pst_status find_shown(const struct pst_engine *to,
+                                  const struct pst_engine *from, unsigned param,
+                                  int *ret, struct pst_diag *diag)
+{
+    const struct pst_plan_param *p = &to->plan->params.at[param];
+
+    *ret = pst_plan_find_param(from->plan, p->fqn);
+    if (*ret >= 0 && pst_meta_same(&from->plan->params.at[*ret].meta, &p->meta))
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_INTERNAL, "\"%s\" is not in both modes",
+                        p->fqn);
+}
+
+static bool is_shared(const struct pst_engine *to,
+                      const struct pst_engine *from, unsigned param, int old)
+{
+    return pst_engine_has_parts(to, param) ||
+           pst_engine_has_parts(from, (unsigned)old);
+}
+
+/* What a rank has whole, in both. */
+static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
                             const struct pst_engine *from,
                             struct pst_diag *diag)
 {
@@ -101,21 +237,47 @@ static enum pst_status show(struct pst_rank *r, const struct pst_plan *plan,
     pst_rank_params_changed(r);
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        const struct pst_plan_param *param = &plan->params.at[p->index];
-        const int index = pst_plan_find_param(from->plan, param->fqn);
         void *at = pst_rank_at(d, p->data);
+        int old;
 
-        if (param->kind == PST_VALUE_CONST)
+        if (to->plan->params.at[p->index].kind == PST_VALUE_CONST)
             continue;
-        if (index < 0 ||
-            !pst_meta_same(&from->plan->params.at[index].meta, &param->meta))
-            return pst_diag_set(diag, PST_ERR_INTERNAL,
-                                "\"%s\" is not in both modes", param->fqn);
-        status = pst_engine_read_param(from, (unsigned)index,
+        status = find_shown(to, from, (unsigned)p->index, &old, diag);
+        if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old))
+            continue;
+        status = pst_engine_read_param(from, (unsigned)old,
                                        pst_device_host(&d->mem, at), diag);
         if (status == PST_OK)
             pst_device_push(&d->mem, at, p->bytes);
         pst_alive_goes_on();
+    }
+    return status;
+}
+
+/* What replicas share in one of them, or in both. */
+static enum pst_status show_shared(struct pst_engine *to,
+                                   const struct pst_engine *from,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++) {
+        struct passage p = {.to = to, .from = from, .new = (int)i, .state = -1};
+
+        if (to->plan->params.at[i].kind != PST_VALUE_PARAM ||
+            to->plan->params.at[i].n_stages == 0)
+            continue;
+        status = find_shown(to, from, i, &p.old, diag);
+        if (status != PST_OK || !is_shared(to, from, i, p.old))
+            continue;
+        for (p.rank = 0; p.rank < to->options.ranks && status == PST_OK;
+             p.rank++)
+            if (is_on(to, p.new, p.rank))
+                status = is_on(from, p.old, p.rank)
+                             ? pass(&p, diag)
+                             : pst_diag_set(diag, PST_ERR_INTERNAL,
+                                            "rank %u has no \"%s\"", p.rank,
+                                            to->plan->params.at[i].fqn);
     }
     return status;
 }
@@ -127,8 +289,9 @@ enum pst_status pst_engine_show(struct pst_engine *to,
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
-        status = show(to->ranks[i], to->plan, from, diag);
-    return status;
+        status = show(to, to->ranks[i], from, diag);
+    status = pst_engine_settle(to, status, diag);
+    return status == PST_OK ? show_shared(to, from, diag) : status;
 }
 
 /* --- states of the optimizer ---------------------------------------------- */
@@ -222,60 +385,6 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
 
 /* --- states that replicas share ------------------------------------------- */
 
-/* One state of a parameter, whose shares are cut otherwise in the new engine:
- * replica `a` gives what replica `b` has of it now. Rank of the pipeline, index
- * of the state. */
-static enum pst_status pass_share(struct pst_engine *to,
-                                  const struct pst_engine *from,
-                                  const int params[2], unsigned rank,
-                                  unsigned a, unsigned b, unsigned state,
-                                  struct pst_diag *diag)
-{
-    const unsigned n = to->options.replicas, ranks = to->options.ranks;
-    struct pst_rank *src = pst_engine_local(from, a * ranks + rank);
-    struct pst_rank *dst = pst_engine_local(to, b * ranks + rank);
-    const struct pst_layout *was = pst_rank_layout(from->ranks[0]);
-    const struct pst_layout *is = pst_rank_layout(to->ranks[0]);
-    int64_t a_begin, a_n, b_begin, b_n, begin, end;
-    const void *data = NULL;
-    enum pst_status status = PST_OK;
-    void *at = NULL;
-    size_t bytes;
-
-    pst_flats_range(&was->flats, (unsigned)params[0], n, a, &a_begin, &a_n);
-    pst_flats_range(&is->flats, (unsigned)params[1], n, b, &b_begin, &b_n);
-    begin = PST_MAX(a_begin, b_begin);
-    end = PST_MIN(a_begin + a_n, b_begin + b_n);
-    if (begin >= end)
-        return PST_OK;
-    bytes = (size_t)(end - begin) * sizeof(float);
-    if (src != NULL)
-        data = pst_rank_pull(
-            pst_rank_device(src),
-            pst_layout_param(pst_rank_layout(src), (unsigned)params[0])
-                    ->state[state] +
-                (size_t)(begin - a_begin) * sizeof(float),
-            bytes);
-    if (dst != NULL)
-        at = pst_rank_at(
-            pst_rank_device(dst),
-            pst_layout_param(pst_rank_layout(dst), (unsigned)params[1])
-                    ->state[state] +
-                (size_t)(begin - b_begin) * sizeof(float));
-    if (src != NULL && dst != NULL)
-        memcpy(pst_device_host(&pst_rank_device(dst)->mem, at), data, bytes);
-    else if (src != NULL)
-        status = pst_engine_transfer(to, true, b * ranks + rank, (void *)data,
-                                     bytes, diag);
-    else if (dst != NULL)
-        status = pst_engine_transfer(
-            to, false, a * ranks + rank,
-            pst_device_host(&pst_rank_device(dst)->mem, at), bytes, diag);
-    if (status == PST_OK && dst != NULL)
-        pst_device_push(&pst_rank_device(dst)->mem, at, bytes);
-    return status;
-}
-
 /* The parameter's index in the old plan, -1: it begins anew. */
 static int old_index(const struct adoption *a, unsigned param)
 {
@@ -291,34 +400,24 @@ static int old_index(const struct adoption *a, unsigned param)
     return old;
 }
 
-/* Do both engines have it on that rank of the pipeline? */
-static bool is_on(const struct pst_engine *engine, int param, unsigned rank)
-{
-    const struct pst_plan_param *p = &engine->plan->params.at[param];
-
-    for (unsigned i = 0; i < p->n_stages; i++)
-        if (engine->sched->rank_of[p->stages[i]] == (int)rank)
-            return true;
-    return false;
-}
-
 static enum pst_status adopt_shared(const struct adoption *a,
                                     struct pst_engine *to, unsigned param,
                                     struct pst_diag *diag)
 {
-    const unsigned n = to->options.replicas;
     const unsigned n_states =
         pst_optim_n_states(to->options.optim.row, &to->options.optim);
-    const int params[2] = {old_index(a, param), (int)param};
+    struct passage p = {.to = to,
+                        .from = a->from,
+                        .old = old_index(a, param),
+                        .new = (int)param};
     enum pst_status status = PST_OK;
 
-    for (unsigned rank = 0; params[0] >= 0 && rank < to->options.ranks;
-         rank++) {
-        if (!is_on(a->from, params[0], rank) || !is_on(to, params[1], rank))
+    for (p.rank = 0; p.old >= 0 && p.rank < to->options.ranks; p.rank++) {
+        if (!is_on(a->from, p.old, p.rank) || !is_on(to, p.new, p.rank))
             continue;
-        for (unsigned i = 0; i < n * n * n_states && status == PST_OK; i++)
-            status = pass_share(to, a->from, params, rank, i / n_states / n,
-                                i / n_states % n, i % n_states, diag);
+        for (p.state = 0; p.state < (int)n_states && status == PST_OK;
+             p.state++)
+            status = pass(&p, diag);
     }
     return status;
 }

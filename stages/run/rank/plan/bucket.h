@@ -17,7 +17,8 @@ struct pst_bucket {
     int64_t numel, unit; /* (flat.h) */
     bool shared;         /* replicas update a share of it each (role.h) */
     bool scatters;       /* its gradients are summed in each microbatch */
-    bool gathers;        /* values only: the sums come from other ranks */
+    bool gathers;        /* values only: the sums come from other ranks, or
+                            there are none */
     size_t offset;       /* of the accumulators; 0: none */
     /* Of the values, which replicas gather behind the update; 0: each has
      * updated all of them, or they are gathered by another bucket. */

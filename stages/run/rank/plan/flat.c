@@ -120,6 +120,8 @@ static enum pst_status add_param(struct maker *m, unsigned param)
     enum pst_status status = PST_OK;
 
     m->flats->first[param] = -1;
+    if (!m->uses->train && m->modes[param] == PST_SHARING_NONE)
+        return PST_OK; /* nothing travels */
     for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
         const unsigned n = pst_uses_parts(m->uses, param, p->stages[i]);
 

@@ -56,11 +56,13 @@ static enum pst_status layout_buckets(struct pst_layout_maker *m)
         const struct pst_flat *f = &l->flats.all.at[i];
 
         if (l->stages[f->stage].program != NULL)
-            status = add_bucket(m, (struct pst_bucket){.stage = f->stage,
-                                                       .flat = (unsigned)i,
-                                                       .dtype = f->dtype,
-                                                       .numel = f->numel,
-                                                       .unit = f->unit});
+            status = add_bucket(
+                m, (struct pst_bucket){.stage = f->stage,
+                                       .flat = (unsigned)i,
+                                       .dtype = f->dtype,
+                                       .numel = f->numel,
+                                       .unit = f->unit,
+                                       .gathers = !m->role->options.train});
     }
     for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
         const struct pst_flat_part *part = &l->flats.parts.at[i];
@@ -279,6 +281,9 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     const size_t bytes = pst_meta_bytes(&param->meta);
     unsigned n_states;
 
+    if (pst_role_gathers(role, (unsigned)p->index))
+        pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
+                        role->replica, &p->begin, &p->n);
     if (!role->options.train ||
         pst_uses_total(role->uses, (unsigned)p->index) == 0 ||
         !pst_role_owns(role, (unsigned)p->index))
@@ -357,7 +362,7 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
     struct pst_layout *l = m->l;
     unsigned char *modes =
         pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
-    bool scatters = false;
+    bool in_turn = false;
     enum pst_status status;
 
     l->param_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
@@ -366,7 +371,7 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
     for (unsigned i = 0; i < role->plan->params.n; i++) {
         modes[i] = (unsigned char)pst_role_sharing(role, i);
-        scatters = scatters || pst_role_scatters(role, i);
+        in_turn = in_turn || modes[i] >= PST_SHARING_ZERO2;
     }
     status = pst_flats_make(role->uses, modes, role->options.shard_rows,
                             m->heap, &l->flats, m->diag);
@@ -376,9 +381,9 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         status = layout_param(m, i);
     if (status == PST_OK)
         layout_sums(m);
-    if (status == PST_OK && scatters)
+    if (status == PST_OK && in_turn)
         status = layout_residency(m);
-    if (status == PST_OK)
+    if (status == PST_OK && role->options.train)
         status = layout_grads(m);
     for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
         status = layout_states(m, &l->params.at[i]);

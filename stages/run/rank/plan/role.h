@@ -63,18 +63,22 @@ static inline bool pst_role_owns(const struct pst_rank_role *role,
     return !p->transmit || role->sched->rank_of[p->home] == (int)role->rank;
 }
 
-/* What replicas have a part of each, of that parameter. */
+/* What replicas have a part of each, of that parameter: values alone, where
+ * nothing is trained. */
 static inline enum pst_sharing pst_role_sharing(
     const struct pst_rank_role *role, unsigned param)
 {
     const struct pst_plan_param *p = &role->plan->params.at[param];
+    enum pst_sharing mode;
 
-    if (role->options.replicas < 2 || pst_role_optim(role) == NULL ||
-        p->transmit || p->meta.dtype != PST_F32 ||
+    if (role->options.replicas < 2 || p->transmit || p->meta.dtype != PST_F32 ||
         pst_uses_total(role->uses, param) == 0)
         return PST_SHARING_NONE;
-    return role->sharing != NULL ? (enum pst_sharing)role->sharing[param]
+    mode = role->sharing != NULL ? (enum pst_sharing)role->sharing[param]
                                  : role->options.shard;
+    if (role->options.train)
+        return pst_role_optim(role) != NULL ? mode : PST_SHARING_NONE;
+    return mode >= PST_SHARING_ZERO3 ? mode : PST_SHARING_NONE;
 }
 
 /* True if replicas update a part of the parameter each. */
@@ -88,7 +92,8 @@ static inline bool pst_role_shares(const struct pst_rank_role *role,
 static inline bool pst_role_scatters(const struct pst_rank_role *role,
                                      unsigned param)
 {
-    return pst_role_sharing(role, param) >= PST_SHARING_ZERO2;
+    return role->options.train &&
+           pst_role_sharing(role, param) >= PST_SHARING_ZERO2;
 }
 
 /* The same, and its value is gathered where it is used. */

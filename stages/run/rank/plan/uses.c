@@ -21,12 +21,23 @@ static unsigned all_uses(const struct pst_plan_param *p)
     return total;
 }
 
+static bool is_in(const struct pst_plan_param *p, unsigned stage)
+{
+    for (unsigned k = 0; k < p->n_stages; k++)
+        if (p->stages[k] == stage)
+            return true;
+    return false;
+}
+
 unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
                         unsigned stage)
 {
     const struct pst_plan_param *p = &uses->plan->params.at[param];
-    const unsigned n = uses->train ? pst_plan_uses(p, stage) : 0;
+    const unsigned n = pst_plan_uses(p, stage);
 
+    if (!uses->train)
+        return p->kind == PST_VALUE_PARAM && p->requires_grad &&
+               is_in(p, stage);
     return all_uses(p) <= PST_SEPARATE_USES ? n : PST_MIN(n, 1);
 }
 

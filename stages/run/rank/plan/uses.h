@@ -3,14 +3,15 @@
 #define PENSTOCK_STAGES_RUN_RANK_PLAN_USES_H
 /*
  * Contributions to each parameter's gradient: how many accumulators it has.
- * Constant; any thread.
+ * Where nothing is trained, what could be has one use in each of its stages:
+ * its values may be shared (flat.h). Constant; any thread.
  */
 #include "stages/split/plan.h"
 
 /* Borrows the plan. */
 struct pst_uses {
     const struct pst_plan *plan;
-    bool train; /* else there are none */
+    bool train;
 };
 #define PST_SEPARATE_USES 8
 
