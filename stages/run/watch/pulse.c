@@ -13,6 +13,9 @@
 #define SLOTS      4     /* beats to one rank that may be under way */
 /* Longest time that others may be late after a stop of this process. */
 #define MAX_LATE 60.0
+/* Seconds between two beats. Who begins a long piece of work may have told the
+ * last beat so long before: that is part of the patience below. */
+#define LONGEST 0.5
 /* Beyond the limit: the one that stands still may say so itself first, then
  * rank 0 decides, then the others. */
 #define PATIENCE      0.75
@@ -35,7 +38,8 @@ struct sent {
 
 struct other {
     struct beat beat;
-    double heard; /* on our clock of time awake */
+    double told;  /* when its newest beat came, on our clock of time awake */
+    double heard; /* since when it is silent: the same, or after a stop later */
     struct sent sent[SLOTS];
 };
 
@@ -75,7 +79,7 @@ static double interval(void)
 {
     const double limit = pst_alive_limit();
 
-    return limit > 0 ? PST_MAX(0.1, PST_MIN(1.0, limit / 8)) : 1.0;
+    return limit > 0 ? PST_MAX(0.1, PST_MIN(LONGEST, limit / 8)) : LONGEST;
 }
 
 static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
@@ -139,7 +143,7 @@ static void listen(struct pst_pulse *p)
             struct other *o = &p->others[p->rank == 0 ? from - 1 : 0];
 
             o->beat = beat;
-            o->heard = p->awake.now;
+            o->told = o->heard = p->awake.now;
             p->wishes |= beat.wish;
         }
     } while (status == PST_OK);
@@ -158,24 +162,25 @@ static void add_up(struct pst_pulse *p)
 }
 
 /* Nobody was listened to for a while: all limits begin anew, `late` seconds
- * from now. */
+ * from now, and no earlier than was granted before. */
 static void begin_anew(struct pst_pulse *p, double late)
 {
-    p->moved = p->awake.now + late;
+    const double from = p->awake.now + late;
+
+    p->moved = PST_MAX(p->moved, from);
     for (unsigned i = 0; i < p->n_others; i++)
-        p->others[i].heard = p->awake.now + late;
+        p->others[i].heard = PST_MAX(p->others[i].heard, from);
 }
 
 /* A process that was stopped and goes on is not the only one, perhaps: others
  * may go on later. One that worked meanwhile was not stopped, unless the
  * daemon's timer has seen it. */
-static void look_at_clock(struct pst_pulse *p, double clock)
+static void look_at_stops(struct pst_pulse *p)
 {
     const uint64_t moves = pst_alive_state().moves;
     const double slept = pst_alive_sleep();
     double late = slept - p->slept;
 
-    pst_awake_look(&p->awake, clock);
     if (p->awake.slept > 0 && moves == p->moves)
         late = PST_MAX(late, p->awake.slept);
     if (p->awake.slept > 0 || late > 0)
@@ -188,8 +193,9 @@ static void exchange(struct pst_pulse *p, double clock)
 {
     p->busy = true;
     p->next_look = clock + LOOK_EVERY;
-    look_at_clock(p, clock);
-    listen(p);
+    pst_awake_look(&p->awake, clock);
+    listen(p); /* a beat from before a stop says nothing of who goes on */
+    look_at_stops(p);
     add_up(p);
     if (clock >= p->next_beat || pst_alive_state().phase != p->told)
         beat(p, clock);
@@ -276,7 +282,7 @@ static void add_waiting(unsigned rank, const struct beat *beat,
         pst_str_addf(out, ": rank %d owes it", beat->peer);
 }
 
-/* All answer: they wait for each other. */
+/* All answer, so they wait for each other. */
 static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
 {
     const struct pst_alive_state state = pst_alive_state();
@@ -310,6 +316,23 @@ static double longest_limit(const struct pst_pulse *p)
     return limit;
 }
 
+/* What has happened since the oldest of the newest beats is not known. */
+static double known_until(const struct pst_pulse *p)
+{
+    double until = p->awake.now;
+
+    for (unsigned i = 0; i < p->n_others; i++)
+        until = PST_MIN(until, p->others[i].told);
+    return until;
+}
+
+/* Rank 0 hears all ranks, and knows what it has granted them after a stop: that
+ * all wait for each other is for it to say, unless it waits for orders. */
+static bool judges(const struct pst_pulse *p)
+{
+    return p->rank == 0 || p->others[0].beat.phase == PST_ALIVE_IDLE;
+}
+
 static enum pst_status decide(const struct pst_pulse *p, struct pst_diag *diag)
 {
     const double patience = PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
@@ -320,8 +343,8 @@ static enum pst_status decide(const struct pst_pulse *p, struct pst_diag *diag)
         if (p->awake.now - p->others[i].heard >
             pst_alive_limit_of(p->others[i].beat.phase) + patience)
             return silent(p, i, diag);
-    if (pst_alive_state().phase != PST_ALIVE_IDLE &&
-        p->awake.now - p->moved > longest_limit(p) + patience)
+    if (judges(p) && pst_alive_state().phase != PST_ALIVE_IDLE &&
+        known_until(p) - p->moved > longest_limit(p) + patience)
         return knot(p, diag);
     return PST_OK;
 }

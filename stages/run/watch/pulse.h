@@ -16,7 +16,7 @@
  *   the one that holds all up, in the phase that it told last;
  * - other ranks: rank 0 is, if they hear nothing of it for a little longer;
  * - all ranks answer, nobody does anything, and the phase is not idle: they
- *   wait for each other.
+ *   wait for each other. Rank 0 says so, or others while it is idle.
  *
  * A process whose exec thread alone is stuck says so itself
  * (daemon/loop/watch.h), a little earlier. Time in which this process did not
