@@ -46,7 +46,7 @@ def known_options(root):
     for top in "scripts", "tests":
         for where, _, files in os.walk(os.path.join(root, top)):
             for name in files:
-                if name.endswith((".sh", ".py")):
+                if name.endswith((".sh", ".py", ".c")):
                     with open(os.path.join(where, name),
                               encoding="utf-8") as file:
                         known.update(OPTION.findall(file.read()))

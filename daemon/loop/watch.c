@@ -11,7 +11,6 @@
 #include "stages/base/str.h"
 #include "stages/run/watch/pulse.h"
 
-#define TICK_MS 200
 #define LAST_MS 300 /* for the diagnosis to reach log and clients */
 /* All ranks wait for one that has not come; it may be able to say so itself. */
 #define MEET_PATIENCE 1.5
@@ -102,18 +101,18 @@ static void on_last(uv_timer_t *timer)
     _exit(pst_status_exit_code(PST_ERR_PEER));
 }
 
-static void decide(struct pstd_watch *w, const struct pst_alive_state *state,
-                   double seconds)
+static void diagnose(const struct pstd_watch *w,
+                     const struct pst_alive_state *state, double seconds,
+                     struct pst_diag *diag)
 {
     struct pst_str place = {0}, first = {0};
-    struct pst_diag diag;
 
     if (state->meets && state->phase == PST_ALIVE_START)
         add_stopped(&first);
     pst_alive_print(state, &place);
-    pst_diag_init(&diag);
+    pst_diag_init(diag);
     (void)pst_diag_set(
-        &diag, PST_ERR_PEER,
+        diag, PST_ERR_PEER,
         PST_WATCHDOG_TEXT " for %.3g s: %srank %u %s %s%s (--watchdog sets the "
                           "limit)",
         seconds, pst_str_text(&first), rank_of(w),
@@ -121,27 +120,37 @@ static void decide(struct pstd_watch *w, const struct pst_alive_state *state,
         state->meets ? " for ranks that have not come" : "");
     pst_str_fini(&place);
     pst_str_fini(&first);
-    w->decided = true;
-    w->hooks.diagnosis(w->hooks.ctx, &diag);
-    (void)uv_timer_start(&w->timer, on_last, LAST_MS, 0);
 }
 
-static void on_tick(uv_timer_t *timer)
+bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag)
 {
-    struct pstd_watch *w = timer->data;
     const struct pst_alive_state state = pst_alive_state();
     const double limit = pst_alive_limit() + (state.meets ? MEET_PATIENCE : 0);
 
-    atomic_store(&w->looked, pst_now());
-    pst_awake_look(&w->awake, pst_now());
+    atomic_store(&w->looked, clock);
+    pst_awake_look(&w->awake, clock);
     if (w->awake.slept > 0)
         pst_alive_slept(w->awake.slept);
     if (w->awake.slept > 0 || state.moves + state.looks != w->seen) {
         w->seen = state.moves + state.looks;
         w->since = w->awake.now;
     }
-    if (pst_alive_limit() > 0 && w->awake.now - w->since > limit)
-        decide(w, &state, w->awake.now - w->since);
+    if (pst_alive_limit() <= 0 || w->awake.now - w->since <= limit)
+        return false;
+    diagnose(w, &state, w->awake.now - w->since, diag);
+    return true;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct pstd_watch *w = timer->data;
+    struct pst_diag diag;
+
+    if (!pstd_watch_look(w, pst_now(), &diag))
+        return;
+    w->decided = true;
+    w->hooks.diagnosis(w->hooks.ctx, &diag);
+    (void)uv_timer_start(&w->timer, on_last, LAST_MS, 0);
 }
 
 void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
@@ -151,7 +160,7 @@ void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
     atomic_store(&w->looked, pst_now());
     (void)uv_timer_init(loop, &w->timer);
     w->timer.data = w;
-    (void)uv_timer_start(&w->timer, on_tick, TICK_MS, TICK_MS);
+    (void)uv_timer_start(&w->timer, on_tick, PSTD_WATCH_MS, PSTD_WATCH_MS);
 }
 
 void pstd_watch_close(struct pstd_watch *w)

@@ -34,6 +34,13 @@ struct pstd_watch {
     bool decided;
 };
 
+#define PSTD_WATCH_MS 200 /* between looks */
+
+/* One look, at a time of pst_now; all zero but has_rank and rank at first.
+ * True: the exec thread stands still for longer than it may; *diag says where.
+ */
+bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag);
+
 void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
                       struct pstd_watch_hooks hooks);
 void pstd_watch_close(struct pstd_watch *w);

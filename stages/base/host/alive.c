@@ -7,17 +7,11 @@
 
 /* One writer, many readers: relaxed loads and stores are enough, since no
  * other memory is read by what they say. */
-static struct {
-    atomic_uint phase;
-    atomic_bool meets;
-    atomic_uint_fast64_t moves, looks, step, place;
-    _Atomic double limit, step_limit, slept;
-} alive = {.place = UINT64_MAX};
+static struct pst_alive process = PST_ALIVE_NONE;
+static struct pst_alive *alive = &process;
 
 static _Thread_local bool watched;
 static _Thread_local atomic_uint_fast64_t *helped;
-static pst_alive_fn hook;
-static void *hook_ctx;
 
 static const char *const names[] = {
 #define ROW(id, name) (name),
@@ -28,6 +22,11 @@ static const char *const names[] = {
 const char *pst_alive_name(unsigned phase)
 {
     return phase < PST_N_ALIVE ? names[phase] : "?";
+}
+
+void pst_alive_play(struct pst_alive *other)
+{
+    alive = other != NULL ? other : &process;
 }
 
 void pst_alive_watch(void)
@@ -45,15 +44,15 @@ static void bump(atomic_uint_fast64_t *count)
 
 static void set_phase(enum pst_alive_phase phase, enum pst_alive_phase before)
 {
-    atomic_store_explicit(&alive.phase, phase, memory_order_relaxed);
-    bump(&alive.moves);
-    if (phase != before && hook != NULL)
-        hook(hook_ctx);
+    atomic_store_explicit(&alive->phase, phase, memory_order_relaxed);
+    bump(&alive->moves);
+    if (phase != before && alive->hook != NULL)
+        alive->hook(alive->hook_ctx);
 }
 
 static enum pst_alive_phase phase_now(void)
 {
-    return (enum pst_alive_phase)atomic_load_explicit(&alive.phase,
+    return (enum pst_alive_phase)atomic_load_explicit(&alive->phase,
                                                       memory_order_relaxed);
 }
 
@@ -82,13 +81,13 @@ void pst_alive_leave(enum pst_alive_phase before)
 void pst_alive_meet(bool meets)
 {
     if (watched)
-        atomic_store_explicit(&alive.meets, meets, memory_order_relaxed);
+        atomic_store_explicit(&alive->meets, meets, memory_order_relaxed);
 }
 
 void pst_alive_moved(void)
 {
     if (watched)
-        bump(&alive.moves);
+        bump(&alive->moves);
 }
 
 void pst_alive_help(atomic_uint_fast64_t *count)
@@ -102,22 +101,22 @@ void pst_alive_goes_on(void)
         bump(helped);
     if (!watched)
         return;
-    bump(&alive.moves);
-    if (hook != NULL)
-        hook(hook_ctx);
+    bump(&alive->moves);
+    if (alive->hook != NULL)
+        alive->hook(alive->hook_ctx);
 }
 
 void pst_alive_looked(void)
 {
     if (watched)
-        bump(&alive.looks);
+        bump(&alive->looks);
 }
 
 void pst_alive_step(uint64_t step)
 {
     if (!watched)
         return;
-    atomic_store_explicit(&alive.step, step, memory_order_relaxed);
+    atomic_store_explicit(&alive->step, step, memory_order_relaxed);
     pst_fault_step(step);
 }
 
@@ -125,7 +124,7 @@ void pst_alive_step(uint64_t step)
 void pst_alive_action(int kind, int stage, int microbatch)
 {
     if (watched)
-        atomic_store_explicit(&alive.place,
+        atomic_store_explicit(&alive->place,
                               (uint64_t)(kind & 0xff) << 56 |
                                   (uint64_t)(stage & 0xffffff) << 32 |
                                   (uint32_t)microbatch,
@@ -135,17 +134,17 @@ void pst_alive_action(int kind, int stage, int microbatch)
 struct pst_alive_state pst_alive_state(void)
 {
     const uint64_t place =
-        atomic_load_explicit(&alive.place, memory_order_relaxed);
+        atomic_load_explicit(&alive->place, memory_order_relaxed);
     const int stage = (int)(place >> 32 & 0xffffff);
 
     return (struct pst_alive_state){
         .phase = (enum pst_alive_phase)atomic_load_explicit(
-            &alive.phase, memory_order_relaxed),
-        .meets = atomic_load_explicit(&alive.meets, memory_order_relaxed),
-        .moves = atomic_load_explicit(&alive.moves, memory_order_relaxed),
-        .looks = atomic_load_explicit(&alive.looks, memory_order_relaxed),
+            &alive->phase, memory_order_relaxed),
+        .meets = atomic_load_explicit(&alive->meets, memory_order_relaxed),
+        .moves = atomic_load_explicit(&alive->moves, memory_order_relaxed),
+        .looks = atomic_load_explicit(&alive->looks, memory_order_relaxed),
         .place = {.step =
-                      atomic_load_explicit(&alive.step, memory_order_relaxed),
+                      atomic_load_explicit(&alive->step, memory_order_relaxed),
                   .kind = (int)(place >> 56),
                   .stage = stage == 0xffffff ? -1 : stage,
                   .microbatch = (int)(uint32_t)place},
@@ -154,25 +153,25 @@ struct pst_alive_state pst_alive_state(void)
 
 void pst_alive_hook(pst_alive_fn fn, void *ctx)
 {
-    hook = fn;
-    hook_ctx = ctx;
+    alive->hook = fn;
+    alive->hook_ctx = ctx;
 }
 
 void pst_alive_set_limit(double seconds)
 {
-    atomic_store_explicit(&alive.limit, seconds, memory_order_relaxed);
+    atomic_store_explicit(&alive->limit, seconds, memory_order_relaxed);
     pst_alive_set_step_limit(seconds);
 }
 
 void pst_alive_set_step_limit(double seconds)
 {
-    atomic_store_explicit(&alive.step_limit, seconds, memory_order_relaxed);
+    atomic_store_explicit(&alive->step_limit, seconds, memory_order_relaxed);
 }
 
 double pst_alive_limit_of(unsigned phase)
 {
-    return atomic_load_explicit(phase == PST_ALIVE_STEP ? &alive.step_limit
-                                                        : &alive.limit,
+    return atomic_load_explicit(phase == PST_ALIVE_STEP ? &alive->step_limit
+                                                        : &alive->limit,
                                 memory_order_relaxed);
 }
 
@@ -202,12 +201,12 @@ void pst_awake_look(struct pst_awake *awake, double clock)
 void pst_alive_slept(double seconds)
 {
     atomic_store_explicit(
-        &alive.slept,
-        atomic_load_explicit(&alive.slept, memory_order_relaxed) + seconds,
+        &alive->slept,
+        atomic_load_explicit(&alive->slept, memory_order_relaxed) + seconds,
         memory_order_relaxed);
 }
 
 double pst_alive_sleep(void)
 {
-    return atomic_load_explicit(&alive.slept, memory_order_relaxed);
+    return atomic_load_explicit(&alive->slept, memory_order_relaxed);
 }

@@ -51,6 +51,29 @@ struct pst_alive_state {
     struct pst_alive_place place;
 };
 
+/* What tells others that this rank goes on: called by pst_alive_goes_on and at
+ * the begin of a phase, on the watched thread. */
+typedef void (*pst_alive_fn)(void *ctx);
+
+/* Signs of life of a process, written and read by the functions below alone. */
+struct pst_alive {
+    atomic_uint phase;
+    atomic_bool meets;
+    atomic_uint_fast64_t moves, looks, step, place;
+    _Atomic double limit, step_limit, slept;
+    pst_alive_fn hook;
+    void *hook_ctx;
+};
+
+#define PST_ALIVE_NONE                                                         \
+    {                                                                          \
+        .place = UINT64_MAX                                                    \
+    }
+
+/* From here on all functions mean `other`, borrowed; NULL: this process again.
+ * For one thread that plays many processes (tests/sim/). */
+void pst_alive_play(struct pst_alive *other);
+
 /* The calling thread is the one that is watched, from here on. */
 void pst_alive_watch(void);
 /* Begins a phase; returns the one before, for the way back. With
@@ -79,9 +102,7 @@ void pst_alive_lane(void);
 void pst_alive_action(int kind, int stage, int microbatch);
 struct pst_alive_state pst_alive_state(void);
 
-/* What tells others that this rank goes on: called by pst_alive_goes_on and at
- * the begin of a phase, on the watched thread. NULL: nothing. */
-typedef void (*pst_alive_fn)(void *ctx);
+/* NULL: nothing is called. */
 void pst_alive_hook(pst_alive_fn fn, void *ctx);
 
 /* Seconds that anybody may stand still; 0: for ever. In all phases, until it is
