@@ -186,6 +186,16 @@ static enum pst_status look(const struct pstd_config *config, uint64_t *ret,
     return status;
 }
 
+/* --resume=STEP: newer ones are there until an attempt begins, and are nobody's
+ * progress. */
+static uint64_t without_newer(const struct pstctl_past *past,
+                              const struct pstd_config *config, uint64_t step)
+{
+    return config->resume.step > 0 && !past->resumed
+               ? PST_MIN(step, config->resume.step)
+               : step;
+}
+
 enum pst_status pstctl_past_init(struct pstctl_past *past,
                                  const struct pstd_config *config,
                                  struct pst_diag *diag)
@@ -199,6 +209,7 @@ enum pst_status pstctl_past_init(struct pstctl_past *past,
         past->step = 0;
     if (!config->resume.on)
         past->step = 0; /* whatever is there is another run's */
+    past->step = without_newer(past, config, past->step);
     return PST_OK;
 }
 
@@ -221,9 +232,14 @@ enum pst_status pstctl_past_look(const struct pstctl_past *past,
                                  uint64_t *ret_step, struct pst_diag *diag)
 {
     bool any;
+    enum pst_status status = PST_OK;
 
     *ret_step = 0;
-    return is_ours(past, config) ? look(config, ret_step, &any, diag) : PST_OK;
+    if (is_ours(past, config))
+        status = look(config, ret_step, &any, diag);
+    if (status == PST_OK)
+        *ret_step = without_newer(past, config, *ret_step);
+    return status;
 }
 
 enum pst_status pstctl_past_config(const struct pstctl_past *past,

@@ -5,25 +5,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/ctl/job/attempt.h"
-#include "daemon/ctl/job/ends.h"
-#include "daemon/ctl/job/restart.h"
+#include "daemon/ctl/job/supervise.h"
 #include "stages/base/host/guard.h"
 #include "stages/run/headroom.h"
 
-/* A job from its first start to its last end. */
-struct supervisor {
+/* What starts the ranks of a job. */
+struct job {
     struct pstctl_attempt attempt;
-    struct pstctl_record record;
-    struct pstctl_past past;
-    struct pstctl_budget budget;
-    struct pstctl_ranks ranks;
     uint64_t oom_kills; /* when the ranks were started */
 };
 
@@ -59,160 +53,69 @@ static enum pst_status check(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* One start of the ranks, to its end. */
-static enum pst_status start_once(struct supervisor *s,
-                                  const struct pstd_config *options,
-                                  struct pst_diag *diag)
+static enum pst_status run_once(void *ctx, const struct pstd_config *options,
+                                unsigned ranks, struct pstctl_fate *ret,
+                                struct pst_diag *diag)
 {
+    struct job *job = ctx;
+    struct pstctl_attempt *a = &job->attempt;
     enum pst_status status;
 
-    s->oom_kills = pst_headroom_oom_kills("");
-    s->attempt.ranks = s->ranks.now;
-    status = pstctl_attempt_start(&s->attempt, options, diag);
-    return status == PST_OK ? pstctl_attempt_watch(&s->attempt, diag) : status;
-}
-
-static enum pstctl_cause cause_of(const struct pstctl_attempt *a,
-                                  enum pst_status status)
-{
+    job->oom_kills = pst_headroom_oom_kills("");
+    a->ranks = ranks;
+    status = pstctl_attempt_start(a, options, diag);
     if (status == PST_OK)
-        return PSTCTL_CAUSE_DONE;
-    if (status == PST_ERR_CANCELLED || status == PST_ERR_TERMINATED)
-        return PSTCTL_CAUSE_STOPPED;
-    return a->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
-}
-
-/* What happened, and whether the job is started again. */
-static void conclude(struct supervisor *s, enum pst_status status,
-                     const struct pst_diag *why, struct pstctl_end *ret)
-{
-    struct pstctl_attempt *a = &s->attempt;
-    const unsigned replicas = pstd_replicas(a->config);
-    unsigned missing = 0;
-    struct pst_diag ignored;
-
-    *ret = (struct pstctl_end){.rank = -1,
-                               .exit_code = pst_status_exit_code(status),
-                               .step = a->progress.step,
-                               .restarts = a->restarts,
-                               .ranks = a->ranks * replicas};
-    if (pstctl_past_look(&s->past, a->config, &ret->checkpoint, &ignored) !=
-        PST_OK)
-        ret->checkpoint = s->budget.step;
-    if (a->died) {
-        pstctl_end_of(&a->launch, a->progress.placement,
-                      pst_headroom_oom_kills("") > s->oom_kills, why, ret);
-        if (a->homeless) {
-            ret->cause = PSTCTL_CAUSE_HOSTS;
-            missing = ret->ranks - pstctl_hosts_room(&a->hosts);
-        }
-        if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret),
-                               ret->checkpoint, missing))
-            ret->again = pstctl_budget_renew(&s->budget, ret->checkpoint);
-        else
-            ret->again =
-                pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
-        ret->next_ranks = ret->again ? s->ranks.now * replicas : 0;
-    } else {
-        ret->cause = cause_of(a, status);
-        if (status != PST_OK)
-            (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
-    }
-    pstctl_record_end(&s->record, ret);
-}
-
-static void print_restart(const struct supervisor *s,
-                          const struct pstctl_end *end)
-{
-    char from[64] = "the beginning", after[32] = "", with[64] = "";
-
-    if (end->checkpoint > 0)
-        (void)snprintf(from, sizeof(from), "step %" PRIu64, end->checkpoint);
-    if (end->delay_s > 0)
-        (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);
-    if (end->next_ranks < end->ranks)
-        (void)snprintf(with, sizeof(with), " with %u ranks instead of %u",
-                       end->next_ranks, end->ranks);
-    pstctl_printf(stderr,
-                  "penstock: %s; starting the job again%s%s from %s (%" PRIu64
-                  " of %" PRIu64 " times without progress)\n",
-                  end->text, with, after, from, s->budget.used,
-                  s->budget.limit);
-}
-
-static enum pst_status give_up(const struct supervisor *s,
-                               struct pst_diag *diag)
-{
-    const struct pst_diag was = *diag;
-
-    if (s->budget.limit == 0)
-        return was.status;
-    return pst_diag_set(diag, was.status,
-                        "%s; the job was started again %" PRIu64
-                        " times without a newer checkpoint than that of step "
-                        "%" PRIu64 " (--max-restarts)",
-                        was.text, s->budget.used, s->budget.step);
-}
-
-/* Starts the job again and again, until it ends otherwise than by dying. */
-static enum pst_status supervise(struct supervisor *s, struct pst_diag *diag)
-{
-    const struct pstd_config *config = s->attempt.config;
-    enum pst_status status = start_once(s, config, diag);
-
-    while (s->attempt.supervised) {
-        struct pstctl_end end;
-        struct pstd_config options;
-        struct pst_diag other;
-
-        conclude(s, status, diag, &end);
-        if (!s->attempt.died)
-            break;
-        if (!end.again)
-            return give_up(s, diag);
-        s->past.resumed |= s->attempt.begun;
-        print_restart(s, &end);
-        pstctl_attempt_end(&s->attempt);
-        s->attempt.restarts++;
-        status = pstctl_attempt_rest(&s->attempt, end.delay_s, &other);
-        if (status == PST_OK)
-            status = pstctl_past_config(&s->past, config, &options, &other);
-        if (status == PST_OK) {
-            status = pstctl_ranks_config(&s->ranks, &options, &other);
-            if (status != PST_OK)
-                pstd_config_fini(&options);
-        }
-        if (status != PST_OK) {
-            *diag = other;
-            break;
-        }
-        status = start_once(s, &options, diag);
-        pstd_config_fini(&options);
-    }
+        status = pstctl_attempt_watch(a, diag);
+    *ret = (struct pstctl_fate){
+        .died = a->died,
+        .begun = a->begun,
+        .homeless = a->homeless,
+        .room = a->homeless ? pstctl_hosts_room(&a->hosts) : 0,
+        .oom = pst_headroom_oom_kills("") > job->oom_kills,
+        .step = a->progress.step,
+        .launch = &a->launch,
+        .placement = a->progress.placement};
     return status;
+}
+
+static void clear(void *ctx)
+{
+    struct job *job = ctx;
+
+    pstctl_attempt_end(&job->attempt);
+    job->attempt.restarts++;
+}
+
+static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *diag)
+{
+    struct job *job = ctx;
+
+    return pstctl_attempt_rest(&job->attempt, seconds, diag);
 }
 
 static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                struct pst_diag *diag)
 {
-    struct supervisor s = {.attempt = {.begun_fd = begun_fd},
-                           .budget = {.limit = config->max_restarts},
-                           .record = {.log = {.fd = -1}}};
-    enum pst_status status = pstctl_attempt_init(&s.attempt, config, diag);
+    struct job job = {.attempt = {.begun_fd = begun_fd}};
+    struct pstctl_supervisor s = {.config = config,
+                                  .starter = {run_once, clear, rest, &job},
+                                  .record = {.log = {.fd = -1}}};
+    struct pstctl_attempt *a = &job.attempt;
+    struct pstctl_fate fate;
+    enum pst_status status = pstctl_attempt_init(a, config, diag);
 
     if (status == PST_OK)
-        status = pstctl_ranks_init(&s.ranks, config, s.attempt.setup.stages,
-                                   s.attempt.ranks, diag);
-    if (status == PST_OK && s.attempt.supervised)
-        status = pstctl_past_init(&s.past, config, diag);
-    s.budget.step = s.past.step;
-    if (status == PST_OK && s.attempt.supervised)
+        status = pstctl_ranks_init(&s.ranks, config, a->setup.stages, a->ranks,
+                                   diag);
+    if (status == PST_OK && a->supervised)
         status = pstctl_record_open(&s.record, config,
-                                    pst_str_text(&s.attempt.setup.job), diag);
+                                    pst_str_text(&a->setup.job), diag);
     if (status == PST_OK)
-        status = supervise(&s, diag);
+        status = a->supervised
+                     ? pstctl_supervise(&s, diag)
+                     : run_once(&job, config, s.ranks.now, &fate, diag);
     pstctl_record_close(&s.record);
-    pstctl_attempt_fini(&s.attempt);
+    pstctl_attempt_fini(a);
     return status;
 }
 

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/supervise.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/ctl/out.h"
+
+static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
+                                  enum pst_status status)
+{
+    if (status == PST_OK)
+        return PSTCTL_CAUSE_DONE;
+    if (status == PST_ERR_CANCELLED || status == PST_ERR_TERMINATED)
+        return PSTCTL_CAUSE_STOPPED;
+    return fate->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
+}
+
+/* Of a job that died: whether it is started again, when, and with how many
+ * ranks. */
+static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
+                   const struct pst_diag *why, struct pstctl_end *ret)
+{
+    unsigned missing = 0;
+
+    pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
+    if (fate->homeless) {
+        ret->cause = PSTCTL_CAUSE_HOSTS;
+        missing = ret->ranks - fate->room;
+    }
+    if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret), ret->checkpoint,
+                           missing))
+        ret->again = pstctl_budget_renew(&s->budget, ret->checkpoint);
+    else
+        ret->again =
+            pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
+    ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
+}
+
+/* What happened, and whether the job is started again. */
+static void conclude(struct pstctl_supervisor *s,
+                     const struct pstctl_fate *fate, enum pst_status status,
+                     const struct pst_diag *why, struct pstctl_end *ret)
+{
+    struct pst_diag ignored;
+
+    *ret =
+        (struct pstctl_end){.rank = -1,
+                            .exit_code = pst_status_exit_code(status),
+                            .step = fate->step,
+                            .restarts = s->restarts,
+                            .ranks = s->ranks.now * pstd_replicas(s->config)};
+    if (pstctl_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
+        PST_OK)
+        ret->checkpoint = s->budget.step;
+    if (fate->died) {
+        decide(s, fate, why, ret);
+    } else {
+        ret->cause = cause_of(fate, status);
+        if (status != PST_OK)
+            (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
+    }
+    pstctl_record_end(&s->record, ret);
+}
+
+static void print_restart(const struct pstctl_supervisor *s,
+                          const struct pstctl_end *end)
+{
+    char from[64] = "the beginning", after[32] = "", with[64] = "";
+
+    if (end->checkpoint > 0)
+        (void)snprintf(from, sizeof(from), "step %" PRIu64, end->checkpoint);
+    if (end->delay_s > 0)
+        (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);
+    if (end->next_ranks < end->ranks)
+        (void)snprintf(with, sizeof(with), " with %u ranks instead of %u",
+                       end->next_ranks, end->ranks);
+    pstctl_printf(stderr,
+                  "penstock: %s; starting the job again%s%s from %s (%" PRIu64
+                  " of %" PRIu64 " times without progress)\n",
+                  end->text, with, after, from, s->budget.used,
+                  s->budget.limit);
+}
+
+static enum pst_status give_up(const struct pstctl_supervisor *s,
+                               struct pst_diag *diag)
+{
+    const struct pst_diag was = *diag;
+
+    if (s->budget.limit == 0)
+        return was.status;
+    return pst_diag_set(diag, was.status,
+                        "%s; the job was started again %" PRIu64
+                        " times without a newer checkpoint than that of step "
+                        "%" PRIu64 " (--max-restarts)",
+                        was.text, s->budget.used, s->budget.step);
+}
+
+/* Options of the next start, into an uninitialised config. */
+static enum pst_status next_options(const struct pstctl_supervisor *s,
+                                    struct pstd_config *ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = pstctl_past_config(&s->past, s->config, ret, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pstctl_ranks_config(&s->ranks, ret, diag);
+    if (status != PST_OK)
+        pstd_config_fini(ret);
+    return status;
+}
+
+static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
+{
+    enum pst_status status = pstctl_past_init(&s->past, s->config, diag);
+
+    s->budget = (struct pstctl_budget){.limit = s->config->max_restarts,
+                                       .step = s->past.step};
+    return status;
+}
+
+enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
+                                 struct pst_diag *diag)
+{
+    const struct pstctl_starter *starter = &s->starter;
+    struct pstctl_fate fate = {0};
+    struct pstctl_end end;
+    enum pst_status status = begin(s, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = starter->run(starter->ctx, s->config, s->ranks.now, &fate, diag);
+
+    for (;;) {
+        struct pstd_config options;
+        struct pst_diag other;
+
+        s->past.resumed |= fate.begun;
+        conclude(s, &fate, status, diag, &end);
+        if (!fate.died)
+            return status;
+        if (!end.again)
+            return give_up(s, diag);
+        print_restart(s, &end);
+        starter->clear(starter->ctx);
+        s->restarts++;
+        status = starter->rest(starter->ctx, end.delay_s, &other);
+        if (status == PST_OK)
+            status = next_options(s, &options, &other);
+        if (status != PST_OK) {
+            *diag = other;
+            return status;
+        }
+        fate = (struct pstctl_fate){0};
+        status =
+            starter->run(starter->ctx, &options, s->ranks.now, &fate, diag);
+        pstd_config_fini(&options);
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_JOB_SUPERVISE_H
+#define PENSTOCK_DAEMON_CTL_JOB_SUPERVISE_H
+/*
+ * A job from its first start to its last end: it is started again until it ends
+ * otherwise than by dying, or its budget is spent. What starts ranks, and what
+ * waits, is the caller's: `penstock run` (run.c), or a world that is played
+ * (tests/sim/). One thread.
+ */
+#include "daemon/ctl/job/ends.h"
+#include "daemon/ctl/job/restart.h"
+
+/* How a start of the ranks ended. */
+struct pstctl_fate {
+    /* It ended without a result, and nobody had asked it to. */
+    bool died;
+    bool begun;    /* options and files were accepted */
+    bool homeless; /* died before it began: hosts were not there */
+    unsigned room; /* then: ranks for which there is a place */
+    bool oom;      /* the kernel has killed a process for memory meanwhile */
+    uint64_t step; /* newest that was seen to end */
+    const struct pstctl_launch *launch; /* borrowed until `clear` */
+    const char *placement;              /* the same; NULL: not known */
+};
+
+struct pstctl_starter {
+    /* Starts so many ranks of each pipeline with these options and waits for
+     * their end; how the run went. */
+    enum pst_status (*run)(void *ctx, const struct pstd_config *options,
+                           unsigned ranks, struct pstctl_fate *ret,
+                           struct pst_diag *diag);
+    /* Kills what is left of that start, and forgets it. */
+    void (*clear)(void *ctx);
+    /* Waits; PST_ERR_CANCELLED, PST_ERR_TERMINATED: the job was stopped. */
+    enum pst_status (*rest)(void *ctx, unsigned seconds, struct pst_diag *diag);
+    void *ctx;
+};
+
+/* At first config, starter, record and ranks; the rest zero. */
+struct pstctl_supervisor {
+    const struct pstd_config *config; /* borrowed; as the user gave it */
+    struct pstctl_starter starter;
+    struct pstctl_record record;
+    struct pstctl_past past;
+    struct pstctl_budget budget;
+    struct pstctl_ranks ranks;
+    uint64_t restarts; /* so far */
+};
+
+/* How the job ended at last. */
+enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif
