@@ -29,6 +29,7 @@ struct op {
     enum kind kind;
     int node;                 /* that is written, synced, or gets a name */
     int folder;               /* whose entries change */
+    int to;                   /* RENAME: folder of the other name */
     char name[64], other[64]; /* RENAME: from name to other */
     size_t offset, size;
     unsigned char *data;
@@ -110,7 +111,7 @@ static void apply(struct names *names, const struct op *op)
             const int node = e->node;
 
             drop(names, op->folder, op->name);
-            put(names, op->folder, op->other, node);
+            put(names, op->to, op->other, node);
         }
         break;
     default:
@@ -134,6 +135,7 @@ static bool locate(int at, const char *path, int *ret_folder, char *ret_name,
 {
     char full[2 * PATH_MAX], link[64], *part, *rest = NULL;
     int node = 0, folder = NONE;
+    int above[16], depth = 0; /* folders on the way, for ".." */
     ssize_t n;
 
     if (!noting)
@@ -156,8 +158,16 @@ static bool locate(int at, const char *path, int *ret_folder, char *ret_name,
 
         if (strcmp(part, ".") == 0)
             continue;
-        assert_true(node != NONE && strlen(part) < 64);
-        folder = node;
+        if (strcmp(part, "..") == 0) {
+            if (depth == 0)
+                return false;
+            node = above[--depth];
+            folder = NONE;
+            ret_name[0] = '\0';
+            continue;
+        }
+        assert_true(node != NONE && strlen(part) < 64 && depth < 16);
+        above[depth++] = folder = node;
         (void)strcpy(ret_name, part);
         e = find(&now, folder, part);
         node = e != NULL ? e->node : NONE;
@@ -172,7 +182,8 @@ static struct op *note(enum kind kind, int folder, int node, const char *name)
     struct op *op = &ops[n_ops++];
 
     assert_true(n_ops < MAX_OPS);
-    *op = (struct op){.kind = kind, .folder = folder, .node = node};
+    *op =
+        (struct op){.kind = kind, .folder = folder, .to = folder, .node = node};
     (void)snprintf(op->name, sizeof(op->name), "%s", name);
     return op;
 }
@@ -191,6 +202,25 @@ static void note_names(enum kind kind, int folder, int node, const char *name,
     (void)snprintf(op->other, sizeof(op->other), "%s", other);
     describe(op, what);
     apply(&now, op);
+}
+
+static size_t fail_at = SIZE_MAX;
+static int fail_err;
+
+void disk_fail(size_t at, int err)
+{
+    fail_at = at;
+    fail_err = err;
+}
+
+/* The next operation does not work. */
+static bool fails(void)
+{
+    if (!noting || n_ops != fail_at)
+        return false;
+    fail_at = SIZE_MAX;
+    errno = fail_err;
+    return true;
 }
 
 int __real_open64(const char *path, int flags, ...);
@@ -251,9 +281,12 @@ static int node_of(int fd)
 
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset)
 {
-    const ssize_t n = __real_pwrite64(fd, data, size, offset);
     const int node = node_of(fd);
+    ssize_t n;
 
+    if (node != NONE && fails())
+        return -1;
+    n = __real_pwrite64(fd, data, size, offset);
     if (n > 0 && node != NONE) {
         struct op *op = note(WRITE, NONE, node, "");
 
@@ -286,9 +319,22 @@ int __wrap_fsync(int fd)
 {
     const int node = node_of(fd);
 
+    if (node != NONE && fails())
+        return -1;
     if (node != NONE)
         describe(note(FSYNC, NONE, node, ""), "fsync");
     return 0;
+}
+
+static void note_rename(int folder, int node, const char *name, int to,
+                        const char *other)
+{
+    struct op *op = note(RENAME, folder, node, name);
+
+    op->to = to;
+    (void)snprintf(op->other, sizeof(op->other), "%s", other);
+    describe(op, "rename");
+    apply(&now, op);
 }
 
 int __wrap_rename(const char *from, const char *to)
@@ -296,13 +342,15 @@ int __wrap_rename(const char *from, const char *to)
     char a[64], b[64];
     int folder, other, node, target;
     const bool is_ours = locate(AT_FDCWD, from, &folder, a, &node);
-    const int ret = __real_rename(from, to);
+    int ret;
 
+    if (is_ours && fails())
+        return -1;
+    ret = __real_rename(from, to);
     if (ret != 0 || !is_ours)
         return ret;
     assert_true(locate(AT_FDCWD, to, &other, b, &target));
-    assert_int_equal(folder, other); /* of two folders: not modelled */
-    note_names(RENAME, folder, node, a, b, "rename");
+    note_rename(folder, node, a, other, b);
     return ret;
 }
 
@@ -385,6 +433,12 @@ void disk_begin(const char *folder)
 size_t disk_end(void)
 {
     noting = false;
+    fail_at = SIZE_MAX;
+    return n_ops;
+}
+
+size_t disk_count(void)
+{
     return n_ops;
 }
 
@@ -408,6 +462,7 @@ void disk_free(void)
 /* --- what is left -------------------------------------------------------- */
 
 static uint64_t chance;
+static bool keeps_all; /* the power is there */
 
 static unsigned pick(unsigned n)
 {
@@ -420,10 +475,14 @@ static unsigned pick(unsigned n)
 /* Has an fsync before `at` made operation i sure? */
 static bool is_sure(size_t i, size_t at)
 {
-    const int what = ops[i].folder != NONE ? ops[i].folder : ops[i].node;
+    const struct op *op = &ops[i];
+    const int what = op->folder != NONE ? op->folder : op->node;
 
+    if (keeps_all)
+        return true;
     for (size_t k = i + 1; k < at; k++)
-        if (ops[k].kind == FSYNC && ops[k].node == what)
+        if (ops[k].kind == FSYNC &&
+            (ops[k].node == what || ops[k].node == op->to))
             return true;
     return false;
 }
@@ -489,24 +548,36 @@ static void make_folder(const char *path, int folder, struct names *names,
     }
 }
 
-void disk_crash(size_t at, uint64_t seed, const char *to)
+static void make_disk(size_t at, const char *to)
 {
     static bool ended[MAX_NODES]; /* nothing later of this folder is there */
     static struct names names;
 
     assert_true(!noting && at <= n_ops);
-    chance = (seed + 1) * 0x9e3779b97f4a7c15u + at;
     names = first;
     memset(ended, 0, sizeof(ended));
     for (size_t i = 0; i < at; i++) {
         const int folder = ops[i].folder;
 
-        if (folder == NONE || ended[folder])
+        if (folder == NONE || ended[folder] || ended[ops[i].to])
             continue;
         if (is_sure(i, at) || pick(4) != 0)
             apply(&names, &ops[i]);
         else
-            ended[folder] = true;
+            ended[folder] = ended[ops[i].to] = true;
     }
     make_folder(to, 0, &names, at);
+}
+
+void disk_crash(size_t at, uint64_t seed, const char *to)
+{
+    chance = (seed + 1) * 0x9e3779b97f4a7c15u + at;
+    keeps_all = false;
+    make_disk(at, to);
+}
+
+void disk_kill(size_t at, const char *to)
+{
+    keeps_all = true;
+    make_disk(at, to);
 }

@@ -22,7 +22,7 @@ struct sim_world {
     void (*play)(void);
 };
 
-extern const struct sim_world sim_watch_world;
+extern const struct sim_world sim_job_world, sim_watch_world;
 
 /* --- chance --------------------------------------------------------------- */
 
