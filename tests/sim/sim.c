@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,8 @@
 #define BEGIN  (1000 * SIM_S)          /* on the monotonic clock */
 #define DATE   (1790000000ull * SIM_S) /* on the clock of the wall */
 
-static const struct sim_world *const worlds[] = {&sim_job_world,
-                                                 &sim_watch_world};
+static const struct sim_world *const worlds[] = {
+    &sim_job_world, &sim_watch_world, &sim_control_world};
 
 struct event {
     uint64_t when, order;
@@ -224,6 +225,13 @@ void sim_fail(const char *format, ...)
     exit(1);
 }
 
+static void on_signal(int number)
+{
+    print_replay();
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
 /* An assertion or a sanitizer has ended it. */
 static void at_exit(void)
 {
@@ -238,6 +246,7 @@ static uint64_t play(const struct sim_world *world, uint64_t seed)
     sim.now = sim.order = 0;
     sim.wall = 0;
     sim.n = 0;
+    sim_pid = 4242;
     sim.hash = 0xcbf29ce484222325u;
     sim.plays = true;
     world->play();
@@ -373,6 +382,8 @@ int main(int argc, char **argv)
         o.seed = first != NULL ? number(first)
                                : (uint64_t)now.tv_nsec / 1000 * 100000;
     (void)atexit(at_exit);
+    (void)signal(SIGFPE, on_signal);
+    (void)signal(SIGABRT, on_signal);
     if (o.hash) {
         (void)printf("%016" PRIx64 "\n", play_all(&o, o.seeds));
         return 0;

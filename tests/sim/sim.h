@@ -22,7 +22,7 @@ struct sim_world {
     void (*play)(void);
 };
 
-extern const struct sim_world sim_job_world, sim_watch_world;
+extern const struct sim_world sim_job_world, sim_watch_world, sim_control_world;
 
 /* --- chance --------------------------------------------------------------- */
 
@@ -49,6 +49,13 @@ bool sim_next(void);
 void sim_sleep(uint64_t ns);
 /* Forgets all events. */
 void sim_forget(void);
+
+/* --- this process --------------------------------------------------------- */
+
+/* The first call goes to an empty folder, which is removed at the end. */
+void sim_use_folder(void);
+/* What getpid gives. */
+extern int sim_pid;
 
 /* --- what happens --------------------------------------------------------- */
 

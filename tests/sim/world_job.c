@@ -725,23 +725,9 @@ static bool go_back(void)
     return true;
 }
 
-static char dir[] = "/dev/shm/pst-sim-XXXXXX"; /* many small files */
-
-static void remove_dir(void)
-{
-    (void)disk_end();
-    (void)(chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK);
-}
-
 static void play(void)
 {
-    static bool is_there;
-
-    if (!is_there) {
-        is_there =
-            mkdtemp(dir) != NULL && chdir(dir) == 0 && atexit(remove_dir) == 0;
-        sim_check(is_there, "no folder %s", dir);
-    }
+    sim_use_folder();
     draw_world();
     sim_check(pst_mkdirs("w", 0700, &diag) == PST_OK, "%s", diag.text);
     if (w.foreign)

@@ -626,4 +626,4 @@ static void play(void)
     pstctl_launch_fini(&w.launch);
 }
 
-const struct sim_world sim_watch_world = {"watch", 100, play};
+const struct sim_world sim_watch_world = {"watch", 50, play};

@@ -4,9 +4,34 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+#include "stages/base/host/fs.h"
+#include "tests/files/disk.h"
+
+int sim_pid = 4242;
+
+static char dir[] = "/dev/shm/pst-sim-XXXXXX"; /* many small files */
+
+static void remove_dir(void)
+{
+    (void)disk_end();
+    (void)(chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK);
+}
+
+void sim_use_folder(void)
+{
+    static bool is_there;
+
+    if (is_there)
+        return;
+    is_there =
+        mkdtemp(dir) != NULL && chdir(dir) == 0 && atexit(remove_dir) == 0;
+    sim_check(is_there, "no folder %s", dir);
+}
 
 ssize_t __wrap_getrandom(void *data, size_t size, unsigned flags);
 pid_t __wrap_getpid(void);
@@ -25,7 +50,7 @@ ssize_t __wrap_getrandom(void *data, size_t size, unsigned flags)
 
 pid_t __wrap_getpid(void)
 {
-    return 4242;
+    return sim_pid;
 }
 
 int __wrap_gethostname(char *name, size_t size)
