@@ -26,6 +26,8 @@ part() {
 echo "seed $seed"
 part "200 kills at named points" scripts/kill-jobs.sh 200 "$seed"
 part "300 kills and faults of saves" scripts/kill-saves.sh
+part "100 000 played jobs" env PST_TEST_SEED="$seed" \
+  build/tests/sim/test-sim --seeds 100000
 part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
 part "early warnings" python3 tests/elastic/warned.py $penstock $tiny
 part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
