@@ -13,6 +13,7 @@ lost     a cable is out for longer than the watchdog: the job ends everywhere,
 drops    a network that loses packets
 hostile  bytes of strangers at each port that listens
 gone     a host is gone: the job goes on at a spare one
+fewer    the same without a spare one: it goes on with fewer ranks
 killed   mpirun, or its daemon on a host, is killed: no process is left
 
 Without names: the first three and one of the others, which PST_TEST_SEED
@@ -294,6 +295,21 @@ def check_gone(b):
     b.ends_well(job, name)
     b.rig.link("n2", "up")
     assert len(b.events(name, "job_restart")) == 1
+
+
+def check_fewer(b):
+    job, name = b.job("--max-restarts", "3", "--min-ranks", "4", "--watchdog",
+                      str(WATCHDOG_S), hosts="n1:2,n2:2,n3:2")
+    b.await_step(name, 7)
+    b.rig.link("n2", "down")
+    for pid in b.rig.pids("n2"):
+        os.kill(pid, signal.SIGKILL)
+    begin = time.monotonic()
+    b.ends_well(job, name)
+    print(f"  the job ended {time.monotonic() - begin:.1f} s later")
+    b.rig.link("n2", "up")
+    said = b.events(name, "fewer_ranks")
+    assert len(said) == 1 and " ranks=4 " in said[0], said
 
 
 def check_killed(b):
