@@ -3,9 +3,11 @@
 """Shares of replicas (--shard) beside PyTorch's DDP and FSDP2 on gloo.
 
     fsdp.py PENSTOCK WORKDIR [--model gpt-25m] [--grids 2x1,4x1,2x2]
-            [--modes none,zero1,zero2,zero3] [--rounds 3] [--steps 6]
+            [--modes none,zero1,zero2,zero3] [--schedules 1f1b] [--rounds 3]
+            [--steps 6]
 
-The same 8 microbatches, AdamW, a thread for each rank. The peers of a grid have
+The same 8 microbatches, AdamW, a thread for each rank; two stages a rank with
+interleaved-1f1b. The peers of a grid have
 as many processes: DDP of `none`; FSDP2 with a group for each block of `zero1`
 (gradients are reduced once a step, values stay gathered), of `zero2` (reduced
 in each microbatch) and of `zero3` (gathered again for the backward, too).
@@ -25,9 +27,11 @@ import time
 from pathlib import Path
 
 import torch
-from torch_peer import MICROBATCHES, MODELS, WithLoss, export, free_port
+from peer_models import MODELS
+from torch_peer import MICROBATCHES, WithLoss, export, free_port
 
 GRAD, LOSS = 2e-5, 1e-5  # largest error in proportion to the largest value
+DUMP = "ours.safetensors"
 
 
 def wrapped(model, mode):
@@ -99,13 +103,14 @@ def call(*words):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def ours(a, folder, grid, mode):
-    replicas, ranks = map(int, grid.split("x"))
-    out = call(a.penstock, "run", folder / "model.pt2", "--stages", ranks, "-n",
-               grid, "-m", MICROBATCHES, "--steps", a.steps, "--data",
+def ours(a, folder, grid, mode, schedule):
+    ranks = int(grid.split("x")[1])
+    stages = ranks * 2 if schedule.startswith("interleaved") else ranks
+    out = call(a.penstock, "run", folder / "model.pt2", "--stages", stages,
+               "-n", grid, "-m", MICROBATCHES, "--schedule", schedule, "--steps", a.steps, "--data",
                folder / "data.safetensors", "--optimizer", "adamw",
                "--weight-decay", 0, "--lr", 1e-3, "--threads", 1, "--shard",
-               mode, "--transport", "mpi", "--dump", folder / "ours.safetensors",
+               mode, "--transport", "mpi", "--dump", folder / DUMP,
                "--json")
     return {"step_s": out["step_s"], "rss_mib": out["peak_rss_mib"],
             "loss": out["loss"]}
@@ -119,7 +124,7 @@ def theirs(a, folder, grid, mode):
 
 def largest_error(folder):
     from safetensors.torch import load_file
-    mine = load_file(folder / "ours.safetensors")
+    mine = load_file(folder / DUMP)
     peer = load_file(folder / "peer.safetensors")
     worst = 0.0
     for name, g in peer.items():
@@ -129,29 +134,35 @@ def largest_error(folder):
 
 
 def compare(a, folder):
-    print("| grid | mode | peer | step: ratio | memory of a rank: ratio | "
-          "gradients, loss: error |")
-    print("| --- | --- | --- | --: | --: | --: |")
-    bad = 0
+    print("| grid | schedule | mode | peer | step: ratio | memory of a rank: "
+          "ratio | gradients, loss: error |")
+    print("| --- | --- | --- | --- | --: | --: | --: |")
+    bad, names = 0, a.schedules.split(",")
     for grid in a.grids.split(","):
         bits = {}
         for mode in a.modes.split(","):
-            rounds = [(ours(a, folder, grid, mode),
-                       theirs(a, folder, grid, mode))
-                      for _ in range(a.rounds)]
-            step, rss = (statistics.median(m[k] for m, _ in rounds) /
-                         statistics.median(p[k] for _, p in rounds)
-                         for k in ("step_s", "rss_mib"))
-            grad = largest_error(folder)
-            mine, peer = rounds[-1]
-            loss = abs(mine["loss"] - peer["loss"]) / abs(peer["loss"])
-            bits[mode] = (folder / "ours.safetensors").read_bytes()
-            good = grad <= GRAD and loss <= LOSS and not (
-                mode == "zero1" and bits.get("none", bits[mode]) != bits[mode])
-            bad += not good
-            print(f"| {grid} | {mode} | {'DDP' if mode == 'none' else 'FSDP2'} "
-                  f"| {step:.2f} | {rss:.2f} | {grad:.0e}, {loss:.0e}"
-                  f"{'' if good else ' OFF'} |", flush=True)
+            peers, own = [], {name: [] for name in names}
+            for _ in range(a.rounds):
+                peers.append(theirs(a, folder, grid, mode))
+                for name in names:
+                    own[name].append(ours(a, folder, grid, mode, name))
+                    own[name][-1]["error"] = largest_error(folder)
+                    bits[name, mode] = (folder / DUMP).read_bytes()
+            for name in names:
+                step, rss = (statistics.median(m[k] for m in own[name]) /
+                             statistics.median(p[k] for p in peers)
+                             for k in ("step_s", "rss_mib"))
+                grad = max(m["error"] for m in own[name])
+                loss = (abs(own[name][-1]["loss"] - peers[-1]["loss"]) /
+                        abs(peers[-1]["loss"]))
+                first = bits.get((name, "none"), bits[name, mode])
+                good = grad <= GRAD and loss <= LOSS and (
+                    mode != "zero1" or first == bits[name, mode])
+                bad += not good
+                print(f"| {grid} | {name} | {mode} "
+                      f"| {'DDP' if mode == 'none' else 'FSDP2'} "
+                      f"| {step:.2f} | {rss:.2f} | {grad:.0e}, {loss:.0e}"
+                      f"{'' if good else ' OFF'} |", flush=True)
     return 1 if bad else 0
 
 
@@ -171,6 +182,7 @@ def main():
     p.add_argument("--model", choices=MODELS, default="gpt-25m")
     p.add_argument("--grids", default="2x1,4x1,2x2")
     p.add_argument("--modes", default="none,zero1,zero2,zero3")
+    p.add_argument("--schedules", default="1f1b")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=6)
     a = p.parse_args()

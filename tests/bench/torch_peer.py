@@ -23,90 +23,10 @@ STARTED = time.time()
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+
+from peer_models import MODELS  # noqa: E402
 
 MICROBATCHES = 8
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm_1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.proj = nn.Linear(width, width)
-        self.norm_2 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        b, t, d = x.shape
-        qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(y.transpose(1, 2).reshape(b, t, d))
-        y = F.gelu(self.up(self.norm_2(x)), approximate="tanh")
-        return x + self.down(y)
-
-
-class Embedding(nn.Module):
-    def __init__(self, vocabulary, length, width):
-        super().__init__()
-        self.length = length
-        self.wte = nn.Embedding(vocabulary, width)
-        self.wpe = nn.Embedding(length, width)
-
-    def forward(self, x):
-        return self.wte(x) + self.wpe(torch.arange(self.length))
-
-
-class Gpt:
-    """The shape of GPT-2 with a head of its own."""
-
-    def __init__(self, samples, vocabulary, length, width, heads, layers):
-        self.samples, self.vocabulary, self.length = samples, vocabulary, length
-        self.width, self.heads, self.layers = width, heads, layers
-
-    def units(self):
-        head = nn.Sequential(
-            nn.LayerNorm(self.width),
-            nn.Linear(self.width, self.vocabulary, bias=False))
-        return [Embedding(self.vocabulary, self.length, self.width),
-                *(Block(self.width, self.heads) for _ in range(self.layers)),
-                head]
-
-    def batch(self, n):
-        shape = n * self.samples, self.length
-        return (torch.randint(self.vocabulary, shape),
-                torch.randint(self.vocabulary, shape))
-
-    @staticmethod
-    def loss(y, target):
-        return F.cross_entropy(y.flatten(0, 1), target.flatten())
-
-
-class Mlp:
-    def __init__(self, samples, width, layers):
-        self.samples, self.width, self.layers = samples, width, layers
-
-    def units(self):
-        return [nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
-                for _ in range(self.layers)]
-
-    def batch(self, n):
-        shape = n * self.samples, self.width
-        return torch.randn(shape), torch.randn(shape)
-
-    @staticmethod
-    def loss(y, target):
-        return F.mse_loss(y, target)
-
-
-MODELS = {
-    "gpt-25m": Gpt(2, 512, 128, 512, 8, 8),
-    "gpt-3m": Gpt(4, 256, 64, 192, 6, 6),
-    "mlp-tiny": Mlp(8, 64, 16),
-}
 
 
 class WithLoss(nn.Module):
