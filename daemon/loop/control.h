@@ -13,7 +13,7 @@
  */
 #include "daemon/common/frame.h"
 #include "daemon/common/socket.h"
-#include "daemon/loop/history.h"
+#include "daemon/loop/record/history.h"
 
 #include <stdbool.h>
 #include <uv.h>

@@ -6,8 +6,8 @@
  */
 #include "daemon/loop/budget.h"
 #include "daemon/loop/control.h"
-#include "daemon/loop/job_state.h"
-#include "daemon/loop/prom.h"
+#include "daemon/loop/record/job_state.h"
+#include "daemon/loop/record/prom.h"
 #include "daemon/loop/watch.h"
 #include "daemon/mailbox.h"
 #include "daemon/result.h"

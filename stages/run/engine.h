@@ -7,7 +7,7 @@
  * Rank numbers: of the job here and on the wire, replica * P + rank of the
  * pipeline; schedules know the rank of the pipeline only.
  */
-#include "stages/run/rank/plan/uses.h"
+#include "stages/run/rank/plan/memory/uses.h"
 #include "stages/run/rank/rank.h"
 
 struct pst_lanes;

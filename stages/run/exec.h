@@ -75,8 +75,8 @@ struct pst_exec_options {
      * nothing. */
     const char *recompute;
     /* Where microbatches wait for their backward whose stash the arena has no
-     * slots for: "ram", "disk:FOLDER" (stages/run/rank/plan/spill.h); NULL: all
-     * have slots. */
+     * slots for: "ram", "disk:FOLDER" (stages/run/rank/plan/memory/spill.h);
+     * NULL: all have slots. */
     const char *stash;
     unsigned stash_keep; /* slots of each stage then, 2 at least; 0: 2, or with
                             a memory limit as many as fit */

@@ -10,7 +10,7 @@
  * Pure functions; any thread.
  */
 #include "stages/run/exec.h"
-#include "stages/run/rank/plan/uses.h"
+#include "stages/run/rank/plan/memory/uses.h"
 
 /* ret: a mode (enum pst_sharing) for each parameter of the plan; *ret_most: the
  * highest. PST_ERR_USAGE: a word that says or fits nothing, or names what

@@ -39,7 +39,7 @@ def names_agree(root):
     ours = {"penstock_training": "gauge"}
     ours.update(("penstock_" + name, "gauge" if kind == "GAUGE" else "counter")
                 for kind, name, _, _ in
-                ROW.findall(read(root, "daemon/loop/prom.c")))
+                ROW.findall(read(root, "daemon/loop/record/prom.c")))
     theirs = {name: kind for kind, name in
               DECLARED.findall(read(root, "contrib/penstock.mtail"))}
     assert set(theirs) - set(ours) == OF_LOGS, set(theirs) ^ set(ours)

@@ -2,7 +2,7 @@
 /* Microbatches that wait for their backward outside of the arena (--stash). */
 #include <sys/resource.h>
 
-#include "stages/run/rank/plan/spill.h"
+#include "stages/run/rank/plan/memory/spill.h"
 #include "stages/run/rank/rank.h"
 #include "tests/folder.h"
 

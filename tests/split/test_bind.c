@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Plans for microbatches of other sizes. What they compute is compared with
- * PyTorch in tests/run/test_rows.c. */
+ * PyTorch in tests/run/shard/test_rows.c. */
 #include "tests/test.h"
 
 #include "stages/base/host/fs.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Events in a file: all of them are there again, whatever ended the process. */
-#include "daemon/loop/history.h"
+#include "daemon/loop/record/history.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/loop/job_state.h"
+#include "daemon/loop/record/job_state.h"
 #include "stages/base/host/fs.h"
 #include "tests/test.h"
 

@@ -24,7 +24,7 @@
  */
 #include "stages/base/arena.h"
 #include "stages/base/vec.h"
-#include "stages/run/rank/plan/uses.h"
+#include "stages/run/rank/plan/memory/uses.h"
 
 struct pst_flat {
     unsigned stage;

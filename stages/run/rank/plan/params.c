@@ -4,7 +4,7 @@
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 #include "stages/run/rank/plan/maker.h"
-#include "stages/run/rank/plan/residency.h"
+#include "stages/run/rank/plan/memory/residency.h"
 
 static bool reads(const struct pst_plan_param *param, unsigned stage)
 {

@@ -2,7 +2,7 @@
 #include "stages/run/rank/plan/plan.h"
 
 #include "stages/run/rank/plan/make.h"
-#include "stages/run/rank/plan/slots.h"
+#include "stages/run/rank/plan/memory/slots.h"
 
 struct planner {
     const struct pst_rank_role *role;

@@ -7,7 +7,7 @@
  * it. The weights alone change, between steps. Any thread may read it.
  */
 #include "stages/run/batch.h"
-#include "stages/run/rank/plan/uses.h"
+#include "stages/run/rank/plan/memory/uses.h"
 
 struct pst_rank_role {
     struct pst_plan *plan;

@@ -15,7 +15,7 @@
  *
  * Calls: the rank's own thread, or before there are others.
  */
-#include "stages/run/rank/plan/spill.h"
+#include "stages/run/rank/plan/memory/spill.h"
 #include "stages/run/rank/step/device.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_LOOP_JOB_STATE_H
-#define PENSTOCK_DAEMON_LOOP_JOB_STATE_H
+#ifndef PENSTOCK_DAEMON_LOOP_RECORD_JOB_STATE_H
+#define PENSTOCK_DAEMON_LOOP_RECORD_JOB_STATE_H
 /*
  * The state of a daemon. One function makes every transition, and whoever
  * installed a listener hears of it (the loop writes the event "state").

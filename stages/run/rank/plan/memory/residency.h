@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_RESIDENCY_H
-#define PENSTOCK_STAGES_RUN_RANK_PLAN_RESIDENCY_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_RESIDENCY_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_RESIDENCY_H
 /*
  * Memory that buckets have in turn. Of what replicas share, a rank keeps its
  * own part (bucket.h). The whole of a bucket is there while it is used: its
@@ -19,7 +19,7 @@
  * Made with the layout, in memory of the rank's heap, constant afterwards. Exec
  * thread.
  */
-#include "stages/run/rank/plan/touches.h"
+#include "stages/run/rank/plan/memory/touches.h"
 
 /* Of programs that have their lists; *ret_size: bytes of the memory, from which
  * data, offset and incoming of buckets count now. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_TOUCHES_H
-#define PENSTOCK_STAGES_RUN_RANK_PLAN_TOUCHES_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_TOUCHES_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_TOUCHES_H
 /*
  * Which kernels of an action read the values of a bucket, and which write its
  * gradients: of buckets that are not always there (residency.h). Kernels are

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_LOOP_HISTORY_H
-#define PENSTOCK_DAEMON_LOOP_HISTORY_H
+#ifndef PENSTOCK_DAEMON_LOOP_RECORD_HISTORY_H
+#define PENSTOCK_DAEMON_LOOP_RECORD_HISTORY_H
 /* Events, packed as they are sent to clients: the newest in memory, all of them
  * in a journal if there is one. Loop thread. */
 #include "daemon/common/logfile.h"
-#include "daemon/loop/journal.h"
+#include "daemon/loop/record/journal.h"
 
 #define PSTD_EVENTS 1024 /* newest ones that watch and log can show */
 

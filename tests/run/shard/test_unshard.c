@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Values of parameters that are gathered where they are used (zero3): when, and
  * the proof of it. */
-#include "stages/run/rank/plan/residency.h"
+#include "stages/run/rank/plan/memory/residency.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"
 

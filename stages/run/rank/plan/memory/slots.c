@@ -12,10 +12,10 @@
  * the whole would live as long as the part, and one that is for the next
  * microbatch.
  */
-#include "stages/run/rank/plan/slots.h"
+#include "stages/run/rank/plan/memory/slots.h"
 
 #include "stages/compile/memplan.h"
-#include "stages/run/rank/plan/spill.h"
+#include "stages/run/rank/plan/memory/spill.h"
 
 /* Regions that messages leave from get a second slot before one is reused. */
 #define SEND_SLOTS 2

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_SLOTS_H
-#define PENSTOCK_STAGES_RUN_RANK_PLAN_SLOTS_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_SLOTS_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_SLOTS_H
 /* Which slots each action of a rank has. Exec thread only. */
 #include "stages/run/rank/plan/channels.h"
 

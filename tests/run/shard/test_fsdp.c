@@ -6,16 +6,16 @@
  *   F4     reads_of_nothing there
  *   F5     other_faults there
  *   F12-14 unshards_in_windows in tests/sched/test_passes.c,
- *          says_in_schedules_what_is_here in tests/run/test_unshard.c
+ *          says_in_schedules_what_is_here in tests/run/shard/test_unshard.c
  *   F15    divides_vectors, divides_rows, divides_with_the_same_bits in
- *          tests/run/test_shard.c
+ *          tests/run/shard/test_shard.c
  *   F17    tests/daemon/unshard.py
  *   F18    refuses_what_comes_and_goes_wrongly here (schedules),
- *          proves_what_is_here in tests/run/test_unshard.c (groups)
+ *          proves_what_is_here in tests/run/shard/test_unshard.c (groups)
  *   F20    other_faults in tests/frontend/test_resize.c
  */
 #include "stages/frontend/model.h"
-#include "stages/run/rank/plan/residency.h"
+#include "stages/run/rank/plan/memory/residency.h"
 #include "stages/run/rank/step/device.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"

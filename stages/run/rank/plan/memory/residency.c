@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/rank/plan/residency.h"
+#include "stages/run/rank/plan/memory/residency.h"
 
 #include <stdlib.h>
 

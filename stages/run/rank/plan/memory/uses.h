@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_USES_H
-#define PENSTOCK_STAGES_RUN_RANK_PLAN_USES_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_USES_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_USES_H
 /*
  * Contributions to each parameter's gradient: how many accumulators it has.
  * Where nothing is trained, what could be has one use in each of its stages:

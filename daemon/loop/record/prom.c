@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/loop/prom.h"
+#include "daemon/loop/record/prom.h"
 
 #include <errno.h>
 #include <fcntl.h>

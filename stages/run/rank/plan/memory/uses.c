@@ -10,7 +10,7 @@
  * accumulator, and the last bits may depend on the cut. The plan has the
  * counts of uses.
  */
-#include "stages/run/rank/plan/uses.h"
+#include "stages/run/rank/plan/memory/uses.h"
 
 static unsigned all_uses(const struct pst_plan_param *p)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_SPILL_H
-#define PENSTOCK_STAGES_RUN_RANK_PLAN_SPILL_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_SPILL_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_MEMORY_SPILL_H
 /*
  * Which slots of the stash are out of the arena while (--stash): the schedule
  * says when each microbatch of a stage is used next, so it is decided before

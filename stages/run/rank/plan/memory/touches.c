@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/rank/plan/touches.h"
+#include "stages/run/rank/plan/memory/touches.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/rank/plan/spill.h"
+#include "stages/run/rank/plan/memory/spill.h"
 
 #include <stdlib.h>
 

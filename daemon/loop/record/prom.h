@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_LOOP_PROM_H
-#define PENSTOCK_DAEMON_LOOP_PROM_H
+#ifndef PENSTOCK_DAEMON_LOOP_RECORD_PROM_H
+#define PENSTOCK_DAEMON_LOOP_RECORD_PROM_H
 /*
  * Numbers of the job in a file for the textfile collector of Prometheus's
  * node-exporter (--prom). They are what events of rank 0 said last, or how many

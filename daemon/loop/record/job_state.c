@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/loop/job_state.h"
+#include "daemon/loop/record/job_state.h"
 
 #include "stages/base/str.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The proof of what residency.c has planned, by playing the rank's actions. */
-#include "stages/run/rank/plan/residency.h"
+#include "stages/run/rank/plan/memory/residency.h"
 
 enum state { SHARDED, GATHERING, UNSHARDED };
 

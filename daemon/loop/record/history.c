@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/loop/history.h"
+#include "daemon/loop/record/history.h"
 
 #include "daemon/common/frame.h"
 #include "stages/base/alloc.h"

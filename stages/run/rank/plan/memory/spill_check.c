@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The proof of what spill.c has planned, by playing the rank's actions. */
 #include "stages/base/str.h"
-#include "stages/run/rank/plan/spill.h"
+#include "stages/run/rank/plan/memory/spill.h"
 
 #define NOBODY (-1)
 
