@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "daemon/common/interface.h"
 #include "daemon/common/socket.h"
 #include "daemon/loop/loop.h"
 #include "stages/base/host/guard.h"
@@ -85,16 +86,27 @@ static int run(struct pstd_config *config, int argc, char **argv)
     return pstd_daemon_run(config, config->args[0]);
 }
 
+/* interface: that the host must have (daemon/ctl/hosts/ask.c); NULL: none. */
+static int print_version(const char *interface)
+{
+    struct pst_diag diag;
+
+    if (interface != NULL && pstd_interface_check(interface, &diag) != PST_OK) {
+        (void)puts(diag.text);
+        return 3;
+    }
+    (void)puts("penstockd " PST_VERSION);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct pstd_config config;
     struct pst_diag diag;
     int code;
 
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        (void)puts("penstockd " PST_VERSION);
-        return 0;
-    }
+    if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--version") == 0)
+        return print_version(argc == 3 ? argv[2] : NULL);
     if (pstd_config_init(&config, &diag) != PST_OK)
         return refuse(&diag);
     code = run(&config, argc, argv);

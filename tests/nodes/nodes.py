@@ -158,6 +158,16 @@ def check_refused(b):
     said = b.call(*b.words("no", "--hosts", "n1", "--transport", "self"),
                   code=64)
     assert "--transport self" in said, said
+    said = b.call(*b.words("no", "--hosts", "n1,n2", "--interface", "eth7"),
+                  code=64)
+    assert "none of these is up here" in said and "eth0 (" in said, said
+    b.rig.at("n1", "ip", "link", "add", "only1", "type", "bridge")
+    b.rig.at("n1", "ip", "address", "add", "10.78.0.1/24", "dev", "only1")
+    b.rig.at("n1", "ip", "link", "set", "only1", "up")
+    said = b.call(*b.words("no", "--hosts", "n1,n2,n3", "--interface", "only1"),
+                  code=69)
+    b.rig.at("n1", "ip", "link", "del", "only1")
+    assert "2 of 3 hosts" in said and "n2: --interface only1: none" in said, said
     path = os.path.join(b.folder, "bad-hosts")
     with open(path, "w", encoding="utf-8") as file:
         file.write("n1\nn2 slot=2\n")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists of hosts, and which ranks each of them gets. */
+#include "daemon/common/interface.h"
 #include "daemon/ctl/hosts/hosts.h"
 
 #include <limits.h>
@@ -149,15 +150,44 @@ static void asks_the_host_itself(void **state)
     (void)state;
     assert_ok(pstctl_hosts_add(&h, "localhost", &diag), &diag);
     h.list.at[0].local = true;
-    assert_ok(pstctl_hosts_ask(&h, "/bin/true", "/", &diag), &diag);
-    assert_int_equal(pstctl_hosts_ask(&h, "/no/such'program", "/", &diag),
+    assert_ok(pstctl_hosts_ask(&h, "/bin/true", "/", NULL, &diag), &diag);
+    assert_int_equal(pstctl_hosts_ask(&h, "/no/such'program", "/", NULL, &diag),
                      PST_ERR_NO_DAEMON);
     assert_non_null(strstr(diag.text, "there is no /no/such'program"));
     assert_true(h.list.at[0].away);
-    assert_int_equal(pstctl_hosts_ask(&h, "/bin/true", "/no plan", &diag),
+    assert_int_equal(pstctl_hosts_ask(&h, "/bin/true", "/no plan", NULL, &diag),
                      PST_ERR_NO_DAEMON);
     assert_non_null(strstr(diag.text, "there is no /no plan"));
     pstctl_hosts_fini(&h);
+}
+
+static void knows_the_interfaces(void **state)
+{
+    static const char *const good[] = {"lo",
+                                       "127.0.0.0/8",
+                                       "127.0.0.1/32",
+                                       "0.0.0.0/0",
+                                       "127.128.0.0/7",
+                                       "nope0,lo",
+                                       "nope0,127.0.0.0/9"};
+    static const char *const bad[] = {"",        "lo,",          ",lo",
+                                      "lo,,lo",  "127.0.0.0/",   "127.0.0.0/33",
+                                      "1.2.3/8", "127.0.0.0/+8", "lo/8"};
+    static const char *const away[] = {"nope0", "127.128.0.0/9", "LO",
+                                       "203.0.113.0/24"};
+    struct pst_diag diag;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(good); i++)
+        assert_ok(pstd_interface_check(good[i], &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        assert_int_equal(pstd_interface_check(bad[i], &diag), PST_ERR_USAGE);
+        assert_non_null(strstr(diag.text, "is no name of an interface"));
+    }
+    for (size_t i = 0; i < PST_COUNT(away); i++) {
+        assert_int_equal(pstd_interface_check(away[i], &diag), PST_ERR_USAGE);
+        assert_non_null(strstr(diag.text, "lo (127.0.0.1)"));
+    }
 }
 
 static void ends_who_is_late(void **state)
@@ -188,6 +218,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_name),
         cmocka_unit_test(reads_files),
         cmocka_unit_test(asks_the_host_itself),
+        cmocka_unit_test(knows_the_interfaces),
         cmocka_unit_test(ends_who_is_late),
     };
 

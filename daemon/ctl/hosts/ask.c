@@ -12,27 +12,30 @@
 
 /* Prints the version, or what is missing, with exit code 3. */
 static void add_question(const char *daemon, const char *plan,
-                         struct pst_str *out)
+                         const char *interface, struct pst_str *out)
 {
-    struct pst_str program = {0}, folder = {0}, model = {0};
+    struct pst_str program = {0}, folder = {0}, model = {0}, network = {0};
     char *here = getcwd(NULL, 0);
 
     pstctl_remote_quote(daemon, &program);
     pstctl_remote_quote(here != NULL ? here : "/", &folder);
     pstctl_remote_quote(plan != NULL ? plan : ".", &model);
+    if (interface != NULL)
+        pstctl_remote_quote(interface, &network);
     pst_str_addf(
         out,
         "cd %s 2>/dev/null || { echo there is no folder %s; exit 3; }; "
         "command -v %s >/dev/null || { echo there is no %s; exit 3; }; "
         "test -r %s || { echo there is no %s; exit 3; }; "
-        "exec %s --version",
+        "exec %s --version %s",
         pst_str_text(&folder), pst_str_text(&folder), pst_str_text(&program),
         pst_str_text(&program), pst_str_text(&model), pst_str_text(&model),
-        pst_str_text(&program));
+        pst_str_text(&program), pst_str_text(&network));
     free(here); /* getcwd's own */
     pst_str_fini(&program);
     pst_str_fini(&folder);
     pst_str_fini(&model);
+    pst_str_fini(&network);
 }
 
 /* Last line of what a host said. */
@@ -70,7 +73,8 @@ static void judge(const struct pstctl_remote *r, const struct pst_str *own,
 }
 
 enum pst_status pstctl_hosts_ask(struct pstctl_hosts *h, const char *daemon,
-                                 const char *plan, struct pst_diag *diag)
+                                 const char *plan, const char *interface,
+                                 struct pst_diag *diag)
 {
     struct pstctl_remote *at = pstctl_remote_new(h);
     struct pst_str command = {0}, own = {0}, bad = {0};
@@ -79,7 +83,7 @@ enum pst_status pstctl_hosts_ask(struct pstctl_hosts *h, const char *daemon,
 
     if (at == NULL)
         return pst_diag_nomem(diag, h->list.n * sizeof(*at));
-    add_question(daemon, plan, &command);
+    add_question(daemon, plan, interface, &command);
     status = command.failed
                  ? pst_diag_nomem(diag, sizeof(command))
                  : pstctl_remote_run(at, h->list.n, pst_str_text(&command),

@@ -5,10 +5,11 @@
 #include "daemon/ctl/hosts/hosts.h"
 
 /* Asks all hosts at once whether they can start `daemon` with the folder
- * `plan` (NULL: any) in the current folder; those that cannot are `away`.
+ * `plan` (NULL: any) in the current folder, and have an interface of those of
+ * --interface (NULL: any); those that cannot are `away`.
  * PST_ERR_NO_DAEMON names all of them and what they lack. */
 enum pst_status pstctl_hosts_ask(struct pstctl_hosts *h, const char *daemon,
-                                 const char *plan,
+                                 const char *plan, const char *interface,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/interface.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"
 #include "daemon/ctl/timeline.h"
@@ -464,8 +465,8 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
     if (r->hosts.list.n == 0 || getenv("SLURM_JOB_ID") != NULL) // NOLINT
         return PST_OK;
     pstctl_launch_daemon(&daemon);
-    status =
-        pstctl_hosts_ask(&r->hosts, pst_str_text(&daemon), r->setup.plan, diag);
+    status = pstctl_hosts_ask(&r->hosts, pst_str_text(&daemon), r->setup.plan,
+                              r->config->interface, diag);
     pst_str_fini(&daemon);
     if (status != PST_ERR_NO_DAEMON || r->restarts == 0)
         return status;
@@ -488,7 +489,10 @@ static enum pst_status place(struct pstctl_attempt *r, struct pstctl_job *job,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--hosts places ranks of mpirun: it goes without "
                             "--transport self and --reference");
-    status = find_hosts(r, ranks, diag);
+    if (r->config->interface != NULL)
+        status = pstd_interface_check(r->config->interface, diag);
+    if (status == PST_OK)
+        status = find_hosts(r, ranks, diag);
     if (status == PST_OK && r->hosts.list.n > 0)
         status = pstctl_hosts_place(&r->hosts, ranks, diag);
     r->spread =
