@@ -89,12 +89,14 @@ def leaves_nothing_open(b):
                   "self", "--data", "train.safetensors", "--steps", "1000000000",
                   "--log-dir", "closed/log", "--checkpoint", "closed/ck",
                   "--prom", "job.prom", "--job", "closed")
-    until = time.monotonic() + 60
-    while not os.path.exists(b.at("job.prom")):
+    path, said, until = b.at("closed/log/rank-0.log"), "", time.monotonic() + 60
+    while " event=step " not in said:
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
-    with open(b.at("closed/log/rank-0.log"), encoding="utf-8") as file:
-        pid = re.search(r" event=start .* pid=(\d+) ", file.read())[1]
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                said = file.read()
+    pid = re.search(r" event=start .* pid=(\d+) ", said)[1]
     with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
         limit = re.search(r"Max core file size +(\S+)", file.read())[1]
     assert limit == "0", limit
