@@ -119,3 +119,12 @@ enum pst_status pstctl_json_print(json_t *object, struct pst_diag *diag)
     free(text);
     return PST_OK;
 }
+
+void pstctl_note_unused(const struct pstd_config *config)
+{
+    if (pstd_replicas(config) == 1 && strcmp(config->shard, "none") != 0)
+        pstctl_printf(stderr,
+                      "note: --shard %s is for several replicas (-n RxP); "
+                      "there is one\n",
+                      config->shard);
+}

@@ -7,6 +7,7 @@
  * out of files, and may have been made to steer a terminal or to forge lines;
  * here all of them are escaped, whoever prints them. One thread.
  */
+#include "daemon/common/config.h"
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
 
@@ -26,6 +27,9 @@ struct pstctl_half {
     size_t n;
 };
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
+
+/* Notes on standard error for options that change nothing with the others. */
+void pstctl_note_unused(const struct pstd_config *config);
 
 /* null if x is not finite: JSON has no word for it. */
 json_t *pstctl_json_real(double x);

@@ -399,11 +399,8 @@ static enum pst_status what_if(const struct pstd_config *config,
                    ? options->shard_by
                    : "none";
     f->replicas = options->replicas;
-    if (status == PST_OK && options->shard_by != NULL && options->replicas < 2)
-        pstctl_printf(stderr,
-                      "note: --shard %s is for several replicas (-n RxP); "
-                      "there is one\n",
-                      config->shard);
+    if (status == PST_OK)
+        pstctl_note_unused(config);
     return status;
 }
 

@@ -7,6 +7,7 @@ usage: unshard.py PENSTOCK TINY.pt2
 kill      the job ends and says which rank was killed, with --max-restarts it
           goes on and comes to the weights of a run that nobody disturbed
 hang      the watchdog names the rank that waits and what for
+alone     one replica shares nothing: a note says so, the weights are the same
 """
 import json
 import os
@@ -28,7 +29,7 @@ class Bench:
         clients.write_data(os.path.join(folder, "data.safetensors"))
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
 
-    def run(self, name, *more, fault=None, flag=None):
+    def run(self, name, *more, fault=None, flag=None, quiet=True):
         """Exit code, all that it said, seconds."""
         env = dict(self.env)
         if fault:
@@ -42,8 +43,8 @@ class Bench:
             [self.penstock, "run", "tiny.pt2", "-n", "2x1",
              "-m", "4", "--shard", "zero3", "--data", "data.safetensors",
              "--steps", str(STEPS), "--lr", "0.001", "--transport", "mpi",
-             "--checkpoint", name, "--checkpoint-every", "2", "--quiet",
-             *more],
+             "--checkpoint", name, "--checkpoint-every", "2", *more,
+             *["--quiet"][:quiet]],
             cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=END_S)
         return p.returncode, p.stdout + p.stderr, time.monotonic() - begin
@@ -68,6 +69,14 @@ def main():
         code, said, _ = b.run("undisturbed")
         expect("undisturbed", code == 0, said)
         want = b.weights("undisturbed")
+
+        for mode in ("zero3", "none"):
+            code, said, _ = b.run("alone-" + mode, "-n", "1", "--shard", mode,
+                                  quiet=False)
+            expect("alone", code == 0 and ("note: --shard zero3" in said) ==
+                   (mode == "zero3"), said)
+        expect("weights of one replica differ", b.weights("alone-zero3") ==
+               b.weights("alone-none"), "")
 
         code, said, seconds = b.run("killed", fault=f"unshard:{GATHER}:kill")
         expect(f"killed ({seconds:.1f} s)", code != 0 and "rank 1" in said

@@ -50,6 +50,8 @@ static enum pst_status check(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--detach and --die-with-client contradict each "
                             "other: give one of them");
+    if (!config->quiet)
+        pstctl_note_unused(config);
     return PST_OK;
 }
 
