@@ -67,6 +67,7 @@ OWNERS = {
     "stages/files/pt2/reader.h": ["stages/files", "tests"],
     "plan.pb-c.h": ["stages/split", "tests"],
     "control.pb-c.h": ["daemon", "tests"],
+    "tensorboard.pb-c.h": ["daemon"],
     "cmocka.h": ["tests"],
 }
 

@@ -141,7 +141,7 @@ struct pstd_config {
 
     /* Ranks and daemon. */
     struct pstd_grid grid;
-    const char *transport, *log_dir, *prom, *socket, *job;
+    const char *transport, *log_dir, *prom, *tensorboard, *socket, *job;
     bool verify_messages, core_files;
     const char *run_id, *journal;
     double client_timeout;

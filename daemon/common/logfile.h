@@ -131,6 +131,8 @@
     X(CLIENT_DROPPED, "client_dropped", "warn",                                \
       "uid= pid= reason= dropped=; clients since the last one of these")       \
     X(PROM_FAILED, "prom_failed", "warn", "text=; once for failures in a row") \
+    X(TENSORBOARD_FAILED, "tensorboard_failed", "warn",                        \
+      "text=; numbers are missing there; once for failures in a row")          \
     X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
     X(SUPPRESSED, "suppressed", "warn",                                        \
       "of= suppressed=; events of that kind that a second had too many of")    \

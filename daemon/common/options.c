@@ -220,6 +220,9 @@ static const struct pstd_option rows[] = {
     PATH(prom, "prom", PSTD_OPT_RANKS, "FILE",
          "numbers of rank 0, for the textfile collector of node-exporter: a "
          "name that ends in .prom"),
+    PATH(tensorboard, "tensorboard", PSTD_OPT_RANKS, "DIR",
+         "curves of losses, rates and speed for TensorBoard; a file of each "
+         "start of the job"),
     TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
          "begin the run that the options describe as soon as all is loaded, "
          "and end behind it; ID tells clients whose job this is"),

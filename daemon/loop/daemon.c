@@ -8,6 +8,7 @@
 #include "stages/base/alloc.h"
 
 static void emit_lost(struct pstd_daemon *d);
+static void emit_tensorboard(struct pstd_daemon *d);
 
 static void publish(struct pstd_daemon *d, const struct pstd_note *note,
                     uint64_t now_us)
@@ -26,9 +27,24 @@ static void publish(struct pstd_daemon *d, const struct pstd_note *note,
         pstd_logfile_write(&d->log, line.text, line.len);
     pst_str_fini(&line);
     pstd_prom_note(&d->prom, note, head.time_us);
+    pstd_tensorboard_note(&d->tensorboard, note, head.time_us);
     if (pstd_history_add(&d->history, note, head.time_us))
         pstd_control_event(&d->control);
     emit_lost(d);
+    emit_tensorboard(d);
+}
+
+/* When a record could not be written, for the first time in a row. */
+static void emit_tensorboard(struct pstd_daemon *d)
+{
+    struct pstd_note note;
+
+    if (!d->tensorboard.failing || d->tensorboard.told)
+        return;
+    d->tensorboard.told = true;
+    pstd_note_init(&note, PSTD_EVENT_TENSORBOARD_FAILED);
+    pstd_note_text(&note, "text", d->tensorboard.why);
+    pstd_daemon_publish(d, &note);
 }
 
 /* Once lines can be written again. */
@@ -145,6 +161,7 @@ void pstd_daemon_free(struct pstd_daemon *d)
     pstd_result_free(d->result);
     pstd_trace_free(d->trace);
     pstd_logfile_close(&d->log);
+    pstd_tensorboard_close(&d->tensorboard);
     pst_free(d->job_name);
     pst_free(d->socket);
     pst_free(d);

@@ -8,6 +8,7 @@
 #include "daemon/loop/control.h"
 #include "daemon/loop/record/job_state.h"
 #include "daemon/loop/record/prom.h"
+#include "daemon/loop/record/tensorboard.h"
 #include "daemon/loop/watch.h"
 #include "daemon/mailbox.h"
 #include "daemon/result.h"
@@ -53,6 +54,7 @@ struct pstd_daemon {
     struct pstd_logfile log;
     struct pstd_budget budget;
     struct pstd_prom prom;
+    struct pstd_tensorboard tensorboard;
     struct pstd_control control;
     struct pstd_answers answers;
     uv_signal_t signals[5];

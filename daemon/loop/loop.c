@@ -78,6 +78,9 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
         d->prom.changed = true;
         status = pstd_prom_write(&d->prom, diag);
     }
+    if (status == PST_OK && d->rank == 0 && d->config->tensorboard != NULL)
+        status = pstd_tensorboard_open(&d->tensorboard, d->config->tensorboard,
+                                       diag);
     if (status == PST_OK)
         status = open_journal(d, diag);
     if (status != PST_OK)
@@ -376,6 +379,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     pst_diag_init(&diag);
     d->config = config;
     d->journal = (struct pstd_journal)PSTD_JOURNAL_NONE;
+    d->tensorboard = (struct pstd_tensorboard)PSTD_TENSORBOARD_NONE;
     d->plan = plan;
     d->job_name = job_name(config, plan);
     d->job.changed = on_state;

@@ -280,6 +280,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--journal", job->journal);
     add_option(&argv, "--log-dir", config->log_dir);
     add_option(&argv, "--prom", config->prom);
+    add_option(&argv, "--tensorboard", config->tensorboard);
     if (config->verify_messages)
         add(&argv, "--verify-messages");
     if (config->core_files)

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/record/tensorboard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/base/crc32c.h"
+#include "stages/base/host/fs.h"
+#include "stages/base/str.h"
+#include "tensorboard.pb-c.h"
+
+#define START 1 /* SessionLog */
+
+/* Curves: a field of an event of rank 0. */
+static const struct {
+    const char *tag;
+    enum pstd_event event;
+    const char *field;
+} rows[] = {
+    {"train/loss", PSTD_EVENT_STEP, "loss"},
+    {"train/lr", PSTD_EVENT_STEP, "lr"},
+    {"train/grad_norm", PSTD_EVENT_STEP, "grad_norm"},
+    {"speed/step_s", PSTD_EVENT_STEP, "step_s"},
+    {"speed/samples_s", PSTD_EVENT_STEP, "samples_s"},
+    {"speed/tok_s", PSTD_EVENT_STEP, "tok_s"},
+    {"speed/bubble", PSTD_EVENT_STEP, "bubble"},
+    {"eval/loss", PSTD_EVENT_EVALUATED, "loss"},
+    {"eval/best_loss", PSTD_EVENT_EVALUATED, "best_loss"},
+};
+
+static bool has(const struct pstd_note *note, const char *key)
+{
+    for (unsigned i = 0; i < note->n; i++)
+        if (note->fields[i].type == PSTD_FIELD_REAL &&
+            strcmp(note->fields[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* CRCs of what holds CRCs are weak, hence the mask (TFRecord's rule). */
+static uint32_t masked(const void *data, size_t size)
+{
+    const uint32_t crc = pst_crc32c(0, data, size);
+
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static void put_le(unsigned char *at, uint64_t x, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(x >> 8 * i);
+}
+
+static void fail(struct pstd_tensorboard *t, int err)
+{
+    if (!t->failing)
+        t->told = false;
+    t->failing = true;
+    (void)snprintf(t->why, sizeof(t->why), "%s", strerror(err)); // NOLINT
+}
+
+/* All of it, or nothing: half a record would end the file for its readers. */
+static void append(struct pstd_tensorboard *t, const unsigned char *bytes,
+                   size_t size)
+{
+    const off_t end = lseek(t->fd, 0, SEEK_END);
+    ssize_t n;
+
+    do
+        n = write(t->fd, bytes, size);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)size) {
+        t->failing = false;
+        return;
+    }
+    fail(t, n < 0 ? errno : ENOSPC);
+    if (n > 0 && (end < 0 || ftruncate(t->fd, end) != 0)) {
+        (void)close(t->fd);
+        t->fd = -1;
+    }
+}
+
+static void write_event(struct pstd_tensorboard *t,
+                        const Pst__Tensorboard__Event *event)
+{
+    const size_t size = pst__tensorboard__event__get_packed_size(event);
+    unsigned char *record = pst_alloc(PST_TAG_DAEMON, size + 16);
+
+    if (record == NULL) {
+        fail(t, ENOMEM);
+        return;
+    }
+    put_le(record, size, 8);
+    put_le(record + 8, masked(record, 8), 4);
+    (void)pst__tensorboard__event__pack(event, record + 12);
+    put_le(record + 12 + size, masked(record + 12, size), 4);
+    append(t, record, size + 16);
+    pst_free(record);
+}
+
+static Pst__Tensorboard__Event event_at(uint64_t time_us, int64_t step)
+{
+    Pst__Tensorboard__Event ret = PST__TENSORBOARD__EVENT__INIT;
+
+    ret.wall_time = 1e-6 * (double)time_us;
+    ret.step = step;
+    return ret;
+}
+
+/* Steps from `step` on come (again). */
+static void write_start(struct pstd_tensorboard *t, uint64_t time_us,
+                        int64_t step)
+{
+    Pst__Tensorboard__SessionLog log = PST__TENSORBOARD__SESSION_LOG__INIT;
+    Pst__Tensorboard__Event event = event_at(time_us, step);
+
+    log.status = START;
+    event.what_case = PST__TENSORBOARD__EVENT__WHAT_SESSION_LOG;
+    event.session_log = &log;
+    write_event(t, &event);
+}
+
+static void write_values(struct pstd_tensorboard *t,
+                         const struct pstd_note *note, uint64_t time_us)
+{
+    Pst__Tensorboard__Value values[PST_COUNT(rows)], *list[PST_COUNT(rows)];
+    Pst__Tensorboard__Summary summary = PST__TENSORBOARD__SUMMARY__INIT;
+    Pst__Tensorboard__Event event =
+        event_at(time_us, pstd_note_get_int(note, "step"));
+
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        Pst__Tensorboard__Value *v = &values[summary.n_value];
+
+        if (rows[i].event != note->event || !has(note, rows[i].field))
+            continue;
+        pst__tensorboard__value__init(v);
+        v->tag = (char *)rows[i].tag; /* not written to */
+        v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
+        list[summary.n_value++] = v;
+    }
+    if (summary.n_value == 0)
+        return;
+    summary.value = list;
+    event.what_case = PST__TENSORBOARD__EVENT__WHAT_SUMMARY;
+    event.summary = &summary;
+    write_event(t, &event);
+}
+
+void pstd_tensorboard_note(struct pstd_tensorboard *t,
+                           const struct pstd_note *note, uint64_t time_us)
+{
+    if (t->fd < 0)
+        return;
+    if (note->event == PSTD_EVENT_TRAIN_BEGIN)
+        write_start(t, time_us, pstd_note_get_int(note, "first_step") + 1);
+    else if (note->event == PSTD_EVENT_ROLLED_BACK)
+        write_start(t, time_us, pstd_note_get_int(note, "to") + 1);
+    else
+        write_values(t, note, time_us);
+}
+
+static enum pst_status open_file(struct pstd_tensorboard *t, const char *dir,
+                                 uint64_t time_us, struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    char host[65] = "";
+    enum pst_status status = PST_OK;
+
+    (void)gethostname(host, sizeof(host) - 1);
+    pst_str_addf(&path, "%s/events.out.tfevents.%010" PRIu64 ".%s.%d", dir,
+                 time_us / 1000000, host, (int)getpid());
+    t->path = path.failed ? NULL : pst_strdup(PST_TAG_DAEMON, path.text);
+    if (t->path == NULL)
+        status = pst_diag_nomem(diag, path.len);
+    pst_str_fini(&path);
+    if (status != PST_OK)
+        return status;
+    t->fd =
+        open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0640);
+    if (t->fd < 0)
+        status = pst_diag_errno(diag, errno, "cannot make %s", t->path);
+    return status;
+}
+
+enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
+                                      const char *dir, struct pst_diag *diag)
+{
+    const uint64_t now_us = pstd_now_us();
+    Pst__Tensorboard__Event event = event_at(now_us, 0);
+    enum pst_status status = pst_mkdirs(dir, 0750, diag);
+
+    if (status == PST_OK)
+        status = open_file(t, dir, now_us, diag);
+    if (status != PST_OK)
+        return status;
+    event.what_case = PST__TENSORBOARD__EVENT__WHAT_FILE_VERSION;
+    event.file_version = "brain.Event:2";
+    write_event(t, &event);
+    return t->failing ? pst_diag_set(diag, PST_ERR_IO, "cannot write %s: %s",
+                                     t->path, t->why)
+                      : PST_OK;
+}
+
+void pstd_tensorboard_close(struct pstd_tensorboard *t)
+{
+    if (t->fd >= 0)
+        (void)close(t->fd);
+    pst_free(t->path);
+    *t = (struct pstd_tensorboard)PSTD_TENSORBOARD_NONE;
+}

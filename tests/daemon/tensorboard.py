@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The files of --tensorboard, by a reader of their own.
+
+usage: tensorboard.py PENSTOCK TINY.pt2
+
+Frames, masked CRC32C and messages are read here without a line of penstock's;
+curves must be those of rank 0's log. A job that is killed and started again, and
+one that rolls back, leave curves with each step once: a record START takes away
+what came before.
+"""
+import glob
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+import clients
+
+STEPS = 12
+TAGS = {"train/loss": "loss", "train/lr": "lr", "train/grad_norm": "grad_norm",
+        "speed/step_s": "step_s", "speed/samples_s": "samples_s",
+        "speed/tok_s": "tok_s", "speed/bubble": "bubble"}
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
+
+
+assert crc32c(b"123456789") == 0xe3069283  # its published check value
+
+
+def records(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    at = 0
+    while at + 12 <= len(data):
+        size, crc = struct.unpack_from("<QI", data, at)
+        assert crc == masked(data[at:at + 8]), f"{path}: length at {at}"
+        if at + size + 16 > len(data):
+            break  # torn
+        body = data[at + 12:at + 12 + size]
+        assert struct.unpack_from("<I", data, at + 12 + size)[0] == \
+            masked(body), f"{path}: record at {at}"
+        yield body
+        at += size + 16
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return value, at
+
+
+def fields(data):
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        else:
+            size = {1: 8, 5: 4}.get(key & 7)
+            if size is None:
+                assert key & 7 == 2, key
+                size, at = varint(data, at)
+            value, at = data[at:at + size], at + size
+        yield key >> 3, value
+
+
+def curves(folder):
+    """{tag: {step: value}}, and how many files there are."""
+    found, paths = {}, sorted(glob.glob(os.path.join(folder, "events.out.*")))
+    for path in paths:
+        for n, body in enumerate(records(path)):
+            event = dict(fields(body))
+            step = event.get(2, 0)
+            if n == 0:
+                assert event[3] == b"brain.Event:2", event
+            if 7 in event:
+                assert dict(fields(event[7]))[1] == 1
+                for tag in found:
+                    found[tag] = {s: v for s, v in found[tag].items()
+                                  if s < step}
+            for number, value in fields(event.get(5, b"")):
+                parts = dict(fields(value))
+                points = found.setdefault(parts[1].decode(), {})
+                assert number == 1 and step not in points, (path, step)
+                points[step] = struct.unpack("<f", parts[2])[0]
+    return found, len(paths)
+
+
+def of_log(path, event="step"):
+    """{field: {step: value}}, of each step the newest."""
+    found = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if f" event={event} " in line:
+                at = dict(re.findall(r"(\w+)=(\S+)", line))
+                for key, value in at.items():
+                    found.setdefault(key, {})[int(at["step"])] = value
+    return found
+
+
+def same(curve, told):
+    return curve.keys() == told.keys() and all(
+        abs(value - float(told[step])) <= 1e-6 * abs(float(told[step])) or
+        value != value and float(told[step]) != float(told[step])
+        for step, value in curve.items())
+
+
+class Bench:
+    def __init__(self, penstock, model, folder):
+        self.penstock, self.folder = penstock, folder
+        os.symlink(model, os.path.join(folder, "tiny.pt2"))
+        clients.write_data(os.path.join(folder, "data.safetensors"))
+
+    def run(self, name, *more, code=0, **env):
+        done = subprocess.run(
+            [self.penstock, "run", "tiny.pt2", "--stages", "2", "-n", "2",
+             "-m", "2", "--data", "data.safetensors", "--steps", str(STEPS),
+             "--lr", "0.001", "--transport", "self", "--log-every", "1",
+             "--log-dir", name, "--tensorboard", name + "/board", "--quiet",
+             *more], cwd=self.folder, stdin=subprocess.DEVNULL,
+            env=dict(os.environ, XDG_RUNTIME_DIR=self.folder,
+                     TMPDIR=self.folder, **env),
+            capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done
+        return done.stderr
+
+    def check(self, name, files, log="rank-0.log"):
+        folder = os.path.join(self.folder, name)
+        found, n = curves(os.path.join(folder, "board"))
+        told = of_log(os.path.join(folder, log))
+        assert n == files, (name, n)
+        for tag, field in TAGS.items():
+            assert set(found[tag]) == set(range(1, STEPS + 1)), (name, tag)
+            assert same(found[tag], told[field]), (tag, found[tag], told[field])
+        return found, folder
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-board-") as folder:
+        b = Bench(penstock, model, folder)
+        b.run("plain", "--eval-data", "data.safetensors", "--eval-every", "4")
+        found, path = b.check("plain", 1)
+        told = of_log(os.path.join(path, "rank-0.log"), "evaluated")
+        assert same(found["eval/loss"], told["loss"]) and told["loss"], found
+        (file,) = glob.glob(os.path.join(path, "board", "*"))
+        assert os.stat(file).st_mode & 0o777 == 0o640
+
+        once = os.path.join(folder, "once")
+        with open(once, "w", encoding="utf-8"):
+            pass
+        b.run("killed", "--checkpoint", "killed/save", "--checkpoint-every",
+              "3", "--max-restarts", "2", PENSTOCK_FAULT="step@8:kill",
+              PENSTOCK_FAULT_ONCE=once)
+        assert not os.path.exists(once), "nothing was killed"
+        b.check("killed", 2)
+
+        os.makedirs(os.path.join(folder, "file"))
+        with open(os.path.join(folder, "file", "board"), "w",
+                  encoding="utf-8"):
+            pass
+        assert "file/board" in b.run("file", code=74)
+    print(json.dumps({"tags": len(TAGS)}))
+
+
+if __name__ == "__main__":
+    main()
