@@ -312,14 +312,36 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
 enum pst_status pst_engine_show(struct pst_engine *to,
                                 const struct pst_engine *from,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. States of the optimizer that both engines have on a rank go from
- * one to the other: `old` gives the name that the parameter `fqn` had, NULL if
- * its states begin anew. Between steps, of ranks with the same numbers. */
+/* What a plan that was made of the engine's begins with: the value of
+ * plan->params[param] that this process has, of a plan whose parameters are
+ * numbered alike; the plan's own where it has none; zeros where replicas have
+ * a part each, which pst_engine_show and pst_engine_adopt give. */
+enum pst_status pst_engine_read_start(const struct pst_engine *engine,
+                                      struct pst_plan *plan, unsigned param,
+                                      void *dst,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+
+/* `old` gives the name that the parameter `fqn` had, NULL if it begins anew. */
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
+struct pst_adoption {
+    pst_old_name_fn states; /* of the optimizer */
+    pst_old_name_fn values; /* of what replicas share in one of the engines; all
+                               others have theirs already */
+    /* Elements of such a value on their way, once each; may be NULL. */
+    void (*convert)(void *ctx, const char *fqn, float *data, int64_t n);
+    void *ctx;
+};
+/* COLLECTIVE. What both engines have on a rank goes from one to the other.
+ * Between steps, of ranks with the same numbers. */
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
-                                 pst_old_name_fn old, void *ctx,
+                                 const struct pst_adoption *how,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The value of a parameter of which replicas have parts, to dst on
+ * all ranks. */
+enum pst_status pst_engine_gather_param(struct pst_engine *engine,
+                                        unsigned param, void *dst,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
  * joined along the dimension of their rows (scalars stacked), to dst on rank 0;

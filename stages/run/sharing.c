@@ -198,8 +198,11 @@ enum pst_status pst_sharing_read(const char *text, const struct pst_uses *uses,
     enum pst_status status = read_words(&r, text);
     enum pst_sharing most = PST_SHARING_NONE, mode = PST_SHARING_NONE;
 
-    /* An evaluation is told what training was, whose model may have more. */
-    for (size_t i = 0; i < r.words.n && status == PST_OK && uses->train; i++)
+    /* An evaluation is told what training was, whose model may have more; so is
+     * a model that was changed in a run. */
+    for (size_t i = 0; i < r.words.n && status == PST_OK && uses->train &&
+                       uses->plan->base_digest[0] == '\0';
+         i++)
         status = check_word(&r, &r.words.at[i]);
     for (unsigned i = 0; i < uses->plan->params.n && status == PST_OK; i++) {
         status = find_mode(&r, i, &mode);

@@ -34,6 +34,7 @@ struct pstd_changed {
 /* Between two plans. Start values come from the engine that is there, and from
  * the file. */
 struct change {
+    enum pstd_change_kind kind;
     const struct pst_engine *from;
     struct pst_plan *before;       /* its plan */
     struct pst_model *old;         /* of it */
@@ -52,11 +53,8 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
     const struct change *x = ctx;
-    enum pst_status status = pst_engine_read_param(x->from, i, dst, diag);
 
-    return status == PST_ERR_NOT_FOUND
-               ? pst_plan_read_param(x->before, i, dst, diag)
-               : status;
+    return pst_engine_read_start(x->from, x->before, i, dst, diag);
 }
 
 static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
@@ -71,33 +69,6 @@ static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
     memcpy(dst, changed->kept[i],
            pst_meta_bytes(&changed->plan->params.at[i].meta));
     return PST_OK;
-}
-
-/* From here on the plan needs neither models nor the old engine. */
-static enum pst_status keep_unread(struct pstd_changed *changed,
-                                   struct pst_diag *diag)
-{
-    struct pst_plan *plan = changed->plan;
-    enum pst_status status = PST_OK;
-
-    changed->kept =
-        pst_calloc(PST_TAG_DAEMON, plan->params.n + 1, sizeof(void *));
-    if (changed->kept == NULL)
-        return pst_diag_nomem(diag, plan->params.n * sizeof(void *));
-    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
-        const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
-
-        if (plan->params.at[i].n_stages > 0)
-            continue;
-        changed->kept[i] = pst_alloc(PST_TAG_DAEMON, PST_MAX(bytes, (size_t)1));
-        status = changed->kept[i] == NULL
-                     ? pst_diag_nomem(diag, bytes)
-                     : pst_plan_read_param(plan, i, changed->kept[i], diag);
-    }
-    plan->model = NULL;
-    plan->read = read_kept;
-    plan->read_ctx = changed;
-    return status;
 }
 
 const struct pst_batch *pstd_changed_batch(const struct pstd_changed *changed)
@@ -127,6 +98,76 @@ static const char *old_name(void *ctx, const char *fqn)
     if (old != NULL)
         return old;
     return x->keep || !is_fresh(ctx, fqn) ? fqn : NULL;
+}
+
+/* Whose value it goes on with, where replicas share it; NULL: it was given
+ * another one. */
+static const char *old_value(void *ctx, const char *fqn)
+{
+    const struct change *x = ctx;
+
+    return x->kind != PSTD_CHANGE_CAST && is_fresh(ctx, fqn) ? NULL : fqn;
+}
+
+static void convert(void *ctx, const char *fqn, float *data, int64_t n)
+{
+    const struct change *x = ctx;
+    const int was = pst_plan_find_param(x->before, fqn);
+
+    if (x->attr.casting != NULL && was >= 0)
+        pst_casting_convert(x->attr.casting, (unsigned)was, data, n);
+}
+
+/* COLLECTIVE. Those that the plan has beside its stages. Numbers are those of
+ * the plan, once it has read all of them. */
+static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
+                                 struct pst_diag *diag)
+{
+    const struct pst_plan *plan = x->changed->plan;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
+        const char *name = old_value(x, plan->params.at[i].fqn);
+        const int was =
+            name != NULL ? pst_plan_find_param(x->before, name) : -1;
+
+        if (plan->params.at[i].n_stages == 0 && was >= 0 &&
+            pst_engine_has_parts(x->from, (unsigned)was))
+            status = pst_engine_gather_param(s->w->engine, (unsigned)was,
+                                             x->changed->kept[i], diag);
+    }
+    return status;
+}
+
+/* COLLECTIVE. From here on the plan needs neither models nor the old engine. */
+static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
+                                   struct pst_diag *diag)
+{
+    struct pstd_changed *changed = x->changed;
+    struct pst_plan *plan = changed->plan;
+    enum pst_status status = PST_OK;
+
+    changed->kept =
+        pst_calloc(PST_TAG_DAEMON, plan->params.n + 1, sizeof(void *));
+    if (changed->kept == NULL)
+        status = pst_diag_nomem(diag, plan->params.n * sizeof(void *));
+    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
+        const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
+
+        if (plan->params.at[i].n_stages > 0)
+            continue;
+        changed->kept[i] = pst_alloc(PST_TAG_DAEMON, PST_MAX(bytes, (size_t)1));
+        status = changed->kept[i] == NULL
+                     ? pst_diag_nomem(diag, bytes)
+                     : pst_plan_read_param(plan, i, changed->kept[i], diag);
+    }
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK)
+        status = fill_kept(s, x, diag);
+    plan->model = NULL;
+    plan->read = read_kept;
+    plan->read_ctx = changed;
+    return status;
 }
 
 /* States that begin anew count steps from here; values that are no more those
@@ -249,12 +290,9 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
 {
     struct pstd_executor *w = s->w;
     struct pst_exec_options options = s->options;
+    const struct pst_adoption how = {old_name, old_value, convert, x};
     enum pst_status status = PST_OK;
 
-    if (pst_engine_shard(w->engine) >= PST_SHARING_ZERO3)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "no rank has whole parameters with --shard zero3: "
-                            "a running job is changed with zero2");
     if (order->path[0] != '\0')
         status = pstd_spread_file(w, order->path, &x->file, diag);
     if (status != PST_OK)
@@ -272,9 +310,9 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     status = pstd_agree(w, status, diag);
     if (status != PST_OK)
         return status;
-    status = pst_engine_adopt(*ret, w->engine, old_name, x, diag);
+    status = pst_engine_adopt(*ret, w->engine, &how, diag);
     if (status == PST_OK)
-        status = keep_unread(x->changed, diag);
+        status = keep_unread(s, x, diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
         s->options = options;
@@ -352,6 +390,7 @@ static enum pst_status change(struct pstd_session *s,
     struct pst_engine *engine = NULL;
     enum pst_status status = PST_OK;
 
+    x.kind = order->kind;
     x.keep = order->keep;
     status = pstd_change_states_read(order, &x.states, diag);
     x.changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*x.changed));

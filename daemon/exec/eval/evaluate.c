@@ -62,22 +62,13 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* Numbers of parameters are those of the plan that is cut. Shares come from the
- * engine of the step before each evaluation (pst_engine_show). */
+/* Numbers of parameters are those of the plan that is cut. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
     const struct pstd_evaluation *e = ctx;
-    enum pst_status status;
 
-    if (pst_engine_has_parts(e->from, i)) {
-        memset(dst, 0, pst_meta_bytes(&e->of->params.at[i].meta));
-        return PST_OK;
-    }
-    status = pst_engine_read_param(e->from, i, dst, diag);
-    return status == PST_ERR_NOT_FOUND
-               ? pst_plan_read_param(e->of, i, dst, diag)
-               : status;
+    return pst_engine_read_start(e->from, e->of, i, dst, diag);
 }
 
 static enum pst_status make_plans(struct pstd_session *s,

@@ -6,6 +6,7 @@
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/entries.h"
+#include "stages/run/state/passage.h"
 
 #define TAG PST_TAG_EXEC
 
@@ -28,6 +29,22 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                         "no rank of this process has \"%s\"%s",
                         engine->plan->params.at[param].fqn,
                         pst_engine_has_parts(engine, param) ? " whole" : "");
+}
+
+enum pst_status pst_engine_read_start(const struct pst_engine *engine,
+                                      struct pst_plan *plan, unsigned param,
+                                      void *dst, struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (pst_engine_has_parts(engine, param)) {
+        memset(dst, 0, pst_meta_bytes(&plan->params.at[param].meta));
+        return PST_OK;
+    }
+    status = pst_engine_read_param(engine, param, dst, diag);
+    return status == PST_ERR_NOT_FOUND
+               ? pst_plan_read_param(plan, param, dst, diag)
+               : status;
 }
 
 bool pst_engine_has_parts(const struct pst_engine *engine, unsigned param)
@@ -94,112 +111,22 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                             diag);
 }
 
-/* --- from engine to engine ------------------------------------------------ */
-
-/* Of a tensor that replicas may share, in one engine by these parts and in the
- * other by those: its value, or a state of its optimizer. */
-struct passage {
-    struct pst_engine *to;
-    const struct pst_engine *from;
-    int old, new;  /* params of the two plans */
-    int state;     /* -1: the value */
-    unsigned rank; /* of the pipeline */
-};
-
-/* One end of it: elements of a replica, and where the first one lies. */
-struct end {
-    struct pst_rank *rank; /* NULL: of another process */
-    int64_t begin, n;
-    size_t offset;
-};
-
-static struct end end_of(const struct pst_engine *engine,
-                         const struct passage *p, int param, unsigned replica)
+enum pst_status pst_engine_gather_param(struct pst_engine *engine,
+                                        unsigned param, void *dst,
+                                        struct pst_diag *diag)
 {
-    struct end e = {.rank = pst_engine_local(
-                        engine, replica * engine->options.ranks + p->rank),
-                    .n = pst_meta_numel(&engine->plan->params.at[param].meta)};
-    const bool whole =
-        p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);
-    const struct pst_rank_param *at;
+    const size_t bytes = pst_meta_bytes(&engine->plan->params.at[param].meta);
+    const bool zero = pst_engine_is_zero(engine);
+    enum pst_status status =
+        pst_engine_fetch_shares(engine, param, false, zero ? dst : NULL, diag);
 
-    if (!whole)
-        pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats,
-                        (unsigned)param, engine->options.replicas, replica,
-                        &e.begin, &e.n);
-    if (e.rank == NULL)
-        return e;
-    at = pst_layout_param(pst_rank_layout(e.rank), (unsigned)param);
-    e.offset = p->state >= 0 ? at->state[p->state]
-               : whole       ? at->data
-                             : at->own_data;
-    return e;
-}
-
-/* Replica `a` gives what replica `b` has of it now. */
-static enum pst_status pass_part(const struct passage *p, unsigned a,
-                                 unsigned b, struct pst_diag *diag)
-{
-    const unsigned ranks = p->to->options.ranks;
-    const struct end src = end_of(p->from, p, p->old, a);
-    const struct end dst = end_of(p->to, p, p->new, b);
-    const int64_t begin = PST_MAX(src.begin, dst.begin);
-    const int64_t end = PST_MIN(src.begin + src.n, dst.begin + dst.n);
-    const size_t bytes = (size_t)PST_MAX(end - begin, 0) * sizeof(float);
-    enum pst_status status = PST_OK;
-    const void *data = NULL;
-    void *at = NULL;
-
-    if (bytes == 0)
-        return PST_OK;
-    if (src.rank != NULL)
-        data = pst_rank_pull(
-            pst_rank_device(src.rank),
-            src.offset + (size_t)(begin - src.begin) * sizeof(float), bytes);
-    if (dst.rank != NULL)
-        at = pst_rank_at(pst_rank_device(dst.rank),
-                         dst.offset +
-                             (size_t)(begin - dst.begin) * sizeof(float));
-    if (src.rank != NULL && dst.rank != NULL)
-        memcpy(pst_device_host(&pst_rank_device(dst.rank)->mem, at), data,
-               bytes);
-    else if (src.rank != NULL)
-        status = pst_engine_transfer(p->to, true, b * ranks + p->rank,
-                                     (void *)data, bytes, diag);
-    else if (dst.rank != NULL)
-        status = pst_engine_transfer(
-            p->to, false, a * ranks + p->rank,
-            pst_device_host(&pst_rank_device(dst.rank)->mem, at), bytes, diag);
-    if (status == PST_OK && dst.rank != NULL)
-        pst_device_push(&pst_rank_device(dst.rank)->mem, at, bytes);
+    if (engine->transport->ops->one_process)
+        return status;
+    for (unsigned k = 1; k < pst_engine_size(engine) && status == PST_OK; k++)
+        if (zero || engine->first == k)
+            status = pst_engine_transfer(engine, zero, zero ? k : 0, dst, bytes,
+                                         diag);
     return status;
-}
-
-/* All of it, on one rank of the pipeline. A replica that has all gives it to
- * itself. */
-static enum pst_status pass(const struct passage *p, struct pst_diag *diag)
-{
-    const unsigned n = p->to->options.replicas;
-    const bool whole =
-        p->state < 0 && !pst_engine_has_parts(p->from, (unsigned)p->old);
-    enum pst_status status = PST_OK;
-
-    for (unsigned i = 0; i < n * n && status == PST_OK; i++)
-        if (!whole || i / n == i % n)
-            status = pass_part(p, i / n, i % n, diag);
-    pst_alive_goes_on();
-    return status;
-}
-
-/* Do both engines have it on that rank of the pipeline? */
-static bool is_on(const struct pst_engine *engine, int param, unsigned rank)
-{
-    const struct pst_plan_param *p = &engine->plan->params.at[param];
-
-    for (unsigned i = 0; i < p->n_stages; i++)
-        if (engine->sched->rank_of[p->stages[i]] == (int)rank)
-            return true;
-    return false;
 }
 
 /* --- all values, for another mode ----------------------------------------- */
@@ -262,7 +189,8 @@ static enum pst_status show_shared(struct pst_engine *to,
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++) {
-        struct passage p = {.to = to, .from = from, .new = (int)i, .state = -1};
+        struct pst_passage p = {
+            .to = to, .from = from, .new = (int)i, .state = -1};
 
         if (to->plan->params.at[i].kind != PST_VALUE_PARAM ||
             to->plan->params.at[i].n_stages == 0)
@@ -272,12 +200,8 @@ static enum pst_status show_shared(struct pst_engine *to,
             continue;
         for (p.rank = 0; p.rank < to->options.ranks && status == PST_OK;
              p.rank++)
-            if (is_on(to, p.new, p.rank))
-                status = is_on(from, p.old, p.rank)
-                             ? pass(&p, diag)
-                             : pst_diag_set(diag, PST_ERR_INTERNAL,
-                                            "rank %u has no \"%s\"", p.rank,
-                                            to->plan->params.at[i].fqn);
+            if (pst_passage_is_on(to, p.new, p.rank))
+                status = pst_passage_run(&p, diag);
     }
     return status;
 }
@@ -297,12 +221,12 @@ enum pst_status pst_engine_show(struct pst_engine *to,
 /* --- states of the optimizer ---------------------------------------------- */
 
 struct adoption {
-    const struct pst_engine *to, *from;
+    struct pst_engine *to;
+    const struct pst_engine *from;
+    const struct pst_adoption *how;
     struct pst_rank *old;   /* of `from`, at work */
     struct pst_map entries; /* name -> struct pst_entry */
     struct pst_arena arena;
-    pst_old_name_fn old_name;
-    void *ctx;
 };
 
 /* The FQN in "adam.m.h.0.weight": what follows the state's name; NULL: it is no
@@ -365,7 +289,7 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
     const struct adoption *a = ctx;
     const char *fqn = fqn_of(a->to, entry->name);
     const size_t bytes = pst_meta_bytes(&entry->meta);
-    const char *name = fqn != NULL ? a->old_name(a->ctx, fqn) : NULL;
+    const char *name = fqn != NULL ? a->how->states(a->how->ctx, fqn) : NULL;
     const struct pst_entry *old;
     struct pst_rank_device *d = pst_rank_device(r);
     void *at = pst_rank_at(d, entry->offset);
@@ -389,7 +313,7 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
 static int old_index(const struct adoption *a, unsigned param)
 {
     const struct pst_plan_param *p = &a->to->plan->params.at[param];
-    const char *name = a->old_name(a->ctx, p->fqn);
+    const char *name = a->how->states(a->how->ctx, p->fqn);
     const int old =
         name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
 
@@ -400,34 +324,60 @@ static int old_index(const struct adoption *a, unsigned param)
     return old;
 }
 
-static enum pst_status adopt_shared(const struct adoption *a,
-                                    struct pst_engine *to, unsigned param,
+static enum pst_status adopt_states(const struct adoption *a, unsigned param,
                                     struct pst_diag *diag)
 {
-    const unsigned n_states =
-        pst_optim_n_states(to->options.optim.row, &to->options.optim);
-    struct passage p = {.to = to,
-                        .from = a->from,
-                        .old = old_index(a, param),
-                        .new = (int)param};
+    const struct pst_optim_options *optim = &a->to->options.optim;
+    const unsigned n_states = pst_optim_n_states(optim->row, optim);
+    struct pst_passage p = {.to = a->to,
+                            .from = a->from,
+                            .old = old_index(a, param),
+                            .new = (int)param};
     enum pst_status status = PST_OK;
 
-    for (p.rank = 0; p.old >= 0 && p.rank < to->options.ranks; p.rank++) {
-        if (!is_on(a->from, p.old, p.rank) || !is_on(to, p.new, p.rank))
+    for (p.rank = 0; p.old >= 0 && p.rank < a->to->options.ranks; p.rank++) {
+        if (!pst_passage_is_on(a->from, p.old, p.rank) ||
+            !pst_passage_is_on(a->to, p.new, p.rank))
             continue;
         for (p.state = 0; p.state < (int)n_states && status == PST_OK;
              p.state++)
-            status = pass(&p, diag);
+            status = pst_passage_run(&p, diag);
+    }
+    return status;
+}
+
+static enum pst_status adopt_value(const struct adoption *a, unsigned param,
+                                   struct pst_diag *diag)
+{
+    const struct pst_plan_param *to = &a->to->plan->params.at[param];
+    const char *name = a->how->values(a->how->ctx, to->fqn);
+    struct pst_passage p = {
+        .to = a->to, .from = a->from, .new = (int)param, .state = -1};
+    enum pst_status status = PST_OK;
+
+    p.old = name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
+    if (p.old < 0 || !is_shared(a->to, a->from, param, p.old))
+        return PST_OK;
+    if (!pst_meta_same(&a->from->plan->params.at[p.old].meta, &to->meta))
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "\"%s\" has another size now", to->fqn);
+    for (p.rank = 0; p.rank < a->to->options.ranks && status == PST_OK;
+         p.rank++) {
+        if (!pst_passage_is_on(a->to, p.new, p.rank))
+            continue;
+        status = pst_passage_run(&p, diag);
+        if (status == PST_OK && a->how->convert != NULL)
+            pst_passage_convert(&p, a->how);
     }
     return status;
 }
 
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
-                                 pst_old_name_fn old, void *ctx,
+                                 const struct pst_adoption *how,
                                  struct pst_diag *diag)
 {
-    struct adoption a = {.to = to, .from = from, .old_name = old, .ctx = ctx};
+    struct adoption a = {.to = to, .from = from, .how = how};
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++) {
@@ -440,8 +390,12 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         pst_map_fini(&a.entries);
         pst_arena_fini(&a.arena);
     }
-    for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++)
+    status = pst_engine_settle(to, status, diag);
+    for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++) {
         if (pst_role_shares(pst_rank_role(to->ranks[0]), i))
-            status = adopt_shared(&a, to, i, diag);
+            status = adopt_states(&a, i, diag);
+        if (status == PST_OK)
+            status = adopt_value(&a, i, diag);
+    }
     return status;
 }

@@ -89,6 +89,11 @@ enum pst_status pst_model_cast(struct pst_model *model,
                                struct pst_cast_told *ret_told,
                                struct pst_casting **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Elements of a tensor of the plan that is kept in f32, on their way from one
+ * engine to another: what the model reads of them. Nothing, if it is not cast.
+ */
+void pst_casting_convert(const struct pst_casting *casting, unsigned param,
+                         float *data, int64_t n);
 /* NULL is accepted. */
 void pst_casting_free(struct pst_casting *casting);
 

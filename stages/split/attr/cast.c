@@ -175,6 +175,27 @@ struct pst_casting {
 };
 
 /* Numbers that the old dtype has and the new one. */
+static void convert(const struct pst_cast_target *t, enum pst_dtype kept,
+                    void *data, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double x = pst_load_f64(kept, data, i);
+
+        pst_store_f64(t->old, &x, 0, x);
+        x = pst_load_f64(t->old, &x, 0);
+        pst_store_f64(t->new, &x, 0, x);
+        x = pst_load_f64(t->new, &x, 0);
+        pst_store_f64(kept, data, i, x);
+    }
+}
+
+void pst_casting_convert(const struct pst_casting *casting, unsigned param,
+                         float *data, int64_t n)
+{
+    if (casting->of[param].is)
+        convert(&casting->of[param], PST_F32, data, n);
+}
+
 static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
                                  struct pst_diag *diag)
 {
@@ -183,15 +204,8 @@ static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
     const struct pst_cast_target *t = &casting->of[param];
     enum pst_status status = casting->old(casting->old_ctx, param, dst, diag);
 
-    for (int64_t i = 0; i < pst_meta_numel(meta) && status == PST_OK; i++) {
-        double x = pst_load_f64(meta->dtype, dst, i);
-
-        pst_store_f64(t->old, &x, 0, x);
-        x = pst_load_f64(t->old, &x, 0);
-        pst_store_f64(t->new, &x, 0, x);
-        x = pst_load_f64(t->new, &x, 0);
-        pst_store_f64(meta->dtype, dst, i, x);
-    }
+    if (status == PST_OK)
+        convert(t, meta->dtype, dst, pst_meta_numel(meta));
     return status;
 }
 

@@ -487,14 +487,14 @@ static const char *same_name(void *ctx, const char *fqn)
     return fqn;
 }
 
-/* States follow their parameters into an engine that cuts shares otherwise. */
+/* States follow their parameters into an engine that cuts shares otherwise, and
+ * so do values that replicas have parts of. */
 static void adopts_shares(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 16; i++) {
-        const struct pst_exec_options options =
-            options_of(1, 3, "gpipe", "adamw",
-                       i % 2 ? PST_SHARING_ZERO1 : PST_SHARING_ZERO2);
+        struct pst_exec_options options = options_of(
+            1, 3, "gpipe", "adamw", (enum pst_sharing)(1 + (i + i / 4) % 3));
         char dirs[2][32];
         struct job old, new;
 
@@ -502,8 +502,10 @@ static void adopts_shares(void **state)
         snprintf(dirs[1], sizeof(dirs[1]), "new-%u", i);
         job_init(&old, 1 + i / 4, &options);
         run_steps(&old, 0, 2);
+        options.shard_rows = options.shard == PST_SHARING_ZERO3;
         job_init(&new, 1 + i % 4, &options);
-        assert_ok(pst_engine_adopt(new.engine, old.engine, same_name, NULL,
+        assert_ok(pst_engine_adopt(new.engine, old.engine,
+                                   &(struct pst_adoption){same_name, same_name},
                                    &new.net.diag),
                   &new.net.diag);
         assert_ok(
@@ -513,6 +515,9 @@ static void adopts_shares(void **state)
             pst_engine_save(new.engine, dirs[1], 2, 2, NULL, &new.net.diag),
             &new.net.diag);
         assert_int_equal(assert_same_checkpoint(dirs[0], dirs[1], "adamw."), 8);
+        if (options.shard == PST_SHARING_ZERO3)
+            assert_int_equal(assert_same_checkpoint(dirs[0], dirs[1], "param."),
+                             6);
         job_fini(&new);
         job_fini(&old);
     }

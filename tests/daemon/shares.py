@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of a job whose replicas share parameters (--shard).
+
+usage: shares.py PENSTOCK NORM.pt2 FOLDER self|mpi
+
+Jobs are changed behind the same step, with what each replica has a part of
+(zero3, by elements, by rows, by names) and with whole values (zero2, none):
+what is told, what is trained from there on, evaluations and checkpoints have
+the same bits. FOLDER/u06.pt2 has a module with one parameter.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from evaluate import EVALUATED, write_data
+from swap import tensors
+
+STEPS, AT = 10, 5
+NAPS_MS = 500, 2000, 8000  # in the step before, while a client asks
+WHOLE = "zero2"
+PARTS = ("zero3",), ("zero3", "--shard-layout", "rows"), (
+    "zero3,fc=zero2", "--unshard-window", "0")
+
+
+class Bench:
+    def __init__(self, penstock, norm, folder, transport, work):
+        self.penstock, self.transport, self.work = penstock, transport, work
+        self.folder = folder
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=work, TMPDIR=work)
+        write_data(self.at("x.safetensors"), 1, x=[96, 4])
+        write_data(self.at("more.safetensors"), 2, x=[32, 4])
+        write_data(self.at("one.safetensors"), 3, x=[16])
+        self.call("split", norm, "-o", "norm.plan", "--at", "conv")
+        self.call("split", f"{folder}/u06.pt2", "-o", "u06.plan", "--loss-fn",
+                  "mse:target=x")
+        self.n = 0
+
+    def at(self, name):
+        return os.path.join(self.work, name)
+
+    def call(self, *words, code=0):
+        done = subprocess.run([self.penstock, *words], cwd=self.work,
+                              env=self.env, text=True, capture_output=True,
+                              check=False, timeout=120)
+        assert done.returncode == code, (words, done.returncode, done.stdout,
+                                         done.stderr)
+        return done.stdout + done.stderr
+
+    def words(self, name, plan, mode, *more):
+        data = "one" if plan == "u06.plan" else "x"
+        grid = "2x1" if plan == "u06.plan" else "2x2"
+        return [self.penstock, "run", plan, "-n", grid, "-m", "4",
+                "--transport", self.transport, "--shard", mode, "--data",
+                f"{data}.safetensors", "--steps", str(STEPS), "--optimizer",
+                "adamw", "--lr", "0.01", "--dump", f"{name}.dump", "--verify",
+                "--log-dir", f"log-{name}", "--checkpoint", f"ck-{name}",
+                "--keep", "0", "--checkpoint-every", "1", "--quiet", *more]
+
+    def run(self, plan, mode, changes, *more):
+        """All that is left of a job that is changed behind step AT."""
+        if plan == "norm.plan":
+            more = ("--eval-data", "more.safetensors", "--eval-every",
+                    str(AT), *more)
+        for nap in NAPS_MS:
+            self.n += 1
+            name, job = f"job{self.n}", f"shares-{os.getpid()}-{self.n}"
+            env = dict(self.env, PENSTOCK_FAULT=f"step@{AT - 1}:{nap}",
+                       PENSTOCK_FAULT_RANK="0")
+            run = subprocess.Popen(
+                [*self.words(name, plan, mode, *more), "--job", job],
+                cwd=self.work, env=env, text=True, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            try:
+                if self.pauses(run, name, job):
+                    said = self.change(run, name, job, changes)
+                    break
+            finally:
+                if run.poll() is None:
+                    run.terminate()
+                run.communicate(timeout=60)
+        with open(self.at(f"log-{name}/rank-0.log"), encoding="utf-8") as f:
+            losses = EVALUATED.findall(f.read())
+        return {"said": said, "losses": losses, "name": name,
+                "file": tensors(self.at(f"{name}-all.safetensors")),
+                "dump": self.state(f"{name}.dump")}
+
+    def state(self, dump):
+        """The rest of it is of the first step."""
+        return {name: data for name, data in tensors(self.at(dump)).items()
+                if name.startswith(("param.", "buffer."))}
+
+    def pauses(self, run, name, job):
+        """False: behind another step, since this machine has much to do."""
+        until = time.monotonic() + 60
+        log = self.at(f"log-{name}/rank-0.log")
+        while not os.path.exists(log) or f" step={AT - 3} " not in \
+                open(log, encoding="utf-8").read():
+            assert run.poll() is None and time.monotonic() < until, \
+                run.communicate()
+            time.sleep(.01)
+        status = {"paused": False}
+        while not status["paused"] and run.poll() is None:
+            assert time.monotonic() < until
+            for words in ("pause",), ("status", "--json"):
+                done = subprocess.run(
+                    [self.penstock, *words, "--job", job], cwd=self.work,
+                    env=self.env, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                status = json.loads(done.stdout)
+            time.sleep(.02)
+        return status["paused"] and status["step"] == AT
+
+    def change(self, run, name, job, changes):
+        said = [re.sub(r", [\d.]+ s\n", "",
+                       self.call(*words, "--job", job, code=code))
+                for words, code in changes]
+        self.call("attr", "get", "", "-o", f"{name}-all.safetensors", "--job",
+                  job)
+        self.call("resume", "--job", job)
+        run.communicate(timeout=60)
+        assert run.returncode == 0
+        return said
+
+    def goes_on(self, job, mode, *more):
+        """From its checkpoint behind the change, whatever replicas share."""
+        words = self.words(job["name"], "norm.plan", mode, *more)
+        words[words.index("--dump") + 1] = "again.dump"
+        self.call(*words[1:], f"--resume={AT + 2}", "--adopt")
+        assert self.state("again.dump") == job["dump"], (mode, more)
+
+
+def same(a, b):
+    for what in "said", "losses", "file":
+        assert a[what] == b[what], (what, a[what], b[what])
+    assert a["dump"].keys() == b["dump"].keys()
+    for name, data in a["dump"].items():
+        assert data == b["dump"][name], name
+
+
+CHANGES = {
+    "nothing": [],
+    "frozen": [(("freeze", "conv"), 0), (("attr", "get", "conv"), 0),
+               (("freeze", "none"), 65)],
+    "thawed": [(("freeze", "fc"), 0), (("unfreeze", "fc"), 0)],
+    "set": [(("attr", "set", "fc.weight", "0.25"), 0),
+            (("attr", "get", "fc"), 0),
+            (("attr", "set", "conv", "values.safetensors", "--state",
+              "reset"), 0)],
+    "cast": [(("attr", "cast", "", "bf16"), 0),
+             (("attr", "get", "conv.weight"), 0)],
+    "back": [(("attr", "cast", "fc", "bf16"), 0),
+             (("attr", "cast", "fc", "f32"), 0), (("freeze", "fc"), 0)],
+}
+
+
+def changed(b):
+    """What a job with whole values comes to, those with parts do."""
+    seen = []
+    for name, changes in CHANGES.items():
+        if b.transport == "mpi" and name in ("thawed", "back"):
+            continue  # several processes take their time
+        want = b.run("norm.plan", WHOLE, changes)
+        if name == "nothing":  # is given back as it is
+            os.rename(b.at(f"{want['name']}-all.safetensors"),
+                      b.at("values.safetensors"))
+            continue
+        assert want["dump"] not in seen
+        seen.append(want["dump"])
+        for mode in PARTS if b.transport == "self" else PARTS[:1]:
+            got = b.run("norm.plan", *mode[:1], changes, *mode[1:])
+            same(want, got)
+        if name in ("frozen", "cast"):
+            b.goes_on(got, WHOLE)
+            b.goes_on(want, "zero3")
+        if b.transport == "self" and name == "set":
+            same(b.run("norm.plan", "none", changes),
+                 b.run("norm.plan", "zero1", changes))
+
+
+def given_back(b):
+    """Values that are set to what they are: no bit changes, of no state."""
+    changes = [(("attr", "get", "", "-o", "now.safetensors"), 0),
+               (("attr", "set", "", "now.safetensors"), 0)]
+    want = b.run("norm.plan", "zero3", changes[:1])
+    got = b.run("norm.plan", "zero3", changes)
+    assert want["dump"] == got["dump"]
+
+
+def replaced(b):
+    """A module in the place of another: its values are the file's."""
+    changes = [(("swap", "n", f"{b.folder}/u06.pt2"), 0)]
+    want = b.run("u06.plan", WHOLE, changes)
+    assert "param.n.n.w" in want["dump"]
+    same(want, b.run("u06.plan", "zero3", changes))
+
+
+def main():
+    penstock, norm, folder = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, norm, folder, sys.argv[4], work)
+        for part in changed, given_back, replaced:
+            if part != given_back or b.transport == "self":
+                part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
