@@ -44,8 +44,9 @@ static const struct pstd_option rows[] = {
     TEXT(recompute, "recompute", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
          "auto", "WHAT,...",
          "what the backward makes again instead of keeping it: none, "
-         "attention, block, full, names of modules; STAGE=WHAT for one stage; "
-         "auto: what --memory-limit makes necessary"),
+         "attention, block, full, names of modules, marked (regions of "
+         "torch.utils.checkpoint); STAGE=WHAT for one stage; auto: what "
+         "--memory-limit makes necessary, without a limit what is marked"),
     TEXT(stash, "stash", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "none",
          "ram|disk:FOLDER",
          "where microbatches wait for their backward for whose stash there are "

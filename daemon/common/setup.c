@@ -93,15 +93,9 @@ static enum pst_status check_data(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Without a limit nothing has to be. */
 static const char *recompute(const struct pstd_config *config)
 {
-    const char *what = config->recompute;
-    const bool nothing =
-        strcmp(what, "none") == 0 ||
-        (strcmp(what, "auto") == 0 && config->memory_limit <= 0);
-
-    return nothing ? NULL : what;
+    return strcmp(config->recompute, "none") == 0 ? NULL : config->recompute;
 }
 
 double pstd_watchdog(const struct pstd_config *config)

@@ -7,6 +7,7 @@
 #include "stages/base/host/cpu.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
+#include "stages/compile/recompute.h"
 #include "stages/frontend/model.h"
 
 #include <stdio.h>
@@ -137,6 +138,8 @@ enum pst_status pstctl_show_after(const struct pst_plan *plan,
     options.bf16 = exec.bf16;
     options.verify = exec.verify;
     options.recompute = exec.recompute;
+    if (exec.recompute != NULL && strcmp(exec.recompute, "auto") == 0)
+        options.recompute = pst_recompute_default(plan);
     status = pst_program_new(plan, (unsigned)config->stage, &options, &program,
                              diag);
     if (status == PST_OK &&

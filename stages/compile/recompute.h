@@ -17,6 +17,7 @@
  *                made again, too
  *     block      the layers of the model (stages/passes/layers.h)
  *     full       the stage
+ *     marked     what the model's author has let recompute (struct pst_node)
  *     PATTERN    modules whose path, or calls whose name matches (fnmatch)
  * Segments may stand in each other: the inner one is then recomputed from what
  * the outer one has made again. STAGE=WORD: of this stage alone, to which the
@@ -50,6 +51,10 @@ enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
                                   struct pst_segments *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pst_segments_fini(struct pst_segments *segments);
+
+/* Without other words: "marked", if there is such a thing in the plan, else
+ * NULL. */
+const char *pst_recompute_default(const struct pst_plan *plan);
 
 /* Changes the joint graph of a stage; values keep their ids. */
 enum pst_status pst_recompute(const struct pst_segments *segments,

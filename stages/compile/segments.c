@@ -11,9 +11,10 @@
 
 #define TAG PST_TAG_EXEC
 
-enum kind { NOTHING, ATTENTION, BLOCK, FULL, PATTERN };
+enum kind { NOTHING, ATTENTION, BLOCK, FULL, MARKED, PATTERN };
 
-static const char *const words[] = {"none", "attention", "block", "full"};
+static const char *const words[] = {"none", "attention", "block", "full",
+                                    "marked"};
 
 struct word {
     enum kind kind;
@@ -56,8 +57,9 @@ static enum pst_status add_word(struct finder *f, const char *begin,
     }
     if (word.text[0] == '\0')
         return pst_diag_set(f->diag, PST_ERR_USAGE,
-                            "--recompute takes none, attention, block, full or "
-                            "the names of modules, with commas between");
+                            "--recompute takes none, attention, block, full, "
+                            "marked or the names of modules, with commas "
+                            "between");
     for (size_t k = 0; k < PST_COUNT(words); k++)
         if (strcmp(word.text, words[k]) == 0)
             word.kind = (enum kind)k;
@@ -226,12 +228,13 @@ static const struct pst_module_call *attention_of(const struct holds *holds,
 
 /* --- by words ------------------------------------------------------------- */
 
-/* call_of: by place the id + 1 of the call that a node goes to, 0: to none. The
- * segments are in the order of calls, outer ones before inner ones. */
+/* call_of: by place the id + 1 of the call (or other group) that a node goes
+ * to, 0: to none. The segments are in the order of calls, outer ones before
+ * inner ones. */
 static enum pst_status add_groups(struct finder *f, const unsigned *call_of,
-                                  bool results)
+                                  size_t n_calls, bool results)
 {
-    const size_t n = f->graph->nodes.n, n_calls = f->graph->calls.n;
+    const size_t n = f->graph->nodes.n;
     unsigned *begin = pst_calloc(TAG, n_calls + 2, sizeof(*begin));
     unsigned *nodes = pst_calloc(TAG, n + 1, sizeof(*nodes));
     enum pst_status status = PST_OK;
@@ -286,7 +289,7 @@ static enum pst_status by_call(struct finder *f, const struct word *word,
             call_of[i] = call->id + 1;
     }
     if (status == PST_OK)
-        status = add_groups(f, call_of, false);
+        status = add_groups(f, call_of, graph->calls.n, false);
     pst_free(call_of);
     return status;
 }
@@ -315,10 +318,78 @@ static enum pst_status by_attention(struct finder *f)
             if (call != NULL)
                 call_of[i] = call->id + 1;
         }
-        status = add_groups(f, call_of, true);
+        status = add_groups(f, call_of, graph->calls.n, true);
     }
     pst_free(holds);
     pst_free(call_of);
+    return status;
+}
+
+/* Bytes of the region's name that its outermost `depth` + 1 regions have; 0: it
+ * does not stand so deep. */
+static size_t region_length(const char *region, unsigned depth)
+{
+    const char *at = region;
+
+    while (at != NULL && depth-- > 0) {
+        at = strchr(at, '.');
+        at += at != NULL;
+    }
+    return at == NULL ? 0 : (size_t)(at - region) + strcspn(at, ".");
+}
+
+/* Regions of one depth are groups in the order of their first nodes. */
+static enum pst_status by_region(struct finder *f, unsigned depth,
+                                 bool *ret_any)
+{
+    const struct pst_graph *graph = f->graph;
+    unsigned *group_of = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*group_of));
+    unsigned *numbers = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*numbers));
+    enum pst_status status = PST_OK;
+    struct pst_map groups;
+
+    pst_map_init(&groups, TAG);
+    if (group_of == NULL || numbers == NULL)
+        status = pst_diag_nomem(f->diag, graph->nodes.n * sizeof(*numbers));
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
+        const struct pst_node *node = graph->nodes.at[i];
+        const size_t n =
+            is_forward(node) ? region_length(node->region, depth) : 0;
+        const char *name;
+        unsigned *number;
+
+        if (n == 0)
+            continue;
+        name = pst_arena_strndup(&f->out->arena, node->region, n);
+        number = name != NULL ? pst_map_get(&groups, name) : NULL;
+        if (name != NULL && number == NULL) {
+            number = &numbers[groups.n];
+            *number = (unsigned)groups.n + 1;
+            if (!pst_map_put(&groups, name, number))
+                name = NULL;
+        }
+        if (name == NULL)
+            status = pst_diag_nomem(f->diag, n);
+        else
+            group_of[i] = *number;
+    }
+    *ret_any = groups.n > 0;
+    if (status == PST_OK)
+        status = add_groups(f, group_of, groups.n, false);
+    pst_map_fini(&groups);
+    pst_free(group_of);
+    pst_free(numbers);
+    return status;
+}
+
+/* Outer regions before those in them. */
+static enum pst_status by_mark(struct finder *f)
+{
+    enum pst_status status = PST_OK;
+    bool any = true;
+
+    for (unsigned depth = 0; any && status == PST_OK; depth++)
+        status = by_region(f, depth, &any);
     return status;
 }
 
@@ -350,6 +421,8 @@ static enum pst_status by_word(struct finder *f, const struct word *word)
         return by_call(f, word, layer_call);
     case FULL:
         return by_stage(f);
+    case MARKED:
+        return by_mark(f);
     case PATTERN:
         return by_call(f, word, named_call);
     }
@@ -361,7 +434,7 @@ static enum pst_status find_in(struct finder *f, unsigned stage,
                                const struct pst_graph *graph,
                                const struct word *only)
 {
-    static const enum kind order[] = {FULL, BLOCK, PATTERN, ATTENTION};
+    static const enum kind order[] = {FULL, BLOCK, MARKED, PATTERN, ATTENTION};
     enum pst_status status = PST_OK;
 
     f->graph = graph;
@@ -430,6 +503,11 @@ static enum pst_status fits_nothing(const struct finder *f,
                             "--recompute block: the model has no list of "
                             "layers (modules named \"layers.0\", \"layers.1\" "
                             "...); name its modules");
+    if (word->kind == MARKED)
+        return pst_diag_set(f->diag, PST_ERR_USAGE,
+                            "--recompute marked: the file has no region of "
+                            "torch.utils.checkpoint (docs/memory.md says when "
+                            "torch.export writes them); name its modules");
     for (size_t k = 0; k < PST_COUNT(words) && status == PST_OK; k++)
         if (!pst_vec_push(TAG, &names, words[k]))
             status = PST_ERR_NOMEM;
@@ -470,6 +548,18 @@ enum pst_status pst_recompute_check(const struct pst_plan *plan,
     end(&f);
     pst_segments_fini(&found);
     return status;
+}
+
+const char *pst_recompute_default(const struct pst_plan *plan)
+{
+    for (size_t s = 0; s < plan->stages.n; s++) {
+        const struct pst_graph *graph = plan->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->nodes.n; i++)
+            if (graph->nodes.at[i]->region != NULL)
+                return words[MARKED];
+    }
+    return NULL;
 }
 
 enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,

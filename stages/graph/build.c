@@ -32,6 +32,7 @@ void pst_build_at(struct pst_build *build, const struct pst_node *node)
     build->call = call;
     build->source = node->source;
     build->phase = node->phase;
+    build->region = node->region;
     build->node_id = node->id;
 }
 
@@ -175,7 +176,12 @@ static enum pst_status fill_place(struct pst_build *build,
 
     node->source =
         pst_arena_strdup(&graph->arena, build->source ? build->source : "");
-    if (node->source == NULL || !fill_origin(build, node))
+    node->region = build->region != NULL
+                       ? pst_arena_strdup(&graph->arena, build->region)
+                       : NULL;
+    if (node->source == NULL ||
+        (node->region == NULL) != (build->region == NULL) ||
+        !fill_origin(build, node))
         return pst_diag_nomem(build->diag, 0);
     node->call = build->call != NULL ? build->call : graph->calls.at[0];
     node->phase = build->phase;

@@ -4,8 +4,8 @@
 /*
  * Appending nodes. A builder is sticky: after a failure every emit does
  * nothing and returns NULL, so that a sequence is checked once at its end.
- * Nodes inherit call, source, phase, id, no_grad and, where their row keeps it,
- * origin from the builder.
+ * Nodes inherit call, source, phase, id, no_grad, region and, where their row
+ * keeps it, origin from the builder.
  */
 #include "stages/graph/graph.h"
 
@@ -21,6 +21,7 @@ struct pst_build {
     const char *source;
     enum pst_phase phase;
     bool no_grad;
+    const char *region; /* NULL: none */
     const char *origin; /* NULL: the row's own name */
     bool is_function;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
@@ -37,7 +38,7 @@ struct pst_build {
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,
                     struct pst_diag *diag);
 /* What follows stands where `node` stands, which may be of another graph: its
- * call, source, phase and id. */
+ * call, source, phase, region and id. */
 void pst_build_at(struct pst_build *build, const struct pst_node *node);
 /* And is what it is: no_grad and origin too. */
 void pst_build_like(struct pst_build *build, const struct pst_node *node);

@@ -139,6 +139,10 @@ struct pst_node {
     const char *source;                 /* "file.py:12" or "" */
     enum pst_phase phase;
     bool no_grad; /* stood under torch.no_grad() */
+    /* The region that the model's author lets recompute
+     * (torch.utils.checkpoint): "0", "1", ..., those in region 1 "1.2", "1.3";
+     * NULL: none. */
+    const char *region;
     /* Of rows with PST_OP_ORIGIN: the operator of the file that this node is
      * (part of), "" if that is the row's own name; and whether a module of the
      * user's called it as a function, so that nobody knows if it asked

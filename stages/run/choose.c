@@ -106,15 +106,19 @@ struct dimension {
     unsigned n;
 };
 
-static struct dimension recomputes(const struct pst_exec_options *o, bool all)
+static struct dimension recomputes(const struct pst_plan *plan,
+                                   const struct pst_exec_options *o, bool all)
 {
     struct dimension ret = {{"none"}, 1};
 
-    if (all || is(o->recompute, "auto"))
+    if (all || is(o->recompute, "auto")) {
         for (; ret.n < PST_COUNT(words); ret.n++)
             ret.at[ret.n] = words[ret.n];
-    else if (o->recompute != NULL)
+        if (pst_recompute_default(plan) != NULL)
+            ret.at[ret.n++] = pst_recompute_default(plan);
+    } else if (o->recompute != NULL) {
         ret.at[0] = o->recompute;
+    }
     return ret;
 }
 
@@ -149,7 +153,7 @@ enum pst_status pst_exec_choices(struct pst_plan *plan,
     struct pst_memory *memory =
         pst_calloc(PST_TAG_EXEC, options->ranks + 1, sizeof(*memory));
     const struct dimension a = stashes(options, all), b = shards(options, all);
-    const struct dimension c = recomputes(options, all);
+    const struct dimension c = recomputes(plan, options, all);
     const unsigned n = a.n * b.n * c.n;
     enum pst_status status = PST_OK;
 
@@ -288,7 +292,8 @@ enum pst_status pst_exec_settle(struct pst_plan *plan,
     if (is_open && options->train && options->memory_limit > 0)
         return take_best(plan, options, diag);
     if (is(options->recompute, "auto"))
-        options->recompute = NULL;
+        options->recompute =
+            options->train ? pst_recompute_default(plan) : NULL;
     if (is(options->shard_by, "auto"))
         options->shard_by = NULL;
     return PST_OK;

@@ -81,18 +81,21 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     const struct pst_graph *graph = plan->stages.at[s].graph;
     const struct pst_joint *joint = NULL;
     struct pst_graph *again = NULL; /* with what is recomputed */
+    const char *what = o->recompute;
     enum pst_status status = PST_OK;
 
+    if (what != NULL && strcmp(what, "auto") == 0)
+        what = pst_recompute_default(plan);
     if (o->train) {
         status = pst_joint_look(plan, s, &joint, diag);
         if (status != PST_OK)
             return status;
         graph = joint->graph;
     }
-    if (o->train && o->recompute != NULL) {
+    if (o->train && what != NULL) {
         status = pst_graph_copy(graph, &again, diag);
         if (status == PST_OK)
-            status = pst_recompute_stage(plan, s, o->recompute, again, diag);
+            status = pst_recompute_stage(plan, s, what, again, diag);
         graph = again;
     }
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {

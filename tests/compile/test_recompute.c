@@ -124,6 +124,38 @@ static void segments_in_segments(void **state)
     close_split(&s);
 }
 
+/* Regions of the model's author: inner ones beneath outer ones, cut ones in
+ * parts, in whatever order their names are. */
+static void marked(void **state)
+{
+    static const char regions[] =
+        "graph next_id=9 {\n"
+        "  input %x: f32[2]\n"
+        "  param %w \"w\" grad: f32[2]\n"
+        "  %a = aten.mul.Tensor(%x, %w) # - - F id=0 region=7\n"
+        "  %b = aten.sin.default(%a) # - - F id=1 region=7.8\n"
+        "  %c = aten.cos.default(%b) # - - F id=2 region=7.8.9\n"
+        "  %d = aten.tanh.default(%c) # - - F id=3 region=7.10\n"
+        "  %e = aten.sin.default(%d) # - - F id=4\n"
+        "  %f = aten.cos.default(%e) # - - F id=5 region=70\n"
+        "  %l = aten.mean.default(%f) # - - F id=6\n"
+        "  output user %l \"0\"\n"
+        "}\n";
+    struct split s;
+
+    (void)state;
+    open_split(&s, regions, NULL);
+    assert_string_equal(pst_recompute_default(s.plan), "marked");
+    expect(s.plan, "marked", "0:0,1,2,3 0:5 1:1,2 1:3 2:2");
+    expect(s.plan, "marked,full",
+           "0:0,1,2,3,4,5,6 1:0,1,2,3 1:5 2:1,2 2:3 3:2");
+    close_split(&s);
+    open_split(&s, regions, "c");
+    expect(s.plan, "marked", "0:0,1 1:1 0:2,3 0:5 1:2 1:3");
+    expect(s.plan, "1=marked", "0:2,3 0:5 1:2 1:3");
+    close_split(&s);
+}
+
 /* A list of layers is one though a stage has one of them; a word of a stage
  * stands for all others there. */
 static void stages(void **state)
@@ -153,6 +185,8 @@ static void what_fits_nothing(void **state)
 
     (void)state;
     open_split(&s, text, NULL);
+    assert_null(pst_recompute_default(s.plan));
+    refuse(s.plan, "marked", "no region of torch.utils.checkpoint");
     refuse(s.plan, "blok", "did you mean \"block\"?");
     refuse(s.plan, "h.0.atn", "did you mean \"h.0.attn\"?");
     refuse(s.plan, "full,", "with commas between");
@@ -169,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words),
         cmocka_unit_test(segments_in_segments),
+        cmocka_unit_test(marked),
         cmocka_unit_test(stages),
         cmocka_unit_test(what_fits_nothing),
     };

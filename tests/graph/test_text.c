@@ -25,7 +25,7 @@ static const char good[] =
     "  seed %s: f32[4, 24]\n"
     "  gradient %g \"out.weight\": f32[5, 24]\n"
     "  %add: f32[4, 24] = aten.add.Tensor(%x, %\"odd name\", alpha=2)  # "
-    "layers.0@3 zoo.py:12 F id=12 stage=1 no_grad\n"
+    "layers.0@3 zoo.py:12 F id=12 stage=1 no_grad region=1.2\n"
     "  %mul: f32[4, 24] = aten.mul.Scalar(%add, 0.1)  # - - I id=3\n"
     "  %t: f32[24, 4]:(1, 24) view of %mul + 0 = aten.t.default(%mul)  # "
     "\"a b\" \"-\" W id=4\n"
@@ -68,6 +68,7 @@ static void text_reads_back(void **state)
     pst_graph_print(graph, &text);
     assert_string_equal(pst_str_text(&text), good);
     assert_true(graph->nodes.at[0]->no_grad);
+    assert_string_equal(graph->nodes.at[0]->region, "1.2");
     assert_true(graph->nodes.at[7]->is_function);
     assert_string_equal(pst_node_origin(graph->nodes.at[7]),
                         "aten.normal_.default");

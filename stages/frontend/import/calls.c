@@ -19,6 +19,18 @@ static char *identity_of(struct pst_arena *arena,
                                         : strlen(frame->key));
 }
 
+/* In the bodies of regions the model stands in a module that torch.export has
+ * made. */
+static const char *beneath_wrapper(const char *path)
+{
+    static const char wrapper[] = "_export_root";
+    const size_t n = sizeof(wrapper) - 1;
+
+    if (strncmp(path, wrapper, n) != 0 || (path[n] != '.' && path[n] != '\0'))
+        return path;
+    return path + n + (path[n] == '.');
+}
+
 enum pst_status pst_import_enter(struct pst_import *import,
                                  const struct pst_doc_place *place)
 {
@@ -34,9 +46,11 @@ enum pst_status pst_import_enter(struct pst_import *import,
         import->cut = place;
     for (unsigned i = 0; stack != NULL && i < stack->n_nested; i++) {
         const struct pst_doc_frame *f = &stack->frames[i];
+        const char *path =
+            import->build.region != NULL ? beneath_wrapper(f->path) : f->path;
         struct pst_module_call like = {.parent = call,
-                                       .path = f->path,
-                                       .index = f->path[0] ? f->call : 0,
+                                       .path = path,
+                                       .index = path[0] ? f->call : 0,
                                        .type = f->type};
 
         /* Its identity is of interest once only. */

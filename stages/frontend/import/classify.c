@@ -166,6 +166,10 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         t.kind = PST_TARGET_SET_GRAD;
         return t;
     }
+    if (strcmp(name, HOP "tag_activation_checkpoint") == 0) {
+        t.kind = PST_TARGET_CHECKPOINT;
+        return t;
+    }
     if (strcmp(name, HOP "wrap_with_autocast") == 0) {
         enum pst_dtype dtype;
         bool enabled;

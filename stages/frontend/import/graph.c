@@ -287,6 +287,7 @@ static enum pst_status read_outputs(struct pst_import *import,
     if (status != PST_OK)
         return status;
     import->build.no_grad = false;
+    import->build.region = NULL;
     if (root != NULL && root->out_tree != NULL)
         status = pst_pytree_results(root->out_tree, &import->model->arena,
                                     &paths, import->diag);

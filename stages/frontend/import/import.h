@@ -38,7 +38,8 @@ struct pst_scope {
     struct pst_map numbers; /* name of a number -> struct pst_doc_node */
     const struct pst_doc_graph *graph; /* of the document; borrowed */
     bool no_grad;
-    bool autocast; /* products take dtype `low` */
+    const char *region; /* that is recomputed; NULL: none */
+    bool autocast;      /* products take dtype `low` */
     enum pst_dtype low;
     bool pure; /* a branch: what stands before it may not be written */
 };
@@ -71,6 +72,7 @@ struct pst_import {
     struct pst_scope outer;            /* of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     size_t n_modules, n_ties, n_notes; /* of the model before the import */
+    unsigned n_regions;                /* that are recomputed */
 };
 
 /* --- weights.c ---------------------------------------------------------- */

@@ -478,6 +478,7 @@ static enum pst_status import_node(struct pst_import *import,
 
     if (status != PST_OK)
         return status;
+    import->build.region = scope->region;
     /* Branches have no stacks, or such of a root of their own: what they do is
      * done by the call that chooses. */
     if (scope->pure)
@@ -516,6 +517,8 @@ static enum pst_status import_node(struct pst_import *import,
         return pst_import_assert(import, scope, doc_node);
     case PST_TARGET_SET_GRAD:
         return pst_import_set_grad(import, scope, doc_node, &names);
+    case PST_TARGET_CHECKPOINT:
+        return pst_import_checkpoint(import, scope, doc_node, &names);
     case PST_TARGET_AUTOCAST:
         return pst_import_autocast_region(import, scope, doc_node, &names);
     case PST_TARGET_SAME:

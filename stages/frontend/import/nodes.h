@@ -54,6 +54,13 @@ enum pst_status pst_import_set_grad(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
+/* A sub-graph that its author lets recompute: inlined, as a region of its own.
+ */
+enum pst_status pst_import_checkpoint(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+
 /* A sub-graph under autocast: inlined, with the casts that it implies. */
 enum pst_status pst_import_autocast_region(
     struct pst_import *import, struct pst_scope *scope,

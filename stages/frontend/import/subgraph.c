@@ -7,6 +7,7 @@
 static struct pst_scope inherit(const struct pst_scope *scope)
 {
     return (struct pst_scope){.no_grad = scope->no_grad,
+                              .region = scope->region,
                               .autocast = scope->autocast,
                               .low = scope->low,
                               .pure = scope->pure};
@@ -75,11 +76,14 @@ static enum pst_status bind_operands(struct pst_import *import,
 {
     const struct pst_doc_graph *body = inner->graph;
     enum pst_status status = PST_OK;
+    unsigned end = node->n_inputs;
 
-    if (node->n_inputs - first != body->n_inputs)
+    while (end > first && node->inputs[end - 1].name[0] != '\0')
+        end--; /* how it is run */
+    if (end - first != body->n_inputs)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "its sub-graph takes %u values, not %u",
-                            body->n_inputs, node->n_inputs - first);
+                            body->n_inputs, end - first);
     for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++) {
         const struct pst_doc_arg *actual =
             pst_doc_arg_at(node, first + i, PST_DOC_TENSOR);
@@ -164,6 +168,22 @@ enum pst_status pst_import_autocast_region(struct pst_import *import,
     if (!pst_import_autocast_mode(node, &inner.autocast, &inner.low))
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "it does not say what it casts");
+    return inline_body(import, scope, node, inner, names);
+}
+
+enum pst_status pst_import_checkpoint(struct pst_import *import,
+                                      struct pst_scope *scope,
+                                      const struct pst_doc_node *node,
+                                      const struct pst_names *names)
+{
+    struct pst_scope inner = inherit(scope);
+
+    inner.region =
+        pst_arena_printf(&import->model->arena, "%s%s%u",
+                         scope->region != NULL ? scope->region : "",
+                         scope->region != NULL ? "." : "", import->n_regions++);
+    if (inner.region == NULL)
+        return pst_diag_nomem(import->diag, 0);
     return inline_body(import, scope, node, inner, names);
 }
 

@@ -20,15 +20,16 @@ enum pst_target_kind {
     PST_TARGET_ASSERT,   /* of a number: of a size, or read from data */
     PST_TARGET_RANGE,    /* the same with limits */
     PST_TARGET_RANGE_OF_SIZE, /* the same; none below 0 */
-    PST_TARGET_SIZE,     /* arithmetic on sizes: the file has its results. op
-                            does that to tensors, or is NULL */
-    PST_TARGET_SET_GRAD, /* sub-graph to inline */
-    PST_TARGET_AUTOCAST, /* the same, with casts if it is enabled */
-    PST_TARGET_SAME,     /* results are its tensors: a mark of the exporter's */
-    PST_TARGET_COND,     /* two sub-graphs, of which a bool chooses */
-    PST_TARGET_RESIZE,   /* a storage is freed or filled again */
-    PST_TARGET_FILL,     /* copies into tensors, by other names than copy_ */
-    PST_TARGET_NONE,     /* not supported: reason */
+    PST_TARGET_SIZE,       /* arithmetic on sizes: the file has its results. op
+                              does that to tensors, or is NULL */
+    PST_TARGET_SET_GRAD,   /* sub-graph to inline */
+    PST_TARGET_CHECKPOINT, /* the same, which is recomputed */
+    PST_TARGET_AUTOCAST,   /* the same, with casts if it is enabled */
+    PST_TARGET_SAME,   /* results are its tensors: a mark of the exporter's */
+    PST_TARGET_COND,   /* two sub-graphs, of which a bool chooses */
+    PST_TARGET_RESIZE, /* a storage is freed or filled again */
+    PST_TARGET_FILL,   /* copies into tensors, by other names than copy_ */
+    PST_TARGET_NONE,   /* not supported: reason */
 };
 
 /* What an operator does to floating operands under autocast. */

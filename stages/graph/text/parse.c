@@ -197,8 +197,8 @@ static enum pst_status take_signature(struct pst_parser *p)
     return status;
 }
 
-/* "# module@1 file.py:12 F id=3 stage=2 no_grad function of=aten.normal_"; a
- * hand-written line may leave it out. */
+/* "# module@1 file.py:12 F id=3 stage=2 no_grad region=0.1 function
+ * of=aten.normal_"; a hand-written line may leave it out. */
 static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
 {
     static const char *const letters[PST_N_PHASES] = {"F", "I", "W"};
@@ -211,7 +211,7 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     build->phase = PST_PHASE_F;
     build->node_id = UINT32_MAX;
     build->no_grad = build->is_function = false;
-    build->origin = NULL;
+    build->region = build->origin = NULL;
     *ret_stage = UINT32_MAX;
     if (!pst_scan_take(&p->scan, "#"))
         return PST_OK;
@@ -229,6 +229,8 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     if (status == PST_OK && pst_scan_take(&p->scan, "stage="))
         status = take_unsigned(p, INT32_MAX, ret_stage);
     build->no_grad = pst_scan_take(&p->scan, "no_grad");
+    if (status == PST_OK && pst_scan_take(&p->scan, "region="))
+        status = take_text_or_dash(p, &build->region);
     build->is_function = pst_scan_take(&p->scan, "function");
     if (status == PST_OK && pst_scan_take(&p->scan, "of="))
         status = take_text_or_dash(p, &build->origin);

@@ -16,8 +16,8 @@
  * A line for each call of a module tells the call that it stands in, the class
  * and the identity of the module; a signature, what the call takes and returns.
  * Behind "#" stand the module (with "@INDEX" if it was called before), source,
- * phase, id, and "stage=K", "no_grad", "function", "of=ORIGIN" where that
- * holds; "-" is empty, or the model itself.
+ * phase, id, and "stage=K", "no_grad", "region=R", "function", "of=ORIGIN"
+ * where that holds; "-" is empty, or the model itself.
  */
 #include "stages/graph/text/print.h"
 
@@ -345,6 +345,8 @@ void pst_node_print(const struct pst_node *node, struct pst_str *out)
     if (node->stage >= 0)
         pst_str_addf(out, " stage=%d", node->stage);
     pst_str_add(out, node->no_grad ? " no_grad" : "");
+    if (node->region != NULL)
+        pst_str_addf(out, " region=%s", node->region);
     pst_str_add(out, node->is_function ? " function" : "");
     if (node->origin[0] != '\0') {
         pst_str_add(out, " of=");

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Regions that a model's author has put under torch.utils.checkpoint.
+
+usage: checkpoints.py PENSTOCK CHECKPOINTS.pt2 NORM.pt2
+
+They are recomputed unless somebody says otherwise, which changes no bit (there
+is a dropout and a batch norm in each) and needs less memory. NORM.pt2 has none.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from evaluate import write_data
+from swap import tensors
+
+REGIONS = {"parts.0.inner.up": "0", "parts.1": "1", "parts.1.inner.up": "1.2"}
+
+
+class Bench:
+    def __init__(self, penstock, work):
+        self.penstock, self.work = penstock, work
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=work, TMPDIR=work)
+        write_data(os.path.join(work, "x.safetensors"), 1, x=[96, 8])
+
+    def call(self, *words, code=0):
+        done = subprocess.run([self.penstock, *words], cwd=self.work,
+                              env=self.env, text=True, capture_output=True,
+                              check=False, timeout=120)
+        assert done.returncode == code, (words, done.returncode, done.stdout,
+                                         done.stderr)
+        return done.stdout if "--json" in words else done.stdout + done.stderr
+
+    def plan(self, *words):
+        return json.loads(self.call("plan", *words, "--loss-fn",
+                                    "mse:target=x", "--schedule", "gpipe",
+                                    "-m", "8", "--json"))
+
+    def run(self, *words):
+        self.call("run", *words, "-m", "4", "--steps", "3", "--data",
+                  "x.safetensors", "--loss-fn", "mse:target=x", "--dump",
+                  "dump", "--quiet", "--lr", "0.01", "--log-dir", "log",
+                  "--verify")
+        with open(os.path.join(self.work, "log/rank-0.log"),
+                  encoding="utf-8") as f:
+            was = re.findall(r" event=train_begin .* recompute=(\S+)", f.read())
+        return was[-1], tensors(os.path.join(self.work, "dump"))
+
+
+def shown(b, model):
+    """Which regions nodes stand in; the module that a strict export has put
+    around them is gone."""
+    text = b.call("show", model)
+    for module, region in REGIONS.items():
+        assert re.search(rf"# {module} .* region={region}\n", text), module
+    assert "_export_root" not in text
+    assert not re.search(r"# parts.2\S* .* region=", text)
+
+
+def same_bits(b, model):
+    _, want = b.run(model, "--recompute", "none", "-n", "1")
+    for words in ((), ("--recompute", "marked"), ("--stages", "3"),
+                  ("--stages", "2", "--schedule", "zb-h1"),
+                  ("--stages", "3", "--recompute", "marked,parts.2")):
+        ranks = words[1] if words[:1] == ("--stages",) else "1"
+        was, got = b.run(model, "-n", ranks, *words)
+        assert "marked" in was, (words, was)
+        assert got.keys() == want.keys()
+        for name, data in want.items():
+            assert got[name] == data, (words, name)
+
+
+def less_memory(b, model):
+    def of(*words):
+        plan = b.plan(model, "-n", "1", *words)
+        rank, = plan["ranks"]
+        return plan["recompute"], rank["arena_bytes"], rank["stash_bytes"]
+
+    kept, marked = of("--recompute", "none"), of()
+    assert kept[0] == "none" and marked[0] == "marked"
+    # Eight microbatches keep what goes into two of three layers instead of what
+    # is in them.
+    assert marked[2] < .5 * kept[2], (marked, kept)
+    assert marked[1] < kept[1] - .9 * (kept[2] - marked[2]), (marked, kept)
+    assert of("--recompute", "marked") == marked
+    assert of("--recompute", "0=none")[1] == kept[1]
+    # With a limit they are one of the ways.
+    low = of("--memory-limit", str((kept[1] - 1) / 2 ** 20))
+    assert low[0] != "none" and low[1] < kept[1], low
+    said = b.call("plan", model, "-n", "1", "--loss-fn", "mse:target=x",
+                  "--what-if")
+    assert re.search(r"^marked +", said, re.M), said
+
+
+def refused(b, norm):
+    said = b.call("plan", norm, "--recompute", "marked", code=64)
+    assert "no region of torch.utils.checkpoint" in said, said
+
+
+def main():
+    penstock, model, norm = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, work)
+        for part in shown, same_bits, less_memory:
+            part(b, model)
+        refused(b, norm)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
