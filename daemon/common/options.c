@@ -45,7 +45,8 @@ static const struct pstd_option rows[] = {
          "auto", "WHAT,...",
          "what the backward makes again instead of keeping it: none, "
          "attention, block, full, names of modules, marked (regions of "
-         "torch.utils.checkpoint); STAGE=WHAT for one stage; auto: what "
+         "torch.utils.checkpoint), twice (for I and for W); STAGE=WHAT for one "
+         "stage; auto: what "
          "--memory-limit makes necessary, without a limit what is marked"),
     TEXT(stash, "stash", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "none",
          "ram|disk:FOLDER",

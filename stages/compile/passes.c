@@ -131,7 +131,7 @@ enum pst_status pst_pass_recompute(struct pst_compiler *c,
     if (p->joint == NULL || p->options.recompute == NULL)
         return PST_OK;
     return pst_recompute_stage(p->plan, p->stage, p->options.recompute,
-                               p->graph, diag);
+                               p->options.split_iw, p->graph, diag);
 }
 
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,

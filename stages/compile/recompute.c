@@ -5,6 +5,8 @@
 #include "stages/passes/replay.h"
 #include "stages/passes/rewrite.h"
 
+#include <string.h>
+
 #define TAG PST_TAG_EXEC
 
 /* What is known of a value; by its id. */
@@ -24,10 +26,11 @@ struct recompute {
     struct PST_VEC(struct fact) facts;
     struct PST_VEC(struct pst_value *) twins;
     struct pst_node **newest; /* by place: the node, or its last copy */
-    size_t *first;  /* by segment: place of the first node that reads it */
-    unsigned *next; /* by segment: another one with that place, + 1 */
-    unsigned *at;   /* by place: the first segment of it, + 1 */
-    size_t place;   /* of the node at hand */
+    size_t *first;       /* by segment: place of the first node that reads it */
+    unsigned *next;      /* by segment: another one with that place, + 1 */
+    unsigned *at;        /* by place: the first segment of it, + 1 */
+    size_t place;        /* of the node at hand */
+    enum pst_phase only; /* for whom it is made again; F: for all */
 };
 
 /* --- facts ---------------------------------------------------------------- */
@@ -146,6 +149,13 @@ static bool is_backward(struct recompute *r, const struct pst_node *node)
             !fact_of(r, node->outs[0])->again);
 }
 
+/* The same, and it may read what is made again now. */
+static bool is_reader(struct recompute *r, const struct pst_node *node)
+{
+    return is_backward(r, node) &&
+           (r->only == PST_PHASE_F || node->phase == r->only);
+}
+
 static void look_leaving(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
@@ -237,7 +247,7 @@ static void find_needed(struct recompute *r, unsigned level)
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct look look = {.r = r, .node = graph->nodes.at[i], .place = i};
 
-        if (is_backward(r, look.node))
+        if (is_reader(r, look.node))
             pst_node_uses(graph->nodes.at[i], look_needed, &look);
     }
     for (size_t s = 0; s < r->segments->list.n; s++) {
@@ -311,7 +321,7 @@ static enum pst_status rebuild(void *ctx, struct pst_node *node)
     for (unsigned s = r->at[r->place++]; s != 0 && status == PST_OK;
          s = r->next[s - 1])
         status = emit_again(r, s - 1);
-    if (status == PST_OK && is_backward(r, node))
+    if (status == PST_OK && is_reader(r, node))
         read_twins(r, node);
     if (status == PST_OK &&
         !pst_vec_push(PST_TAG_GRAPH, &r->graph->nodes, node))
@@ -342,21 +352,15 @@ static enum pst_status round_of(struct recompute *r, unsigned level)
 
 /* --- all ------------------------------------------------------------------ */
 
-static enum pst_status run(struct recompute *r)
+/* Level after level, from the nodes themselves on. */
+static enum pst_status run_for(struct recompute *r, enum pst_phase only,
+                               struct pst_node *const *nodes, size_t n)
 {
-    const struct pst_graph *graph = r->graph;
-    enum pst_status status = extend(r);
+    enum pst_status status = PST_OK;
     unsigned levels = 0;
 
-    r->newest = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*r->newest));
-    r->first = pst_calloc(TAG, r->segments->list.n, sizeof(*r->first));
-    r->next = pst_calloc(TAG, r->segments->list.n, sizeof(*r->next));
-    if (r->newest == NULL || r->first == NULL || r->next == NULL)
-        return pst_diag_nomem(r->diag, graph->nodes.n * sizeof(*r->newest));
-    for (size_t i = 0; i < graph->nodes.n; i++)
-        r->newest[i] = graph->nodes.at[i];
-    if (status == PST_OK)
-        mark_constants(r);
+    memcpy(r->newest, nodes, n * sizeof(struct pst_node *));
+    r->only = only;
     for (size_t s = 0; s < r->segments->list.n; s++)
         levels = PST_MAX(levels, r->segments->list.at[s].level + 1);
     for (unsigned level = 0; level < levels && status == PST_OK; level++)
@@ -364,7 +368,32 @@ static enum pst_status run(struct recompute *r)
     return status;
 }
 
-enum pst_status pst_recompute(const struct pst_segments *segments,
+static enum pst_status run(struct recompute *r, bool split)
+{
+    const size_t n = r->graph->nodes.n;
+    struct pst_node **nodes = pst_calloc(TAG, n + 1, sizeof(struct pst_node *));
+    enum pst_status status = extend(r);
+
+    r->newest = pst_calloc(TAG, n + 1, sizeof(*r->newest));
+    r->first = pst_calloc(TAG, r->segments->list.n, sizeof(*r->first));
+    r->next = pst_calloc(TAG, r->segments->list.n, sizeof(*r->next));
+    if (nodes == NULL || r->newest == NULL || r->first == NULL ||
+        r->next == NULL)
+        status = pst_diag_nomem(r->diag, n * sizeof(*r->newest));
+    if (status == PST_OK) {
+        memcpy(nodes, r->graph->nodes.at, n * sizeof(struct pst_node *));
+        mark_constants(r);
+        status =
+            run_for(r, split && r->segments->twice ? PST_PHASE_I : PST_PHASE_F,
+                    nodes, n);
+    }
+    if (status == PST_OK && split && r->segments->twice)
+        status = run_for(r, PST_PHASE_W, nodes, n);
+    pst_free(nodes);
+    return status;
+}
+
+enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
                               struct pst_graph *graph, struct pst_diag *diag)
 {
     struct recompute r = {.segments = segments, .graph = graph, .diag = diag};
@@ -374,7 +403,7 @@ enum pst_status pst_recompute(const struct pst_segments *segments,
         return PST_OK;
     pst_build_init(&r.replay.build, graph, diag);
     r.replay.again = true;
-    status = run(&r);
+    status = run(&r, split);
     pst_vec_fini(&r.facts);
     pst_vec_fini(&r.twins);
     pst_free(r.newest);
@@ -384,7 +413,8 @@ enum pst_status pst_recompute(const struct pst_segments *segments,
 }
 
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
-                                    const char *what, struct pst_graph *graph,
+                                    const char *what, bool split,
+                                    struct pst_graph *graph,
                                     struct pst_diag *diag)
 {
     struct pst_segments segments;
@@ -392,7 +422,7 @@ enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
         pst_segments_find(plan, stage, what, graph, &segments, diag);
 
     if (status == PST_OK)
-        status = pst_recompute(&segments, graph, diag);
+        status = pst_recompute(&segments, split, graph, diag);
     pst_segments_fini(&segments);
     return status;
 }

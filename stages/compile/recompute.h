@@ -22,6 +22,10 @@
  * Segments may stand in each other: the inner one is then recomputed from what
  * the outer one has made again. STAGE=WORD: of this stage alone, to which the
  * words without a stage do not apply then.
+ *
+ * Where the backward is split, I makes again what it reads, and keeps of it
+ * what W reads too. With the word "twice" W makes that again itself: nothing is
+ * kept from I to W, for the price of one more forward of the segments.
  */
 #include "stages/split/plan.h"
 
@@ -37,6 +41,7 @@ struct pst_segment {
 struct pst_segments {
     struct pst_arena arena;
     struct PST_VEC(struct pst_segment) list;
+    bool twice; /* for I, and for W once more */
 };
 
 /* PST_ERR_USAGE: a word that fits nothing in any stage of the plan, or a stage
@@ -56,13 +61,15 @@ void pst_segments_fini(struct pst_segments *segments);
  * NULL. */
 const char *pst_recompute_default(const struct pst_plan *plan);
 
-/* Changes the joint graph of a stage; values keep their ids. */
-enum pst_status pst_recompute(const struct pst_segments *segments,
+/* Changes the joint graph of a stage; values keep their ids. split: I and W run
+ * apart. */
+enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
                               struct pst_graph *graph,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Both. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
-                                    const char *what, struct pst_graph *graph,
+                                    const char *what, bool split,
+                                    struct pst_graph *graph,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

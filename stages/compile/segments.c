@@ -11,10 +11,10 @@
 
 #define TAG PST_TAG_EXEC
 
-enum kind { NOTHING, ATTENTION, BLOCK, FULL, MARKED, PATTERN };
+enum kind { NOTHING, ATTENTION, BLOCK, FULL, MARKED, TWICE, PATTERN };
 
-static const char *const words[] = {"none", "attention", "block", "full",
-                                    "marked"};
+static const char *const words[] = {"none", "attention", "block",
+                                    "full", "marked",    "twice"};
 
 struct word {
     enum kind kind;
@@ -58,8 +58,8 @@ static enum pst_status add_word(struct finder *f, const char *begin,
     if (word.text[0] == '\0')
         return pst_diag_set(f->diag, PST_ERR_USAGE,
                             "--recompute takes none, attention, block, full, "
-                            "marked or the names of modules, with commas "
-                            "between");
+                            "marked, twice or the names of modules, with "
+                            "commas between");
     for (size_t k = 0; k < PST_COUNT(words); k++)
         if (strcmp(word.text, words[k]) == 0)
             word.kind = (enum kind)k;
@@ -414,6 +414,7 @@ static enum pst_status by_word(struct finder *f, const struct word *word)
 {
     switch (word->kind) {
     case NOTHING:
+    case TWICE:
         return PST_OK;
     case ATTENTION:
         return by_attention(f);
@@ -542,7 +543,8 @@ enum pst_status pst_recompute_check(const struct pst_plan *plan,
         for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
             if (applies(&f, word, s))
                 status = find_in(&f, s, plan->stages.at[s].graph, word);
-        if (status == PST_OK && found.list.n == 0 && word->kind != NOTHING)
+        if (status == PST_OK && found.list.n == 0 && word->kind != NOTHING &&
+            word->kind != TWICE)
             status = fits_nothing(&f, word);
     }
     end(&f);
@@ -573,6 +575,9 @@ enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
 
     if (status == PST_OK)
         status = find_in(&f, stage, graph, NULL);
+    for (size_t i = 0; i < f.words.n; i++)
+        ret->twice = ret->twice || (f.words.at[i].kind == TWICE &&
+                                    applies(&f, &f.words.at[i], stage));
     end(&f);
     return status;
 }

@@ -10,6 +10,8 @@
 
 static const char *const words[] = {
     "none", "attention", "block", "block,attention", "full", "full,block"};
+/* Where the backward is split. */
+static const char *const split_words[] = {"block,twice", "full,twice"};
 
 /* The fewest slots of a stage (plan/spill.h). */
 #define LEAST_SLOTS 2
@@ -35,6 +37,23 @@ static void apply(const struct pst_choice *c, struct pst_exec_options *o)
         o->stash_keep = LEAST_SLOTS;
 }
 
+static bool is_split_word(const char *word)
+{
+    for (size_t k = 0; k < PST_COUNT(split_words); k++)
+        if (is(word, split_words[k]))
+            return true;
+    return false;
+}
+
+static bool splits(const struct pst_schedule *sched)
+{
+    for (unsigned r = 0; r < sched->n_ranks; r++)
+        for (size_t i = 0; i < sched->ranks[r].n; i++)
+            if (sched->ranks[r].at[i].kind == PST_ACT_W)
+                return true;
+    return false;
+}
+
 static enum pst_status measure(struct pst_plan *plan,
                                const struct pst_exec_options *o,
                                struct pst_memory *memory,
@@ -45,6 +64,10 @@ static enum pst_status measure(struct pst_plan *plan,
     struct pst_sim sim = {0};
     enum pst_status status = pst_exec_schedule(plan, o, memory, &sched, diag);
 
+    if (status == PST_OK && is_split_word(ret->recompute) && !splits(sched)) {
+        pst_schedule_free(sched); /* it would be said to be slower than it is */
+        return PST_OK;
+    }
     if (status == PST_OK)
         status = pst_plan_costs(plan, o, &costs, diag);
     if (status == PST_OK)
@@ -102,9 +125,15 @@ static enum pst_status appraise(struct pst_plan *plan,
 
 /* The words of one dimension. */
 struct dimension {
-    const char *at[8];
+    const char *at[12];
     unsigned n;
 };
+
+/* These two never do. */
+static bool may_split(const struct pst_exec_options *o)
+{
+    return !is(o->schedule, "gpipe") && !is(o->schedule, "1f1b");
+}
 
 static struct dimension recomputes(const struct pst_plan *plan,
                                    const struct pst_exec_options *o, bool all)
@@ -114,6 +143,8 @@ static struct dimension recomputes(const struct pst_plan *plan,
     if (all || is(o->recompute, "auto")) {
         for (; ret.n < PST_COUNT(words); ret.n++)
             ret.at[ret.n] = words[ret.n];
+        for (size_t k = 0; k < PST_COUNT(split_words) && may_split(o); k++)
+            ret.at[ret.n++] = split_words[k];
         if (pst_recompute_default(plan) != NULL)
             ret.at[ret.n++] = pst_recompute_default(plan);
     } else if (o->recompute != NULL) {

@@ -95,7 +95,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     if (o->train && what != NULL) {
         status = pst_graph_copy(graph, &again, diag);
         if (status == PST_OK)
-            status = pst_recompute_stage(plan, s, what, again, diag);
+            status = pst_recompute_stage(plan, s, what, true, again, diag);
         graph = again;
     }
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {

@@ -64,7 +64,9 @@ def same_bits(b, model):
     _, want = b.run(model, "--recompute", "none", "-n", "1")
     for words in ((), ("--recompute", "marked"), ("--stages", "3"),
                   ("--stages", "2", "--schedule", "zb-h1"),
-                  ("--stages", "3", "--recompute", "marked,parts.2")):
+                  ("--stages", "3", "--recompute", "marked,parts.2"),
+                  ("--stages", "2", "--schedule", "zb-h1", "--recompute",
+                   "marked,twice")):
         ranks = words[1] if words[:1] == ("--stages",) else "1"
         was, got = b.run(model, "-n", ranks, *words)
         assert "marked" in was, (words, was)
@@ -87,6 +89,19 @@ def less_memory(b, model):
     assert marked[1] < kept[1] - .9 * (kept[2] - marked[2]), (marked, kept)
     assert of("--recompute", "marked") == marked
     assert of("--recompute", "0=none")[1] == kept[1]
+    # I and W of the last stage: what W reads is kept for it, or made again.
+    def last(words, schedule="zb-h1"):
+        plan = json.loads(b.call(
+            "plan", model, "-n", "2", "--stages", "2", "-m", "8", "--schedule",
+            schedule, "--loss-fn", "mse:target=x", "--recompute", words,
+            "--json"))
+        return plan["ranks"][1]["arena_bytes"], plan["ranks"][1]["for_w_bytes"]
+
+    for words in "marked", "full":
+        (arena, for_w), (less, for_w_less) = last(words), last(words + ",twice")
+        assert less < arena and for_w_less < .9 * for_w, (words, less, arena)
+        assert last(f"{words},1={words},1=twice") == (less, for_w_less)
+        assert last(words, "1f1b") == last(words + ",twice", "1f1b")
     # With a limit they are one of the ways.
     low = of("--memory-limit", str((kept[1] - 1) / 2 ** 20))
     assert low[0] != "none" and low[1] < kept[1], low

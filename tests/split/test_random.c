@@ -171,9 +171,18 @@ static bool is_possible(const struct job *job)
  * and in several stages. */
 static void draw_recompute(struct job *job, unsigned *seed)
 {
-    static const char *const words[] = {NULL,         "full",  "m.*",
-                                        "u",          "s,a",   "sum*",
-                                        "full,m.*,r", "block", "?,0=full"};
+    static const char *const words[] = {NULL,
+                                        "full",
+                                        "m.*",
+                                        "u",
+                                        "s,a",
+                                        "sum*",
+                                        "full,m.*,r",
+                                        "block",
+                                        "?,0=full",
+                                        "full,twice",
+                                        "full,m.*,r,twice",
+                                        "m.*,s,0=full,0=twice"};
 
     job->recompute = words[random_draw(seed, PST_COUNT(words))];
     if (pst_recompute_check(job->plan, job->recompute, &diag) != PST_OK)
