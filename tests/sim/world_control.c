@@ -31,6 +31,7 @@
 #define KEYS     48 /* the daemon remembers 64 answers */
 #define JOURNAL  "sim.journal"
 #define NEVER    UINT64_MAX
+#define LONGEST  400 /* bytes of an event */
 
 struct watcher {
     struct pstctl_follow follow;
@@ -74,6 +75,7 @@ static struct {
     uint64_t published; /* number of the newest event that was */
     uint64_t quiet;     /* from then on nothing goes wrong */
     uint64_t must;      /* event that all watchers have at the end */
+    uint64_t kept;      /* bytes of events that the journal keeps, at least */
 } w;
 
 static struct pst_diag diag;
@@ -258,6 +260,12 @@ void __real_pstd_journal_add(struct pstd_journal *j, const void *data,
                              size_t size);
 void __wrap_pstd_journal_add(struct pstd_journal *j, const void *data,
                              size_t size);
+enum pst_status __real_pstd_journal_open(const char *path, uint64_t max,
+                                         struct pstd_journal *ret,
+                                         struct pst_diag *why);
+enum pst_status __wrap_pstd_journal_open(const char *path, uint64_t max,
+                                         struct pstd_journal *ret,
+                                         struct pst_diag *why);
 void __real_pstctl_close(struct pstctl_conn *conn);
 void __wrap_pstctl_close(struct pstctl_conn *conn);
 void __wrap_pstd_signals_start(struct pstd_daemon *d);
@@ -300,6 +308,13 @@ void __wrap_pstd_journal_add(struct pstd_journal *j, const void *data,
         __real_pstd_journal_add(j, data, size);
 }
 
+enum pst_status __wrap_pstd_journal_open(const char *path, uint64_t max,
+                                         struct pstd_journal *ret,
+                                         struct pst_diag *why)
+{
+    return __real_pstd_journal_open(path, PST_MIN(max, w.kept), ret, why);
+}
+
 void __wrap_pstctl_close(struct pstctl_conn *conn)
 {
     if (conn->fd >= SIM_FD) {
@@ -325,11 +340,18 @@ uint64_t __wrap_pstd_rss(void)
 
 static void check_event(struct watcher *v, const pstctl_event *event)
 {
-    if (event->seq == 0) {
-        sim_check(event->dropped == 0, "%llu events are gone",
-                  (unsigned long long)event->dropped);
-        return; /* a heartbeat */
+    if (event->dropped > 0) {
+        sim_check(event->dropped <= w.published - v->last &&
+                      w.published - v->last > w.kept / LONGEST,
+                  "%llu events are gone, of %llu behind %llu",
+                  (unsigned long long)event->dropped,
+                  (unsigned long long)w.published, (unsigned long long)v->last);
+        v->last += event->dropped;
+        sim_tell("watcher %d: %llu are gone", (int)(v - w.watchers),
+                 (unsigned long long)event->dropped);
     }
+    if (event->seq == 0)
+        return; /* a heartbeat, or that */
     sim_check(event->seq == v->last + 1,
               "watcher %d gets event %llu behind %llu", (int)(v - w.watchers),
               (unsigned long long)event->seq, (unsigned long long)v->last);
@@ -658,6 +680,7 @@ static void draw_world(void)
     set("job", PSTD_OPT_CONNECT, "sim");
     w.lives = (unsigned)sim_pick(3);
     w.quiet = NEVER;
+    w.kept = sim_once_in(2) ? NEVER : sim_between(4000, 12000);
     w.pace = sim_between(50, 800) * SIM_MS;
     w.n_watchers = (unsigned)sim_between(1, WATCHERS);
     w.n_askers = (unsigned)sim_between(1, ASKERS);
@@ -697,6 +720,7 @@ static void play(void)
 {
     sim_use_folder();
     (void)unlink(JOURNAL);
+    (void)unlink(JOURNAL ".before");
     draw_world();
     begin_clients();
     for (; w.lives > 0; w.lives--) {
