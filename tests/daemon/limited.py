@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose training needs more than 2 GiB, where there are no more.
+
+usage: limited.py PENSTOCK WIDE.pt2
+
+Processes get 2 GiB of addresses (ulimit -v). What needs more is refused by name
+before it begins; with --memory-limit 2048 it trains, to the same bits as with a
+schedule that needs a tenth.
+"""
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+from evaluate import write_data
+from swap import tensors
+
+LIMIT = 2 << 30
+STEPS = "1"
+
+
+def limit_addresses():
+    resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+
+
+class Bench:
+    def __init__(self, penstock, model, work):
+        self.penstock, self.model, self.work = penstock, model, work
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=work, TMPDIR=work)
+        write_data(os.path.join(work, "x.safetensors"), 1, x=[18 * 1024, 1])
+
+    def call(self, *words, limited=False):
+        return subprocess.run(
+            [self.penstock, *words], cwd=self.work, env=self.env, text=True,
+            capture_output=True, check=False, timeout=200,
+            preexec_fn=limit_addresses if limited else None)
+
+    def run(self, schedule, *more, limited=True):
+        return self.call(
+            "run", self.model, "--loss", "0", "-n", "1", "-m", "18",
+            "--schedule", schedule, "--steps", STEPS, "--data",
+            "x.safetensors", "--threads", "2", "--lr", "0.01", "--dump",
+            f"{schedule}.dump", "--log-dir", f"log-{schedule}", "--quiet",
+            *more, limited=limited)
+
+    def dump(self, schedule):
+        return tensors(os.path.join(self.work, f"{schedule}.dump"))
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, model, work)
+        plan = b.call("plan", model, "--loss", "0", "-n", "1", "-m", "18",
+                      "--schedule", "gpipe", "--json")
+        assert json.loads(plan.stdout)["ranks"][0]["arena_bytes"] > LIMIT
+        too_much = b.run("gpipe")
+        said = too_much.stdout + too_much.stderr
+        assert too_much.returncode not in (0, 77) and "MiB" in said and \
+            re.search("address|ulimit", said), (too_much.returncode, said)
+        done = b.run("gpipe", "--memory-limit", "2048")
+        assert done.returncode == 0, done
+        with open(f"{work}/log-gpipe/rank-0.log", encoding="utf-8") as f:
+            began, = re.findall(r" event=train_begin .* recompute=(\S+) .* "
+                                r"planned_bytes=(\d+)",
+                                f.read().split("event=start")[-1])
+        assert began[0] != "none" and int(began[1]) < LIMIT, began
+        done = b.run("1f1b", limited=False)
+        assert done.returncode == 0, done
+        assert b.dump("gpipe") == b.dump("1f1b")
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
