@@ -4,12 +4,13 @@
 
 usage: chaos.py PENSTOCK TINY.pt2 SECONDS PERIOD [SEED [LEAST]]
 
-The job would take about SECONDS by itself. Every PERIOD seconds, once it
+The job would take about SECONDS by itself, by the pace of a short one. Every PERIOD seconds, once it
 has saved a checkpoint since, a rank is killed, crashed or stopped for good, or
 mpirun is killed, drawn by the seed. It has to come
 to its end by itself, with the bits of a run that nothing happened to, and leave
 neither processes nor files. LEAST: share of the time that has to be effective.
 """
+import datetime
 import os
 import random
 import signal
@@ -34,6 +35,12 @@ def words(name, steps, every):
             "--steps", str(steps), "--checkpoint", name, "--checkpoint-every",
             str(every), "--log-dir", name, "--watchdog", str(WATCHDOG_S),
             "--max-restarts", "5", "--quiet"]
+
+
+def at(line):
+    """Seconds since 1970."""
+    text = line.split("ts=", 1)[1].split()[0].replace("Z", "+00:00")
+    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def steps_seen(b, name):
@@ -120,11 +127,12 @@ def main():
         b = job.Bench(penstock, folder)
         b.call("split", tiny, "-o", "tiny.plan")
         clients.write_data(b.path("data.safetensors"))
-        begin = time.monotonic()
         b.call(*words("pace", FEWEST, 0))
-        rate = FEWEST / (time.monotonic() - begin)
-        calm, took, n = chaos(b, int(max(FEWEST, seconds * rate)), period,
-                              random.Random(seed))
+        began, ended = (b.events("pace", name, "rank-0")[0]
+                        for name in ("train_begin", "train_end"))
+        # Without the start, which is the longest part of a short job.
+        steps = int(seconds * FEWEST / (at(ended) - at(began)))
+        calm, took, n = chaos(b, steps, period, random.Random(seed))
         assert n > 0, "nothing has happened"
         print(f"{n} faults: {calm:.1f} s became {took:.1f} s, "
               f"{100 * calm / took:.0f} % effective")

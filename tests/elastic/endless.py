@@ -18,6 +18,7 @@ import job
 
 import clients
 
+JOB = f"long-{os.getpid()}"
 SLACK = 256  # KiB: pages of the C library's pools that are first touched
 
 
@@ -53,7 +54,7 @@ def step_of(b, file):
 def run(b, steps):
     job_ = b.begin("run", "tiny.plan", "-n", "2", "-m", "2", "--data",
                    "data.safetensors", "--lr", "0.001", "--transport", "mpi",
-                   "--steps", str(steps + steps // 10), "--checkpoint", "long",
+                   "--steps", "1000000000", "--checkpoint", "long", "--job", JOB,
                    "--checkpoint-every", str(steps // 50), "--log-dir", "long",
                    "--log-every", "1", "--quiet")
     pids = [b.pid("long", rank) for rank in (0, 1)]
@@ -66,7 +67,8 @@ def run(b, steps):
                 first = take(pids)
             time.sleep(.01)
         newest = take(pids)
-    assert job_.wait(100) == 0, job_.communicate()
+    b.call("stop", "--job", JOB)
+    assert job_.wait(100) == 130, job_.communicate()
     return first, newest
 
 

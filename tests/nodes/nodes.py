@@ -36,6 +36,9 @@ import rig as rigs
 
 HOSTS = ["n1", "n2", "n3"]
 STEPS, EVERY, WATCHDOG_S = 40, 5, 3
+# A fast machine must not come to the end before something happens: each forward
+# sleeps for 4 ms.
+SLOWLY = {"PENSTOCK_FAULT": "F:1+:4"}
 
 
 class Nodes:
@@ -79,7 +82,8 @@ class Nodes:
         self.n += 1
         name = f"job-{self.n}"
         return self.begin(*self.words(name, "--hosts", hosts, "--interface",
-                                      self.rig.network, *more), **env), name
+                                      self.rig.network, *more),
+                          **SLOWLY, **env), name
 
     def ends_well(self, job, name):
         out, err = job.communicate(timeout=120)
@@ -135,7 +139,7 @@ def check_bits(b):
         file.write("# ours\nn1 slots=4  # more\n\nn2   slots=2\nn3\n")
     b.n += 1
     name = f"job-{b.n}"
-    job = b.begin(*b.words(name, "--hostfile", path))
+    job = b.begin(*b.words(name, "--hostfile", path), **SLOWLY)
     b.await_step(name, 2)
     assert [len(b.ranks(h)) for h in HOSTS] == [4, 2, 0]
     b.ends_well(job, name)
