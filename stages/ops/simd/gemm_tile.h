@@ -44,15 +44,18 @@ struct tile {
     float alpha, beta;
 };
 
-/* Of a vector of which only n numbers count. */
-static void store_some(float *to, int64_t n, pst_vec y, float beta)
+/*
+ * Of a vector of which only n numbers count. Not in line, as the next one: with
+ * sanitizers a hundred tiles with these in them took minutes to compile.
+ */
+static PST_NOINLINE void store_some(float *to, int64_t n, pst_vec y, float beta)
 {
     for (int64_t j = 0; j < n; j++)
         to[j] = beta == 0.0f ? y[j] : y[j] + beta * to[j];
 }
 
-static void store_turned(const struct tile *t, int mr, const float *y,
-                         int64_t width)
+static PST_NOINLINE void store_turned(const struct tile *t, int mr,
+                                      const float *y, int64_t width)
 {
     for (int64_t j = 0; j < t->n; j++)
         for (int64_t i = 0; i < mr; i++) {
