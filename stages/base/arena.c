@@ -2,9 +2,9 @@
 #include "stages/base/arena.h"
 
 #include "stages/base/checked.h"
+#include "stages/base/str.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #define FIRST_CHUNK ((size_t)4 << 10)
@@ -46,11 +46,10 @@ static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
     const size_t room = alone ? size : PST_MAX(size, usual);
     struct pst_arena_chunk *c;
 
-    c = pst_alloc(arena->tag, sizeof(*c) + room);
+    c = pst_calloc(arena->tag, 1, sizeof(*c) + room);
     if (!c)
         return NULL;
     c->size = room;
-    c->used = 0;
     if (alone) {
         c->next = arena->head->next;
         arena->head->next = c;
@@ -61,6 +60,8 @@ static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
     return c;
 }
 
+/* A chunk begins zeroed, for which the system often has to do nothing, and no
+ * part of it is handed out twice. */
 void *pst_arena_alloc(struct pst_arena *arena, size_t size)
 {
     struct pst_arena_chunk *c = arena->head;
@@ -76,7 +77,7 @@ void *pst_arena_alloc(struct pst_arena *arena, size_t size)
     p = (char *)(c + 1) + c->used;
     c->used += size;
     arena->bytes += size;
-    return memset(p, 0, size);
+    return p;
 }
 
 void *pst_arena_calloc(struct pst_arena *arena, size_t n, size_t size)
@@ -119,13 +120,13 @@ char *pst_arena_printf(struct pst_arena *arena, const char *fmt, ...)
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(text, sizeof(text), fmt, ap);
+    n = pst_vformat(text, sizeof(text), fmt, ap);
     if (n >= 0)
         p = pst_arena_alloc(arena, (size_t)n + 1);
     if (p && (size_t)n < sizeof(text))
         memcpy(p, text, (size_t)n + 1);
     else if (p)
-        vsnprintf(p, (size_t)n + 1, fmt, again);
+        pst_vformat(p, (size_t)n + 1, fmt, again);
     va_end(again);
     va_end(ap);
     return p;

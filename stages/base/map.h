@@ -5,18 +5,23 @@
  * Hash map from text to pointer. Keys are copied. Iteration is in insertion
  * order, so that nothing that is printed depends on hashing.
  */
-#include "stages/base/alloc.h"
+#include "stages/base/arena.h"
 
 struct pst_map_entry {
     char *key;
     void *value;
 };
 
+struct pst_map_slot {
+    uint32_t entry, hash;
+};
+
 struct pst_map {
     enum pst_tag tag;
+    struct pst_arena keys;
     struct pst_map_entry *entries; /* 0..n-1 in insertion order */
     size_t n, cap;
-    uint32_t *slots;
+    struct pst_map_slot *slots;
     size_t n_slots;
 };
 

@@ -5,8 +5,10 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,14 +56,132 @@ void pst_str_add(struct pst_str *s, const char *text)
         pst_str_addn(s, text, strlen(text));
 }
 
-void pst_str_addn(struct pst_str *s, const char *text, size_t len)
+void pst_str_grow(struct pst_str *s, const char *text, size_t len)
 {
-    if (!reserve(s, len))
-        return;
-    if (len > 0) /* else text may be NULL */
-        memcpy(s->text + s->len, text, len);
-    s->len += len;
-    s->text[s->len] = '\0';
+    if (reserve(s, len))
+        pst_str_addn(s, text, len);
+}
+
+/* --- formats ------------------------------------------------------------ */
+
+/* Where a text goes that may not fit: n counts what it wants. */
+struct sink {
+    char *out;
+    size_t size, n;
+};
+
+static void put(struct sink *s, const char *text, size_t len)
+{
+    if (s->n < s->size && len > 0)
+        memcpy(s->out + s->n, text, PST_MIN(len, s->size - s->n));
+    s->n += len;
+}
+
+/* Digits of x from the end of the buffer on; where they begin. */
+static size_t decimal(char digits[20], uint64_t x)
+{
+    size_t at = 20; /* digits of 2^64 - 1 */
+
+    do {
+        digits[--at] = (char)('0' + x % 10);
+        x /= 10;
+    } while (x > 0);
+    return at;
+}
+
+static void put_decimal(struct sink *s, uint64_t x, bool negative)
+{
+    char digits[20];
+    const size_t at = decimal(digits, x);
+
+    if (negative)
+        put(s, "-", 1);
+    put(s, digits + at, sizeof(digits) - at);
+}
+
+static void put_signed(struct sink *s, int64_t x)
+{
+    put_decimal(s, x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x < 0);
+}
+
+/* One conversion, p behind its '%'. What follows it; NULL if it is left to
+ * printf. */
+static const char *put_conversion(struct sink *s, const char *p, va_list *ap)
+{
+    size_t max = SIZE_MAX;
+    const char *text;
+    int longs = 0;
+
+    if (*p == '%') {
+        put(s, "%", 1);
+        return p + 1;
+    }
+    if (p[0] == '.' && p[1] == '*') {
+        const int precision = va_arg(*ap, int);
+
+        max = precision < 0 ? SIZE_MAX : (size_t)precision;
+        p += 2;
+    } else if (p[0] == '.') {
+        for (max = 0, p++; isdigit((unsigned char)*p) && max < 100000; p++)
+            max = 10 * max + (size_t)(*p - '0');
+    }
+    if (*p == 's') {
+        text = va_arg(*ap, const char *);
+        if (text == NULL)
+            return NULL;
+        put(s, text, strnlen(text, max));
+        return p + 1;
+    }
+    if (max != SIZE_MAX)
+        return NULL;
+    for (; *p == 'l' || *p == 'z'; p++)
+        longs++;
+    if (*p == 'u')
+        put_decimal(s, longs ? va_arg(*ap, uint64_t) : va_arg(*ap, unsigned),
+                    false);
+    else if (*p == 'd')
+        put_signed(s, longs ? va_arg(*ap, int64_t) : va_arg(*ap, int));
+    else
+        return NULL;
+    return p + 1;
+}
+
+_Static_assert(sizeof(long) == 8 && sizeof(long long) == 8 &&
+                   sizeof(size_t) == 8,
+               "a number with l, ll or z has 64 bits");
+
+int pst_vformat(char *out, size_t size, const char *fmt, va_list from)
+{
+    struct sink s = {.out = out, .size = size};
+    const char *p = fmt;
+    va_list ap;
+
+    va_copy(ap, from);
+    while (p != NULL && *p != '\0') {
+        const size_t plain = strcspn(p, "%");
+
+        put(&s, p, plain);
+        p += plain;
+        if (*p == '%')
+            p = put_conversion(&s, p + 1, &ap);
+    }
+    va_end(ap);
+    if (p == NULL || s.n > INT_MAX)
+        return vsnprintf(out, size, fmt, from);
+    if (size > 0)
+        out[PST_MIN(s.n, size - 1)] = '\0';
+    return (int)s.n;
+}
+
+int pst_format(char *out, size_t size, const char *fmt, ...)
+{
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = pst_vformat(out, size, fmt, ap);
+    va_end(ap);
+    return n;
 }
 
 void pst_str_addf(struct pst_str *s, const char *fmt, ...)
@@ -75,12 +195,11 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
     if (s->visible) {
         pst_str_vaddf_visible(s, fmt, ap);
     } else if (reserve(s, 1)) {
-        /* What fits is formatted once: a conversion is slow where a library
-         * (libquadmath) has registered conversions of its own. */
+        /* What fits is formatted once. */
         room = s->cap - s->len;
-        n = vsnprintf(s->text + s->len, room, fmt, ap);
+        n = pst_vformat(s->text + s->len, room, fmt, ap);
         if (n >= 0 && (size_t)n >= room && reserve(s, (size_t)n))
-            n = vsnprintf(s->text + s->len, (size_t)n + 1, fmt, again);
+            n = pst_vformat(s->text + s->len, (size_t)n + 1, fmt, again);
         if (n < 0)
             s->failed = 1;
         if (s->failed)
@@ -94,13 +213,9 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
 
 void pst_str_add_u64(struct pst_str *s, uint64_t x)
 {
-    char digits[20]; /* of 2^64 - 1 */
-    size_t at = sizeof(digits);
+    char digits[20];
+    const size_t at = decimal(digits, x);
 
-    do {
-        digits[--at] = (char)('0' + x % 10);
-        x /= 10;
-    } while (x > 0);
     pst_str_addn(s, digits + at, sizeof(digits) - at);
 }
 

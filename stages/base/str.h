@@ -5,6 +5,7 @@
 #include "stages/base/alloc.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 /*
  * Zero-initialised is the empty text. A failed append sets `failed` and all
@@ -23,8 +24,27 @@ struct pst_str {
 
 void pst_str_fini(struct pst_str *s);
 void pst_str_add(struct pst_str *s, const char *text);
-void pst_str_addn(struct pst_str *s, const char *text, size_t len);
+/* pst_str_addn where there is no room left. */
+void pst_str_grow(struct pst_str *s, const char *text, size_t len);
+
+static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)
+{
+    if (len >= s->cap - s->len || s->failed) {
+        pst_str_grow(s, text, len);
+        return;
+    }
+    if (len > 0) /* else text may be NULL */
+        memcpy(s->text + s->len, text, len);
+    s->len += len;
+    s->text[s->len] = '\0';
+}
+
 void pst_str_addf(struct pst_str *s, const char *fmt, ...) PST_PRINTF(2, 3);
+/* vsnprintf, but quick for texts and whole numbers without padding: conversions
+ * of the C library are slow here, because a library (libquadmath) registers
+ * some of its own. */
+int pst_vformat(char *out, size_t size, const char *fmt, va_list ap);
+int pst_format(char *out, size_t size, const char *fmt, ...) PST_PRINTF(3, 4);
 /* A number in decimal, without the cost of a format: graphs and plans have a
  * few for each of their nodes. */
 void pst_str_add_u64(struct pst_str *s, uint64_t x);

@@ -19,7 +19,9 @@
                  sizeof(*(v)->at))
 /* Evaluates to false if memory is out; x is not appended then. */
 #define pst_vec_push(tag, v, x)                                                \
-    (pst_vec_reserve(tag, v, 1) ? ((v)->at[(v)->n++] = (x), 1) : 0)
+    ((v)->n < (v)->cap || pst_vec_reserve(tag, v, 1)                           \
+         ? ((v)->at[(v)->n++] = (x), 1)                                        \
+         : 0)
 #define pst_vec_fini(v)                                                        \
     (pst_free((v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
 

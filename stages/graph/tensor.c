@@ -2,9 +2,9 @@
 #include "stages/graph/tensor.h"
 
 #include "stages/base/checked.h"
+#include "stages/base/str.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 const struct pst_meta pst_meta_absent = {0};
@@ -314,7 +314,7 @@ const char *pst_meta_text(const struct pst_meta *meta, char out[PST_META_TEXT])
 
 #define ADD(...)                                                               \
     do {                                                                       \
-        int n_ = snprintf(out + at, PST_META_TEXT - at, __VA_ARGS__);          \
+        int n_ = pst_format(out + at, PST_META_TEXT - at, __VA_ARGS__);        \
         at = PST_MIN(at + (size_t)PST_MAX(n_, 0), (size_t)PST_META_TEXT - 1);  \
     } while (0)
     ADD("%s[", names[meta->dtype]);

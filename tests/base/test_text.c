@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +87,41 @@ static void adds_numbers(void **state)
     }
     pst_str_fini(&have);
     pst_str_fini(&want);
+}
+
+static void expect_format(size_t room, const char *fmt, ...)
+{
+    char want[64] = "untouched", have[64] = "untouched";
+    va_list ap, again;
+    int n;
+
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    n = vsnprintf(want, room, fmt, ap);
+    assert_int_equal(pst_vformat(have, room, fmt, again), n);
+    assert_memory_equal(have, want, sizeof(want));
+    va_end(again);
+    va_end(ap);
+}
+
+/* What it knows, what it leaves to printf, both in one format, and texts that
+ * are cut. */
+static void formats_as_the_library(void **state)
+{
+    (void)state;
+    for (size_t room = 0; room < 40; room++) {
+        expect_format(room, "no argument, 100%%");
+        expect_format(room, "%s_%u|%d", "name", UINT_MAX, INT_MIN);
+        expect_format(room, "%ld %lld %" PRId64, LONG_MIN, LLONG_MAX,
+                      (int64_t)-1);
+        expect_format(room, "%lu|%llu|%zu", ULONG_MAX, 0ull, (size_t)10);
+        expect_format(room, "%.3s|%.0s|%.*s|%.*s", "four", "none", 2, "abc", -1,
+                      "whole");
+        expect_format(room, "%.s|%.99s", "none", "all");
+        expect_format(room, "%s %c%5d %-3s", "some", 'c', -12, "x");
+        expect_format(room, "%u %.2f %x %03u", 1u, .125, 255u, 7u);
+        expect_format(room, "%d %.3d", 1, 2);
+    }
 }
 
 static void formats_shortest_round_trip(void **state)
@@ -398,6 +434,7 @@ int main(void)
         cmocka_unit_test(parses_whole_numbers_only),
         cmocka_unit_test(parses_real_numbers),
         cmocka_unit_test(adds_numbers),
+        cmocka_unit_test(formats_as_the_library),
         cmocka_unit_test(formats_shortest_round_trip),
         cmocka_unit_test(finds_near_names),
         cmocka_unit_test(quotes_what_needs_it),

@@ -24,7 +24,8 @@ static enum pst_status read_inputs(struct pst_reader *r,
         status = pst_read_member(r, json, "name", node->target, &input->name);
         if (status != PST_OK)
             return status;
-        snprintf(what, sizeof(what), "argument \"%.100s\"", input->name);
+        (void)pst_format(what, sizeof(what), "argument \"%.100s\"",
+                         input->name);
         status = pst_read_arg(r, pst_json_get(json, "arg"), node->target, what,
                               &input->arg);
     }

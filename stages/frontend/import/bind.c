@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Arguments of the document to arguments of a row. */
+#include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/infer.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct source {
@@ -291,7 +291,7 @@ static enum pst_status bind_one(const struct source *s,
                             "%s: argument \"%s\" is given twice", schema->name,
                             name);
     given[i] = true;
-    snprintf(where, sizeof(where), "argument \"%s\"", name);
+    (void)pst_format(where, sizeof(where), "argument \"%s\"", name);
     at.where = where;
     at.written = s->raw && i == 0;
     return read_arg(&at, &input->arg, &args[i]);

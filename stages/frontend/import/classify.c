@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the target string of a node means. */
+#include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
 #include "stages/graph/oprow.h"
 #include "stages/ops/op.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define HOP "higher_order."
@@ -115,8 +115,9 @@ static bool scalar_name(const char *name, char *out, size_t size)
 
     if (overload == NULL || strncmp(overload, ".Tensor", 7) != 0)
         return false;
-    return (size_t)snprintf(out, size, "%.*s.Scalar%s", (int)(overload - name),
-                            name, overload + 7) < size;
+    return (size_t)pst_format(out, size, "%.*s.Scalar%s",
+                              (int)(overload - name), name,
+                              overload + 7) < size;
 }
 
 /* Row or twins of `name`. */
@@ -294,7 +295,6 @@ struct pst_target pst_import_target(const struct pst_doc_node *node,
 {
     struct pst_target t = find_target(node, graph);
 
-    t.autocast = pst_import_autocast_kind(t.name);
     for (size_t i = 0; i < PST_COUNT(signs); i++)
         if (pst_has_prefix(t.name, signs[i].prefix))
             t.sign = signs[i].sign;

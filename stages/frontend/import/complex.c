@@ -5,11 +5,11 @@
  * that name in stages/ops/complex/; one that only moves elements is its own
  * row, which must leave the last dimension alone.
  */
+#include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Operators that treat both parts alike. */
@@ -107,7 +107,8 @@ const struct pst_op *pst_import_complex_row(const char *name)
     for (size_t i = 0; i < PST_COUNT(spaces); i++) {
         const struct pst_op *op;
 
-        snprintf(text, sizeof(text), "%s%s", spaces[i], name + strlen("aten"));
+        (void)pst_format(text, sizeof(text), "%s%s", spaces[i],
+                         name + strlen("aten"));
         op = pst_op_find(text);
         if (op != NULL)
             return op;

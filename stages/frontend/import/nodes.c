@@ -227,8 +227,9 @@ static enum pst_status import_op(struct pst_import *import,
     if (status != PST_OK)
         return status;
     if (scope->autocast)
-        status = pst_import_autocast(import, scope, target->autocast, args,
-                                     schema->n_args);
+        status = pst_import_autocast(import, scope,
+                                     pst_import_autocast_kind(target->name),
+                                     args, schema->n_args);
     if (status != PST_OK)
         return status;
     if (pst_op_is_rewrite(target->op))

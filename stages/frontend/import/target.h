@@ -59,7 +59,6 @@ struct pst_target {
     const struct pst_mover *mover; /* of pairs; NULL: a row of its own */
     bool promotes;                 /* of pairs: real operands become complex */
     bool reads_number;             /* from a tensor: item() */
-    enum pst_autocast autocast;
     enum pst_mode_sign sign;
 };
 

@@ -2,6 +2,8 @@
 /* The tables of raw tensors: one window on a record for each name. */
 #include "stages/frontend/import/import.h"
 
+#include "stages/base/str.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +43,7 @@ static enum pst_status find_record(const struct table *t,
                             path, t->folder);
     if (!payload->raw)
         return refuse_pickles(diag, fqn);
-    if ((size_t)snprintf(name, sizeof(name), "data/%s/%s", t->folder, path) >=
+    if ((size_t)pst_format(name, sizeof(name), "data/%s/%s", t->folder, path) >=
         sizeof(name))
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "%s: the record's name is too long", fqn);
