@@ -60,6 +60,7 @@ static void damage_is_refused(void **state)
 
     (void)state;
     refused("{\"a\": 1, \"a\": 2}", PST_ERR_INPUT, "duplicate");
+    refused("{\"a\": 1, \"\\u0061\": 2}", PST_ERR_INPUT, "duplicate");
     refused("[1] 2", PST_ERR_INPUT, "byte 4");
     refused("[1", PST_ERR_INPUT, "not valid JSON");
     refused("[\"\\ud800\"]", PST_ERR_INPUT, "not valid JSON");
@@ -303,6 +304,11 @@ static void as_another_parser_reads_it(void **state)
         "1e308}]]",
         "[\"stack: self_attention.out_proj, forward in line 1234\", "
         "\"~~~~~~~~~~~~~~~~~~~~~~~~\", \"                \"]",
+        /* The same again: as it was read, by other escapes, as a key. */
+        "{\"ab\": \"x\\ny\", \"cd\": [\"x\\ny\", \"ab\", \"x\\ny\", "
+        "\"\\u0061b\", \"x\\u000ay\"], \"ef\": {\"ab\": \"cd\", \"cd\": \"\"}}",
+        "[\"a\\\\\", \"a\\\\\", \"\\\"\", \"\\\"\", \"a\\\\\\\"b\", "
+        "\"\\\\\\\\\"]",
     };
     static const char bytes[] = "\"\\{}[],: \n\t-+.eE0123456789abcdefhijtrulsn/"
                                 "\x01\x7f\x80\xbf\xc3\xe2\xed\xf0\xf4\xff";

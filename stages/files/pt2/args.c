@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Arguments: unions whose tag says what the payload is. */
+#include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 
 #include <string.h>
 
+/* All begin with "as_". */
 static const char *const tags[] = {
 #define PST_DOC_TAG(kind, tag) tag,
     PST_DOC_ARG_LIST(PST_DOC_TAG)
@@ -201,12 +203,14 @@ enum pst_status pst_read_arg(struct pst_reader *r, const struct pst_json *json,
     struct pst_doc_arg arg = {.kind = PST_DOC_OTHER};
     enum pst_status status = PST_OK;
     const struct pst_json *payload = NULL;
+    bool known;
 
     arg.tag = pst_json_union(json, &payload, where, r->diag);
     if (arg.tag == NULL)
         return PST_ERR_INPUT;
-    for (size_t i = 0; i < PST_COUNT(tags); i++)
-        if (strcmp(arg.tag, tags[i]) == 0) {
+    known = pst_has_prefix(arg.tag, "as_");
+    for (size_t i = 0; known && i < PST_COUNT(tags); i++)
+        if (arg.tag[3] == tags[i][3] && strcmp(arg.tag, tags[i]) == 0) {
             arg.kind = (enum pst_doc_arg_kind)i;
             arg.tag = tags[i];
         }

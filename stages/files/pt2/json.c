@@ -2,8 +2,92 @@
 /* Looking at JSON. */
 #include "stages/files/pt2/json.h"
 
+#include "stages/base/str.h"
+
 #include <math.h>
 #include <string.h>
+
+#define FEW 8 /* members of an object without slots */
+
+/* --- keys --------------------------------------------------------------- */
+
+static bool is_same(const char *a, const char *b)
+{
+    return a == b || (*a == *b && strcmp(a, b) == 0);
+}
+
+/* A power of two, at least twice as many. */
+static size_t count_slots(size_t n)
+{
+    size_t slots = 16;
+
+    while (slots < 2 * n)
+        slots *= 2;
+    return slots;
+}
+
+static size_t slot_of(const char *key, size_t n_slots)
+{
+    return (size_t)pst_hash(key, strlen(key), 0) & (n_slots - 1);
+}
+
+static const struct pst_json *find_member(const struct pst_json *object,
+                                          const char *key)
+{
+    const size_t n_slots = count_slots(object->n);
+
+    for (size_t i = slot_of(key, n_slots); object->slots[i] != 0;
+         i = (i + 1) & (n_slots - 1)) {
+        const struct pst_json *member = &object->at[object->slots[i] - 1];
+
+        if (is_same(member->key, key))
+            return member;
+    }
+    return NULL;
+}
+
+const struct pst_json *pst_json_get(const struct pst_json *object,
+                                    const char *key)
+{
+    const size_t n = pst_json_members(object);
+
+    if (n > FEW)
+        return find_member(object, key);
+    for (size_t i = 0; i < n; i++)
+        if (is_same(object->at[i].key, key))
+            return &object->at[i];
+    return NULL;
+}
+
+enum pst_status pst_json_index(struct pst_json *object, struct pst_arena *arena)
+{
+    const size_t n_slots = count_slots(object->n);
+    uint32_t *slots;
+
+    if (object->n <= FEW) {
+        for (size_t i = 1; i < object->n; i++)
+            for (size_t k = 0; k < i; k++)
+                if (is_same(object->at[i].key, object->at[k].key))
+                    return PST_ERR_INPUT;
+        return PST_OK;
+    }
+    slots = pst_arena_calloc(arena, n_slots, sizeof(*slots));
+    if (slots == NULL)
+        return PST_ERR_NOMEM;
+    object->slots = slots;
+    for (uint32_t i = 0; i < object->n; i++) {
+        const char *key = object->at[i].key;
+        size_t at = slot_of(key, n_slots);
+
+        for (; slots[at] != 0; at = (at + 1) & (n_slots - 1))
+            if (is_same(object->at[slots[at] - 1].key, key))
+                return PST_ERR_INPUT;
+        slots[at] = i + 1;
+    }
+    return PST_OK;
+}
+
+/* --- values ------------------------------------------------------------- */
 
 bool pst_json_is(const struct pst_json *json, enum pst_json_kind kind)
 {

@@ -48,6 +48,10 @@ enum pst_status pst_json_parse(const char *what, const char *text, size_t len,
                                const struct pst_json **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Of the parser: makes members findable. PST_ERR_INPUT: two have one key. */
+enum pst_status pst_json_index(struct pst_json *object,
+                               struct pst_arena *arena) PST_MUST_CHECK;
+
 bool pst_json_is(const struct pst_json *json, enum pst_json_kind kind);
 /* Number of elements of an array, of members of an object. */
 size_t pst_json_length(const struct pst_json *array);

@@ -6,6 +6,7 @@
 
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
+#include "stages/files/pt2/texts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,61 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW 8 /* members of an object without slots */
-
 struct parser {
     const char *p, *end; /* a NUL stands at the end */
     struct pst_arena *arena;
+    struct pst_texts texts; /* those that were read */
     struct PST_VEC(struct pst_json) stack;
     unsigned depth;
     enum pst_status status; /* why it stopped */
     const char *wrong;      /* what is wrong at p, for PST_ERR_INPUT */
 };
-
-/* --- large objects ------------------------------------------------------ */
-
-/* A power of two, at least twice as many. */
-static size_t count_slots(size_t n)
-{
-    size_t slots = 16;
-
-    while (slots < 2 * n)
-        slots *= 2;
-    return slots;
-}
-
-static size_t slot_of(const char *key, size_t n_slots)
-{
-    return (size_t)pst_hash(key, strlen(key), 0) & (n_slots - 1);
-}
-
-static const struct pst_json *find_member(const struct pst_json *object,
-                                          const char *key)
-{
-    const size_t n_slots = count_slots(object->n);
-
-    for (size_t i = slot_of(key, n_slots); object->slots[i] != 0;
-         i = (i + 1) & (n_slots - 1)) {
-        const struct pst_json *member = &object->at[object->slots[i] - 1];
-
-        if (strcmp(member->key, key) == 0)
-            return member;
-    }
-    return NULL;
-}
-
-const struct pst_json *pst_json_get(const struct pst_json *object,
-                                    const char *key)
-{
-    const size_t n = pst_json_members(object);
-
-    if (n > FEW)
-        return find_member(object, key);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(object->at[i].key, key) == 0)
-            return &object->at[i];
-    return NULL;
-}
 
 /* --- failures ----------------------------------------------------------- */
 
@@ -87,7 +42,8 @@ static bool wrong(struct parser *s, const char *text)
 
 static void skip_space(struct parser *s)
 {
-    while (*s->p == ' ' || *s->p == '\n' || *s->p == '\r' || *s->p == '\t')
+    while (*s->p <= ' ' &&
+           (*s->p == ' ' || *s->p == '\n' || *s->p == '\r' || *s->p == '\t'))
         s->p++;
 }
 
@@ -238,18 +194,44 @@ static bool read_escaped(struct parser *s, const char *from, const char **ret)
     return true;
 }
 
+/* The quote that ends the text from `from` on: it has no backslash before it,
+ * or each of them belongs to another one. NULL: there is none. */
+static const char *find_quote(const struct parser *s, const char *from)
+{
+    const char *quote = from, *p;
+
+    while ((quote = memchr(quote, '"', (size_t)(s->end - quote))) != NULL) {
+        for (p = quote; p > from && p[-1] == '\\';)
+            p--;
+        if ((quote - p) % 2 == 0)
+            break;
+        quote++;
+    }
+    return quote;
+}
+
 static bool read_string(struct parser *s, const char **ret)
 {
-    const char *from = ++s->p;
+    const char *from = ++s->p, *quote = find_quote(s, from);
 
+    *ret = NULL;
+    if (quote != NULL)
+        *ret = pst_texts_find(&s->texts, from, (size_t)(quote - from));
+    if (*ret != NULL) {
+        s->p = quote + 1;
+        return true;
+    }
     if (!skip_plain(s))
         return false;
     if (*s->p == '"')
         *ret = pst_arena_strndup(s->arena, from, (size_t)(s->p - from));
     else if (!read_escaped(s, from, ret))
         return false;
+    if (*ret == NULL ||
+        !pst_texts_add(&s->texts, from, (size_t)(s->p - from), *ret))
+        return fail(s, PST_ERR_NOMEM, NULL);
     s->p++;
-    return *ret != NULL || fail(s, PST_ERR_NOMEM, NULL);
+    return true;
 }
 
 /* --- numbers and words -------------------------------------------------- */
@@ -257,6 +239,19 @@ static bool read_string(struct parser *s, const char **ret)
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
+}
+
+/* A whole number from its sign on, as strtoll reads it. */
+static int64_t whole_number(const char *from, const char *end)
+{
+    const bool negative = *from == '-';
+    int64_t value = 0;
+
+    if (end - from > 18)
+        return strtoll(from, NULL, 10);
+    for (from += negative; from < end; from++)
+        value = 10 * value + (*from - '0');
+    return negative ? -value : value;
 }
 
 /* At least one digit. */
@@ -297,7 +292,7 @@ static bool read_number(struct parser *s, struct pst_json *ret)
     errno = 0;
     if (whole) {
         ret->kind = PST_JSON_INTEGER;
-        ret->integer = strtoll(from, NULL, 10);
+        ret->integer = whole_number(from, s->p);
     } else {
         ret->kind = PST_JSON_REAL;
         ret->real = strtod(from, NULL);
@@ -330,34 +325,6 @@ static bool read_word(struct parser *s, struct pst_json *ret)
 
 /* --- containers --------------------------------------------------------- */
 
-static bool check_keys(struct parser *s, struct pst_json *object)
-{
-    const size_t n_slots = count_slots(object->n);
-    uint32_t *slots;
-
-    if (object->n <= FEW) {
-        for (size_t i = 1; i < object->n; i++)
-            for (size_t k = 0; k < i; k++)
-                if (strcmp(object->at[i].key, object->at[k].key) == 0)
-                    return wrong(s, "duplicate object key");
-        return true;
-    }
-    slots = pst_arena_calloc(s->arena, n_slots, sizeof(*slots));
-    if (slots == NULL)
-        return fail(s, PST_ERR_NOMEM, NULL);
-    object->slots = slots;
-    for (uint32_t i = 0; i < object->n; i++) {
-        const char *key = object->at[i].key;
-        size_t at = slot_of(key, n_slots);
-
-        for (; slots[at] != 0; at = (at + 1) & (n_slots - 1))
-            if (strcmp(object->at[slots[at] - 1].key, key) == 0)
-                return wrong(s, "duplicate object key");
-        slots[at] = i + 1;
-    }
-    return true;
-}
-
 /* What lies on the stack from `first` on becomes the container's. */
 static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
 {
@@ -373,7 +340,16 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
         return fail(s, PST_ERR_NOMEM, NULL);
     s->stack.n = first;
     s->depth--;
-    return ret->kind == PST_JSON_ARRAY || check_keys(s, ret);
+    if (ret->kind == PST_JSON_ARRAY)
+        return true;
+    switch (pst_json_index(ret, s->arena)) {
+    case PST_OK:
+        return true;
+    case PST_ERR_NOMEM:
+        return fail(s, PST_ERR_NOMEM, NULL);
+    default:
+        return wrong(s, "duplicate object key");
+    }
 }
 
 static bool read_value(struct parser *s, struct pst_json *ret);
@@ -490,6 +466,7 @@ enum pst_status pst_json_parse(const char *what, const char *text, size_t len,
     const bool good = json != NULL && read_whole(&s, json);
     const size_t at = (size_t)(s.p - text);
 
+    pst_texts_fini(&s.texts);
     pst_vec_fini(&s.stack);
     if (good) {
         *ret = json;

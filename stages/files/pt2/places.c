@@ -4,7 +4,6 @@
 #include "stages/files/pt2/reader.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,8 +223,8 @@ static bool is_library(const char *path, size_t len)
 }
 
 /* Last frame outside PyTorch of a Python traceback, as "file.py:12". */
-static enum pst_status read_trace(struct pst_reader *r, const char *trace,
-                                  const char **ret)
+static enum pst_status parse_trace(struct pst_reader *r, const char *trace,
+                                   const char **ret)
 {
     static const char begin[] = "File \"", middle[] = "\", line ";
     const char *path = NULL, *line = NULL, *p = trace;
@@ -255,9 +254,27 @@ static enum pst_status read_trace(struct pst_reader *r, const char *trace,
             len -= i + 1;
             break;
         }
-    snprintf(text, sizeof(text), "%.*s:%.*s", (int)PST_MIN(len, (size_t)480),
-             path, (int)PST_MIN(digits(line), (size_t)9), line);
+    (void)pst_format(text, sizeof(text), "%.*s:%.*s",
+                     (int)PST_MIN(len, (size_t)480), path,
+                     (int)PST_MIN(digits(line), (size_t)9), line);
     return pst_read_text(r, text, ret);
+}
+
+/* The same of one that other nodes may have, too. */
+static enum pst_status read_trace(struct pst_reader *r, const char *trace,
+                                  const char **ret)
+{
+    const char *source = pst_map_get(&r->traces, trace);
+    enum pst_status status = PST_OK;
+
+    if (source == NULL) {
+        status = parse_trace(r, trace, &source);
+        if (status == PST_OK && !pst_map_put(&r->traces, trace, (void *)source))
+            status = pst_diag_nomem(r->diag, strlen(trace));
+    }
+    if (status == PST_OK)
+        *ret = source;
+    return status;
 }
 
 enum pst_status pst_read_place(struct pst_reader *r,

@@ -14,6 +14,7 @@ void pst_reader_init(struct pst_reader *r, struct pst_document *doc,
     pst_map_init(&r->exprs, PST_TAG_ARCHIVE);
     pst_map_init(&r->fqns, PST_TAG_ARCHIVE);
     pst_map_init(&r->stacks, PST_TAG_ARCHIVE);
+    pst_map_init(&r->traces, PST_TAG_ARCHIVE);
 }
 
 void pst_reader_fini(struct pst_reader *r)
@@ -22,6 +23,7 @@ void pst_reader_fini(struct pst_reader *r)
     pst_map_fini(&r->exprs);
     pst_map_fini(&r->fqns);
     pst_map_fini(&r->stacks);
+    pst_map_fini(&r->traces);
     pst_arena_fini(&r->scratch);
 }
 

@@ -18,6 +18,7 @@ struct pst_reader {
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
     struct pst_map fqns;      /* of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
+    struct pst_map traces;    /* text in the file -> "file.py:12" */
     const struct pst_json *fields;     /* type -> {"field_names": [...]} */
     const struct pst_doc_place *place; /* of the last node that told one */
     struct pst_diag *diag;
