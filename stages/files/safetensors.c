@@ -4,9 +4,9 @@
 #include "stages/base/arena.h"
 #include "stages/base/checked.h"
 #include "stages/base/map.h"
+#include "stages/files/pt2/json.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,21 +28,22 @@ struct pst_safetensors {
 };
 
 /* What an int64 of JSON must be to serve as a size or an offset. */
-static bool get_size(const json_t *value, int64_t *ret)
+static bool get_size(const struct pst_json *value, int64_t *ret)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
+    if (!pst_json_is(value, PST_JSON_INTEGER) || pst_json_integer(value) < 0)
         return false;
-    *ret = json_integer_value(value);
+    *ret = pst_json_integer(value);
     return true;
 }
 
-static enum pst_status read_shape(const char *name, const json_t *shape,
+static enum pst_status read_shape(const char *name,
+                                  const struct pst_json *shape,
                                   struct pst_meta *meta, struct pst_diag *diag)
 {
-    const size_t rank = json_array_size(shape);
+    const size_t rank = pst_json_length(shape);
     int64_t bytes = (int64_t)pst_dtype_size(meta->dtype), numel = 1;
 
-    if (!json_is_array(shape))
+    if (!pst_json_is(shape, PST_JSON_ARRAY))
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "tensor '%s': shape is no list", name);
     if (rank > PST_MAX_RANK)
@@ -54,7 +55,7 @@ static enum pst_status read_shape(const char *name, const json_t *shape,
     for (size_t i = 0; i < rank; i++) {
         int64_t size;
 
-        if (!get_size(json_array_get(shape, i), &size))
+        if (!get_size(pst_json_at(shape, i), &size))
             return pst_diag_set(diag, PST_ERR_INPUT,
                                 "tensor '%s': size %zu is no natural number",
                                 name, i);
@@ -84,17 +85,17 @@ static enum pst_status make_pairs(const char *name, struct pst_meta *meta,
 }
 
 static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
-                                  const json_t *info,
+                                  const struct pst_json *info,
                                   struct pst_safetensors_entry *ret,
                                   struct pst_diag *diag)
 {
-    const char *dtype = json_string_value(json_object_get(info, "dtype"));
-    const json_t *offsets = json_object_get(info, "data_offsets");
+    const char *dtype = pst_json_string(pst_json_get(info, "dtype"));
+    const struct pst_json *offsets = pst_json_get(info, "data_offsets");
     struct pst_meta meta = {0};
     enum pst_status status;
     int64_t begin, end;
 
-    if (!json_is_object(info) || !dtype)
+    if (!dtype)
         return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' has no dtype",
                             name);
     ret->is_complex = strcmp(dtype, "C64") == 0;
@@ -103,14 +104,14 @@ static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "tensor '%s': dtype '%s' is not supported", name,
                             dtype);
-    status = read_shape(name, json_object_get(info, "shape"), &meta, diag);
+    status = read_shape(name, pst_json_get(info, "shape"), &meta, diag);
     if (status == PST_OK && ret->is_complex)
         status = make_pairs(name, &meta, diag);
     if (status != PST_OK)
         return status;
-    if (json_array_size(offsets) != 2 ||
-        !get_size(json_array_get(offsets, 0), &begin) ||
-        !get_size(json_array_get(offsets, 1), &end))
+    if (pst_json_length(offsets) != 2 ||
+        !get_size(pst_json_at(offsets, 0), &begin) ||
+        !get_size(pst_json_at(offsets, 1), &end))
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "tensor '%s': data_offsets are not two natural "
                             "numbers",
@@ -134,23 +135,22 @@ static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
 }
 
 static enum pst_status read_metadata(struct pst_safetensors *st,
-                                     json_t *metadata, struct pst_diag *diag)
+                                     const struct pst_json *metadata,
+                                     struct pst_diag *diag)
 {
-    const char *key;
-    json_t *value;
-
-    if (!json_is_object(metadata))
+    if (!pst_json_is(metadata, PST_JSON_OBJECT))
         return pst_diag_set(diag, PST_ERR_INPUT, "__metadata__ is no object");
-    json_object_foreach(metadata, key, value)
-    {
+    for (const struct pst_json *value = NULL;
+         (value = pst_json_next(metadata, value)) != NULL;) {
+        const char *given = pst_json_string(value);
         char *text;
 
-        if (!json_is_string(value))
+        if (given == NULL)
             return pst_diag_set(diag, PST_ERR_INPUT,
-                                "__metadata__: '%s' is no text", key);
-        text = pst_arena_strdup(&st->arena, json_string_value(value));
-        if (!text || !pst_map_put(&st->metadata, key, text))
-            return pst_diag_nomem(diag, json_string_length(value));
+                                "__metadata__: '%s' is no text", value->key);
+        text = pst_arena_strdup(&st->arena, given);
+        if (!text || !pst_map_put(&st->metadata, value->key, text))
+            return pst_diag_nomem(diag, strlen(given));
     }
     return PST_OK;
 }
@@ -188,24 +188,23 @@ static enum pst_status check_tiling(const struct pst_safetensors *st,
     return PST_OK;
 }
 
-static enum pst_status read_entries(struct pst_safetensors *st, json_t *root,
+static enum pst_status read_entries(struct pst_safetensors *st,
+                                    const struct pst_json *root,
                                     struct pst_diag *diag)
 {
+    const size_t n = pst_json_members(root);
     enum pst_status status = PST_OK;
-    const char *name;
-    json_t *info;
 
-    st->entries = pst_arena_calloc(&st->arena, json_object_size(root) + 1,
-                                   sizeof(*st->entries));
+    st->entries = pst_arena_calloc(&st->arena, n + 1, sizeof(*st->entries));
     if (!st->entries)
-        return pst_diag_nomem(diag,
-                              json_object_size(root) * sizeof(*st->entries));
-    json_object_foreach(root, name, info)
-    {
-        if (strcmp(name, "__metadata__") == 0)
+        return pst_diag_nomem(diag, n * sizeof(*st->entries));
+    for (const struct pst_json *info = NULL;
+         (info = pst_json_next(root, info)) != NULL;) {
+        if (strcmp(info->key, "__metadata__") == 0)
             status = read_metadata(st, info, diag);
         else
-            status = read_entry(st, name, info, &st->entries[st->n++], diag);
+            status =
+                read_entry(st, info->key, info, &st->entries[st->n++], diag);
         if (status != PST_OK)
             return status;
     }
@@ -221,20 +220,19 @@ static enum pst_status parse_header(struct pst_safetensors *st,
                                     const char *text, size_t length,
                                     struct pst_diag *diag)
 {
+    const struct pst_json *root;
+    struct pst_arena arena;
     enum pst_status status;
-    json_error_t error;
-    json_t *root;
 
     if (length == 0 || text[0] != '{')
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "no safetensors file: the header does not begin "
                             "with '{'");
-    root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return pst_diag_set(diag, PST_ERR_INPUT, "header, byte %d: %s",
-                            error.position, error.text);
-    status = read_entries(st, root, diag);
-    json_decref(root);
+    pst_arena_init(&arena, PST_TAG_ARCHIVE);
+    status = pst_json_parse("header", text, length, &arena, &root, diag);
+    if (status == PST_OK)
+        status = read_entries(st, root, diag);
+    pst_arena_fini(&arena);
     return status;
 }
 
@@ -265,6 +263,7 @@ static enum pst_status read_header(struct pst_safetensors *st,
         return pst_diag_nomem(diag, (size_t)length + 1);
     status =
         pst_file_read_at(&st->file, sizeof(length), text, (size_t)length, diag);
+    text[length] = '\0';
     if (status == PST_OK)
         status = parse_header(st, text, (size_t)length, diag);
     pst_free(text);
