@@ -103,10 +103,22 @@ static enum pst_status keep_buffers(void *ctx, struct pst_node *node,
     return PST_OK;
 }
 
+static bool updates_buffers(const struct pst_graph *graph)
+{
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE)
+            return true;
+    return false;
+}
+
 enum pst_status pst_pass_buffers(struct pst_compiler *c, struct pst_diag *diag)
 {
     struct legaliser l;
-    enum pst_status status = legaliser_init(&l, c, diag);
+    enum pst_status status;
+
+    if (!updates_buffers(c->p->graph))
+        return PST_OK;
+    status = legaliser_init(&l, c, diag);
 
     if (status == PST_OK)
         status = pst_find_updated(c->p, &l.updated, diag);

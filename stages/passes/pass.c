@@ -33,19 +33,43 @@ static enum pst_status check_needs(const struct pst_pass_table *table,
                         table->name, pass->name, fact_name(table, bit));
 }
 
-/* The graph behind a pass that edits it; what else is known if that is wanted.
- */
+/* Values and nodes; values are not taken away, and keep their numbers. */
+struct counts {
+    size_t values, nodes;
+};
+
+static struct counts count(const struct pst_pass_table *table, void *subject)
+{
+    const struct pst_graph *graph = table->graph(subject);
+
+    return graph != NULL ? (struct counts){graph->values.n, graph->nodes.n}
+                         : (struct counts){0};
+}
+
+static bool has_edited(const struct pst_pass_table *table,
+                       const struct pst_pass *pass, void *subject,
+                       struct counts was)
+{
+    const struct counts is = count(table, subject);
+
+    return pass->edits == PST_EDITS_ANYTHING ||
+           (pass->edits == PST_EDITS_BY_COUNT &&
+            (is.values != was.values || is.nodes != was.nodes));
+}
+
+/* The graph behind a pass that may have edited it, which had `was` before; what
+ * else is known if that is wanted. */
 static enum pst_status verify(const struct pst_pass_table *table,
                               const struct pst_pass *pass,
                               const struct pst_pass_state *state, void *subject,
-                              struct pst_diag *diag)
+                              struct counts was, struct pst_diag *diag)
 {
     const unsigned before = state->facts | pass->gives;
     const unsigned facts = (state->facts & ~pass->drops) | pass->gives;
-    const struct pst_graph *graph = pass->edits ? table->graph(subject) : NULL;
+    const struct pst_graph *graph = table->graph(subject);
     enum pst_status status = PST_OK;
 
-    if (graph != NULL)
+    if (graph != NULL && has_edited(table, pass, subject, was))
         status = before & table->lowered ? pst_graph_verify_lowered(graph, diag)
                                          : pst_graph_verify(graph, diag);
     if (status == PST_OK && (state->verify || PST_DEBUG) &&
@@ -61,11 +85,12 @@ static enum pst_status run_pass(const struct pst_pass_table *table,
                                 const struct pst_pass_state *state,
                                 void *subject, struct pst_diag *diag)
 {
+    const struct counts was = count(table, subject);
     enum pst_status status = check_needs(table, pass, state->facts, diag);
 
     if (status == PST_OK)
         status = pass->run(subject, diag);
-    return status == PST_OK ? verify(table, pass, state, subject, diag)
+    return status == PST_OK ? verify(table, pass, state, subject, was, diag)
                             : status;
 }
 

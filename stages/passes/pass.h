@@ -12,11 +12,19 @@
  */
 #include "stages/graph/graph.h"
 
+/* What a pass does to that of the graph which is verified: this is done again
+ * behind a pass that may have edited something. */
+enum pst_pass_edits {
+    PST_EDITS_NOTHING,
+    PST_EDITS_BY_COUNT, /* with as many values and nodes it is as it was */
+    PST_EDITS_ANYTHING,
+};
+
 struct pst_pass {
     const char *name;             /* unique in its table */
     const char *what;             /* one line for people */
     unsigned needs, gives, drops; /* facts, as bits */
-    bool edits; /* the graph: only then it is verified again */
+    enum pst_pass_edits edits;
     enum pst_status (*run)(void *subject, struct pst_diag *diag);
 };
 

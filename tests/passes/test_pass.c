@@ -63,10 +63,10 @@ static const struct pst_graph *graph_of(void *subject)
 }
 
 static const struct pst_pass rows[] = {
-    {"make", "", 0, MADE, 0, true, make},
-    {"mark", "", MADE, MARKED, 0, false, mark},
-    {"lower", "", MARKED, LOWERED, MARKED, true, widen},
-    {"mark-2", "", MADE, MARKED, 0, false, mark},
+    {"make", "", 0, MADE, 0, PST_EDITS_ANYTHING, make},
+    {"mark", "", MADE, MARKED, 0, PST_EDITS_NOTHING, mark},
+    {"lower", "", MARKED, LOWERED, MARKED, PST_EDITS_ANYTHING, widen},
+    {"mark-2", "", MADE, MARKED, 0, PST_EDITS_NOTHING, mark},
 };
 
 static struct pst_pass_table table_of(const struct pst_pass *passes, size_t n)
@@ -146,12 +146,59 @@ static void finds_a_wrong_order(void **state)
     pst_graph_free(s.graph);
 }
 
+/* As tear, and one value more. */
+static enum pst_status tear_and_add(void *subject, struct pst_diag *d)
+{
+    struct pst_graph *graph = ((struct subject *)subject)->graph;
+    enum pst_status status = tear(subject, d);
+
+    if (pst_graph_add_value(graph, PST_VALUE_INPUT, "more", NULL,
+                            &graph->values.at[0]->meta) == NULL)
+        status = PST_ERR_NOMEM;
+    return status;
+}
+
+/* As tear, and a node less. */
+static enum pst_status tear_and_take(void *subject, struct pst_diag *d)
+{
+    enum pst_status status = tear(subject, d);
+
+    ((struct subject *)subject)->graph->nodes.n--;
+    return status;
+}
+
+static void verifies_what_was_edited(void **state)
+{
+    static const struct {
+        struct pst_pass pass;
+        bool seen;
+    } cases[] = {
+        {{"tear", "", MADE, 0, 0, PST_EDITS_NOTHING, tear}, false},
+        {{"tear", "", MADE, 0, 0, PST_EDITS_BY_COUNT, tear}, false},
+        {{"tear", "", MADE, 0, 0, PST_EDITS_BY_COUNT, tear_and_add}, true},
+        {{"tear", "", MADE, 0, 0, PST_EDITS_BY_COUNT, tear_and_take}, true},
+        {{"tear", "", MADE, 0, 0, PST_EDITS_ANYTHING, tear}, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct pst_pass passes[] = {rows[0], cases[i].pass};
+        const struct pst_pass_table table = table_of(passes, 2);
+        struct pst_pass_state at = {0};
+        struct subject s = {0};
+
+        assert_int_equal(pst_passes_run(&table, &at, &s, NULL, &diag),
+                         cases[i].seen ? PST_ERR_INTERNAL : PST_OK);
+        pst_graph_free(s.graph);
+    }
+}
+
 static void finds_a_broken_graph(void **state)
 {
-    const struct pst_pass torn[] = {rows[0],
-                                    {"tear", "", MADE, 0, 0, true, tear}};
-    const struct pst_pass early[] = {rows[0],
-                                     {"wide", "", MADE, 0, 0, true, widen}};
+    const struct pst_pass torn[] = {
+        rows[0], {"tear", "", MADE, 0, 0, PST_EDITS_ANYTHING, tear}};
+    const struct pst_pass early[] = {
+        rows[0], {"wide", "", MADE, 0, 0, PST_EDITS_ANYTHING, widen}};
     const struct pst_pass_table tables[] = {table_of(torn, 2),
                                             table_of(early, 2)};
     static const char *const messages[] = {
@@ -203,6 +250,7 @@ int main(void)
         cmocka_unit_test(runs_in_order_and_stops),
         cmocka_unit_test(checks_what_it_is_told_to),
         cmocka_unit_test(finds_a_wrong_order),
+        cmocka_unit_test(verifies_what_was_edited),
         cmocka_unit_test(finds_a_broken_graph),
         cmocka_unit_test(orders_the_tables),
     };
