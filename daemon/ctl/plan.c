@@ -359,9 +359,11 @@ static enum pst_status predict(struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct forecast *f, struct pst_diag *diag)
 {
-    enum pst_status status =
-        pst_exec_schedule(plan, options, f->memory, &f->sched, diag);
+    /* First, so that what the costs count is what the programs are made of. */
+    enum pst_status status = pst_plan_costs(plan, options, &f->costs, diag);
 
+    if (status == PST_OK)
+        status = pst_exec_schedule(plan, options, f->memory, &f->sched, diag);
     if (status == PST_OK) {
         const struct pst_schedule_options of = {
             .name = options->schedule,
@@ -374,8 +376,6 @@ static enum pst_status predict(struct pst_plan *plan,
 
         status = pst_schedule_explain(f->sched, &of, &f->note, diag);
     }
-    if (status == PST_OK)
-        status = pst_plan_costs(plan, options, &f->costs, diag);
     if (status == PST_OK)
         status = pst_schedule_simulate(f->sched, &f->costs, &f->sim, diag);
     return status;

@@ -144,7 +144,6 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
         status = pst_engine_arrange(engine, diag);
     if (status == PST_OK)
         status = pst_engine_weights_init(engine, diag);
-    pst_joint_drop(plan); /* those of stages that other ranks have */
     if (status != PST_OK) {
         pst_engine_free(engine);
         return status;
@@ -233,6 +232,7 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
                 engine, k, pst_memory_of_host(&memory[k], &engine->options),
                 diag);
     }
+    pst_joint_drop(plan);
     if (status == PST_OK) {
         *ret = engine->sched;
         engine->sched = NULL;
@@ -411,6 +411,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
         status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
         status = pst_engine_settle(engine, plan_ranks(engine, diag), diag);
+    pst_joint_drop(plan); /* those of stages that other ranks have */
     if (status == PST_OK)
         status = pst_engine_settle(
             engine, pst_engine_check_headroom(engine, diag), diag);
