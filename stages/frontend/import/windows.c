@@ -141,6 +141,17 @@ static bool covers(const struct pst_weight *w, int64_t begin, int64_t end)
            pst_meta_numel(&w->meta) == end - begin;
 }
 
+/* Behind the windows of the same record: a component ends there at the latest.
+ */
+static size_t end_of_record(const struct sorted *s, size_t i)
+{
+    const char *record = s->at[i]->weight->record;
+
+    while (i < s->n && strcmp(s->at[i]->weight->record, record) == 0)
+        i++;
+    return i;
+}
+
 /* "cache.k+cache.v+..." as a weight without a name of its own. */
 static const struct pst_weight *make_weight(struct pst_import *import,
                                             const struct sorted *s, size_t root,
@@ -149,10 +160,11 @@ static const struct pst_weight *make_weight(struct pst_import *import,
     const struct pst_weight *like = s->at[root]->weight;
     struct pst_model *model = import->model;
     const int64_t n = end - begin;
+    const size_t last = end_of_record(s, root);
     struct pst_str name = {0};
     struct pst_weight *w = NULL;
 
-    for (size_t i = root; i < s->n && name.len < 200; i++)
+    for (size_t i = root; i < last && name.len < 200; i++)
         if (root_of(s, i) == root)
             pst_str_addf(&name, "%s%s", i > root ? "+" : "",
                          s->at[i]->weight->fqn);
@@ -182,12 +194,13 @@ static enum pst_status make_base(struct pst_state *state,
 {
     struct pst_state_base *base = pst_arena_alloc(&state->arena, sizeof(*base));
     const int64_t begin = s->at[root]->weight->offset;
+    const size_t last = end_of_record(s, root);
     int64_t end = begin;
     size_t n = 0;
 
     if (base == NULL)
         return pst_diag_nomem(state->import->diag, sizeof(*base));
-    for (size_t i = root; i < s->n; i++) {
+    for (size_t i = root; i < last; i++) {
         if (root_of(s, i) != root)
             continue;
         n++;
@@ -196,7 +209,7 @@ static enum pst_status make_base(struct pst_state *state,
     }
     if (n < 2)
         return PST_OK;
-    for (size_t i = root; i < s->n; i++) {
+    for (size_t i = root; i < last; i++) {
         struct pst_state_group *g = s->at[i];
 
         if (root_of(s, i) != root)
@@ -289,9 +302,7 @@ static enum pst_status note_all_lost(struct pst_state *state,
     enum pst_status status = PST_OK;
 
     for (size_t i = 0, k; i < s->n && status == PST_OK; i = k) {
-        for (k = i + 1; k < s->n; k++)
-            if (strcmp(s->at[i]->weight->record, s->at[k]->weight->record) != 0)
-                break;
+        k = end_of_record(s, i);
         status = note_lost(state, s, i, k);
     }
     return status;

@@ -19,6 +19,13 @@ const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
     return at < 0 ? NULL : &l->params.at[at];
 }
 
+size_t pst_layout_grads_of(const struct pst_layout *l, int param)
+{
+    const int at = l->grad_at[param];
+
+    return at < 0 ? l->grads.n : (size_t)at;
+}
+
 unsigned char *pst_layout_address(const struct pst_layout *l,
                                   unsigned char *base, int stage,
                                   struct pst_loc loc, int slot)

@@ -88,6 +88,8 @@ struct pst_layout {
     struct PST_VEC(struct pst_residency_event) residency; /* in their order */
     struct pst_spills spills;
     int *param_at; /* plan param -> index in params, or -1 */
+    int *grad_at;  /* plan param -> first of its in grads, which stand together;
+                    * or -1 */
     struct pst_memory memory;
     size_t work;      /* of the workspace that all actions share */
     size_t scattered; /* of inputs that rank 0 sends */
@@ -100,6 +102,8 @@ void pst_layout_fini(struct pst_layout *l);
 /* NULL: the rank has no such parameter. */
 const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
                                               unsigned param);
+/* The first gradient of a parameter in l->grads; l->grads.n: it has none. */
+size_t pst_layout_grads_of(const struct pst_layout *l, int param);
 /* Address of a location in that slot of an arena that begins at `base`, NULL
  * if it has none. */
 unsigned char *pst_layout_address(const struct pst_layout *l,

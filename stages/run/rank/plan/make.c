@@ -31,9 +31,9 @@ static size_t accumulator(const struct fixed *f, int param, unsigned use)
     const struct pst_layout *l = m->l;
     size_t at = 0;
 
-    for (size_t i = 0; i < l->grads.n; i++)
-        if (l->grads.at[i].param == param && l->grads.at[i].stage == f->stage &&
-            l->grads.at[i].use <= use)
+    for (size_t i = pst_layout_grads_of(l, param);
+         i < l->grads.n && l->grads.at[i].param == param; i++)
+        if (l->grads.at[i].stage == f->stage && l->grads.at[i].use <= use)
             at = l->grads.at[i].offset;
     return at;
 }

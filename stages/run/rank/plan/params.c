@@ -140,6 +140,8 @@ static enum pst_status layout_grads(struct pst_layout_maker *m)
             g.own = own_offset(m, b, part,
                                b->offset +
                                    (size_t)b->begin * pst_dtype_size(b->dtype));
+        if (l->grad_at[g.param] < 0)
+            l->grad_at[g.param] = (int)l->grads.n;
         if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
             return pst_diag_nomem(m->diag, sizeof(g));
     }
@@ -257,9 +259,10 @@ static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
     const struct pst_flat_part *part;
     const struct pst_bucket *b;
 
-    for (size_t i = 0; i < l->grads.n && p->own_grad == 0; i++)
-        if (l->grads.at[i].param == p->index)
-            p->own_grad = l->grads.at[i].own;
+    for (size_t i = pst_layout_grads_of(l, p->index);
+         i < l->grads.n && l->grads.at[i].param == p->index && p->own_grad == 0;
+         i++)
+        p->own_grad = l->grads.at[i].own;
     if (p->own_grad != 0)
         return;
     /* Only other ranks contribute; the sum comes here. */
@@ -367,9 +370,12 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
 
     l->param_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
                                    sizeof(*l->param_at));
-    if (l->param_at == NULL || modes == NULL)
+    l->grad_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
+                                  sizeof(*l->grad_at));
+    if (l->param_at == NULL || l->grad_at == NULL || modes == NULL)
         return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
     for (unsigned i = 0; i < role->plan->params.n; i++) {
+        l->grad_at[i] = -1;
         modes[i] = (unsigned char)pst_role_sharing(role, i);
         in_turn = in_turn || modes[i] >= PST_SHARING_ZERO2;
     }
