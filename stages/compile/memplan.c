@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/compile/memplan.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "stages/base/alloc.h"
@@ -37,15 +38,90 @@ static int overlap(const struct pst_interval *a, const struct pst_interval *b)
     return a->begin <= b->end && b->begin <= a->end;
 }
 
-/* Lowest offset for `one` among those placed that live at the same time. */
-static void place(struct pst_interval *one, struct pst_interval **placed,
-                  size_t n_placed, struct pst_interval **scratch)
-{
-    size_t n = 0, at = 0;
+/* --- who lives when ------------------------------------------------------- */
 
-    for (size_t i = 0; i < n_placed; i++)
-        if (overlap(one, placed[i]))
-            scratch[n++] = placed[i];
+#define N_SPANS 64
+
+/* Time in spans of equal length, and in each those placed so far that live in
+ * it: few of thousands of buffers meet one another. */
+struct calendar {
+    unsigned length; /* of a span */
+    size_t n[N_SPANS];
+    struct pst_interval **at[N_SPANS]; /* in `all` */
+    struct pst_interval **all;
+};
+
+static unsigned first_span(const struct calendar *c,
+                           const struct pst_interval *one)
+{
+    return one->begin / c->length;
+}
+
+static unsigned last_span(const struct calendar *c,
+                          const struct pst_interval *one)
+{
+    return one->end / c->length;
+}
+
+/* False: no memory. */
+static bool calendar_init(struct calendar *c,
+                          const struct pst_interval *intervals, size_t n)
+{
+    size_t room[N_SPANS] = {0}, all = 0;
+    unsigned end = 0;
+
+    *c = (struct calendar){.length = 1};
+    for (size_t i = 0; i < n; i++)
+        end = PST_MAX(end, intervals[i].end);
+    c->length = end / N_SPANS + 1;
+    for (size_t i = 0; i < n; i++)
+        for (unsigned k = first_span(c, &intervals[i]);
+             k <= last_span(c, &intervals[i]); k++) {
+            room[k]++;
+            all++;
+        }
+    c->all = pst_calloc(PST_TAG_EXEC, all + 1, sizeof(*c->all));
+    if (c->all == NULL)
+        return false;
+    for (size_t k = 0, at = 0; k < N_SPANS; at += room[k++])
+        c->at[k] = c->all + at;
+    return true;
+}
+
+static void enter(struct calendar *c, struct pst_interval *one)
+{
+    for (unsigned k = first_span(c, one); k <= last_span(c, one); k++)
+        c->at[k][c->n[k]++] = one;
+}
+
+/* Those that live at the same time as `one`, each once: in the first span that
+ * both have. */
+static size_t find_overlaps(const struct calendar *c,
+                            const struct pst_interval *one,
+                            struct pst_interval **ret)
+{
+    size_t n = 0;
+
+    for (unsigned k = first_span(c, one); k <= last_span(c, one); k++)
+        for (size_t i = 0; i < c->n[k]; i++) {
+            struct pst_interval *other = c->at[k][i];
+
+            if (k == PST_MAX(first_span(c, one), first_span(c, other)) &&
+                overlap(one, other))
+                ret[n++] = other;
+        }
+    return n;
+}
+
+/* --- placing -------------------------------------------------------------- */
+
+/* Lowest offset for `one` among those placed that live at the same time. */
+static void place(struct pst_interval *one, const struct calendar *placed,
+                  struct pst_interval **scratch)
+{
+    const size_t n = find_overlaps(placed, one, scratch);
+    size_t at = 0;
+
     qsort(scratch, n, sizeof(*scratch), by_offset);
     for (size_t i = 0; i < n; i++) {
         size_t end =
@@ -62,28 +138,31 @@ enum pst_status pst_mem_pack(struct pst_interval *intervals, size_t n,
                              size_t *ret_size, struct pst_diag *diag)
 {
     struct ranked *order = pst_calloc(PST_TAG_EXEC, n, sizeof(*order));
-    struct pst_interval **placed =
-        pst_calloc(PST_TAG_EXEC, 2 * n + 1, sizeof(struct pst_interval *));
+    struct pst_interval **scratch =
+        pst_calloc(PST_TAG_EXEC, n + 1, sizeof(struct pst_interval *));
+    enum pst_status status = PST_OK;
+    struct calendar placed = {0};
     size_t size = 0;
 
-    if (order == NULL || placed == NULL) {
-        pst_free(order);
-        pst_free(placed);
-        return pst_diag_nomem(diag, n * sizeof(*order));
-    }
-    for (size_t i = 0; i < n; i++)
+    if (order == NULL || scratch == NULL ||
+        !calendar_init(&placed, intervals, n))
+        status = pst_diag_nomem(diag, n * sizeof(*order));
+    for (size_t i = 0; i < n && status == PST_OK; i++)
         order[i] = (struct ranked){&intervals[i], i};
-    qsort(order, n, sizeof(*order), by_size);
-    for (size_t i = 0; i < n; i++) {
+    if (status == PST_OK)
+        qsort(order, n, sizeof(*order), by_size);
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
         struct pst_interval *one = order[i].interval;
 
-        place(one, placed, i, placed + n);
-        placed[i] = one;
+        place(one, &placed, scratch);
+        enter(&placed, one);
         size =
             PST_MAX(size, pst_size_add(one->offset, pst_mem_round(one->size)));
     }
     pst_free(order);
-    pst_free(placed);
-    *ret_size = size;
-    return PST_OK;
+    pst_free(scratch);
+    pst_free(placed.all);
+    if (status == PST_OK)
+        *ret_size = size;
+    return status;
 }

@@ -3,6 +3,7 @@
 
 #include "stages/compile/memplan.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +95,60 @@ static void reuses_memory(void **state)
     assert_int_equal(size, 192 + 128);
 }
 
+static bool conflicts(const struct pst_interval *a,
+                      const struct pst_interval *b)
+{
+    return a->begin <= b->end && b->begin <= a->end &&
+           a->offset < b->offset + pst_mem_round(b->size) &&
+           b->offset < a->offset + pst_mem_round(a->size);
+}
+
+/* The lowest offset for list[i], one of 0 and of the ends of those before it,
+ * of which all are tried. */
+static void place_slowly(struct pst_interval *list, size_t i)
+{
+    size_t best = SIZE_MAX;
+
+    for (size_t k = 0; k <= i; k++) {
+        bool good = true;
+
+        list[i].offset =
+            k == i ? 0 : list[k].offset + pst_mem_round(list[k].size);
+        for (size_t other = 0; other < i; other++)
+            good = good && !conflicts(&list[i], &list[other]);
+        if (good && list[i].offset < best)
+            best = list[i].offset;
+    }
+    list[i].offset = best;
+}
+
+/* Whatever the time is divided into: sizes fall, so that they are placed in the
+ * order of the list. */
+static void places_as_all_others_say(void **state)
+{
+    static const unsigned lengths[] = {1, 30, 64, 65, 1000, 1u << 30};
+
+    (void)state;
+    seed = 2;
+    for (int round = 0; round < 300; round++) {
+        const unsigned length = lengths[round % PST_COUNT(lengths)];
+        struct pst_interval list[N], want[N];
+        size_t size;
+
+        for (unsigned i = 0; i < N; i++) {
+            list[i] = (struct pst_interval){.size = 64 * (N - i) + draw(64),
+                                            .begin = draw(length)};
+            list[i].end =
+                list[i].begin + draw(draw(4) > 0 ? length / 16 + 1 : length);
+        }
+        memcpy(want, list, sizeof(list));
+        for (size_t i = 0; i < N; i++)
+            place_slowly(want, i);
+        pack(list, N, &size);
+        assert_memory_equal(list, want, sizeof(list));
+    }
+}
+
 static void takes_nothing(void **state)
 {
     size_t size = 7;
@@ -108,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_without_overlap),
         cmocka_unit_test(reuses_memory),
+        cmocka_unit_test(places_as_all_others_say),
         cmocka_unit_test(takes_nothing),
     };
 
