@@ -54,14 +54,14 @@ void pst_graph_free(struct pst_graph *graph)
 
 /* --- names -------------------------------------------------------------- */
 
-static const char *suffixed(struct pst_graph *graph, const char *name,
-                            unsigned k, struct pst_str *out)
+/* Is `out`, whose first `stem` bytes stay, free with the number k behind them?
+ */
+static bool is_free(const struct pst_graph *graph, struct pst_str *out,
+                    size_t stem, unsigned k)
 {
-    out->len = 0;
-    pst_str_addf(out, "%s_%u", name, k);
-    if (out->failed || pst_map_has(&graph->names, out->text))
-        return NULL;
-    return out->text;
+    out->len = stem;
+    pst_str_add_u64(out, k);
+    return !out->failed && !pst_map_has(&graph->names, out->text);
 }
 
 /* A free name: `name`, else with the suffix behind a run of taken ones, found
@@ -71,23 +71,29 @@ static char *unique_name(struct pst_graph *graph, const char *name)
     struct pst_str out = {0};
     unsigned taken = 0, free = 1;
     char *ret = NULL;
+    size_t stem;
 
     if (!pst_map_has(&graph->names, name))
         return pst_arena_strdup(&graph->arena, name);
-    while (suffixed(graph, name, free, &out) == NULL && !out.failed) {
+    pst_str_add(&out, name);
+    pst_str_add(&out, "_");
+    stem = out.len;
+    while (!is_free(graph, &out, stem, free) && !out.failed) {
         taken = free;
         free *= 2;
     }
     while (free - taken > 1 && !out.failed) {
         const unsigned mid = taken + (free - taken) / 2;
 
-        if (suffixed(graph, name, mid, &out) == NULL)
-            taken = mid;
-        else
+        if (is_free(graph, &out, stem, mid))
             free = mid;
+        else
+            taken = mid;
     }
+    out.len = stem;
+    pst_str_add_u64(&out, free);
     if (!out.failed)
-        ret = pst_arena_printf(&graph->arena, "%s_%u", name, free);
+        ret = pst_arena_strdup(&graph->arena, out.text);
     pst_str_fini(&out);
     return ret;
 }

@@ -4,7 +4,6 @@
 #include "stages/base/checked.h"
 #include "stages/base/macros.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,13 +33,25 @@ struct cursor {
     int64_t suffix;
 };
 
+/* Of any locale; isdigit is a call. */
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_of_name(char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           c == '_';
+}
+
 /* Digits from p on; 0 if they are no number. */
 static size_t digits(const char *p, const char *end, int64_t *ret)
 {
     size_t n = 0;
 
     *ret = 0;
-    while (p + n < end && isdigit((unsigned char)p[n])) {
+    while (p + n < end && is_digit(p[n])) {
         if (n < MAX_DIGITS)
             *ret = *ret * 10 + (p[n] - '0');
         n++;
@@ -52,9 +63,9 @@ static void enter_name(struct cursor *c, const char *p)
 {
     const char *end = p, *d;
 
-    while (end < c->end && (isalnum((unsigned char)*end) || *end == '_'))
+    while (end < c->end && is_of_name(*end))
         end++;
-    for (d = end; d > p && isdigit((unsigned char)d[-1]);)
+    for (d = end; d > p && is_digit(d[-1]);)
         d--;
     c->stem = c->behind = end;
     c->suffix = 0;
@@ -75,9 +86,10 @@ static bool next_piece(struct cursor *c, struct piece *ret)
     if (p == c->end && c->stem != p)
         return false;
     for (; p < c->end && p != c->stem; p++) {
-        if (*p == '%' && c->stem == NULL) {
-            enter_name(c, p + 1);
-        } else if (isdigit((unsigned char)*p)) {
+        if (!is_digit(*p)) {
+            if (*p == '%' && c->stem == NULL)
+                enter_name(c, p + 1);
+        } else {
             const size_t n = digits(p, c->end, &ret->value);
 
             if (n > 0) {
@@ -86,7 +98,7 @@ static bool next_piece(struct cursor *c, struct piece *ret)
                 c->at = p + n;
                 return true;
             }
-            while (p + 1 < c->end && isdigit((unsigned char)p[1]))
+            while (p + 1 < c->end && is_digit(p[1]))
                 p++;
         }
     }
@@ -129,10 +141,9 @@ static bool take_line(struct folder *f, const char *text, size_t len)
     struct piece piece;
 
     while (next_piece(&c, &piece)) {
-        const char kind = (char)(piece.numbered + piece.hidden);
+        const unsigned kind = (unsigned)piece.numbered + piece.hidden;
 
-        line.hash = pst_hash(piece.text, piece.len, line.hash);
-        line.hash = pst_hash(&kind, 1, line.hash);
+        line.hash = pst_hash(piece.text, piece.len, 3 * line.hash + kind);
         if (!piece.numbered)
             continue;
         if (!pst_vec_push(TAG, &f->numbers, piece.value))

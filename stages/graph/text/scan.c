@@ -45,9 +45,12 @@ static bool is_word(char c)
 
 bool pst_scan_sees(struct pst_scan *s, const char *token)
 {
-    const size_t n = strlen(token);
+    size_t n;
 
     skip_blanks(s);
+    if (*s->at != *token) /* most often: calls below are the cost of parsing */
+        return false;
+    n = strlen(token);
     if (strncmp(s->at, token, n) != 0)
         return false;
     return !is_word(token[n - 1]) || !is_word(s->at[n]);
