@@ -7,6 +7,7 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,9 +139,25 @@ static void test_forced(void **state)
     unsetenv(VARIABLE);
 }
 
+/* Of the library's own threads none is left: they would be looking for work. */
+static void test_is_alone(void **state)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(tasks);
+    while ((entry = readdir(tasks)) != NULL)
+        n += entry->d_name[0] != '.';
+    closedir(tasks);
+    assert_int_equal(n, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_is_alone),
         cmocka_unit_test(test_better),
         cmocka_unit_test(test_before_main),
         cmocka_unit_test(test_unknown_processor),

@@ -27,6 +27,9 @@
  */
 PST_WEAK void gotoblas_dynamic_init(void);
 PST_WEAK void gotoblas_dynamic_quit(void);
+/* Ends the library's threads; it calls that before a fork and at its end. A
+ * library without threads may not have it. */
+PST_WEAK int blas_thread_shutdown_(void);
 
 /* Cores whose kernels use less than AVX-512, as openblas_get_corename has
  * them. */
@@ -76,6 +79,10 @@ void pst_blas_choose(void)
     const char *better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
 
     openblas_set_num_threads(1);
+    /* Those that its constructor has started would look for work, and give up
+     * the core again and again, for tens of milliseconds before they sleep. */
+    if (blas_thread_shutdown_ != NULL)
+        (void)blas_thread_shutdown_();
     if (better == NULL || getenv(VARIABLE) != NULL ||
         gotoblas_dynamic_init == NULL || gotoblas_dynamic_quit == NULL)
         return;

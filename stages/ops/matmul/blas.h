@@ -8,7 +8,7 @@
  * pst_blas_choose looks at what was chosen and takes a better set where the
  * feature bits allow one (OPENBLAS_CORETYPE in the environment is left alone),
  * so that cblas and LAPACK can be called as they are. OpenBLAS is also kept to
- * one thread: our pool divides the work.
+ * one thread, and has no other: our pool divides the work.
  *
  * Threads: pst_blas_choose while nothing else runs, the others any.
  */
