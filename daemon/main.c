@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/common/interface.h"
 #include "daemon/common/socket.h"
+#include "daemon/loop/control.h"
 #include "daemon/loop/loop.h"
 #include "stages/base/host/guard.h"
 #include "stages/sched/sched.h"
@@ -54,6 +56,18 @@ static bool follow_parent(void)
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
 }
 
+/* As many files as the system lets it open; clients get a part of them. */
+static void take_files(void)
+{
+    const rlim_t wanted = 4 * PSTD_MAX_CLIENTS;
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted)
+        return;
+    files.rlim_cur = PST_MIN(files.rlim_max, wanted);
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static int run(struct pstd_config *config, int argc, char **argv)
 {
     struct pst_diag diag;
@@ -80,6 +94,7 @@ static int run(struct pstd_config *config, int argc, char **argv)
     if (config->die_with_parent && !follow_parent())
         return pst_status_exit_code(PST_ERR_PEER);
     pst_guard_process(config->core_files);
+    take_files();
     /* Writes to closed sockets and beyond a quota fail, they do not kill. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);

@@ -7,7 +7,7 @@
 
 #include "stages/base/alloc.h"
 
-#define REQUESTS   200 /* that a client may make at once */
+#define REQUESTS   200 /* that a client may make at once, beside steps */
 #define REQUESTS_S 100 /* and in a second, if it goes on */
 
 struct write {
@@ -218,7 +218,7 @@ static bool may_go_on(struct pstd_client *client)
     client->credit += 1e-3 * REQUESTS_S * (double)(now - client->credit_ms);
     client->credit = PST_MIN(client->credit, (double)REQUESTS);
     client->credit_ms = now;
-    if (client->credit < 1) {
+    if (client->credit < 1 && pstd_control_busy(control)) {
         pstd_control_again(client->control);
         return false;
     }
@@ -237,7 +237,7 @@ static bool take_next(struct pstd_client *client)
     if (status == PST_OK) {
         client->half_since_ms = 0;
         client->active_ms = uv_now(client->control->loop);
-        client->credit -= 1;
+        client->credit = PST_MAX(client->credit - 1, 0);
         status = take_frame(client, frame, &diag);
         pstd_frame_free(frame);
     }

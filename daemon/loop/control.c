@@ -53,6 +53,11 @@ static bool is_stuck(const struct pstd_client *client)
            0;
 }
 
+bool pstd_control_busy(const struct pstd_control *c)
+{
+    return c->hooks.busy == NULL || c->hooks.busy(c->hooks.ctx);
+}
+
 void pstd_control_relieve(struct pstd_control *c)
 {
     struct pstd_client *worst = NULL;
@@ -116,6 +121,8 @@ static void accept_waiting(struct pstd_control *c)
 
     if (!c->waiting || !c->open)
         return;
+    if (!pstd_control_busy(c))
+        c->accepts = ACCEPTS;
     if (c->accepts == 0 || !make_room(c)) {
         pstd_control_again(c);
         return;

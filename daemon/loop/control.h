@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define PSTD_MAX_CLIENTS 256         /* less if few files may be open */
+#define PSTD_MAX_CLIENTS 2048        /* less if few files may be open */
 #define PSTD_QUEUE       (64u << 10) /* bytes that wait: no more is made */
 #define PSTD_ALL_QUEUES  (24u << 20) /* of all clients together */
 #define PSTD_ALL_FRAMES  (8u << 20)  /* of frames that are not complete */
@@ -31,6 +31,9 @@ struct pstd_control_hooks {
     void (*request)(void *ctx, struct pstd_client *client,
                     const Pst__Control__Request *request);
     void (*publish)(void *ctx, const struct pstd_note *note);
+    /* True while steps are made, which must not become slower: then peers have
+     * only so many requests and connections a second. NULL: always. */
+    bool (*busy)(void *ctx);
     void *ctx;
 };
 
@@ -100,6 +103,8 @@ void pstd_control_tick(struct pstd_control *c, bool heartbeat);
 void pstd_control_again(struct pstd_control *c);
 /* Closes it, tells it why if it reads, and logs that. */
 void pstd_control_drop(struct pstd_client *client, const char *reason);
+/* See the hooks. */
+bool pstd_control_busy(const struct pstd_control *c);
 /* Drops the client whose queue has stood for the longest time. */
 void pstd_control_relieve(struct pstd_control *c);
 

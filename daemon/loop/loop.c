@@ -351,6 +351,13 @@ static void open_handles(struct pstd_daemon *d)
     d->start_ms = uv_now(&d->loop);
 }
 
+static bool makes_steps(void *ctx)
+{
+    const struct pstd_daemon *d = ctx;
+
+    return d->job.state == PSTD_JOB_TRAINING;
+}
+
 /* Name of the job if none is given: that of the plan. */
 static char *job_name(const struct pstd_config *config, const char *plan)
 {
@@ -385,9 +392,10 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     d->job.changed = on_state;
     d->job.ctx = d;
     d->known.loss = d->known.grad_norm = NAN;
-    pstd_control_init(&d->control, &d->loop, &d->history,
-                      (struct pstd_control_hooks){on_request, publish, d},
-                      config->client_timeout);
+    pstd_control_init(
+        &d->control, &d->loop, &d->history,
+        (struct pstd_control_hooks){on_request, publish, makes_steps, d},
+        config->client_timeout);
     open_handles(d);
     status = pstd_mailbox_start(
         &d->loop, config, plan, pstd_execute,

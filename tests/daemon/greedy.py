@@ -49,16 +49,23 @@ class Daemon:
         # What ASan keeps of freed memory (256 MiB by default) is no growth.
         asan = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:" \
             "thread_local_quarantine_size_kb=64"
+        self.begin(penstockd, dict(os.environ, ASAN_OPTIONS=asan))
+
+    def words(self):
+        return ["--log-every", "200"]
+
+    def begin(self, penstockd, env):
         self.process = subprocess.Popen(
             [penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
              "-m", "2", "--data", "data.safetensors", "--socket", "s",
-             "--threads", "1", "--one-run", "x",
-             "--steps", str(10 ** 9), "--log-dir", "log", "--log-every",
-             "200"], cwd=folder, env=dict(os.environ, ASAN_OPTIONS=asan))
+             "--threads", "1", "--one-run", "x", "--steps", str(10 ** 9),
+             "--log-dir", "log", *self.words()], cwd=self.folder, env=env)
+        self.await_state("training")
+
+    def await_state(self, state):
         while True:
             done = self.call("status", "--socket", "s", "--json", check=False)
-            if done.returncode == 0 and \
-                    json.loads(done.stdout)["state"] == "training":
+            if done.returncode == 0 and json.loads(done.stdout)["state"] == state:
                 break
             time.sleep(0.05)
 

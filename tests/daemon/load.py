@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the control socket holds, beside a job that waits and one that trains.
+
+usage: load.py PENSTOCK PENSTOCKD LOAD TINY.pt2 [full]
+
+idle      status for one client and for 64, as fast as they ask
+knock     connections that ask once
+many      1000 clients, a request a second each
+beside    100 requests a second beside the steps, which take as long as before
+watch     100 watchers of about 100 events a second, some of which never read
+drip      clients that send a byte a second: closed after --client-timeout
+
+Nobody is refused, no event is missing, rank 0 grows by less than 100 MiB.
+`full` is for a machine with little else to do: its times are those that are
+asked for, else a twentieth of the speed is enough.
+"""
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+import greedy
+
+GROWTH = 100 << 20
+
+
+class Idle(greedy.Daemon):
+    """A job that waits for a run."""
+
+    def begin(self, penstockd, env):
+        self.process = subprocess.Popen(
+            [penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
+             "--socket", "s"], cwd=self.folder, env=env)
+        self.await_state("ready")
+
+
+class Busy(greedy.Daemon):
+    """A job that trains, by about so many step events a second."""
+
+    def __init__(self, *args, sleep_ms=0, timeout_s=10):
+        self.sleep_ms, self.timeout_s = sleep_ms, timeout_s
+        super().__init__(*args)
+
+    def words(self):
+        return ["--client-timeout", str(self.timeout_s), "--log-every",
+                "1" if self.sleep_ms else "200"]
+
+    def begin(self, penstockd, env):
+        if self.sleep_ms:
+            env = dict(env, PENSTOCK_FAULT=f"F:1+:{self.sleep_ms}")
+        super().begin(penstockd, env)
+
+
+class Bench:
+    def __init__(self, load, full, args):
+        self.load, self.full, self.args = load, full, args
+
+    def ask(self, job, *words):
+        before = job.memory()
+        done = subprocess.run([self.load, words[0], job.path,
+                               *map(str, words[1:])], check=True, text=True,
+                              capture_output=True, timeout=100)
+        grown = job.memory() - before
+        assert grown < GROWTH, (words, grown)
+        said = json.loads(done.stdout)
+        print(f"{' '.join(map(str, words))}: {done.stdout.strip()}; "
+              f"{grown >> 10} KiB more", flush=True)
+        return said
+
+    def within(self, value, most):
+        """A time; the other way round, a rate."""
+        assert value <= most * (1 if self.full else 20), (value, most)
+
+    def times(self, quick, full):
+        return full if self.full else quick
+
+
+def check_idle(b, job):
+    for n, least, p99 in (1, 30000, .2), (64, 50000, 50):
+        said = b.ask(job, "ask", n, b.times(1, 5), 0)
+        assert said["lost"] == said["faults"] == 0, said
+        b.within(1 / said["per_s"], 1 / least)
+        b.within(said["p99_ms"], p99)
+
+
+def check_knock(b, job):
+    said = b.ask(job, "knock", b.times(4000, 20000))
+    assert said["answers"] == b.times(4000, 20000), said
+    b.within(said["seconds"], b.times(.4, 2))
+
+
+def check_many(b, job):
+    n = min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 4 - 8)
+    said = b.ask(job, "ask", n, b.times(2, 10), 1)
+    assert said["lost"] == said["faults"] == 0, said
+    assert said["answers"] >= n * b.times(1, 9), said
+    b.within(said["p99_ms"], 100)
+
+
+def check_beside(b, job):
+    """Of the steps' time the core's is compared, which others do not take."""
+    seconds = b.times(1, 10)
+    ratios = []
+    for _ in range(b.times(1, 5)):
+        first = job.work()
+        time.sleep(seconds)
+        alone = greedy.per_step(first, job.work(first[1]))
+        first = job.work()
+        said = b.ask(job, "ask", 1, seconds, 100)
+        ratios.append(greedy.per_step(first, job.work(first[1])) / alone - 1)
+        assert said["lost"] == said["faults"] == 0, said
+        b.within(said["p99_ms"], 50)
+    change = sorted(ratios)[len(ratios) // 2]
+    print(f"a step takes {100 * change:+.2f} % of a core more")
+    assert not b.full or change < .01, ratios
+
+
+def check_watch(b, job):
+    seconds, mute = b.times(3, 12), 10
+    said = b.ask(job, "watch", 100 + mute, seconds, mute)
+    assert said["lost"] == said["faults"] == said["gaps"] == 0, said
+    assert said["events_least"] > 20 * seconds, said
+
+
+def check_drip(b, job):
+    n = b.times(100, 500)
+    slow = subprocess.Popen([b.load, "drip", job.path, str(n),
+                             str(job.timeout_s + 4)], text=True,
+                            stdout=subprocess.PIPE)
+    time.sleep(.5)
+    said = b.ask(job, "ask", 1, job.timeout_s, 10)
+    assert said["lost"] == said["faults"] == 0, said
+    b.within(said["p99_ms"], 100)
+    told = json.loads(slow.communicate(timeout=60)[0])
+    print(f"drip: {told}")
+    assert told["lost"] == n, told
+    b.within(told["last_lost_s"], job.timeout_s + 3)
+
+
+def main():
+    penstock, penstockd, load, model = map(os.path.abspath, sys.argv[1:5])
+    b = Bench(load, sys.argv[5:] == ["full"], (penstock, penstockd, model))
+    parts = ((lambda f: Idle(*b.args, f), (check_idle, check_knock, check_many)),
+             (lambda f: Busy(*b.args, f), (check_beside,)),
+             (lambda f: Busy(*b.args, f, sleep_ms=2,
+                             timeout_s=b.times(2, 10)),
+              (check_watch, check_drip)))
+    for make, checks in parts:
+        with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+            job = make(folder)
+            try:
+                for check in checks:
+                    check(b, job)
+            finally:
+                job.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

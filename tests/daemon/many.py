@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Many ranks on few cores: 32 are ready soon, and none has much of its own.
+
+usage: many.py PENSTOCK BYTEGPT.pt2 DATA [SECONDS]
+
+SECONDS: in which they must be (default 60: the sample runs beside others).
+"""
+import datetime
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+RANKS = 32
+OWN_MIB = 30  # resident, no file's, with its part of the model
+
+
+def at(line):
+    text = line.split("ts=", 1)[1].split()[0].replace("Z", "+00:00")
+    return datetime.datetime.fromisoformat(text).timestamp()
+
+
+def found(folder, *texts):
+    """Of each log the first line that has all of these."""
+    lines = []
+    for path in glob.glob(os.path.join(folder, "log", "rank-*.log")):
+        with open(path, encoding="utf-8") as file:
+            lines += [x for x in file if all(t in x for t in texts)][:1]
+    return lines
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        text = file.read()
+    return [int(re.search(key + r":\s+(\d+)", text)[1]) >> 10
+            for key in ("VmRSS", "RssAnon")]
+
+
+def main():
+    penstock, model, data = map(os.path.abspath, sys.argv[1:4])
+    most = float(sys.argv[4]) if len(sys.argv) > 4 else 60
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        subprocess.run([penstock, "split", model, "-o", "many.plan", "--stages",
+                        str(RANKS)], cwd=folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        begin = time.time()
+        job = subprocess.Popen(
+            [penstock, "run", "many.plan", "-n", str(RANKS), "-m", "4",
+             "--data", data, "--threads", "1", "--steps", "1000000",
+             "--log-dir", "log", "--quiet"], cwd=folder, env=env)
+        try:
+            while len(found(folder, "event=state", "to=ready")) < RANKS:
+                assert job.poll() is None and time.time() < begin + 100
+                time.sleep(.05)
+            took = max(map(at, found(folder, "event=state", "to=ready"))) - begin
+            while not found(folder, "event=step "):
+                assert job.poll() is None and time.time() < begin + 100
+                time.sleep(.05)
+            sizes = [resident(re.search(r" pid=(\d+)", x)[1])
+                     for x in found(folder, "event=start")]
+            print(f"{RANKS} ranks were ready after {took:.2f} s; resident "
+                  f"{max(s[0] for s in sizes)} MiB at most, of which "
+                  f"{max(s[1] for s in sizes)} of its own")
+            assert took <= most, took
+            assert "ASAN_OPTIONS" in env or max(
+                s[1] for s in sizes) <= OWN_MIB, sizes
+        finally:
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(60) == 143
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
