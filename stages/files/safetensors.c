@@ -30,10 +30,8 @@ struct pst_safetensors {
 /* What an int64 of JSON must be to serve as a size or an offset. */
 static bool get_size(const struct pst_json *value, int64_t *ret)
 {
-    if (!pst_json_is(value, PST_JSON_INTEGER) || pst_json_integer(value) < 0)
-        return false;
     *ret = pst_json_integer(value);
-    return true;
+    return pst_json_is(value, PST_JSON_INTEGER) && *ret >= 0;
 }
 
 static enum pst_status read_shape(const char *name,
@@ -84,18 +82,19 @@ static enum pst_status make_pairs(const char *name, struct pst_meta *meta,
     return pst_meta_check(meta, diag);
 }
 
-static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
+static enum pst_status read_entry(struct pst_safetensors *st,
                                   const struct pst_json *info,
                                   struct pst_safetensors_entry *ret,
                                   struct pst_diag *diag)
 {
+    const char *name = info->key;
     const char *dtype = pst_json_string(pst_json_get(info, "dtype"));
     const struct pst_json *offsets = pst_json_get(info, "data_offsets");
     struct pst_meta meta = {0};
     enum pst_status status;
     int64_t begin, end;
 
-    if (!dtype)
+    if (dtype == NULL)
         return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' has no dtype",
                             name);
     ret->is_complex = strcmp(dtype, "C64") == 0;
@@ -142,15 +141,14 @@ static enum pst_status read_metadata(struct pst_safetensors *st,
         return pst_diag_set(diag, PST_ERR_INPUT, "__metadata__ is no object");
     for (const struct pst_json *value = NULL;
          (value = pst_json_next(metadata, value)) != NULL;) {
-        const char *given = pst_json_string(value);
         char *text;
 
-        if (given == NULL)
+        if (!pst_json_is(value, PST_JSON_STRING))
             return pst_diag_set(diag, PST_ERR_INPUT,
                                 "__metadata__: '%s' is no text", value->key);
-        text = pst_arena_strdup(&st->arena, given);
+        text = pst_arena_strdup(&st->arena, value->text);
         if (!text || !pst_map_put(&st->metadata, value->key, text))
-            return pst_diag_nomem(diag, strlen(given));
+            return pst_diag_nomem(diag, strlen(value->text));
     }
     return PST_OK;
 }
@@ -203,8 +201,7 @@ static enum pst_status read_entries(struct pst_safetensors *st,
         if (strcmp(info->key, "__metadata__") == 0)
             status = read_metadata(st, info, diag);
         else
-            status =
-                read_entry(st, info->key, info, &st->entries[st->n++], diag);
+            status = read_entry(st, info, &st->entries[st->n++], diag);
         if (status != PST_OK)
             return status;
     }
@@ -221,18 +218,18 @@ static enum pst_status parse_header(struct pst_safetensors *st,
                                     struct pst_diag *diag)
 {
     const struct pst_json *root;
-    struct pst_arena arena;
+    struct pst_arena scratch;
     enum pst_status status;
 
     if (length == 0 || text[0] != '{')
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "no safetensors file: the header does not begin "
                             "with '{'");
-    pst_arena_init(&arena, PST_TAG_ARCHIVE);
-    status = pst_json_parse("header", text, length, &arena, &root, diag);
+    pst_arena_init(&scratch, PST_TAG_ARCHIVE);
+    status = pst_json_parse("header", text, length, &scratch, &root, diag);
     if (status == PST_OK)
         status = read_entries(st, root, diag);
-    pst_arena_fini(&arena);
+    pst_arena_fini(&scratch);
     return status;
 }
 

@@ -6,6 +6,8 @@
 #include "stages/base/str.h"
 
 #define PIECE ((size_t)1 << 20) /* read at once */
+/* Of JSON that a graph of equal layers has it is about 50. */
+#define DOCUMENT_RATIO 256u
 
 struct pst_zip_entry *pst_zip_find(const struct pst_zip *zip, const char *name)
 {
@@ -27,6 +29,11 @@ static enum pst_status read_failed(const struct pst_zip *zip,
     if (zip_error_code_zip(error) == ZIP_ER_CRC)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "\"%s\" is damaged (wrong checksum)", entry->name);
+    if (zip_error_code_zip(error) == ZIP_ER_OK)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "\"%s\" is damaged (of another size than the "
+                            "directory says)",
+                            entry->name);
     return pst_diag_set(diag, PST_ERR_INPUT, "cannot read \"%s\": %s",
                         entry->name, zip_error_strerror(error));
 }
@@ -108,6 +115,13 @@ enum pst_status pst_zip_read(struct pst_zip *zip,
     if (entry->size > max)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "\"%s\" is too large (%llu bytes)", entry->name,
+                            (unsigned long long)entry->size);
+    if (entry->deflated && entry->size / DOCUMENT_RATIO > entry->packed &&
+        entry->size > PIECE)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "\"%s\" would be more than %u times as large as in "
+                            "the file (%llu bytes)",
+                            entry->name, DOCUMENT_RATIO,
                             (unsigned long long)entry->size);
     data = pst_alloc(PST_TAG_ARCHIVE, (size_t)entry->size + 1);
     if (data == NULL)

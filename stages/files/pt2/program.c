@@ -138,6 +138,9 @@ static enum pst_status read_ranges(struct pst_reader *r,
     struct pst_doc_range *range;
     enum pst_status status;
 
+    if (json != NULL && !pst_json_is(json, PST_JSON_OBJECT))
+        return pst_diag_set(r->diag, PST_ERR_INPUT,
+                            "\"range_constraints\" is not an object");
     status = pst_read_room(r, pst_json_members(json), sizeof(*range), &range);
     r->doc->ranges = range;
     for (const struct pst_json *item = NULL;
