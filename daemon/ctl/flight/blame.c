@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/flight/blame.h"
 
+#include "daemon/ctl/print.h"
+
 #include <stdlib.h>
 
 #include "stages/sched/sched.h"
+
+#define STILL_S 1.0 /* much longer than a rank that waits sleeps */
 
 /* In the order of enum pst_rank_phase, from DRAIN on. */
 static const char *const ends[] = {
@@ -28,6 +32,38 @@ static int waits_for(const struct pst_flight_log *log)
     const struct pst_flight_record *r = pstctl_newest(log);
 
     return r != NULL && r->end == 0 ? r->peer : -1;
+}
+
+static double last_sign(const struct pst_flight_record *r)
+{
+    return PST_MAX(r->begin, PST_MAX(r->end, r->looked));
+}
+
+/* Seconds in which a rank that waits has not looked, while others have shown
+ * signs of life; 0: it has. */
+static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
+                           int rank)
+{
+    const struct pst_flight_record *r = pstctl_newest(&logs[rank]);
+    double newest = 0;
+
+    if (r->looked == 0) /* by a version that did not say */
+        return 0;
+    for (unsigned i = 0; i < ranks; i++)
+        if (logs[i].n > 0)
+            newest = PST_MAX(newest, last_sign(pstctl_newest(&logs[i])));
+    newest -= last_sign(r);
+    return newest > STILL_S ? newest : 0;
+}
+
+/* Another one that waits for this one; -1: none. */
+static int waiter_of(const struct pst_flight_log *logs, unsigned ranks,
+                     int rank)
+{
+    for (unsigned i = 0; i < ranks; i++)
+        if ((int)i != rank && waits_for(&logs[i]) == rank)
+            return (int)i;
+    return -1;
 }
 
 /* Of those that wait the one that has waited for longest began it. */
@@ -57,10 +93,15 @@ struct pstctl_verdict pstctl_blame(const struct pst_flight_log *logs,
 
         if (next < 0 || next >= (int)ranks)
             break;
+        v.still = stands_still(logs, ranks, v.rank);
+        if (v.still > 0)
+            break;
         v.waiter = v.rank;
         v.rank = next;
         v.cycle = i == ranks;
     }
+    if (v.waiter < 0 && v.still > 0)
+        v.waiter = waiter_of(logs, ranks, v.rank);
     v.missing = logs[v.rank].n == 0;
     return v;
 }
@@ -110,5 +151,9 @@ void pstctl_verdict_text(const struct pstctl_verdict *v,
     } else {
         pst_str_addf(out, "; it %s ", last->end > 0 ? "did last" : "is in");
         pstctl_record_text(last, out);
+    }
+    if (v->still > 0) {
+        pst_str_add(out, ", and has looked for no message in the last ");
+        pstctl_duration(v->still, out);
     }
 }

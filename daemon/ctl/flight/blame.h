@@ -4,7 +4,9 @@
 /*
  * Who keeps the others waiting, by the flight records of all ranks: from a rank
  * that waits for a message to the one that has not sent (or taken) it, and on
- * from there, as long as that waits, too. Pure functions.
+ * from there, as long as that waits, too. One that waits looks for its message
+ * again and again: one that has not for a second, while others have, stands
+ * still, whatever it waited for before. Pure functions.
  */
 #include "stages/base/str.h"
 #include "stages/run/watch/flight.h"
@@ -14,6 +16,7 @@ struct pstctl_verdict {
     bool cycle;   /* it waits itself, in the end for itself */
     bool missing; /* there is no record of it */
     int waiter;   /* that waits for it; -1: none */
+    double still; /* seconds in which it did not look, if others did; 0 */
 };
 
 /* logs: one per rank of the job; n 0 where there is none. */

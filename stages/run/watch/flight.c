@@ -144,6 +144,7 @@ void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
     r->peer = -1;
     r->kind = (uint8_t)kind;
     r->sends = 0;
+    r->looked = 0;
     publish(r, ++f->seq);
     f->now = r;
 }
@@ -155,11 +156,11 @@ bool pst_flight_is_open(const struct pst_flight *f)
 
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends)
 {
-    if (f == NULL || f->now == NULL ||
-        (f->now->peer == peer && f->now->sends == sends))
+    if (f == NULL || f->now == NULL)
         return;
     f->now->peer = peer;
     f->now->sends = sends;
+    f->now->looked = f->offset + pst_now();
 }
 
 void pst_flight_end(struct pst_flight *f)

@@ -29,7 +29,8 @@ struct pst_flight_record {
     int32_t peer;  /* rank of the message that it waits for first; -1: none */
     uint8_t kind;  /* enum pst_action_kind */
     uint8_t sends; /* the message goes to the peer */
-    uint8_t pad[10];
+    uint8_t pad[2];
+    double looked; /* when it last looked for that message */
 };
 _Static_assert(sizeof(struct pst_flight_record) == 56, "part of a format");
 
@@ -46,7 +47,8 @@ void pst_flight_close(struct pst_flight *f);
 void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
                       int stage, int microbatch);
 bool pst_flight_is_open(const struct pst_flight *f);
-/* The open one waits for a message (of a peer, unless it is sent there). */
+/* The open one waits for a message (of a peer, unless it is sent there). Said
+ * again each time that it looks for it. */
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends);
 void pst_flight_end(struct pst_flight *f);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Flight records: what is kept, and whom they blame. */
+#include <string.h>
+
 #include "daemon/ctl/flight/blame.h"
 
 #include <stdio.h>
@@ -104,6 +106,37 @@ static void finds_who_owes(void **state)
     blames((const int[]){9, -1}, 2, 0, false); /* no such rank */
 }
 
+/* Each waits for the next; one of them has not looked for long. */
+static void finds_who_stands_still(void **state)
+{
+    (void)state;
+    for (unsigned n = 2; n < 5; n++)
+        for (unsigned still = 0; still < n; still++) {
+            struct pst_flight_record at[4];
+            struct pst_flight_log logs[4] = {0};
+            struct pst_str text = {0};
+            struct pstctl_verdict v;
+
+            for (unsigned i = 0; i < n; i++) {
+                at[i] = (struct pst_flight_record){
+                    .seq = 1,
+                    .begin = 10 + i,
+                    .peer = (int32_t)((i + 1) % n),
+                    .looked = i == still ? 14 : 20 + .1 * i};
+                logs[i] = (struct pst_flight_log){
+                    .rank = i, .ranks = n, .n = 1, .at = &at[i]};
+            }
+            v = pstctl_blame(logs, n);
+            assert_int_equal(v.rank, still);
+            assert_int_equal(v.waiter, (still + n - 1) % n);
+            assert_false(v.cycle);
+            assert_true(v.still > 5 && v.still < 7);
+            pstctl_verdict_text(&v, logs, &text);
+            assert_non_null(strstr(text.text, "has looked for no message"));
+            pst_str_fini(&text);
+        }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -121,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_newest),
         cmocka_unit_test(finds_who_owes),
+        cmocka_unit_test(finds_who_stands_still),
     };
 
     return cmocka_run_group_tests_name("flight", tests, setup, teardown);
