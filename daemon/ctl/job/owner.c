@@ -31,14 +31,15 @@ static enum pst_status name_owner(int fd, const char *job,
         job, client, (unsigned)st.st_uid, launcher);
 }
 
+/* In one call and always as long, so that who reads it meanwhile sees what was
+ * or what is. If it fails, nobody is named: the lock holds all the same. */
 static void write_pids(int fd, pid_t client, pid_t launcher)
 {
-    char text[64];
-    const int n =
-        snprintf(text, sizeof(text), "%d %d\n", (int)client, (int)launcher);
+    char text[24];
+    const int n = snprintf(text, sizeof(text), "%-11d%-11d\n", (int)client,
+                           (int)launcher);
 
-    /* If it fails, nobody is named: the lock holds all the same. */
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+    if (pwrite(fd, text, (size_t)n, 0) != n)
         return;
 }
 
