@@ -106,7 +106,8 @@ void pstd_config_help(uint64_t groups, struct pst_str *out)
         else
             pst_str_addf(out, "  --%s", rows[i].name);
         if (rows[i].value != NULL)
-            pst_str_addf(out, " %s", rows[i].value);
+            pst_str_addf(out, rows[i].type == PSTD_FROM ? "[=%s]" : " %s",
+                         rows[i].value);
         used = out->len - start;
         if (used + 2 > COLUMN)
             pst_str_addf(out, "\n%*s", COLUMN, "");

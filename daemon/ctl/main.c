@@ -110,7 +110,13 @@ static enum pst_status prepare(const struct pstctl_command *command,
         status = pstd_config_parse(config, command->groups, argc, argv, diag);
     if (status != PST_OK || config->help)
         return status;
-    if (config->n_args < command->min || config->n_args > command->max)
+    if (config->n_args > command->max)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "\"%s\" is one argument too many; usage: penstock "
+                            "%s %s; see penstock %s --help",
+                            config->args[command->max], command->name,
+                            command->args, command->name);
+    if (config->n_args < command->min)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "usage: penstock %s %s; see penstock %s --help",
                             command->name, command->args, command->name);

@@ -396,25 +396,27 @@ void pst_format_f64(double x, char out[32])
     memcpy(out, text, 32); /* at most 24 characters are in use */
 }
 
+/* Letters that are wrong, missing, too many, or two that are exchanged. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    size_t row[MAX_NAME + 1];
+    size_t rows[3][MAX_NAME + 1]; /* of i, i - 1, i - 2 by their rest */
 
     for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
+        rows[0][j] = j;
     for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
+        size_t *row = rows[i % 3];
+        const size_t *up = rows[(i - 1) % 3], *above = rows[(i - 2) % 3];
 
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
-            const size_t up = row[j];
-            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t change = up[j - 1] + (a[i - 1] != b[j - 1]);
 
-            row[j] = PST_MIN(change, PST_MIN(up, row[j - 1]) + 1);
-            diagonal = up;
+            row[j] = PST_MIN(change, PST_MIN(up[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = PST_MIN(row[j], above[j - 2] + 1);
         }
     }
-    return row[nb];
+    return rows[na % 3][nb];
 }
 
 int pst_nearest(const char *text, const char *const *names, size_t n)

@@ -161,13 +161,15 @@ static void formats_shortest_round_trip(void **state)
 
 static void finds_near_names(void **state)
 {
-    static const char *const names[] = {"layers.0.attn", "layers.1.attn",
-                                        "head", "gpipe", "1f1b"};
+    static const char *const names[] = {
+        "layers.0.attn", "layers.1.attn", "head", "gpipe",
+        "1f1b",          "stash",         "batch"};
 
     (void)state;
     assert_int_equal(pst_nearest("layer.1.attn", names, 5), 1);
     assert_int_equal(pst_nearest("gpip", names, 5), 3);
     assert_int_equal(pst_nearest("1b1f", names, 5), 4);
+    assert_int_equal(pst_nearest("btach", names, 7), 6);
     assert_int_equal(pst_nearest("embedding", names, 5), -1);
     assert_int_equal(pst_nearest("", names, 5), -1);
     assert_int_equal(pst_nearest("x", names, 5), -1);

@@ -68,9 +68,9 @@ static void add_option(struct pst_str *out, const struct pstd_option *row)
     add_roff(out, row->name);
     pst_str_add(out, "\\fR");
     if (row->value != NULL) {
-        pst_str_add(out, " \\fI");
+        pst_str_add(out, row->type == PSTD_FROM ? "[=\\fI" : " \\fI");
         add_roff(out, row->value);
-        pst_str_add(out, "\\fR");
+        pst_str_add(out, row->type == PSTD_FROM ? "\\fR]" : "\\fR");
     }
     pst_str_add(out, "\n");
     add_roff(out, row->help);
