@@ -110,6 +110,57 @@ static enum pst_status check_own(const char *dir, struct pst_diag *diag)
     return PST_OK;
 }
 
+/* Who can put a socket there could answer in the place of our job. */
+static enum pst_status check_folder(const char *dir, bool closed,
+                                    struct pst_diag *diag)
+{
+    const char *why = NULL;
+    struct stat st;
+
+    if (lstat(dir, &st) != 0)
+        return PST_OK; /* nobody listens there: connect says so */
+    if (S_ISLNK(st.st_mode))
+        why = "is a link";
+    else if (!S_ISDIR(st.st_mode))
+        return PST_OK;
+    else if (!is_trusted(st.st_uid))
+        why = "is neither yours nor root's";
+    else if (closed && (st.st_mode & 077) != 0)
+        why = "is open to others; make its mode 0700";
+    else if ((st.st_mode & 022) != 0 && !(st.st_mode & S_ISVTX))
+        why = "can be written by others; take that right away from them";
+    if (why == NULL)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_DENIED,
+                        "the folder %s of the socket %s "
+                        "(mode %04o, user %u), so somebody else could answer",
+                        dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
+}
+
+/* Folders of ours are closed; one that was chosen must at least not be in
+ * others' hands. */
+static enum pst_status check_folders(const char *path, struct pst_diag *diag)
+{
+    struct pst_str base = {0}, dir = {0}, below = {0};
+    enum pst_status status = PST_OK;
+    bool own;
+
+    pstd_socket_base(&base);
+    parent(path, &dir);
+    parent(pst_str_text(&dir), &below);
+    own = strcmp(pst_str_text(&below), pst_str_text(&base)) == 0;
+    if (base.failed || dir.failed || below.failed)
+        status = pst_diag_nomem(diag, dir.len);
+    if (status == PST_OK && own)
+        status = check_folder(base.text, true, diag);
+    if (status == PST_OK)
+        status = check_folder(dir.text, own, diag);
+    pst_str_fini(&base);
+    pst_str_fini(&dir);
+    pst_str_fini(&below);
+    return status;
+}
+
 enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
                                  struct pst_diag *diag)
 {
@@ -127,6 +178,8 @@ enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
         status = check_own(base.text, diag);
     if (status == PST_OK && own_dir)
         status = check_own(dir.text, diag);
+    else if (status == PST_OK) /* nobody would connect */
+        status = check_folders(path, diag);
     pst_str_fini(&dir);
     pst_str_fini(&base);
     return status;
@@ -276,57 +329,6 @@ enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
     *ret_uid = peer.uid;
     *ret_pid = peer.pid;
     return PST_OK;
-}
-
-/* Who can put a socket there could answer in the place of our job. */
-static enum pst_status check_folder(const char *dir, bool closed,
-                                    struct pst_diag *diag)
-{
-    const char *why = NULL;
-    struct stat st;
-
-    if (lstat(dir, &st) != 0)
-        return PST_OK; /* nobody listens there: connect says so */
-    if (S_ISLNK(st.st_mode))
-        why = "is a link";
-    else if (!S_ISDIR(st.st_mode))
-        return PST_OK;
-    else if (!is_trusted(st.st_uid))
-        why = "is neither yours nor root's";
-    else if (closed && (st.st_mode & 077) != 0)
-        why = "is open to others; make its mode 0700";
-    else if ((st.st_mode & 022) != 0 && !(st.st_mode & S_ISVTX))
-        why = "can be written by others; take that right away from them";
-    if (why == NULL)
-        return PST_OK;
-    return pst_diag_set(diag, PST_ERR_DENIED,
-                        "not connecting: the folder %s of the socket %s "
-                        "(mode %04o, user %u), so somebody else could answer",
-                        dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
-}
-
-/* Folders of ours are closed; one that was chosen must at least not be in
- * others' hands. */
-static enum pst_status check_folders(const char *path, struct pst_diag *diag)
-{
-    struct pst_str base = {0}, dir = {0}, below = {0};
-    enum pst_status status = PST_OK;
-    bool own;
-
-    pstd_socket_base(&base);
-    parent(path, &dir);
-    parent(pst_str_text(&dir), &below);
-    own = strcmp(pst_str_text(&below), pst_str_text(&base)) == 0;
-    if (base.failed || dir.failed || below.failed)
-        status = pst_diag_nomem(diag, dir.len);
-    if (status == PST_OK && own)
-        status = check_folder(base.text, true, diag);
-    if (status == PST_OK)
-        status = check_folder(dir.text, own, diag);
-    pst_str_fini(&base);
-    pst_str_fini(&dir);
-    pst_str_fini(&below);
-    return status;
 }
 
 static enum pst_status check_peer(int fd, const char *path,

@@ -118,6 +118,14 @@ static void refuses_open_or_foreign_dirs(void **state)
     assert_int_equal(symlink(target, path_of("link")), 0);
     assert_int_equal(pstd_socket_bind(path_of("link/s"), true, &l, &diag),
                      PST_ERR_DENIED);
+    /* Where a user has chosen: others must not be able to write there. */
+    assert_int_equal(chmod(path_of("open"), 0777), 0);
+    assert_int_equal(pstd_socket_bind(path_of("open/s"), false, &l, &diag),
+                     PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "can be written by others"));
+    assert_int_equal(chmod(path_of("open"), 01777), 0);
+    assert_ok(pstd_socket_bind(path_of("open/s"), false, &l, &diag), &diag);
+    pstd_socket_unbind(&l);
 }
 
 /* A socket that somebody else could have put there is not spoken to. */

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job and another user of the machine.
+
+usage: others.py PENSTOCK PENSTOCKD TINY.pt2
+
+The other one cannot reach its socket; where somebody has opened folder and
+socket to all, the daemon itself refuses him. Sockets at links, in folders of
+others or of a job that runs are refused. The socket of a rank that is not the
+first changes nothing. Needs root (to be two users); else ends with 77.
+"""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import clients
+
+OWNER, OTHER = 64001, 64002
+
+
+class Bench:
+    def __init__(self, penstock, penstockd, model, folder):
+        self.folder = folder
+        # Where both users can read them, whoever has built them.
+        self.penstock = shutil.copy(penstock, folder)
+        self.penstockd = shutil.copy(penstockd, folder)
+        os.chmod(folder, 0o755)
+        os.symlink(model, os.path.join(folder, "tiny.pt2"))
+        self.home = os.path.join(folder, "owner")
+        os.mkdir(self.home, 0o700)
+        clients.write_data(os.path.join(folder, "data.safetensors"))
+        self.call(0, "split", shutil.copy(model, folder + "/copy.pt2"), "-o",
+                  folder + "/tiny.plan")
+        for root, _, names in os.walk(folder + "/tiny.plan"):
+            os.chmod(root, 0o755)
+            for name in names:
+                os.chmod(os.path.join(root, name), 0o644)
+        os.chmod(folder + "/data.safetensors", 0o644)
+        os.chown(self.home, OWNER, OWNER)
+
+    def begin(self, uid, *words, **more):
+        return subprocess.Popen(
+            words, cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, user=uid, group=uid,
+            extra_groups=[], env={"PATH": os.environ["PATH"],
+                                  "HOME": self.home,
+                                  "XDG_RUNTIME_DIR": self.home}, **more)
+
+    def call(self, uid, *words, code=0):
+        job = self.begin(uid, self.penstock, *words)
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == code, (uid, words, job.returncode, out, err)
+        return out + err
+
+    def daemon(self, uid, path, *more):
+        return self.begin(uid, self.penstockd, "tiny.plan", "--transport",
+                          "self", "--ranks", "2", "--socket", path, "--data",
+                          "data.safetensors", *more)
+
+    def refused(self, uid, path, *says):
+        job = self.daemon(uid, path)
+        out, err = job.communicate(timeout=60)
+        assert job.returncode in (75, 77, 78), (job.returncode, out, err)
+        assert any(s in err for s in says), err
+        return err
+
+
+def talk(uid, path):
+    """All that the daemon says to who connects."""
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(path)
+            while data := s.recv(4096):
+                os.write(into, data)
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as file:
+        said = file.read().decode("latin-1")
+    assert os.waitpid(child, 0)[1] == 0
+    return said
+
+
+def await_ready(b, path):
+    until = time.monotonic() + 60
+    while b.begin(OWNER, b.penstock, "status", "--socket", path).wait() != 0:
+        assert time.monotonic() < until
+        time.sleep(.05)
+
+
+def main():
+    if os.geteuid() != 0:
+        print("only root can be two users")
+        return 77
+    penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(penstock, penstockd, model, folder)
+        path = b.home + "/s"
+        job = b.daemon(OWNER, path)
+        try:
+            await_ready(b, path)
+            assert os.stat(path).st_mode & 0o777 == 0o600
+            # The folder, then the socket itself keep him out.
+            for folder_mode, socket_mode in (0o700, 0o600), (0o755, 0o600):
+                os.chmod(b.home, folder_mode)
+                os.chmod(path, socket_mode)
+                for words in ("status",), ("stop",), ("watch",):
+                    b.call(OTHER, *words, "--socket", path, code=77)
+            # With both open the daemon looks who it is.
+            os.chmod(path, 0o666)
+            said = talk(OTHER, path)
+            assert f"this job is user {OWNER}'s, you are user {OTHER}" in said, \
+                said
+            assert "tiny" not in said, said
+            os.chmod(path, 0o600)
+            os.chmod(b.home, 0o700)
+            b.call(OWNER, "status", "--socket", path)
+            # Its place is taken, whoever asks.
+            b.refused(OWNER, path, "listens", "running", "in use")
+        finally:
+            job.send_signal(signal.SIGKILL)
+            job.wait()
+        # What it has left is taken over; links and folders of others are not.
+        job = b.daemon(OWNER, path)
+        await_ready(b, path)
+        job.terminate()
+        assert job.wait(60) == 0, job.communicate()
+        os.mkdir(folder + "/foreign", 0o777)
+        os.chmod(folder + "/foreign", 0o777)
+        b.refused(OWNER, folder + "/foreign/s", "folder", "others", "writ")
+        os.symlink(b.home, folder + "/link")
+        os.symlink("/etc/passwd", b.home + "/l")
+        b.refused(OWNER, b.home + "/l", "link", "socket")
+        assert os.path.getsize("/etc/passwd") > 0
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
