@@ -34,6 +34,14 @@ part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
 for i in {1..10}; do
   part "stragglers, $i of 10" python3 tests/elastic/slow.py $penstock $norm
 done
+part "50 kills, 50 hangs" \
+  python3 tests/elastic/recover.py $penstock $tiny 50 "$seed"
+part "the control socket" python3 tests/daemon/load.py $penstock \
+  build/daemon/penstockd build/tests/daemon/load $tiny full
+part "arguments" python3 tests/daemon/arguments.py $penstock \
+  build/daemon/penstockd all
+part "32 ranks" python3 tests/daemon/many.py $penstock \
+  examples/bytegpt/bytegpt.pt2 LICENSE 5
 part "50 000 steps" python3 tests/elastic/endless.py $penstock $tiny 50000 1.5
 part "an hour, a fault each 120 s" \
   python3 tests/elastic/chaos.py $penstock $tiny 3600 120 "$seed" 0.9

@@ -8,6 +8,7 @@
 #include "daemon/exec/session.h"
 #include "stages/base/str.h"
 #include "stages/files/checkpoint.h"
+#include "stages/files/owner.h"
 #include "stages/run/state/saver.h"
 
 #define FIRST_PAUSE_S 1
@@ -100,6 +101,19 @@ static bool is_fatal(enum pst_status status)
     return status == PST_ERR_PEER || status == PST_ERR_INTERNAL;
 }
 
+/* Else a folder that somebody has removed would be a stranger's when the run
+ * goes on. */
+static void own_again(struct pstd_session *s, bool fallback)
+{
+    struct pst_diag diag;
+
+    if (pst_checkpoint_own_again(fallback ? s->fallback_owner : s->owner,
+                                 &diag) != PST_OK)
+        pstd_session_emit_checkpoint(s, PSTD_EVENT_CHECKPOINT_KEPT,
+                                     folder_of(s, fallback), s->saved,
+                                     diag.text);
+}
+
 static void conclude(struct pstd_session *s, const struct outcome *o)
 {
     const bool is_saved = o->status == PST_OK;
@@ -123,6 +137,7 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
     s->saved_changes = o->changes;
     s->in_fallback = o->fallback;
     s->prune_due = s->config.keep == 1;
+    own_again(s, o->fallback);
     forget_passed(s);
     prune(s, keep_now(s));
 }

@@ -385,6 +385,33 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     return PST_OK;
 }
 
+enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
+                                         struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status;
+    bool held = false;
+    int fd = -1;
+
+    if (!o)
+        return PST_OK;
+    status = path_of(o->dir, OWNER_FILE, &path, diag);
+    if (status == PST_OK && access(path.text, F_OK) == 0) {
+        pst_str_fini(&path);
+        return PST_OK;
+    }
+    pst_str_fini(&path);
+    if (status == PST_OK)
+        status = take_lock(o->dir, &fd, &held, diag);
+    if (status == PST_OK && fd >= 0) {
+        if (o->fd >= 0)
+            (void)close(o->fd); /* of a file that nobody sees any more */
+        o->fd = fd;
+    }
+    /* Held by ourselves, if owner.json alone was removed. */
+    return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;
+}
+
 void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
 {
     if (!o)

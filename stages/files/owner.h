@@ -45,6 +45,10 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
                                    struct pst_checkpoint_owner **ret,
                                    struct pst_checkpoint_former *former,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Where somebody has removed the folder, and a save has made it again, it says
+ * again whose it is. NULL is fine. */
+enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *owner,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* Gives the folder free; NULL is fine. */
 void pst_checkpoint_disown(struct pst_checkpoint_owner *owner);
 

@@ -13,6 +13,7 @@ dump      what the last file says
 detach    the job in the background
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
+cleaned   somebody removes its folders
 """
 import glob
 import json
@@ -391,6 +392,39 @@ def watchers(b):
     b.call("attach", "seen", code=69)
 
 
+def cleaned(b):
+    """Checkpoints, sockets or files of the session are removed while the job
+    runs, as by who cleans /tmp: it is started again all the same, from what it
+    has saved since."""
+    if b.transport == "self":
+        return
+    os.mkdir(b.path("gone"))
+    for i, what in enumerate(("{name}", "penstock", "penstock-??????/*")):
+        name = b.fresh()
+        logs = name + "-log"
+        job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", logs,
+                               "--job", f"cleaned-{i}", steps=10 ** 9),
+                      PENSTOCK_FAULT="step:1+:2")
+        b.await_step(logs, 2 * EVERY)
+        for path in glob.glob(b.path(what.format(name=name))):
+            os.rename(path, tempfile.mktemp(dir=b.path("gone")))
+        until = time.monotonic() + 40
+        while not os.path.exists(b.path(f"{name}/owner.json")) or \
+                not glob.glob(b.path(f"{name}/step-*/manifest.json")):
+            assert time.monotonic() < until, what
+            time.sleep(.01)
+        os.kill(b.pids(logs)[0], signal.SIGKILL)
+        b.await_event(logs, "job_restart")
+        again, = b.events(logs, "job_restart")
+        assert int(again.split(" checkpoint_step=")[1].split()[0]) > 0, again
+        while b.begin("stop", "--job", f"cleaned-{i}").wait() != 0:
+            assert time.monotonic() < until, what
+            assert job.poll() is None, (what, job.communicate())
+            time.sleep(.05)
+        assert job.wait(40) == 130, (what, job.communicate())
+        assert b.last_exit(logs)["cause"] == "stopped", b.last_exit(logs)
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     number, seed = (int(a) for a in (*sys.argv[4:], *(
@@ -402,7 +436,7 @@ def main():
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
         for part in (budget, causes, dump, launcher, detach, flipped,
-                     watchers):
+                     watchers, cleaned):
             part(b)
             b.no_files_left()
     print("ok")

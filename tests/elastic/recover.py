@@ -80,11 +80,17 @@ def kill(b, rank, pid):
     return at - since
 
 
+def verdict(b):
+    """When the first rank said it, for the last time."""
+    said = [newest(b, "failed", f"rank-{rank}") for rank in range(RANKS)]
+    return min(chaos.at(x) for x in said if x and "nothing has moved" in x)
+
+
 def stop(b, rank, pid):
     since = time.time()
     os.kill(pid, signal.SIGSTOP)
-    end, at = await_after(b, "job_ended", since, "supervisor")
-    took = at - since
+    end, _ = await_after(b, "job_ended", since, "supervisor")
+    took = verdict(b) - since
     assert " cause=watchdog " in end and f" of_rank={rank} " in end, (rank, end)
     line, _ = await_after(b, "job_restart", since, "supervisor")
     await_after(b, "step", chaos.at(line))

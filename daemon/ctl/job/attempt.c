@@ -526,7 +526,11 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
     enum pst_status status;
 
     (void)unlink(r->setup.record.text);
-    status = place(r, &job, &hosts, diag);
+    status =
+        pstctl_own_again(&r->owner, r->setup.socket.text, r->setup.job.text,
+                         r->config->socket == NULL, diag);
+    if (status == PST_OK)
+        status = place(r, &job, &hosts, diag);
     if (status == PST_OK)
         status = pstctl_setup_session(&r->setup, options, diag);
     if (status == PST_OK)

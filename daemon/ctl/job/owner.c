@@ -122,6 +122,27 @@ enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
     return PST_OK;
 }
 
+enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
+                                 const char *job, bool own_dir,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status;
+    int fd = -1;
+
+    if (access(pst_str_text(&owner->lock), F_OK) == 0)
+        return PST_OK;
+    status = pstd_socket_dirs(socket, own_dir, diag);
+    if (status == PST_OK)
+        status = lock(owner->lock.text, job, &fd, diag);
+    if (status != PST_OK)
+        return status;
+    if (owner->fd >= 0)
+        (void)close(owner->fd);
+    owner->fd = fd;
+    write_pids(fd, getpid(), 0);
+    return PST_OK;
+}
+
 /* Asked without the lock, which would keep others from taking it. */
 bool pstctl_is_owned(const char *socket)
 {

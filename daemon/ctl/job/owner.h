@@ -19,6 +19,11 @@ struct pstctl_owner {
 enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
                            struct pstctl_owner *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
+/* Somebody may have removed the folder of the socket, as who cleans /tmp does:
+ * it is there again, and the name still ours. */
+enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
+                                 const char *job, bool own_dir,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Is the process there that started the job of this socket? */
 bool pstctl_is_owned(const char *socket);
 /* Others read there which processes belong to the job. */

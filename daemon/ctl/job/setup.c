@@ -71,8 +71,8 @@ static enum pst_status make_folder(const struct pstctl_scratch *scratch,
 
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
-    if (s->temp.fd >= 0)
-        return PST_OK;
+    if (s->temp.fd >= 0) /* who cleans /tmp may have removed it */
+        return pst_mkdirs(s->temp.path.text, 0700, diag);
     return pstctl_scratch_make(temp_base(), &s->temp, diag);
 }
 
