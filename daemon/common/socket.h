@@ -16,6 +16,7 @@
 #define PSTD_SOCKET_OWNER  ".run"
 #define PSTD_SOCKET_OUTPUT ".out"
 #define PSTD_SOCKET_RESULT ".result"
+#define PSTD_SOCKET_LAST   ".last"
 
 /* Longest path that fits into a socket's address. */
 #define PSTD_SOCKET_PATH 107

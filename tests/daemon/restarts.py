@@ -14,6 +14,7 @@ detach    the job in the background
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
+told      `penstock status` alone names rank, stages and cause
 """
 import glob
 import json
@@ -227,6 +228,10 @@ def budget(b):
     said = b.last_exit(name)
     assert said["restarts"] == 2 and not said["restarted"], said
     assert said["cause"] == "signal" and said["signal"] == 9, said
+    said = b.call("status", name)
+    assert "ended; it was started again 2 times" in said, said
+    if b.transport == "mpi":
+        assert "rank 0 (stages 0), cause signal: " in said, said
 
 
 def causes(b):
@@ -425,6 +430,35 @@ def cleaned(b):
         assert b.last_exit(logs)["cause"] == "stopped", b.last_exit(logs)
 
 
+def told(b, number):
+    """Of each fault, while the job goes on and when it is over."""
+    if b.transport == "self":
+        return
+    faults = [("kill", "signal"), ("crash", "signal"), ("exit", "exit"),
+              ("stop", "watchdog")]
+    for action, cause in faults if number >= 50 else faults[-1:]:
+        name = b.fresh()
+        env, _ = b.once("step:25", 1, action)
+        job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", name,
+                               "--watchdog", "2", "--job", f"told-{action}",
+                               steps=10 ** 9), **env)
+        b.await_step(name, 1)
+        b.await_event(name, "job_ended")
+        status = ["status", "--job", f"told-{action}"]
+        want = f"rank 1 (stages 1), cause {cause}: "
+        said = b.call(*status)
+        assert "is being started again" in said and want in said, said
+        b.await_step(name, 40)
+        said = b.call(*status)
+        assert "started again 1 time, last: " + want in said, said
+        b.call("stop", "--job", f"told-{action}")
+        assert job.wait(40) == 130, job.communicate()
+        said = b.call(*status, code=69)
+        assert "penstock status DIR" in said, said
+        said = b.call("status", name)
+        assert "cause stopped" in said, said
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     number, seed = (int(a) for a in (*sys.argv[4:], *(
@@ -439,6 +473,8 @@ def main():
                      watchers, cleaned):
             part(b)
             b.no_files_left()
+        told(b, number)
+        b.no_files_left()
     print("ok")
 
 

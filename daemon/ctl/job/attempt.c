@@ -398,6 +398,7 @@ static void clean_up(struct pstctl_attempt *r)
 
     (void)unlink(r->setup.output.text);
     (void)unlink(r->setup.record.text);
+    (void)unlink(r->setup.last.text);
     pstctl_disown(&r->owner, true);
     if (r->config->socket != NULL || slash == NULL)
         return;

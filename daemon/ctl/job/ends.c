@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/job/ends.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -118,13 +119,15 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
 
 enum pst_status pstctl_record_open(struct pstctl_record *r,
                                    const struct pstd_config *config,
-                                   const char *job, struct pst_diag *diag)
+                                   const char *job, const char *beside,
+                                   struct pst_diag *diag)
 {
     const char *dir =
         config->log_dir != NULL ? config->log_dir : config->checkpoint;
     enum pst_status status;
 
-    *r = (struct pstctl_record){.job = job, .log = {.fd = -1}};
+    *r =
+        (struct pstctl_record){.job = job, .beside = beside, .log = {.fd = -1}};
     if (dir == NULL)
         return PST_OK;
     r->dir = pst_strdup(PST_TAG_DAEMON, dir);
@@ -216,9 +219,13 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
 
     if (r->dir == NULL)
         return;
-    log_end(r, e);
     json = to_json(r, e);
     text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    /* Gone with the socket's folder, it is of no use to anybody. */
+    if (text != NULL && e->again && r->beside != NULL &&
+        pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)
+        errno = 0;
+    log_end(r, e);
     pst_str_addf(&path, "%s/last_exit.json", r->dir);
     status = text == NULL || path.failed
                  ? pst_diag_nomem(&diag, sizeof(*e))

@@ -60,14 +60,15 @@ void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
 struct pstctl_record {
     char *dir; /* NULL: nothing is written */
     const char *job;
+    const char *beside; /* file at the socket, while the job is started again */
     struct pstd_logfile log;
     uint64_t seq;
 };
 
-/* config and job are borrowed until close. */
+/* config, job and beside are borrowed until close. */
 enum pst_status pstctl_record_open(struct pstctl_record *r,
                                    const struct pstd_config *config,
-                                   const char *job,
+                                   const char *job, const char *beside,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* What cannot be written is told on standard error. */
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *end);

@@ -11,76 +11,6 @@
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
-static json_t *status_json(const struct pstctl_conn *conn,
-                           const Pst__Control__Status *s)
-{
-    return json_pack(
-        "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:o s:o s:b}",
-        "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
-        "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
-        pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
-        (json_int_t)s->stages, "placement", s->placement, "run",
-        (json_int_t)s->run, "step", (json_int_t)s->step, "steps",
-        (json_int_t)s->steps, "loss", pstctl_json_real(s->loss), "lr",
-        pstctl_json_real(s->lr), "grad_norm", pstctl_json_real(s->grad_norm),
-        "step_s", pstctl_json_real(s->step_seconds), "tok_s",
-        pstctl_json_real(s->tok_s), "bubble", pstctl_json_real(s->bubble),
-        "seq", (json_int_t)s->seq, "uptime_s",
-        pstctl_json_real(s->uptime_seconds), "checkpoint_step",
-        (json_int_t)s->checkpoint_step, "checkpoint_dir",
-        pstctl_json_text(s->checkpoint_dir), "last_error",
-        pstctl_json_text(s->last_error), "paused", s->paused);
-}
-
-static void print_status(const struct pstctl_conn *conn,
-                         const Pst__Control__Status *s)
-{
-    struct pst_str text = {.visible = 1};
-
-    pst_str_addf(&text, "job %s: %s%s, %u rank%s, %u stage%s, plan %s\n",
-                 conn->job, s->state, s->paused ? " (paused)" : "", conn->ranks,
-                 conn->ranks == 1 ? "" : "s", s->stages,
-                 s->stages == 1 ? "" : "s", s->plan);
-    if (*s->placement != '\0')
-        pst_str_addf(&text, "stages by rank: %s\n", s->placement);
-    if (s->run > 0) {
-        pst_str_addf(&text, "run %llu: step %llu of %llu, loss %.4f, lr %.4g, ",
-                     (unsigned long long)s->run, (unsigned long long)s->step,
-                     (unsigned long long)s->steps, s->loss, s->lr);
-        pstctl_duration(s->step_seconds, &text);
-        pst_str_addf(&text, " a step, bubble %.0f%%\n", 100 * s->bubble);
-    }
-    if (s->checkpoint_step > 0)
-        pst_str_addf(&text, "newest checkpoint: step %llu in %s\n",
-                     (unsigned long long)s->checkpoint_step, s->checkpoint_dir);
-    if (*s->last_error != '\0')
-        pst_str_addf(&text, "last error: %s\n", s->last_error);
-    pstctl_print(stdout, &text);
-    pst_str_fini(&text);
-}
-
-static enum pst_status run_status(const struct pstd_config *config,
-                                  struct pst_diag *diag)
-{
-    struct pstctl_conn conn;
-    pstd_frame *frame = NULL;
-    enum pst_status status = pstctl_connect(config, &conn, diag);
-
-    if (status != PST_OK)
-        return status;
-    status = pstctl_ask(&conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
-                        PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
-    if (status == PST_OK && config->json)
-        status = pstctl_json_print(status_json(&conn, frame->reply->status_now),
-                                   diag);
-    else if (status == PST_OK)
-        print_status(&conn, frame->reply->status_now);
-    pstd_frame_free(frame);
-    pstctl_close(&conn);
-    return status;
-}
-
 static enum pst_status run_log(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
@@ -206,8 +136,6 @@ static enum pst_status run_trace(const struct pstd_config *config,
     return status;
 }
 
-const struct pstctl_command pstctl_status = {
-    "status", "", 0, 0, ASK, "what a job is doing", NULL, run_status};
 const struct pstctl_command pstctl_log = {
     "log", "",     0, 0, ASK | PSTD_OPT_LOG, "newest events of rank 0",
     NULL,  run_log};

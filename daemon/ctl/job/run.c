@@ -110,8 +110,9 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
         status = pstctl_ranks_init(&s.ranks, config, a->setup.stages, a->ranks,
                                    diag);
     if (status == PST_OK && a->supervised)
-        status = pstctl_record_open(&s.record, config,
-                                    pst_str_text(&a->setup.job), diag);
+        status =
+            pstctl_record_open(&s.record, config, pst_str_text(&a->setup.job),
+                               a->setup.last.text, diag);
     if (status == PST_OK)
         status = a->supervised
                      ? pstctl_supervise(&s, diag)

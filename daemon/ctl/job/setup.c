@@ -38,7 +38,9 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
     }
     pst_str_addf(&s->output, "%s" PSTD_SOCKET_OUTPUT, pst_str_text(&s->socket));
     pst_str_addf(&s->record, "%s" PSTD_SOCKET_RESULT, pst_str_text(&s->socket));
-    if (status == PST_OK && (s->output.failed || s->record.failed))
+    pst_str_addf(&s->last, "%s" PSTD_SOCKET_LAST, pst_str_text(&s->socket));
+    if (status == PST_OK &&
+        (s->output.failed || s->record.failed || s->last.failed))
         status = pst_diag_nomem(diag, s->socket.len);
     return status;
 }
@@ -175,4 +177,5 @@ void pstctl_setup_fini(struct pstctl_setup *s, bool leave)
     pst_str_fini(&s->socket);
     pst_str_fini(&s->output);
     pst_str_fini(&s->record);
+    pst_str_fini(&s->last);
 }

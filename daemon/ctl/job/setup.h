@@ -15,7 +15,7 @@ struct pstctl_setup {
     struct pst_str session;     /* mpirun's */
     struct pst_str journal;     /* of events */
     struct pst_str job, socket;
-    struct pst_str output, record; /* beside the socket */
+    struct pst_str output, record, last; /* beside the socket */
 };
 
 #define PSTCTL_SETUP_NONE                                                      \

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock status`: what a job is doing, and how it ended the last time. That
+ * stands beside the socket of a supervised job as long as there is one, and in
+ * the folder of its logs. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/job/conn.h"
+#include "daemon/ctl/job/ends.h"
+#include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/print.h"
+
+static json_t *status_json(const struct pstctl_conn *conn,
+                           const Pst__Control__Status *s)
+{
+    return json_pack(
+        "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
+        "s:I s:o s:I s:o s:o s:b}",
+        "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
+        "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
+        pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
+        (json_int_t)s->stages, "placement", s->placement, "run",
+        (json_int_t)s->run, "step", (json_int_t)s->step, "steps",
+        (json_int_t)s->steps, "loss", pstctl_json_real(s->loss), "lr",
+        pstctl_json_real(s->lr), "grad_norm", pstctl_json_real(s->grad_norm),
+        "step_s", pstctl_json_real(s->step_seconds), "tok_s",
+        pstctl_json_real(s->tok_s), "bubble", pstctl_json_real(s->bubble),
+        "seq", (json_int_t)s->seq, "uptime_s",
+        pstctl_json_real(s->uptime_seconds), "checkpoint_step",
+        (json_int_t)s->checkpoint_step, "checkpoint_dir",
+        pstctl_json_text(s->checkpoint_dir), "last_error",
+        pstctl_json_text(s->last_error), "paused", s->paused);
+}
+
+static void print_status(const struct pstctl_conn *conn,
+                         const Pst__Control__Status *s)
+{
+    struct pst_str text = {.visible = 1};
+
+    pst_str_addf(&text, "job %s: %s%s, %u rank%s, %u stage%s, plan %s\n",
+                 conn->job, s->state, s->paused ? " (paused)" : "", conn->ranks,
+                 conn->ranks == 1 ? "" : "s", s->stages,
+                 s->stages == 1 ? "" : "s", s->plan);
+    if (*s->placement != '\0')
+        pst_str_addf(&text, "stages by rank: %s\n", s->placement);
+    if (s->run > 0) {
+        pst_str_addf(&text, "run %llu: step %llu of %llu, loss %.4f, lr %.4g, ",
+                     (unsigned long long)s->run, (unsigned long long)s->step,
+                     (unsigned long long)s->steps, s->loss, s->lr);
+        pstctl_duration(s->step_seconds, &text);
+        pst_str_addf(&text, " a step, bubble %.0f%%\n", 100 * s->bubble);
+    }
+    if (s->checkpoint_step > 0)
+        pst_str_addf(&text, "newest checkpoint: step %llu in %s\n",
+                     (unsigned long long)s->checkpoint_step, s->checkpoint_dir);
+    if (*s->last_error != '\0')
+        pst_str_addf(&text, "last error: %s\n", s->last_error);
+    pstctl_print(stdout, &text);
+    pst_str_fini(&text);
+}
+
+/* What a supervisor has written; NULL with a message: there is nothing. */
+static json_t *read_end(const char *path, struct pst_diag *diag)
+{
+    json_error_t error;
+    json_t *end = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+
+    if (end == NULL || json_string_value(json_object_get(end, "cause")) == NULL)
+        (void)pst_diag_set(
+            diag, access(path, F_OK) == 0 ? PST_ERR_INPUT : PST_ERR_NOT_FOUND,
+            "%s does not say how a job ended", path);
+    if (end != NULL &&
+        json_string_value(json_object_get(end, "cause")) == NULL) {
+        json_decref(end);
+        end = NULL;
+    }
+    return end;
+}
+
+static const char *text_of(const json_t *end, const char *key)
+{
+    const char *text = json_string_value(json_object_get(end, key));
+
+    return text != NULL ? text : "";
+}
+
+static long long number_of(const json_t *end, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(end, key));
+}
+
+/* "rank 1 (stages 2-3), cause signal: ...", and from where it goes on. */
+static void add_end(const json_t *end, struct pst_str *out)
+{
+    const long long checkpoint = number_of(end, "checkpoint_step");
+
+    if (number_of(end, "rank") >= 0)
+        pst_str_addf(out, "rank %lld (stages %s), ", number_of(end, "rank"),
+                     *text_of(end, "stages") ? text_of(end, "stages") : "?");
+    pst_str_addf(out, "cause %s", text_of(end, "cause"));
+    if (*text_of(end, "text") != '\0')
+        pst_str_addf(out, ": %s", text_of(end, "text"));
+    pst_str_addf(out, "; after step %lld, ", number_of(end, "step"));
+    if (checkpoint > 0)
+        pst_str_addf(out, "newest checkpoint: step %lld\n", checkpoint);
+    else
+        pst_str_add(out, "no checkpoint\n");
+}
+
+static enum pst_status show_end(const struct pstd_config *config,
+                                const char *state, json_t *end,
+                                struct pst_diag *diag)
+{
+    struct pst_str text = {.visible = 1};
+    const long long restarts = number_of(end, "restarts") +
+                               json_is_true(json_object_get(end, "restarted"));
+
+    if (config->json)
+        return pstctl_json_print(json_pack("{s:O s:s s:O}", "job",
+                                           json_object_get(end, "job"), "state",
+                                           state, "last_exit", end),
+                                 diag);
+    pst_str_addf(&text, "job %s: %s; it was started again %lld time%s\n",
+                 text_of(end, "job"), state, restarts,
+                 restarts == 1 ? "" : "s");
+    pst_str_add(&text, "last end: ");
+    add_end(end, &text);
+    pstctl_print(stdout, &text);
+    pst_str_fini(&text);
+    return PST_OK;
+}
+
+/* Of a folder of logs or checkpoints. */
+static enum pst_status show_folder(const struct pstd_config *config,
+                                   const char *dir, struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status;
+    json_t *end = NULL;
+
+    pst_str_addf(&path, "%s/last_exit.json", dir);
+    end = path.failed ? NULL : read_end(path.text, diag);
+    status = path.failed ? pst_diag_nomem(diag, strlen(dir))
+             : end == NULL
+                 ? diag->status
+                 : show_end(config,
+                            json_is_true(json_object_get(end, "restarted"))
+                                ? "started again"
+                                : "ended",
+                            end, diag);
+    json_decref(end);
+    pst_str_fini(&path);
+    return status;
+}
+
+/* Path of what the supervisor says beside the socket of the job that is meant;
+ * empty: that cannot be known. */
+static void last_path(const struct pstd_config *config, struct pst_str *socket,
+                      struct pst_str *ret)
+{
+    struct pst_str job = {0};
+
+    if (config->socket != NULL) {
+        pst_str_add(socket, config->socket);
+    } else if (config->job != NULL) {
+        pstd_socket_job(config->job, &job);
+        if (pstd_socket_path(pst_str_text(&job), 0, socket, NULL) != PST_OK)
+            pst_str_fini(socket);
+    } else if (pstd_socket_find(socket, NULL) != PST_OK) {
+        pst_str_fini(socket);
+    }
+    pst_str_fini(&job);
+    if (socket->len > 0)
+        pst_str_addf(ret, "%s" PSTD_SOCKET_LAST, pst_str_text(socket));
+}
+
+/* No rank answers: between two starts, or not at all. */
+static enum pst_status show_absent(const struct pstd_config *config,
+                                   enum pst_status status,
+                                   struct pst_diag *diag)
+{
+    struct pst_str socket = {0}, path = {0};
+    struct pst_diag ignored;
+    json_t *end = NULL;
+
+    last_path(config, &socket, &path);
+    if (path.len > 0 && pstctl_is_owned(socket.text))
+        end = read_end(path.text, &ignored);
+    if (end != NULL) {
+        status = show_end(config, "is being started again", end, diag);
+    } else if (path.len > 0 && pstctl_is_owned(socket.text)) {
+        status = pst_diag_set(diag, PST_ERR_BUSY,
+                              "no rank of the job answers at %s; who started "
+                              "them is there, and starts them (again) or looks "
+                              "why they have ended: try again",
+                              socket.text);
+    } else {
+        const struct pst_diag was = *diag;
+
+        status = pst_diag_set(diag, status,
+                              "%s; how a job ended says `penstock status DIR`, "
+                              "with the folder of its --log-dir or "
+                              "--checkpoint",
+                              was.text);
+    }
+    json_decref(end);
+    pst_str_fini(&socket);
+    pst_str_fini(&path);
+    return status;
+}
+
+static enum pst_status show_live(const struct pstd_config *config,
+                                 struct pstctl_conn *conn,
+                                 struct pst_diag *diag)
+{
+    struct pst_str path = {0}, text = {.visible = 1};
+    pstd_frame *frame = NULL;
+    struct pst_diag ignored;
+    json_t *end;
+    enum pst_status status =
+        pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+                   PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
+
+    if (status != PST_OK)
+        return status;
+    pst_str_addf(&path, "%s" PSTD_SOCKET_LAST, conn->path);
+    end = read_end(pst_str_text(&path), &ignored);
+    if (config->json) {
+        json_t *json = status_json(conn, frame->reply->status_now);
+
+        if (end != NULL)
+            (void)json_object_set(json, "last_exit", end);
+        status = pstctl_json_print(json, diag);
+    } else {
+        print_status(conn, frame->reply->status_now);
+        if (end != NULL) {
+            pst_str_addf(&text, "started again %lld time%s, last: ",
+                         number_of(end, "restarts") + 1,
+                         number_of(end, "restarts") == 0 ? "" : "s");
+            add_end(end, &text);
+            pstctl_print(stdout, &text);
+        }
+    }
+    json_decref(end);
+    pst_str_fini(&text);
+    pst_str_fini(&path);
+    pstd_frame_free(frame);
+    return status;
+}
+
+static enum pst_status run_status(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct pstctl_conn conn;
+    enum pst_status status;
+
+    if (config->n_args > 0)
+        return show_folder(config, config->args[0], diag);
+    status = pstctl_connect(config, &conn, diag);
+    if (status == PST_ERR_NO_DAEMON)
+        return show_absent(config, status, diag);
+    if (status != PST_OK)
+        return status;
+    status = show_live(config, &conn, diag);
+    pstctl_close(&conn);
+    return status == PST_ERR_NO_DAEMON ? show_absent(config, status, diag)
+                                       : status;
+}
+
+const struct pstctl_command pstctl_status = {
+    "status",
+    "[DIR]",
+    0,
+    1,
+    PSTD_OPT_CONNECT | PSTD_OPT_JSON,
+    "what a job is doing, and how it ended last",
+    "Of a job that was started again (`penstock run --max-restarts`) also "
+    "which "
+    "rank ended it,\nand why. DIR: the folder of --log-dir or --checkpoint of "
+    "a "
+    "job that is over.",
+    run_status};
