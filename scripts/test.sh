@@ -173,6 +173,7 @@ if [ "$mode" != --quick ]; then
   counted "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
   counted "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
   counted "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
+  counted "README, word for word" readme.py "$root/out/readme"
   counted "real weights: a sentence encoder" sentences.py \
     "$root/out/sentences" "${seed[@]}"
   cases
