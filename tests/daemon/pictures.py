@@ -30,7 +30,29 @@ def plan(penstock, model, folder, *options):
     return json.loads(done.stdout), ElementTree.parse(svg).getroot(), events
 
 
+def check_arrows(events, pid, number):
+    """Each message goes from within a span of one rank to the begin of one of
+    another, which is of the same microbatch and the next stage."""
+    spans = [e for e in events if e["ph"] == "X" and e["pid"] == pid and
+             e["cat"] in WORK]
+    begins, ends = ({e["id"]: e for e in events if e["ph"] == ph and
+                     e["pid"] == pid} for ph in "sf")
+    assert begins.keys() == ends.keys() and len(begins) == number, number
+    for key, begin in begins.items():
+        end = ends[key]
+        assert begin["tid"] != end["tid"] and end["bp"] == "e", (begin, end)
+        # One that takes no time begins where another one ends.
+        sources = [s for s in spans if s["tid"] == begin["tid"] and s["ts"] <=
+                   begin["ts"] < s["ts"] + max(s["dur"], .001)]
+        targets = [s for s in spans if s["tid"] == end["tid"] and
+                   s["ts"] == end["ts"]]
+        assert any(s["args"]["microbatch"] == t["args"]["microbatch"] and
+                   s["args"]["stage"] + (1 if s["cat"] == "forward" else -1) ==
+                   t["args"]["stage"] for s in sources for t in targets), begin
+
+
 def check(result, svg, events, ranks, microbatches):
+    check_arrows(events, 0, 2 * (ranks - 1) * microbatches)
     spans = [e for e in events if e["ph"] == "X"]
     step = result["step_s"] * 1e6
     assert len(result["ranks"]) == ranks
@@ -153,6 +175,7 @@ def check_picture(svg, trace, ranks):
         for rank in range(ranks):
             assert sum(e["ph"] == "X" and e["pid"] == pid and e["tid"] == rank
                        and e["cat"] == "forward" for e in events) == 4
+        check_arrows(events, pid, 2 * (ranks - 1) * 4)
 
 
 def check_run(penstock, model, folder):

@@ -8,6 +8,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "stages/base/alloc.h"
+#include "stages/base/checked.h"
+
 /* Microseconds, in whole nanoseconds: rounded apart, a start and a length could
  * reach into the next span, which viewers take for one inside the other. */
 static double ticks(double seconds)
@@ -50,15 +53,108 @@ static void add_span(struct pst_str *out, size_t pid, const struct pst_span *s)
     pst_str_add(out, "},\n");
 }
 
+/* The forwards and backwards of all stages and microbatches. */
+struct works {
+    const struct pst_span **at; /* by backward, stage, microbatch */
+    size_t stages, microbatches;
+};
+
+static const struct pst_span *work_of(const struct works *w, size_t backward,
+                                      size_t stage, size_t microbatch)
+{
+    return w->at[(backward * w->stages + stage) * w->microbatches + microbatch];
+}
+
+static bool is_backward(const struct pst_span *s)
+{
+    return s->kind == PST_SPAN_B || s->kind == PST_SPAN_I;
+}
+
+/* False: there are none, or no memory for them. */
+static bool find_works(const struct pst_timeline *t, struct works *w)
+{
+    size_t n;
+
+    *w = (struct works){0};
+    for (size_t k = 0; k < t->spans.n; k++) {
+        const struct pst_span *s = &t->spans.at[k];
+
+        if (s->kind != PST_SPAN_F && !is_backward(s))
+            continue;
+        if (s->stage < 0 || s->microbatch < 0)
+            continue;
+        w->stages = PST_MAX(w->stages, (size_t)s->stage + 1);
+        w->microbatches = PST_MAX(w->microbatches, (size_t)s->microbatch + 1);
+    }
+    /* Each has a forward, so that there are no more of them than spans. */
+    if (PST_MUL(w->stages, w->microbatches, &n) || n == 0 || n > t->spans.n)
+        return false;
+    w->at = pst_calloc(PST_TAG_PLAN, 2 * n, sizeof(*w->at));
+    for (size_t k = 0; w->at != NULL && k < t->spans.n; k++) {
+        const struct pst_span *s = &t->spans.at[k];
+
+        if ((s->kind == PST_SPAN_F || is_backward(s)) && s->stage >= 0 &&
+            s->microbatch >= 0)
+            w->at[((size_t)is_backward(s) * w->stages + (size_t)s->stage) *
+                      w->microbatches +
+                  (size_t)s->microbatch] = s;
+    }
+    return w->at != NULL;
+}
+
+/* From the end of what made a message to the begin of what it is for, unless
+ * that is on the same rank. */
+static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
+                      const struct pst_span *from, const struct pst_span *to)
+{
+    static const char head[] = "{\"name\":\"message\",\"cat\":\"message\",";
+    double last;
+
+    if (from == NULL || to == NULL || from->rank == to->rank)
+        return;
+    /* Within the span, whose end is not part of it. */
+    last = PST_MAX(ticks(from->end) - 1e-3, ticks(from->start));
+    pst_str_addf(out,
+                 "%s\"ph\":\"s\",\"id\":%llu,\"pid\":%zu,\"tid\":%d,"
+                 "\"ts\":%.3f},\n",
+                 head, (unsigned long long)*id, pid, from->rank, last);
+    pst_str_addf(out,
+                 "%s\"ph\":\"f\",\"bp\":\"e\",\"id\":%llu,\"pid\":%zu,"
+                 "\"tid\":%d,\"ts\":%.3f},\n",
+                 head, (unsigned long long)*id, pid, to->rank,
+                 ticks(to->start));
+    ++*id;
+}
+
+static void add_arrows(struct pst_str *out, size_t pid, uint64_t *id,
+                       const struct pst_timeline *t)
+{
+    struct works w;
+
+    if (!find_works(t, &w))
+        return;
+    for (size_t s = 0; s + 1 < w.stages; s++)
+        for (size_t m = 0; m < w.microbatches; m++) {
+            add_arrow(out, pid, id, work_of(&w, 0, s, m),
+                      work_of(&w, 0, s + 1, m));
+            add_arrow(out, pid, id, work_of(&w, 1, s + 1, m),
+                      work_of(&w, 1, s, m));
+        }
+    pst_free(w.at);
+}
+
 void pst_timeline_trace(const struct pst_timeline *const *timelines, size_t n,
                         struct pst_str *out)
 {
+    uint64_t id = 1;
+
     pst_str_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (size_t i = 0; i < n; i++) {
         const struct pst_timeline *t = timelines[i];
 
         for (size_t k = 0; k < t->spans.n; k++)
             add_span(out, i, &t->spans.at[k]);
+        add_arrows(out, i, &id, t);
         for (size_t k = 0; k < t->levels.n; k++)
             pst_str_addf(out,
                          "{\"name\":\"bytes of rank %d\",\"ph\":\"C\","
