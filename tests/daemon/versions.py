@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients and daemons of other versions.
+
+usage: versions.py PENSTOCK PENSTOCKD TINY.pt2
+
+A client that speaks a newer protocol, and ours, too, is served; fields that are
+not known are skipped, requests that are not known refused by name; who does not
+speak ours is told so. Our client says the same of a daemon that does not.
+"""
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+import greedy
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(key, value):
+    if isinstance(value, int):
+        return varint(key << 3) + varint(value)
+    return varint(key << 3 | 2) + varint(len(value)) + value
+
+
+def hello(proto, least, more=b""):
+    return greedy.frame(field(1, field(1, proto) + field(2, least) + more))
+
+
+def ask(body, more=b""):
+    return greedy.frame(field(2, field(1, 9) + field(body, b"") + more))
+
+
+def read_frame(s):
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack("<I", data[:4])[0]:
+        got = s.recv(1 if len(data) < 4 else
+                     4 + struct.unpack("<I", data[:4])[0] - len(data))
+        if not got:
+            return None
+        data += got
+    return data[4:]
+
+
+def replies(daemon, *frames):
+    """What the daemon says to these, behind its own Hello."""
+    with daemon.connect() as s:
+        assert read_frame(s)[0] == 1 << 3 | 2
+        for frame in frames:
+            s.sendall(frame)
+        s.shutdown(socket.SHUT_WR)
+        found = []
+        while (one := read_frame(s)) is not None:
+            assert one[0] == 3 << 3 | 2, one
+            found.append(one)
+        return found
+
+
+def check_daemon(daemon):
+    good, = replies(daemon, hello(2, 1), ask(10))
+    assert b"training" in good, good
+    good, = replies(daemon, hello(9, 1, field(99, b"more")), ask(
+        10, field(98, 7) + field(97, b"what nobody knows")))
+    assert b"training" in good, good
+    for proto, least in (2, 2), (9, 3), (0, 0):
+        bad, = replies(daemon, hello(proto, least))
+        assert b"speaks protocol 1, the client " in bad, bad
+    bad, good = replies(daemon, hello(1, 1), ask(900), ask(10))
+    assert b"training" in good and b"training" not in bad, (bad, good)
+    assert b"not" in bad, bad
+
+
+def check_client(penstock, folder):
+    path = os.path.join(folder, "fake")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def serve():
+            for _ in range(2):
+                s, _ = server.accept()
+                with s:
+                    s.sendall(hello(2, 2, field(3, b"9.0.0")))
+                    s.recv(4096)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        for words in ("status",), ("stop",):
+            done = subprocess.run([penstock, *words, "--socket", path],
+                                  capture_output=True, text=True, timeout=60,
+                                  check=False)
+            assert done.returncode not in (0, 1), done
+            assert "this penstock speaks protocol 1" in done.stderr, done
+            print(f"{words[0]}: exit code {done.returncode}: "
+                  f"{done.stderr.strip()}")
+
+
+def main():
+    penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        daemon = greedy.Daemon(penstock, penstockd, model, folder)
+        try:
+            check_daemon(daemon)
+        finally:
+            daemon.stop()
+        check_client(penstock, folder)
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
