@@ -131,10 +131,11 @@ enum pst_status pst_pass_recompute(struct pst_compiler *c,
 {
     const struct pst_program *p = c->p;
 
-    if (p->joint == NULL || p->options.recompute == NULL)
+    if (p->joint == NULL)
         return PST_OK;
     return pst_recompute_stage(p->plan, p->stage, p->options.recompute,
-                               p->options.split_iw, p->graph, diag);
+                               p->options.split_iw, p->options.fleeting,
+                               p->graph, diag);
 }
 
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,

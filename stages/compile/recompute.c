@@ -85,7 +85,10 @@ static void mark_constants(struct recompute *r)
     for (size_t i = 0; i < graph->values.n; i++) {
         const struct pst_value *value = graph->values.at[i];
 
-        fact_of(r, value)->constant = pst_value_is_state(value);
+        fact_of(r, value)->constant =
+            pst_value_is_state(value) &&
+            !(r->segments->fleeting && value->kind == PST_VALUE_PARAM &&
+              value->requires_grad);
     }
     for (size_t i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE)
@@ -412,17 +415,26 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
     return status;
 }
 
+/* What is made of parameters has copies of its own first, so that a segment
+ * makes it again for its own nodes only, and keeps nothing of it from I to W;
+ * those of other segments follow. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
-                                    const char *what, bool split,
+                                    const char *what, bool split, bool fleeting,
                                     struct pst_graph *graph,
                                     struct pst_diag *diag)
 {
     struct pst_segments segments;
     enum pst_status status =
-        pst_segments_find(plan, stage, what, graph, &segments, diag);
+        fleeting ? pst_recompute_derived(split, graph, diag) : PST_OK;
 
+    if (what == NULL || status != PST_OK)
+        return status;
+    status = pst_segments_find(plan, stage, what, graph, &segments, diag);
+    segments.fleeting = fleeting;
     if (status == PST_OK)
         status = pst_recompute(&segments, split, graph, diag);
     pst_segments_fini(&segments);
+    if (status == PST_OK && fleeting)
+        status = pst_recompute_derived(split, graph, diag);
     return status;
 }

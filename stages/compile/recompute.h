@@ -26,6 +26,10 @@
  * Where the backward is split, I makes again what it reads, and keeps of it
  * what W reads too. With the word "twice" W makes that again itself: nothing is
  * kept from I to W, for the price of one more forward of the segments.
+ *
+ * Trained parameters may be there only while kernels read them (fleeting). Then
+ * nothing that is made of them and of constants alone is kept, whatever the
+ * words: where the backward reads it, it is made again (derived.c).
  */
 #include "stages/split/plan.h"
 
@@ -41,7 +45,8 @@ struct pst_segment {
 struct pst_segments {
     struct pst_arena arena;
     struct PST_VEC(struct pst_segment) list;
-    bool twice; /* for I, and for W once more */
+    bool twice;    /* for I, and for W once more */
+    bool fleeting; /* trained parameters are no constants */
 };
 
 /* PST_ERR_USAGE: a word that fits nothing in any stage of the plan, or a stage
@@ -66,10 +71,13 @@ const char *pst_recompute_default(const struct pst_plan *plan);
 enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
                               struct pst_graph *graph,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Both. */
+/* Both; what: NULL is none. fleeting: also what is made of parameters. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
-                                    const char *what, bool split,
+                                    const char *what, bool split, bool fleeting,
                                     struct pst_graph *graph,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* What is made of parameters alone. */
+enum pst_status pst_recompute_derived(bool split, struct pst_graph *graph,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

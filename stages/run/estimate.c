@@ -72,8 +72,25 @@ static enum pst_status add_kept(const struct pst_graph *graph,
     return PST_OK;
 }
 
+/* How each parameter is shared, and the most of it. */
+static enum pst_status read_modes(const struct pst_plan *plan,
+                                  const struct pst_exec_options *o,
+                                  unsigned char *modes, enum pst_sharing *most,
+                                  struct pst_diag *diag)
+{
+    const struct pst_uses uses = {(struct pst_plan *)plan, o->train};
+
+    *most = PST_SHARING_NONE;
+    if (o->replicas < 2 || !o->train || o->optim.row == NULL ||
+        o->shard_by == NULL || strcmp(o->shard_by, "auto") == 0)
+        return PST_OK;
+    return pst_sharing_read(o->shard_by, &uses, modes, most, diag);
+}
+
+/* fleeting: values come and go (zero3). */
 static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
                                       const struct pst_exec_options *o,
+                                      bool fleeting,
                                       struct pst_stage_cost *cost,
                                       struct pst_diag *diag)
 {
@@ -92,10 +109,11 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
             return status;
         graph = joint->graph;
     }
-    if (o->train && what != NULL) {
+    if (o->train && (what != NULL || fleeting)) {
         status = pst_graph_copy(graph, &again, diag);
         if (status == PST_OK)
-            status = pst_recompute_stage(plan, s, what, true, again, diag);
+            status =
+                pst_recompute_stage(plan, s, what, true, fleeting, again, diag);
         graph = again;
     }
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
@@ -118,19 +136,6 @@ struct travel {
     double gathers; /* values, for the forward; once more for the backward */
     double sums;    /* gradients */
 };
-
-static enum pst_status read_modes(const struct pst_plan *plan,
-                                  const struct pst_exec_options *o,
-                                  unsigned char *modes, struct pst_diag *diag)
-{
-    const struct pst_uses uses = {(struct pst_plan *)plan, o->train};
-    enum pst_sharing most;
-
-    if (o->replicas < 2 || !o->train || o->optim.row == NULL ||
-        o->shard_by == NULL || strcmp(o->shard_by, "auto") == 0)
-        return PST_OK;
-    return pst_sharing_read(o->shard_by, &uses, modes, &most, diag);
-}
 
 /* once: seconds in which all parts but its own come to a replica. Without
  * shares, and with zero1, each part goes once to its owner and once back. */
@@ -160,6 +165,7 @@ static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
 /* Parameters with gradients and states; the time to update and to sum them. */
 static enum pst_status add_params(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
+                                  const unsigned char *modes,
                                   struct pst_costs *costs,
                                   struct pst_diag *diag)
 {
@@ -169,17 +175,11 @@ static enum pst_status add_params(const struct pst_plan *plan,
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
     struct travel *travel =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*travel));
-    unsigned char *modes =
-        pst_arena_calloc(&costs->arena, plan->params.n + 1, 1);
     unsigned states = 0;
     const struct pst_optim *optim = o->train ? o->optim.row : NULL;
-    enum pst_status status;
 
-    if (n_shared == NULL || travel == NULL || modes == NULL)
+    if (n_shared == NULL || travel == NULL)
         return pst_diag_nomem(diag, costs->n_stages * sizeof(*n_shared));
-    status = read_modes(plan, o, modes, diag);
-    if (status != PST_OK)
-        return status;
     if (optim != NULL)
         states = pst_optim_n_states(optim, &o->optim);
     for (size_t i = 0; i < plan->params.n; i++) {
@@ -254,16 +254,21 @@ static enum pst_status estimate(const struct pst_plan *plan,
 {
     const struct pst_rates *rates =
         options->rates != NULL ? options->rates : &pst_rates_reference;
-    enum pst_status status = PST_OK;
+    unsigned char *modes =
+        pst_arena_calloc(&costs->arena, plan->params.n + 1, 1);
+    enum pst_sharing most;
+    enum pst_status status;
 
     costs->plan = pst_arena_strdup(&costs->arena, plan->digest);
-    if (costs->plan == NULL)
-        status = pst_diag_nomem(diag, sizeof(plan->digest));
+    if (costs->plan == NULL || modes == NULL)
+        return pst_diag_nomem(diag, sizeof(plan->digest));
+    status = read_modes(plan, options, modes, &most, diag);
     costs->wire = (struct pst_wire){rates->latency, rates->wire};
     for (unsigned s = 0; s < costs->n_stages && status == PST_OK; s++)
-        status = estimate_stage(plan, s, options, &costs->stages[s], diag);
+        status = estimate_stage(plan, s, options, most >= PST_SHARING_ZERO3,
+                                &costs->stages[s], diag);
     if (status == PST_OK)
-        status = add_params(plan, options, costs, diag);
+        status = add_params(plan, options, modes, costs, diag);
     if (status == PST_OK)
         status = add_links(plan, options->train, costs, diag);
     return status;

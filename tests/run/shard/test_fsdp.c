@@ -104,6 +104,22 @@ static const char twice_text[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
+/* Weights are made of parameters, one of them of two. */
+static const char made_text[] =
+    "graph next_id=9 {\n"
+    "  input %x: f32[4, 8]\n"
+    "  param %w \"n.weight\" grad: f32[8, 8]\n"
+    "  param %v \"m.weight\" grad: f32[8, 8]\n"
+    "  %e: f32[8, 8] = aten.exp.default(%w)  # n - F id=0\n"
+    "  %a: f32[4, 8] = aten.linear.default(%x, %e)  # n - F id=1\n"
+    "  %b: f32[4, 8] = aten.tanh.default(%a)  # - - F id=2\n"
+    "  %f: f32[8, 8] = aten.mul.Tensor(%e, %v)  # m - F id=3\n"
+    "  %g: f32[8, 8] = aten.sin.default(%f)  # m - F id=4\n"
+    "  %d: f32[4, 8] = aten.linear.default(%b, %g)  # m - F id=5\n"
+    "  %loss: f32[] = aten.mean.default(%d)  # - - F id=6\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
 struct text_job {
     struct pst_model model;
     struct pst_plan *plan;
@@ -247,6 +263,45 @@ static void uses_a_group_twice(void **state)
         pst_dump_free(got);
     }
     pst_dump_free(want);
+}
+
+/* F7, wider: nor is anything kept that is made of parameters alone. Without
+ * zero3 it is prepared once a step, and is no stash. */
+static void keeps_nothing_made_of_parameters(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "zb-h1"};
+    static const char *const again[] = {NULL, "full", "n", "full,twice"};
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(schedules) * PST_COUNT(again); i++) {
+        struct pst_memory memory[2];
+        struct pst_dump *dumps[2];
+
+        for (unsigned k = 0; k < 2; k++) {
+            struct pst_exec_options options = options_of(
+                2, 8, k == 0 ? PST_SHARING_ZERO2 : PST_SHARING_ZERO3);
+            struct text_job job;
+
+            options.schedule = schedules[i % PST_COUNT(schedules)];
+            options.recompute = again[i / PST_COUNT(schedules)];
+            text_init(&job, made_text);
+            text_start(&job, &options);
+            memory[k] = pst_engine_memory(job.engine, 0);
+            text_step(&job, 0);
+            assert_ok(pst_engine_dump_first(job.engine, &dumps[k], &job.diag),
+                      &job.diag);
+            text_step(&job, 1);
+            assert_ok(pst_engine_dump_state(job.engine, dumps[k], &job.diag),
+                      &job.diag);
+            text_fini(&job);
+        }
+        assert_true(memory[0].prepared > 0);
+        assert_int_equal(memory[1].prepared, 0);
+        assert_int_equal(memory[1].stash, memory[0].stash);
+        assert_same_dump(dumps[0], dumps[1]);
+        pst_dump_free(dumps[0]);
+        pst_dump_free(dumps[1]);
+    }
 }
 
 /* --- memory and messages (F8-F11) ----------------------------------------- */
@@ -405,6 +460,7 @@ int main(void)
         cmocka_unit_test(runs_programs_that_resize),
         cmocka_unit_test(shares_a_square),
         cmocka_unit_test(uses_a_group_twice),
+        cmocka_unit_test(keeps_nothing_made_of_parameters),
         cmocka_unit_test(takes_the_memory_of_the_formula),
         cmocka_unit_test(has_the_numbers_of_one_replica),
         cmocka_unit_test(refuses_what_comes_and_goes_wrongly),
