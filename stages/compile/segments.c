@@ -445,8 +445,8 @@ static enum pst_status find_in(struct finder *f, unsigned stage,
     for (size_t k = 0; k < PST_COUNT(order) && status == PST_OK; k++)
         for (size_t i = 0; i < f->words.n && status == PST_OK; i++)
             if (f->words.at[i].kind == order[k] &&
-                (only == NULL || only == &f->words.at[i]) &&
-                applies(f, &f->words.at[i], stage))
+                (only != NULL ? only == &f->words.at[i]
+                              : applies(f, &f->words.at[i], stage)))
                 status = by_word(f, &f->words.at[i]);
     pst_free(f->depth);
     return status;
@@ -529,6 +529,43 @@ static enum pst_status fits_nothing(const struct finder *f,
     return status;
 }
 
+/* It would fit in a stage that it is not for. */
+static enum pst_status fits_elsewhere(const struct finder *f,
+                                      const struct word *word, unsigned stage)
+{
+    if (word->stage >= 0)
+        return pst_diag_set(f->diag, PST_ERR_USAGE,
+                            "--recompute %d=%s: that is in stage %u, and not "
+                            "in stage %d",
+                            (int)word->stage, word->text, stage,
+                            (int)word->stage);
+    return pst_diag_set(f->diag, PST_ERR_USAGE,
+                        "--recompute %s: that is in stage %u, which has words "
+                        "of its own, so that those without a stage do not "
+                        "apply to it: say %u=%s",
+                        word->text, stage, stage, word->text);
+}
+
+static enum pst_status check_word(struct finder *f, const struct word *word)
+{
+    const struct pst_plan *plan = f->plan;
+    enum pst_status status = PST_OK;
+
+    f->out->list.n = 0;
+    for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
+        if (applies(f, word, s))
+            status = find_in(f, s, plan->stages.at[s].graph, word);
+    if (status != PST_OK || f->out->list.n > 0 || word->kind == NOTHING ||
+        word->kind == TWICE)
+        return status;
+    for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++) {
+        status = find_in(f, s, plan->stages.at[s].graph, word);
+        if (status == PST_OK && f->out->list.n > 0)
+            return fits_elsewhere(f, word, s);
+    }
+    return status == PST_OK ? fits_nothing(f, word) : status;
+}
+
 enum pst_status pst_recompute_check(const struct pst_plan *plan,
                                     const char *what, struct pst_diag *diag)
 {
@@ -536,17 +573,8 @@ enum pst_status pst_recompute_check(const struct pst_plan *plan,
     struct finder f;
     enum pst_status status = begin(&f, plan, what, &found, diag);
 
-    for (size_t i = 0; i < f.words.n && status == PST_OK; i++) {
-        const struct word *word = &f.words.at[i];
-
-        found.list.n = 0;
-        for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
-            if (applies(&f, word, s))
-                status = find_in(&f, s, plan->stages.at[s].graph, word);
-        if (status == PST_OK && found.list.n == 0 && word->kind != NOTHING &&
-            word->kind != TWICE)
-            status = fits_nothing(&f, word);
-    }
+    for (size_t i = 0; i < f.words.n && status == PST_OK; i++)
+        status = check_word(&f, &f.words.at[i]);
     end(&f);
     pst_segments_fini(&found);
     return status;

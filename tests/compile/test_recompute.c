@@ -170,7 +170,9 @@ static void stages(void **state)
     expect(s.plan, "full,0=h.0.attn", "0:0,1,2 0:4,5,6,7,8,9,10,11,12");
     refuse(s.plan, "2=full", "no stage \"2\", the plan has 2");
     refuse(s.plan, "x=full", "no stage \"x\"");
-    refuse(s.plan, "1=h.0", "called \"h.0\"");
+    refuse(s.plan, "1=h.0", "1=h.0: that is in stage 0, and not in stage 1");
+    refuse(s.plan, "h.0,0=full", "h.0: that is in stage 0, which has words");
+    refuse(s.plan, "block,0=none,1=none", "say 0=block");
     close_split(&s);
 }
 
