@@ -221,6 +221,14 @@ static void other_faults(void **state)
     refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "a parameter");
 }
 
+static enum pst_status open_golden(const char *name, struct pst_model **ret)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", getenv("PST_GOLDEN"), name);
+    return pst_model_open(path, ret, &diag);
+}
+
 /* tests/golden/make/make_resize.py */
 static void a_file(void **state)
 {
@@ -235,11 +243,9 @@ static void a_file(void **state)
     struct pst_model *model;
     struct pst_graph *again;
     struct pst_str text = {0}, twin = {0};
-    char path[512];
 
     (void)state;
-    (void)snprintf(path, sizeof(path), "%s/resize.pt2", getenv("PST_GOLDEN"));
-    assert_ok(pst_model_open(path, &model, &diag), &diag);
+    assert_ok(open_golden("resize.pt2", &model), &diag);
     pst_graph_print(model->graph, &text);
     for (size_t i = 0; i < PST_COUNT(lines); i++)
         if (strstr(pst_str_text(&text), lines[i]) == NULL)
@@ -254,6 +260,36 @@ static void a_file(void **state)
     pst_model_close(model);
 }
 
+/* tests/golden/make/make_gathers.py: in a group of one process a gather is a
+ * copy, of which writes are no writes of the parameter. */
+static void gathers(void **state)
+{
+    static const char *const lines[] = {
+        "%clone: f32[2, 2] = aten.clone.default(%p_last)",
+        "= aten.mul.Scalar(%clone, 2)",
+        "aten.cat.default([%reshape, %reshape_1])",
+        "aten.slice.Tensor(%view, dim=1, start=8, end=12)",
+        "aten.sum.default(%p_last)",
+    };
+    struct pst_model *model;
+    struct pst_str text = {0};
+
+    (void)state;
+    assert_ok(open_golden("gathers.pt2", &model), &diag);
+    pst_graph_print(model->graph, &text);
+    for (size_t i = 0; i < PST_COUNT(lines); i++)
+        if (strstr(pst_str_text(&text), lines[i]) == NULL)
+            fail_msg("\"%s\" is not in\n%s", lines[i], pst_str_text(&text));
+    assert_int_equal(model->graph->outputs.n, 1);
+    pst_str_fini(&text);
+    pst_model_close(model);
+    assert_int_equal(open_golden("gathers-2.pt2", &model), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "have several processes"));
+    assert_non_null(strstr(diag.text, "reduce_scatter_tensor.default (in the "
+                                      "outermost module at make_gathers.py"));
+    pst_diag_init(&diag);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -266,7 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left),     cmocka_unit_test(what_is_allowed),
         cmocka_unit_test(reads_of_nothing), cmocka_unit_test(other_faults),
-        cmocka_unit_test(a_file),
+        cmocka_unit_test(a_file),           cmocka_unit_test(gathers),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -2,6 +2,7 @@
 /* What the target string of a node means. */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
+#include "stages/frontend/import/nodes.h"
 #include "stages/graph/oprow.h"
 #include "stages/ops/op.h"
 
@@ -270,6 +271,11 @@ static struct pst_target find_target(const struct pst_doc_node *node,
             t.kind = storages[i].kind;
             return t;
         }
+    t.kind = pst_import_collective_kind(node);
+    if (t.kind == PST_TARGET_NONE)
+        return refuse(name, 2, pst_import_several);
+    if (t.kind != PST_TARGET_OP)
+        return t;
     /* Ours, for our own nodes only. */
     if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
         pst_has_prefix(name, "from_real."))

@@ -530,6 +530,12 @@ static enum pst_status import_node(struct pst_import *import,
         return pst_import_resize(import, scope, doc_node);
     case PST_TARGET_FILL:
         return pst_import_fill(import, scope, doc_node);
+    case PST_TARGET_COLLECTIVE:
+        return pst_import_collective(import, scope, doc_node, &names);
+    case PST_TARGET_COPY_IN:
+        return pst_import_copy_in(import, scope, doc_node, &names);
+    case PST_TARGET_COPY_OUT:
+        return pst_import_copy_out(import, scope, doc_node);
     case PST_TARGET_NONE:
         break;
     }

@@ -47,6 +47,26 @@ enum pst_status pst_import_joins_storages(struct pst_import *import,
                                           struct pst_value *const *outs,
                                           unsigned n_outs) PST_MUST_CHECK;
 
+/* --- collectives.c ------------------------------------------------------ */
+
+/* Why programs of several processes are refused. */
+extern const char pst_import_several[];
+/* What the node is, if it is of a process group; OP: it is not, NONE: refused.
+ */
+enum pst_target_kind pst_import_collective_kind(
+    const struct pst_doc_node *node);
+enum pst_status pst_import_collective(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+enum pst_status pst_import_copy_in(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+enum pst_status pst_import_copy_out(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node) PST_MUST_CHECK;
+
 /* --- subgraph.c --------------------------------------------------------- */
 
 /* A sub-graph with or without gradients: inlined. */

@@ -29,7 +29,10 @@ enum pst_target_kind {
     PST_TARGET_COND,   /* two sub-graphs, of which a bool chooses */
     PST_TARGET_RESIZE, /* a storage is freed or filled again */
     PST_TARGET_FILL,   /* copies into tensors, by other names than copy_ */
-    PST_TARGET_NONE,   /* not supported: reason */
+    PST_TARGET_COLLECTIVE, /* of a group of one process: copies */
+    PST_TARGET_COPY_IN,    /* tensors into what a gather sends and fills */
+    PST_TARGET_COPY_OUT,   /* of what a gather has filled, into tensors */
+    PST_TARGET_NONE,       /* not supported: reason */
 };
 
 /* What an operator does to floating operands under autocast. */
