@@ -80,6 +80,24 @@ static void add_names(struct pst_str *out)
             pst_str_addf(out, ";%.*s", (int)strcspn(*e, "="), *e);
 }
 
+/* What replicas share goes in pieces of 1 MiB (bucket.c), from kernel to
+ * kernel. Larger than its limit, a message is announced over TCP and begins
+ * when both sides have looked once more: between kernels of some milliseconds
+ * the link stands still meanwhile. tests/bench/link.py measures it. */
+static void add_limits(struct argv *argv)
+{
+    static const char *const names[] = {"btl_tcp_eager_limit",
+                                        "btl_tcp_rndv_eager_limit",
+                                        "btl_tcp_max_send_size"};
+    char set[64];
+
+    for (size_t i = 0; i < PST_COUNT(names); i++) {
+        (void)snprintf(set, sizeof(set), "OMPI_MCA_%s", names[i]);
+        if (getenv(set) == NULL)
+            add_param(argv, names[i], "1114112"); /* and a header */
+    }
+}
+
 /* mpirun's daemons ask each other whether they are there, and end with their
  * ranks if nobody answers: TCP itself would wait for minutes. */
 static void add_hosts(struct argv *argv, const struct pst_str *names)
@@ -88,6 +106,7 @@ static void add_hosts(struct argv *argv, const struct pst_str *names)
     add_param(argv, "oob_tcp_keepalive_intvl", "1");
     add_param(argv, "oob_tcp_keepalive_probes", "3");
     add_param(argv, "mca_base_env_list", names->text);
+    add_limits(argv);
 }
 
 /* A rank that waits must leave its core to the others when there are more
