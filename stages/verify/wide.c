@@ -13,6 +13,9 @@
 #define TOLERANCE 1e-5
 /* Share of a loss that rounding may move: it limits small steps. */
 #define ROUNDING 4e-15
+/* A loss that a step of a 10 000th moves by more than this share of what the
+ * step moves it by: it jumps. A curve's moves by a 10 000th, too. */
+#define JUMP 0.01
 
 struct wide_param {
     double *data; /* NULL: not a floating tensor of the graph */
@@ -32,6 +35,7 @@ struct pst_wide {
     void **data; /* by value id of forward: inputs, params ... */
     size_t n_data;
     double flops;
+    double loss; /* at the parameters as read */
 };
 
 static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
@@ -314,6 +318,8 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
         status = set_all(w, w->eval, w->forward, diag);
     if (status == PST_OK)
         status = freeze_all(w, diag);
+    if (status == PST_OK)
+        status = loss_at(w, &w->loss, diag);
     if (status != PST_OK) {
         pst_wide_free(w);
         return status;
@@ -351,6 +357,7 @@ struct walk {
     double step;
     struct pst_rng_key key; /* node: the parameter's index */
     double *scale;          /* per parameter: step of an element */
+    double typical;         /* slope along such a direction */
 };
 
 static double norm(const double *x, int64_t n)
@@ -440,25 +447,50 @@ static enum pst_status keep_start(const struct walk *walk,
     return PST_OK;
 }
 
-static enum pst_status measure_slope(struct walk *walk, double typical,
-                                     double *ret_error, struct pst_diag *diag)
+/* The losses on both sides of the start. */
+static enum pst_status look(struct walk *walk, double *ret_up, double *ret_down,
+                            double *ret_promised, struct pst_diag *diag)
 {
-    double up = 0, down = 0, promised = move(walk, 1), slope, allowed;
-    enum pst_status status = loss_at(walk->w, &up, diag);
+    enum pst_status status;
 
+    *ret_promised = move(walk, 1);
+    status = loss_at(walk->w, ret_up, diag);
     if (status == PST_OK) {
         (void)move(walk, -1);
-        status = loss_at(walk->w, &down, diag);
+        status = loss_at(walk->w, ret_down, diag);
     }
     (void)move(walk, 0);
+    return status;
+}
+
+static enum pst_status measure_slope(struct walk *walk, double *ret_error,
+                                     struct pst_diag *diag)
+{
+    double up = 0, down = 0, promised = 0, slope, allowed;
+    enum pst_status status = look(walk, &up, &down, &promised, diag);
+
     if (status != PST_OK)
         return status;
     slope = (up - down) / (2 * walk->step);
-    allowed = TOLERANCE * PST_MAX(typical, fabs(promised)) +
+    allowed = TOLERANCE * PST_MAX(walk->typical, fabs(promised)) +
               ROUNDING * fabs(up) / walk->step + DBL_MIN;
     *ret_error = fabs(slope - promised) / allowed;
     if (!isfinite(*ret_error))
         *ret_error = INFINITY; /* a NaN is no proof */
+    return PST_OK;
+}
+
+static enum pst_status start(struct walk *walk, struct pst_diag *diag)
+{
+    const size_t n = walk->w->plan->params.n;
+    enum pst_status status = keep_start(walk, diag);
+
+    if (status != PST_OK)
+        return status;
+    walk->scale = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*walk->scale));
+    if (walk->scale == NULL)
+        return no_memory(diag, n * sizeof(*walk->scale));
+    balance(walk, &walk->typical);
     return PST_OK;
 }
 
@@ -467,25 +499,54 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                struct pst_diag *diag)
 {
     /* A kink (of relu) between the two points spoils a difference: other
-     * directions and steps meet others. */
-    static const double steps[] = {1e-6, 1e-7, 1e-5};
+     * directions and steps meet others. Where a loss is steep (norms of rows
+     * that are nearly zero) any of these is too large: the last ones are so
+     * small that the loss moves by no more than a share. */
+    static const struct {
+        double step, share;
+    } tries[PST_WIDE_ATTEMPTS] = {{1e-6, INFINITY},
+                                  {1e-7, INFINITY},
+                                  {1e-5, INFINITY},
+                                  {1e-6, 1e-6},
+                                  {1e-6, 1e-7}};
     struct walk walk = {
         .w = wide,
         .chosen = chosen,
-        .step = steps[attempt % PST_COUNT(steps)],
+        .step = tries[attempt % PST_WIDE_ATTEMPTS].step,
         .key = {.seed = wide->seed + 1, .step = attempt},
     };
-    enum pst_status status = keep_start(&walk, diag);
-    double typical;
+    const double share = tries[attempt % PST_WIDE_ATTEMPTS].share;
+    enum pst_status status = start(&walk, diag);
 
     if (status != PST_OK)
         return status;
-    walk.scale =
-        pst_calloc(PST_TAG_EXEC, wide->plan->params.n + 1, sizeof(*walk.scale));
-    if (walk.scale == NULL)
-        return no_memory(diag, wide->plan->params.n * sizeof(*walk.scale));
-    balance(&walk, &typical);
-    status = measure_slope(&walk, typical, ret_error, diag);
+    if (walk.typical * walk.step > share * fabs(wide->loss))
+        walk.step = PST_MAX(share * fabs(wide->loss) / walk.typical, 1e-15);
+    status = measure_slope(&walk, ret_error, diag);
     pst_free(walk.scale);
+    return status;
+}
+
+enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
+                               bool *ret, struct pst_diag *diag)
+{
+    struct walk walk = {.w = wide,
+                        .chosen = chosen,
+                        .step = 1e-5,
+                        .key = {.seed = wide->seed + 1}};
+    double up = 0, down = 0, promised = 0, far;
+    enum pst_status status = start(&walk, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = look(&walk, &up, &down, &promised, diag);
+    far = fabs(up - down);
+    walk.step = 1e-9;
+    if (status == PST_OK)
+        status = look(&walk, &up, &down, &promised, diag);
+    pst_free(walk.scale);
+    if (status == PST_OK)
+        *ret = fabs(up - down) > JUMP * far &&
+               fabs(up - down) > 1e3 * ROUNDING * fabs(up);
     return status;
 }

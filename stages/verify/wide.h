@@ -26,11 +26,16 @@ double pst_wide_flops(const struct pst_wide *wide);
 /*
  * Moves the chosen parameters (by index, true: chosen) a little along random
  * directions and compares the change of the loss with their gradients.
- * attempt: 0, 1, 2 take other directions and steps. *ret_error: the difference
- * over what is allowed; at most 1 is right.
+ * attempt: each below PST_WIDE_ATTEMPTS takes another direction and step.
+ * *ret_error: the difference over what is allowed; at most 1 is right.
  */
+#define PST_WIDE_ATTEMPTS 5
 enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                unsigned attempt, double *ret_error,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Whether the loss jumps at these parameters, as it does where a choice (of
+ * topk, say) hangs on a tie: then it has no slope there. */
+enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
+                               bool *ret, struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

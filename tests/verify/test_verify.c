@@ -117,6 +117,74 @@ static void makes_data_up(void **state)
     net_fini(&net);
 }
 
+/* A loss of %h, which is linear in a weight that is zero; data is made up. */
+static void expect_at_zero(const char *nodes, const char *told)
+{
+    static const char *const modules[] = {"a"};
+    struct pst_exec_options options = options_of(1);
+    struct pst_verify_report report = {0};
+    struct pst_split_options split = {0};
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_diag diag;
+    struct pst_weight *weight;
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    pst_str_addf(&text,
+                 "graph next_id=5 {\n"
+                 "  input %%x: f32[4, 1]\n"
+                 "  param %%w \"a.weight\" grad: f32[3, 1]\n"
+                 "  %%h: f32[4, 3] = aten.linear.default(%%x, %%w)"
+                 "  # a - F id=0\n"
+                 "%s"
+                 "  %%loss: f32[] = aten.mean.default(%%z)  # - - F id=4\n"
+                 "  output user %%loss \"0\"\n"
+                 "}\n",
+                 nodes);
+    model_init(&model, pst_str_text(&text), modules, 1);
+    weight = pst_map_get(&model.weights_by_fqn, "a.weight");
+    free((void *)weight->data);
+    weight->data = calloc(3, sizeof(float));
+    assert_non_null(weight->data);
+    assert_ok(pst_split(&model, &split, &plan, &diag), &diag);
+    status = pst_verify(plan, &options, NULL, NULL, &report, &diag);
+    assert_ok(status, &diag);
+    assert_int_equal(report.different, 0);
+    assert_non_null(strstr(pst_str_text(&report.text), told));
+    pst_verify_report_fini(&report);
+    pst_plan_free(plan);
+    model_fini(&model);
+    pst_str_fini(&text);
+}
+
+/* From -1 to 1 within a change of the weight by 1e-10: smaller than any step
+ * that does not look at the loss. */
+static void follows_steep_losses(void **state)
+{
+    (void)state;
+    expect_at_zero("  %y: f32[4, 3] = aten.mul.Scalar(%h, 1e+10)"
+                   "  # - - F id=1\n"
+                   "  %t: f32[4, 3] = aten.tanh.default(%y)  # - - F id=2\n"
+                   "  %z: f32[4, 3] = aten.add.Scalar(%t, 2.0)"
+                   "  # - - F id=3\n",
+                   "compared with slopes of the loss in f64, 0 differ");
+}
+
+/* A choice that hangs on a tie. */
+static void tells_jumps(void **state)
+{
+    (void)state;
+    expect_at_zero("  %y: bool[4, 3] = aten.gt.Scalar(%h, 0.0)"
+                   "  # - - F id=1\n"
+                   "  %t: f32[4, 3] = aten.where.self(%y, %h, %x)"
+                   "  # - - F id=2\n"
+                   "  %z: f32[4, 3] = aten.add.Scalar(%t, 2.0)"
+                   "  # - - F id=3\n",
+                   "grad.a.weight was not compared with slopes");
+}
+
 /* Parameters of another type than f32; data is made up. */
 static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
 {
@@ -325,6 +393,8 @@ int main(void)
         cmocka_unit_test(finds_nothing_wrong),
         cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
+        cmocka_unit_test(follows_steep_losses),
+        cmocka_unit_test(tells_jumps),
         cmocka_unit_test(refuses_narrow_gradients),
         cmocka_unit_test(finds_wrong_gradients),
         cmocka_unit_test(finds_wrong_cuts),
