@@ -142,6 +142,15 @@ torch.view_as_real(torch.view_as_complex(x.detach() / big).reciprocal()) / big
 torch.view_as_real(torch.view_as_complex(x.detach()) / torch.view_as_complex(y.detach() * (y.detach()[..., :1] > 0)))
 torch.view_as_complex(x * big).abs() / big
 torch.view_as_complex(x / big).abs() * big
+torch.histogram(x[0, 0, 0].detach(), 4)[1]
+torch.histogram(x[0, 0, :1].detach(), 2, density=True)[0]
+torch.histogram(x[:0].detach(), 4)[1]
+torch.histogram(x.detach(), 4, range=(0.5, 0.5))[0]
+torch.histogram(x.detach(), 4, range=(0.5, 0.5))[1]
+torch.nn.functional.cross_entropy(x[0], y[0].softmax(1), x[1, 0].exp())
+torch.nn.functional.cross_entropy(x, y.softmax(1), x[0, :, 0].exp(), label_smoothing=0.2)
+torch.nn.functional.cross_entropy(x, y.softmax(1), y[0, :, 0].exp(), reduction='none')
+torch.nn.functional.cross_entropy(x[0, 0], y[0, 0], y[0, 1].exp(), reduction='sum', label_smoothing=0.3)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.
@@ -235,6 +244,9 @@ torch.cholesky_inverse(m, upper=True)
 torch.linalg.cholesky(m, upper=True)
 torch.linalg.solve(q, y[0])
 torch.linalg.solve(q, y[0].t(), left=False)
+(lambda e: e[1].abs() * e[0])(torch.linalg.eigh(q))
+(lambda e: e[1].abs() * e[0])(torch.linalg.eigh(q, UPLO='U'))
+torch.linalg.eigvalsh(q, UPLO='U')
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.

@@ -77,14 +77,16 @@ static enum pst_status infer_eigh(struct pst_infer *c)
 
 PST_MATRIX_KERNEL(eigh, eigh_scratch, eigh_lapack);
 /* V (diag(gL) + V^T gV / E) V^T, E_ij = L_j - L_i, which is not 0 where the
- * vectors have a gradient. */
+ * vectors have a gradient, of which V moves only by what is skew: so the
+ * gradient is symmetric, whatever the half that is not read holds. */
 const struct pst_op pst_op_eigh_of = {
     .schema = "penstock::eigh_of(Tensor A, bool upper) -> (Tensor L, Tensor V)",
     .infer = infer_eigh,
     .vjp = pst_vjp_formula,
     .formula = "v = result1; one = diag_embed(result * 0 + 1);"
                "e = unsqueeze(result, -2) - unsqueeze(result, -1) + one;"
-               "p = matmul(mT(v), grad1); q = p / e * (1 - one);"
+               "p = matmul(mT(v), grad1);"
+               "q = (p - mT(p)) / e * 0.5 * (1 - one);"
                "A: matmul(matmul(v, diag_embed(grad) + q), mT(v))",
 };
 PST_CPU_KERNELS(eigh_of, eigh_kernels);

@@ -318,32 +318,64 @@ static const struct pst_kernel cross_entropy_backward_kernels[] = {
 
 /* --- rows --------------------------------------------------------------- */
 
-/* Of probabilities q: -(1 - e) w log softmax(x), times the gradient of each
- * position. */
-static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
+/* Of probabilities: -log softmax(x), times the gradient of each position. */
+static struct pst_value *position_gradient(struct pst_vjp *v,
+                                           struct pst_value *g)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
     const struct pst_arg *a = v->node->args;
     const int64_t dim = x->rank > 1;
-    int64_t shape[PST_MAX_RANK];
-    double scale = a[5].f - 1.0;
+    double scale = -1.0;
     struct pst_value *r;
 
     r = pst_vjp_emit(v, &pst_op_log_softmax_int, PST_ARGS(a[0], pst_i(dim)));
-    if (a[2].kind == PST_ARG_VALUE) {
-        for (unsigned d = 0; d < x->rank; d++)
-            shape[d] = d == (unsigned)dim ? x->size[d] : 1;
-        r = pst_vjp_mul(v, r, pst_vjp_reshape(v, a[2].value, x->rank, shape));
-    }
     if (a[3].i == PST_REDUCE_NONE)
         g = pst_vjp_unsqueeze(v, g, dim);
     if (a[3].i == PST_REDUCE_MEAN)
         scale *= (double)x->size[dim] / (double)pst_meta_numel(x);
-    r = pst_vjp_mul_scalar(v, pst_vjp_mul(v, r, g), scale);
+    return pst_vjp_mul_scalar(v, pst_vjp_mul(v, r, g), scale);
+}
+
+/* That times (1 - e) w. */
+static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    const struct pst_arg *a = v->node->args;
+    struct pst_value *r = position_gradient(v, g);
+    int64_t shape[PST_MAX_RANK];
+
+    if (a[2].kind == PST_ARG_VALUE) {
+        for (unsigned d = 0; d < x->rank; d++)
+            shape[d] = d == (unsigned)(x->rank > 1) ? x->size[d] : 1;
+        r = pst_vjp_mul(v, r, pst_vjp_reshape(v, a[2].value, x->rank, shape));
+    }
+    r = pst_vjp_mul_scalar(v, r, 1.0 - a[5].f);
     return pst_vjp_cast(v, r, pst_vjp_in(v, 1)->meta.dtype);
 }
 
-/* PyTorch has no gradient of the weight either. */
+/* That times (1 - e) q + e / C, summed over the positions. */
+static struct pst_value *weight_gradient(struct pst_vjp *v, struct pst_value *g)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    const struct pst_arg *a = v->node->args;
+    const unsigned dim = x->rank > 1;
+    const double smoothing = a[5].f;
+    struct pst_value *q = pst_vjp_mul_scalar(v, a[1].value, 1.0 - smoothing);
+    int64_t dims[PST_MAX_RANK];
+    unsigned n = 0;
+
+    if (smoothing != 0.0)
+        q = pst_vjp_add_scalar(v, q, smoothing / (double)x->size[dim]);
+    q = pst_vjp_mul(v, q, position_gradient(v, g));
+    for (unsigned d = 0; d < x->rank; d++)
+        if (d != dim)
+            dims[n++] = d;
+    if (n > 0)
+        q = pst_vjp_sum_dims(v, q, dims, n, false);
+    return pst_vjp_cast(v, q, pst_vjp_in(v, 2)->meta.dtype);
+}
+
+/* Of classes PyTorch has no gradient of the weight either. */
 static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);
@@ -358,6 +390,9 @@ static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
                                           a[4], a[5])));
     if (pst_vjp_needs(v, 1))
         pst_vjp_set(v, 1, target_gradient(v, g));
+    if (pst_vjp_needs(v, 2) &&
+        pst_dtype_kind(pst_vjp_in(v, 1)->meta.dtype) == PST_KIND_FLOAT)
+        pst_vjp_set(v, 2, weight_gradient(v, g));
     return v->build.status;
 }
 

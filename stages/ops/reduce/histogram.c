@@ -11,20 +11,21 @@ static double load(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, i);
 }
 
-/* The smallest and largest element, if the ends given are equal; one more on
- * either side, if all elements are. */
-static void ends(const struct pst_operand *x, double *low, double *high)
+/* The smallest and largest element, if there is one. */
+static void extremes(const struct pst_operand *x, double *low, double *high)
 {
-    if (*low == *high && pst_meta_numel(x->meta) > 0) {
-        *low = *high = load(x, 0);
-        for (int64_t i = 1; i < pst_meta_numel(x->meta); i++) {
-            *low = fmin(*low, load(x, i));
-            *high = fmax(*high, load(x, i));
-        }
+    for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
+        *low = i == 0 ? load(x, 0) : fmin(*low, load(x, i));
+        *high = i == 0 ? load(x, 0) : fmax(*high, load(x, i));
     }
+}
+
+/* Ends that are equal, which is so if all elements are. */
+static void widen(double by, double *low, double *high)
+{
     if (*low == *high) {
-        *low -= 1.0;
-        *high += 1.0;
+        *low -= by;
+        *high += by;
     }
 }
 
@@ -37,7 +38,9 @@ static void histc_ref(const struct pst_call *c)
     const int64_t bins = c->args[1].i;
     double low = pst_pw_number(&c->args[2]), high = pst_pw_number(&c->args[3]);
 
-    ends(x, &low, &high);
+    if (low == high)
+        extremes(x, &low, &high);
+    widen(1.0, &low, &high);
     memset(out->data, 0, pst_meta_bytes(out->meta));
     for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         const double a = load(x, i);
@@ -99,21 +102,40 @@ static void count(const struct pst_call *c, const struct pst_operand *weight,
                           total);
 }
 
+/* Edge k of bins + 1, as linspace gives them: from the nearer end, in the
+ * precision of the dtype. */
+static double edge(enum pst_dtype dtype, double low, double high, int64_t k,
+                   int64_t bins)
+{
+    double step;
+
+    if (dtype != PST_F64) {
+        low = (double)(float)low;
+        high = (double)(float)high;
+    }
+    step = (high - low) / (double)bins;
+    if (dtype != PST_F64)
+        step = (double)(float)step;
+    return k < (bins + 1) / 2 ? low + step * (double)k
+                              : high - step * (double)(bins - k);
+}
+
 static void histogram_count_ref(const struct pst_call *c)
 {
     const struct pst_arg *range = &c->args[2];
     const int64_t bins = c->args[1].i;
-    double low = 0.0, high = 0.0;
+    double low = 0.0, high = 1.0; /* of no elements */
 
     if (range->kind == PST_ARG_FLOATS && range->n == 2) {
         low = range->floats[0];
         high = range->floats[1];
+    } else {
+        extremes(&c->in[0], &low, &high);
     }
-    ends(&c->in[0], &low, &high);
+    widen(0.5, &low, &high);
     for (int64_t k = 0; k <= bins; k++)
-        pst_store_f64(
-            c->out[1].meta->dtype, c->out[1].data, k,
-            k == bins ? high : low + (high - low) * (double)k / (double)bins);
+        pst_store_f64(c->out[1].meta->dtype, c->out[1].data, k,
+                      edge(c->out[1].meta->dtype, low, high, k, bins));
     count(c, &c->in[1], c->args[4].b);
 }
 
