@@ -80,6 +80,14 @@ static int64_t i64_from_f64(double x)
     return INT64_MIN;
 }
 
+/* The narrower ones get the low bits of an int32_t. */
+static int64_t whole_from_f64(enum pst_dtype dtype, double x)
+{
+    if (dtype == PST_I64 || (x > -0x1p31 - 1 && x < 0x1p31))
+        return i64_from_f64(x);
+    return INT32_MIN;
+}
+
 double pst_load_f64(enum pst_dtype dtype, const void *data, int64_t i)
 {
     switch (dtype) {
@@ -135,7 +143,7 @@ void pst_store_f64(enum pst_dtype dtype, void *data, int64_t i, double x)
         ((uint8_t *)data)[i] = x != 0.0; /* true for NaN */
         break;
     default:
-        pst_store_i64(dtype, data, i, i64_from_f64(x));
+        pst_store_i64(dtype, data, i, whole_from_f64(dtype, x));
         break;
     }
 }

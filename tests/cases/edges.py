@@ -151,6 +151,18 @@ torch.nn.functional.cross_entropy(x[0], y[0].softmax(1), x[1, 0].exp())
 torch.nn.functional.cross_entropy(x, y.softmax(1), x[0, :, 0].exp(), label_smoothing=0.2)
 torch.nn.functional.cross_entropy(x, y.softmax(1), y[0, :, 0].exp(), reduction='none')
 torch.nn.functional.cross_entropy(x[0, 0], y[0, 0], y[0, 1].exp(), reduction='sum', label_smoothing=0.3)
+torch.view_as_real(torch.view_as_complex(x) * torch.arange(3))
+torch.view_as_real(torch.arange(1, 4)[:, None] / torch.view_as_complex(x))
+torch.view_as_real(torch.view_as_complex(x) - (x > 0)[:, :, 0] * torch.view_as_complex(y))
+torch.view_as_real(torch.exp(torch.view_as_complex(x) * torch.tensor(2)) + torch.arange(3).int())
+torch.view_as_real(torch.view_as_complex(x) * x.double().sum())
+torch.view_as_real(torch.view_as_complex(x)[:, torch.tensor([2, 0])])
+torch.view_as_real(torch.complex(x[:, :1], y))
+torch.view_as_real(torch.polar(x, y[:, :, :1]))
+torch.view_as_real(torch.polar(torch.relu(x), y))
+torch.view_as_real(torch.fft.fft(torch.arange(6).view(2, 3)).to(torch.complex64)) * x[0, 0]
+torch.view_as_real(torch.fft.rfft2(x > 0)) * x[0, 0]
+torch.view_as_real(torch.arange(3).cfloat()) * x[0, 0]
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

@@ -212,6 +212,13 @@ static void casts_like_pytorch(void **state)
     check_store(PST_U8, 300.0, 44.0);
     check_store(PST_U8, -1.0, 255.0);
     check_store(PST_I8, 200.0, -56.0);
+    check_store(PST_I32, 3e9, (double)INT32_MIN);
+    check_store(PST_I32, NAN, (double)INT32_MIN);
+    check_store(PST_I32, -2147483648.9, (double)INT32_MIN);
+    check_store(PST_I32, 2147483647.9, 2147483647.0);
+    check_store(PST_I16, 70000.0, 4464.0);
+    check_store(PST_U8, 3e9, 0.0); /* low bits of INT32_MIN */
+    check_store(PST_I8, 5000000300.0, 0.0);
     check_store(PST_BOOL, NAN, 1.0);
     check_store(PST_BOOL, -0.0, 0.0);
     check_store(PST_BOOL, 0.5, 1.0);

@@ -118,45 +118,77 @@ const struct pst_op *pst_import_complex_row(const char *name)
 
 /* --- arguments ------------------------------------------------------------ */
 
-static struct pst_value *promoted(struct pst_import *import,
-                                  struct pst_value *v)
+/* The dtype of the parts of what a node is given; PST_N_DTYPES: all of it is
+ * real. */
+static enum pst_dtype part_of(const struct pst_doc_node *node,
+                              const struct pst_doc_graph *graph)
 {
-    struct pst_value *parts[2] = {v, NULL};
+    enum pst_dtype part = PST_N_DTYPES;
 
+    for (unsigned i = 0; i < node->n_inputs; i++) {
+        const struct pst_doc_arg *arg = &node->inputs[i].arg;
+        const unsigned n = arg->kind == PST_DOC_TENSORS ? arg->n : 1;
+
+        for (unsigned k = 0; k < n && any_complex(graph, arg); k++) {
+            const char *name =
+                arg->kind == PST_DOC_TENSORS ? arg->names[k] : arg->name;
+
+            if (is_complex(graph, name))
+                (void)pst_doc_is_complex(pst_doc_tensor(graph, name)->dtype,
+                                         &part);
+        }
+    }
+    return part;
+}
+
+/* What is whole or has no dimensions does not decide the dtype of a result,
+ * so it takes that of the complex operand, if there is one. */
+static struct pst_value *promoted(struct pst_import *import,
+                                  struct pst_value *v, enum pst_dtype part)
+{
+    struct pst_value *parts[2];
+
+    if (part != PST_N_DTYPES && part != v->meta.dtype &&
+        (pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT || v->meta.rank == 0))
+        v = pst_emit(&import->build, &pst_op__to_copy,
+                     PST_ARGS(pst_v(v), pst_dtype_arg(part)));
     if (v == NULL)
         return NULL;
+    parts[0] = v;
     parts[1] = pst_emit(&import->build, &pst_op_zeros_like, PST_ARGS(pst_v(v)));
     return pst_emit(&import->build, &pst_op_stack,
                     PST_ARGS(pst_values(parts, 2), pst_i(-1)));
 }
 
-/* A real operand among complex ones; indices stay as they are. */
+/* A real operand among complex ones. */
 static bool needs_promotion(const struct pst_value *v,
                             const struct pst_doc_graph *graph, const char *name)
 {
-    return v != NULL && (PST_D_FLOAT >> v->meta.dtype & 1) != 0 &&
-           !is_complex(graph, name);
+    return v != NULL && !is_complex(graph, name);
 }
 
 static void promote(struct pst_import *import, const struct pst_scope *scope,
                     const struct pst_doc_node *node,
                     const struct pst_schema *schema, struct pst_arg *args)
 {
+    const enum pst_dtype part = part_of(node, scope->graph);
+
     for (unsigned i = 0; i < node->n_inputs; i++) {
         const struct pst_doc_arg *arg = &node->inputs[i].arg;
         const int at = pst_schema_arg(schema, node->inputs[i].name);
 
-        if (at < 0)
+        if (at < 0 || strcmp(node->inputs[i].name, "index") == 0 ||
+            strcmp(node->inputs[i].name, "indices") == 0)
             continue;
         if (args[at].kind == PST_ARG_VALUE &&
             needs_promotion(args[at].value, scope->graph,
                             arg->kind == PST_DOC_TENSOR ? arg->name : NULL))
-            args[at].value = promoted(import, args[at].value);
+            args[at].value = promoted(import, args[at].value, part);
         for (unsigned k = 0; arg->kind == PST_DOC_TENSORS && k < arg->n; k++)
             if (args[at].kind == PST_ARG_VALUES && k < args[at].n &&
                 needs_promotion(args[at].values[k], scope->graph,
                                 arg->names[k]))
-                args[at].values[k] = promoted(import, args[at].values[k]);
+                args[at].values[k] = promoted(import, args[at].values[k], part);
     }
 }
 

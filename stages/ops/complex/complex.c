@@ -28,9 +28,12 @@
 
 FROM_REAL(view_as_complex, "view_as_complex(Tensor self) -> Tensor", "self");
 FROM_REAL(complex, "complex(Tensor real, Tensor imag) -> Tensor",
-          "stack([real, imag], -1)");
+          "stack(broadcast_tensors([real, imag]), -1)");
+/* PyTorch's gradient of abs is that of |result|: of a negative one the other
+ * way round, of zero none. */
 FROM_REAL(polar, "polar(Tensor abs, Tensor angle) -> Tensor",
-          "stack([abs * cos(angle), abs * sin(angle)], -1)");
+          "m = detach(abs); n = m > 0 ? abs : (m < 0 ? m * 2 - abs : m);"
+          "stack([n * cos(angle), n * sin(angle)], -1)");
 COMPLEX(view_as_real, "view_as_real(Tensor self) -> Tensor", "self");
 COMPLEX(real, "real(Tensor self) -> Tensor", "select.int(self, -1, 0)");
 COMPLEX(imag, "imag(Tensor self) -> Tensor", "select.int(self, -1, 1)");

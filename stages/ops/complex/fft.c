@@ -131,9 +131,19 @@ static struct signal parts(struct pst_rewrite *w, struct pst_value *v,
     return x;
 }
 
+/* What is whole is transformed as numbers of the default dtype. */
+static struct pst_value *given(struct pst_rewrite *w)
+{
+    struct pst_value *v = pst_rewrite_in(w, 0);
+
+    return pst_dtype_kind(v->meta.dtype) == PST_KIND_FLOAT
+               ? v
+               : pst_rw_cast(w, v, PST_F32);
+}
+
 static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
 {
-    struct signal x = parts(w, pst_rewrite_in(w, 0), p->form);
+    struct signal x = parts(w, given(w), p->form);
     const struct pst_arg one = pst_f(1);
     struct pst_arg total = pst_f(1), size;
     struct pst_value *y;
