@@ -10,7 +10,9 @@
  * Order of sums (the bits depend on it, so it is a contract): contributions to
  * a value are added in the order in which they come up: first the seeds of
  * that value in the order given, then consumers from the last node to the
- * first, and within a node arguments from first to last. A left fold.
+ * first, and within a node arguments from first to last. A left fold. The
+ * rules of nodes that add up parts of a gradient are given it contiguous, as it
+ * would arrive from another stage: the order of their sums follows strides.
  */
 #include "stages/graph/graph.h"
 

@@ -117,6 +117,63 @@ static void makes_data_up(void **state)
     net_fini(&net);
 }
 
+/* Uncut, the gradient of %h comes through a transpose, or spread out by a
+ * mean, and a bias is a sum of it; cut behind %h it arrives contiguous. */
+static void expect_same_bits(const char *nodes)
+{
+    static const char *const modules[] = {"a", "b"};
+    struct pst_exec_options options = options_of(2);
+    struct pst_verify_report report = {0};
+    const char *at[] = {"b"};
+    struct pst_split_options split = {.at = at, .n_at = 1};
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_diag diag;
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    pst_str_addf(&text,
+                 "graph next_id=6 {\n"
+                 "  input %%x: f32[4, 48, 20]\n"
+                 "  param %%c \"a.bias\" grad: f32[48, 1]\n"
+                 "  param %%w \"a.weight\" grad: f32[20, 20]\n"
+                 "  param %%v \"b.weight\" grad: f32[8, 48]\n"
+                 "  %%g: f32[4, 48, 20] = aten.matmul.default(%%x, %%w)"
+                 "  # a - F id=0\n"
+                 "  %%h: f32[4, 48, 20] = aten.add.Tensor(%%g, %%c)"
+                 "  # a - F id=1\n"
+                 "%s"
+                 "  output user %%loss \"0\"\n"
+                 "}\n",
+                 nodes);
+    model_init(&model, pst_str_text(&text), modules, 2);
+    assert_ok(pst_split(&model, &split, &plan, &diag), &diag);
+    assert_int_equal(plan->stages.n, 2);
+    status = pst_verify(plan, &options, NULL, NULL, &report, &diag);
+    assert_ok(status, &diag);
+    pst_verify_report_fini(&report);
+    pst_plan_free(plan);
+    model_fini(&model);
+    pst_str_fini(&text);
+}
+
+static void cuts_where_gradients_have_strides(void **state)
+{
+    (void)state;
+    expect_same_bits(
+        "  %t: f32[4, 20, 48]:(960, 1, 20) view of %h + 0 = "
+        "aten.transpose.int(%h, 1, 2)"
+        "  # b - F id=2\n"
+        "  %y: f32[4, 20, 8] = aten.linear.default(%t, %v)  # b - F id=3\n"
+        "  %z: f32[4, 20, 8] = aten.sin.default(%y)  # b - F id=4\n"
+        "  %loss: f32[] = aten.mean.default(%z)  # b - F id=5\n");
+    expect_same_bits("  %z: f32[4, 20] = aten.mean.dim(%h, [1])  # b - F id=2\n"
+                     "  %y: f32[4, 20] = aten.sin.default(%z)  # b - F id=3\n"
+                     "  %t: f32[4] = aten.mean.dim(%y, [1])  # b - F id=4\n"
+                     "  %loss: f32[] = aten.mean.default(%t)  # b - F id=5\n");
+}
+
 /* A loss of %h, which is linear in a weight that is zero; data is made up. */
 static void expect_at_zero(const char *nodes, const char *told)
 {
@@ -393,6 +450,7 @@ int main(void)
         cmocka_unit_test(finds_nothing_wrong),
         cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
+        cmocka_unit_test(cuts_where_gradients_have_strides),
         cmocka_unit_test(follows_steep_losses),
         cmocka_unit_test(tells_jumps),
         cmocka_unit_test(refuses_narrow_gradients),
