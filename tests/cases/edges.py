@@ -163,6 +163,8 @@ torch.view_as_real(torch.polar(torch.relu(x), y))
 torch.view_as_real(torch.fft.fft(torch.arange(6).view(2, 3)).to(torch.complex64)) * x[0, 0]
 torch.view_as_real(torch.fft.rfft2(x > 0)) * x[0, 0]
 torch.view_as_real(torch.arange(3).cfloat()) * x[0, 0]
+torch.nn.functional.grid_sample(torch.arange(345).to(x.dtype).view(1, 1, 1, 345) + x[0, 0, 0], torch.stack([(torch.arange(344).to(x.dtype) * 2 + 2) / 345 - 1, torch.zeros(344).to(x.dtype)], -1).view(1, 1, 344, 2), mode='nearest', align_corners=False)
+torch.nn.functional.grid_sample(torch.arange(345).to(x.dtype).view(1, 1, 1, 345) + x[0, 0, 0], torch.stack([(torch.arange(344).to(x.dtype) * 2 + 1) / 344 - 1, torch.zeros(344).to(x.dtype)], -1).view(1, 1, 344, 2), mode='nearest', align_corners=True)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

@@ -156,7 +156,8 @@ static void each_tap(const struct sampler *s, int64_t n, int64_t p, tap_fn fn,
 
     for (unsigned d = 0; d < s->dims; d++)
         pst_grid_taps(
-            s->mode, s->padding, s->align, s->in[d],
+            s->mode, s->padding, s->align,
+            s->grid->meta->dtype == PST_F64 ? 0 : s->dims, s->in[d],
             load(s->grid, (n * s->positions + p) * s->dims + (s->dims - 1 - d)),
             &t[d]);
     for (i[0] = 0; i[0] < t[0].n; i[0]++)

@@ -19,8 +19,9 @@ struct pst_grid_taps {
     double weight[4];
     double slope[4]; /* of the weight by the coordinate */
 };
-/* Along a dimension of size n, at coordinate g. */
-void pst_grid_taps(int mode, int padding, bool align, int64_t n, double g,
-                   struct pst_grid_taps *ret);
+/* Along a dimension of size n, at coordinate g; dims_f32: dimensions of a grid
+ * that is not in f64, whose places are rounded, else 0. */
+void pst_grid_taps(int mode, int padding, bool align, unsigned dims_f32,
+                   int64_t n, double g, struct pst_grid_taps *ret);
 
 #endif

@@ -68,12 +68,27 @@ static void cubic_weights(double t, double weight[4], double slope[4])
     }
 }
 
-void pst_grid_taps(int mode, int padding, bool align, int64_t n, double g,
-                   struct pst_grid_taps *ret)
+/* The same as PyTorch rounds it: next to a tie, that decides what is nearest.
+ */
+static double spot_f32(unsigned dims, bool align, int64_t n, float g)
+{
+    const float size = (float)(align ? n - 1 : n);
+
+    if (dims == 2)
+        return (double)((g + 1.0f) * (size / 2.0f) - (align ? 0.0f : 0.5f));
+    return (double)(align ? (g + 1.0f) / 2.0f * size
+                          : ((g + 1.0f) * size - 1.0f) / 2.0f);
+}
+
+void pst_grid_taps(int mode, int padding, bool align, unsigned dims_f32,
+                   int64_t n, double g, struct pst_grid_taps *ret)
 {
     const double half = (double)(align ? n - 1 : n) / 2.0;
     struct place p = {align ? (g + 1.0) * half : (g + 1.0) * half - 0.5, half};
     double from;
+
+    if (dims_f32 > 0 && mode == PST_GRID_NEAREST)
+        p.at = spot_f32(dims_f32, align, n, (float)g);
 
     *ret = (struct pst_grid_taps){.n = 1};
     if (mode == PST_GRID_CUBIC) {
