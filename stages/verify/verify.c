@@ -30,6 +30,7 @@ struct verifier {
     pst_fill_fn fill;
     void *ctx;
     struct pst_verify_report report;
+    bool no_number; /* a gradient in f32 is none, which in f64 is one */
     struct pst_diag *diag;
 };
 
@@ -309,6 +310,7 @@ static void compare_wide(struct verifier *v, const struct pst_dump_item *item,
         all += y * y;
     }
     scale = PST_MAX(sqrt(all), WIDE_FLOOR * rms * sqrt((double)n));
+    v->no_number |= !isfinite(off) && isfinite(all);
     v->report.compared++;
     if (!(sqrt(off) <= tolerance * scale))
         differs(v, item->name, "differs from its value in f64 by %.3g of %.3g",
@@ -428,7 +430,8 @@ static enum pst_status verify(struct verifier *v)
 }
 
 /* With made-up data: integers that are out of range for a table of the model
- * become smaller. */
+ * become smaller, and those that are no mask (of 0 and 1), for which a model
+ * makes numbers that f32 does not hold. */
 static enum pst_status verify_made_up(struct verifier *v)
 {
     struct made_up made_up = {v->plan, v->options.seed, 4};
@@ -436,7 +439,11 @@ static enum pst_status verify_made_up(struct verifier *v)
 
     v->fill = make_up;
     v->ctx = &made_up;
-    for (; status == PST_ERR_RANGE && made_up.limit > 0; made_up.limit /= 2) {
+    for (; (status == PST_ERR_RANGE || v->no_number) && made_up.limit > 0;
+         made_up.limit /= 2) {
+        v->no_number = false;
+        if (v->diag != NULL)
+            pst_diag_init(v->diag);
         pst_str_fini(&v->report.text);
         v->report = (struct pst_verify_report){.text = {.visible = 1}};
         pst_str_add(&v->report.text, "data: made up\n");

@@ -190,13 +190,14 @@ static void expect_at_zero(const char *nodes, const char *told)
 
     pst_diag_init(&diag);
     pst_str_addf(&text,
-                 "graph next_id=5 {\n"
+                 "graph next_id=9 {\n"
                  "  input %%x: f32[4, 1]\n"
+                 "  input %%m: i64[4, 3]\n"
                  "  param %%w \"a.weight\" grad: f32[3, 1]\n"
                  "  %%h: f32[4, 3] = aten.linear.default(%%x, %%w)"
                  "  # a - F id=0\n"
                  "%s"
-                 "  %%loss: f32[] = aten.mean.default(%%z)  # - - F id=4\n"
+                 "  %%loss: f32[] = aten.mean.default(%%z)  # - - F id=8\n"
                  "  output user %%loss \"0\"\n"
                  "}\n",
                  nodes);
@@ -227,6 +228,20 @@ static void follows_steep_losses(void **state)
                    "  %z: f32[4, 3] = aten.add.Scalar(%t, 2.0)"
                    "  # - - F id=3\n",
                    "compared with slopes of the loss in f64, 0 differ");
+}
+
+/* A mask of 0 and 1, made up of larger numbers first: f32 overflows then. */
+static void makes_masks_up(void **state)
+{
+    (void)state;
+    expect_at_zero("  %k: f32[4, 3] = aten.rsub.Scalar(%m, 1.0)"
+                   "  # - - F id=1\n"
+                   "  %q: f32[4, 3] = aten.mul.Scalar(%k, -3e+38)"
+                   "  # - - F id=2\n"
+                   "  %t: f32[4, 3] = aten.add.Tensor(%h, %q)  # - - F id=3\n"
+                   "  %s: f32[4, 3] = aten.softmax.int(%t, 1)  # - - F id=4\n"
+                   "  %z: f32[4, 3] = aten.mul.Tensor(%s, %s)  # - - F id=5\n",
+                   "on 1 microbatch compared with f64, 0 differ");
 }
 
 /* A choice that hangs on a tie. */
@@ -452,6 +467,7 @@ int main(void)
         cmocka_unit_test(makes_data_up),
         cmocka_unit_test(cuts_where_gradients_have_strides),
         cmocka_unit_test(follows_steep_losses),
+        cmocka_unit_test(makes_masks_up),
         cmocka_unit_test(tells_jumps),
         cmocka_unit_test(refuses_narrow_gradients),
         cmocka_unit_test(finds_wrong_gradients),
