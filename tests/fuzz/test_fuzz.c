@@ -83,8 +83,10 @@ static void add_base(const char *path)
 static void add_folder(const char *path)
 {
     struct dirent **names = NULL;
-    const int n = scandir(path, &names, NULL, alphasort);
+    int n;
 
+    assert_non_null(path); /* `meson test` sets it */
+    n = scandir(path, &names, NULL, alphasort);
     assert_true(n > 0);
 
     for (int i = 0; i < n; i++) {
