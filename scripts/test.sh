@@ -142,7 +142,7 @@ join_aside() {
   skipped=$((skipped + out))
 }
 
-need_packages valgrind mtail logrotate prometheus iproute2
+need_packages valgrind mtail logrotate prometheus iproute2 nftables
 # shellcheck disable=SC2086
 need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then
