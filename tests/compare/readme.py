@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -40,8 +41,10 @@ def main():
     penstock, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
+    # Sockets have short names: a clone may lie deep.
+    sockets = tempfile.TemporaryDirectory(prefix="pst-readme-")
     env = dict(os.environ, PATH=os.path.dirname(penstock) + ":" +
-               os.environ["PATH"], XDG_RUNTIME_DIR=os.path.abspath(folder))
+               os.environ["PATH"], XDG_RUNTIME_DIR=sockets.name)
     begin, losses, commands = time.monotonic(), [], 0
     for language, text in blocks():
         # What is shown of a job that takes longer, and of another model.

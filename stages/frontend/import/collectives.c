@@ -14,8 +14,7 @@
 
 const char pst_import_several[] =
     "collectives of process groups that have several processes, or may have "
-    "them "
-    "(export the model before it is divided: run --shard divides it)";
+    "them (export the model before it is divided: run --shard divides it)";
 
 enum pst_target_kind pst_import_collective_kind(const struct pst_doc_node *node)
 {
@@ -133,6 +132,7 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
     struct pst_value *output =
         to != NULL ? pst_import_find(scope, to->name) : NULL;
     struct pst_value **parts, *all;
+    enum pst_status status;
     int64_t numel = 0;
 
     if (from == NULL || from->n == 0 || output == NULL || names->n != 2)
@@ -157,18 +157,11 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
                    PST_ARGS(pst_values(parts, from->n), pst_i(0)));
     if (all == NULL)
         return import->build.status;
-    for (unsigned i = 0; i < 2; i++) {
-        const enum pst_status status =
-            i == 0 ? write_to(import, scope, to->name, all, names->at[0])
-            : names->at[1] == NULL
-                ? PST_OK
-                : pst_import_define(import, scope, names->at[1], output,
-                                    &output->meta);
-
-        if (status != PST_OK)
-            return status;
-    }
-    return PST_OK;
+    status = write_to(import, scope, to->name, all, names->at[0]);
+    if (status == PST_OK && names->at[1] != NULL)
+        status = pst_import_define(import, scope, names->at[1], output,
+                                   &output->meta);
+    return status;
 }
 
 /* split_with_sizes_copy(tensor, sizes, dim, out=tensors) */
@@ -193,11 +186,14 @@ enum pst_status pst_import_copy_out(struct pst_import *import,
                             "writes inside of a branch are not supported");
     for (unsigned i = 0; i < out->n && status == PST_OK; i++) {
         const int64_t n = sizes->numbers[i].i;
-        struct pst_value *part = pst_emit(
-            &import->build, &pst_op_slice_Tensor,
-            PST_ARGS(pst_v(all), pst_i(dim != NULL ? dim->number.i : 0),
-                     pst_i(begin), pst_i(begin + n)));
+        struct pst_value *part;
 
+        if (n < 0 || n > pst_meta_numel(&all->meta) - begin)
+            return bad(import, "sizes are not those of its tensor");
+        part = pst_emit(&import->build, &pst_op_slice_Tensor,
+                        PST_ARGS(pst_v(all),
+                                 pst_i(dim != NULL ? dim->number.i : 0),
+                                 pst_i(begin), pst_i(begin + n)));
         if (part == NULL)
             return import->build.status;
         status = write_to(import, scope, out->names[i], part, NULL);
