@@ -128,4 +128,5 @@ def main():
         report(client, times[client])
 
 
-main()
+if __name__ == "__main__":
+    main()
