@@ -327,6 +327,7 @@ static void refuses_by_name(void **state)
 {
     static const char *const wrong[] = {"", "disk", "disk:", "RAM", "tape"};
     const struct row row = {"gpipe", 1, 1, 6, true};
+    const struct row short_row = {"gpipe", 1, 1, 1, true};
     struct pst_exec_options options;
     struct pst_transport *transport;
     struct pst_engine *engine;
@@ -341,13 +342,16 @@ static void refuses_by_name(void **state)
                          PST_ERR_USAGE);
         assert_non_null(strstr(net.diag.text, "--stash"));
     }
-    options = options_of(&row, "disk:nowhere");
-    assert_ok(pst_transport_self.open("1", &transport, &net.diag), &net.diag);
-    assert_int_equal(
-        pst_engine_new(net.plan, transport, &options, &engine, &net.diag),
-        PST_ERR_IO);
-    assert_non_null(strstr(net.diag.text, "nowhere"));
-    pst_transport_self.close(transport);
+    for (unsigned i = 0; i < 2; i++) { /* of 1 microbatch nothing goes out */
+        options = options_of(i == 0 ? &row : &short_row, "disk:nowhere");
+        assert_ok(pst_transport_self.open("1", &transport, &net.diag),
+                  &net.diag);
+        assert_int_equal(
+            pst_engine_new(net.plan, transport, &options, &engine, &net.diag),
+            PST_ERR_IO);
+        assert_non_null(strstr(net.diag.text, "nowhere"));
+        pst_transport_self.close(transport);
+    }
     net_fini(&net);
 }
 

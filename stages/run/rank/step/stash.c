@@ -239,6 +239,23 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
     return pst_diag_nomem(diag, s->size);
 }
 
+/* A folder that no plan of today needs is still one that the user has named: a
+ * wrong one is refused now, not when a later change makes it needed. */
+static enum pst_status try_place(const char *words, struct pst_diag *diag)
+{
+    int fd;
+
+    if (words == NULL || strncmp(words, DISK, strlen(DISK)) != 0)
+        return PST_OK;
+    fd = open_unnamed(words + strlen(DISK));
+    if (fd < 0)
+        return pst_diag_errno(diag, errno,
+                              "cannot make the file of --stash in %s",
+                              words + strlen(DISK));
+    (void)close(fd);
+    return PST_OK;
+}
+
 enum pst_status pst_stash_open(struct pst_stash *s,
                                const struct pst_rank_role *role,
                                const struct pst_layout *layout,
@@ -249,7 +266,7 @@ enum pst_status pst_stash_open(struct pst_stash *s,
 
     *s = (struct pst_stash){.fd = -1};
     if (layout->spills.jobs.n == 0)
-        return PST_OK;
+        return try_place(role->options.stash, diag);
     s->device = device;
     s->verify = role->options.verify;
     s->size = layout->memory.outside;
