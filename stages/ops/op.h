@@ -188,6 +188,10 @@ enum pst_op_flags {
     PST_OP_ORIGIN = 128,
     /* --dtype bf16 rounds its factors. */
     PST_OP_PRODUCT = 256,
+    /* Its gradient moves or changes single elements and adds up none if it is
+     * a view or all shapes are alike: strides make no difference to the bits
+     * then. */
+    PST_OP_PASSES_ON = 512,
 };
 
 struct pst_op {

@@ -149,49 +149,17 @@ static void look_if_alike(void *ctx, struct pst_value **slot, unsigned arg)
         like->rank = PST_MAX_RANK + 1;
 }
 
-/* Whether its gradient moves or changes single elements, adding up none: then
- * strides make no difference to the bits. */
+/* Whether the strides of its gradient make no difference to any bits. */
 static bool passes_on(const struct pst_node *node)
 {
-    static const struct pst_op *const moves[] = {&pst_op_alias,
-                                                 &pst_op_contiguous,
-                                                 &pst_op_clone,
-                                                 &pst_op_view,
-                                                 &pst_op__unsafe_view,
-                                                 &pst_op_reshape,
-                                                 &pst_op_view_as,
-                                                 &pst_op_reshape_as,
-                                                 &pst_op__reshape_alias,
-                                                 &pst_op_unsqueeze,
-                                                 &pst_op_squeeze,
-                                                 &pst_op_squeeze_dim,
-                                                 &pst_op_transpose_int,
-                                                 &pst_op_t,
-                                                 &pst_op_permute,
-                                                 &pst_op_squeeze_dims,
-                                                 &pst_op_flatten_using_ints,
-                                                 &pst_op_unflatten_int,
-                                                 &pst_op_select_int,
-                                                 &pst_op_slice_Tensor,
-                                                 &pst_op__to_copy,
-                                                 &pst_op_to_dtype};
-    static const struct pst_op *const elements[] = {
-        &pst_op_add_Tensor, &pst_op_sub_Tensor, &pst_op_mul_Tensor,
-        &pst_op_add_Scalar, &pst_op_mul_Scalar, &pst_op_div_Scalar,
-        &pst_op_neg,        &pst_op_relu,       &pst_op_gelu,
-        &pst_op_silu,       &pst_op_tanh,       &pst_op_sigmoid,
-        &pst_op_dropout};
+    const unsigned flags = node->op->flags;
     struct pst_meta like = node->outs[0]->meta;
 
-    for (size_t i = 0; i < PST_COUNT(moves); i++)
-        if (node->op == moves[i])
-            return true;
-    for (size_t i = 0; i < PST_COUNT(elements); i++)
-        if (node->op == elements[i]) {
-            pst_node_uses((struct pst_node *)node, look_if_alike, &like);
-            return like.rank <= PST_MAX_RANK;
-        }
-    return false;
+    if ((flags & PST_OP_PASSES_ON) == 0)
+        return false;
+    if ((flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) == 0)
+        pst_node_uses((struct pst_node *)node, look_if_alike, &like);
+    return like.rank <= PST_MAX_RANK;
 }
 
 /* A gradient that crosses a cut arrives contiguous. One that does not must

@@ -252,6 +252,7 @@ static const struct pst_kernel gelu_backward_kernels[] = {
 
 const struct pst_op pst_op_tanh = {
     .schema = "aten::tanh(Tensor self) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_infer_unary_float,
     .vjp = tanh_vjp,
 };
@@ -259,6 +260,7 @@ PST_CPU_KERNELS(tanh, tanh_kernels);
 
 const struct pst_op pst_op_sigmoid = {
     .schema = "aten::sigmoid(Tensor self) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_infer_unary_float,
     .vjp = sigmoid_vjp,
 };
@@ -266,6 +268,7 @@ PST_CPU_KERNELS(sigmoid, sigmoid_kernels);
 
 const struct pst_op pst_op_relu = {
     .schema = "aten::relu(Tensor self) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_infer_same_as_0,
     .vjp = relu_vjp,
 };
@@ -273,6 +276,7 @@ PST_CPU_KERNELS(relu, relu_kernels);
 
 const struct pst_op pst_op_silu = {
     .schema = "aten::silu(Tensor self) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_pw_infer_float,
     .vjp = silu_vjp,
 };
@@ -280,6 +284,7 @@ PST_CPU_KERNELS(silu, silu_kernels);
 
 const struct pst_op pst_op_gelu = {
     .schema = "aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = infer_gelu,
     .vjp = gelu_vjp,
 };

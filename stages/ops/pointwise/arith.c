@@ -143,6 +143,7 @@ SUM(rsub, );
 const struct pst_op pst_op_add_Tensor = {
     .schema = "aten::add.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = infer_alpha,
     .vjp = add_vjp,
 };
@@ -151,6 +152,7 @@ PST_CPU_KERNELS(add_Tensor, add_kernels);
 const struct pst_op pst_op_add_Scalar = {
     .schema = "aten::add.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = infer_alpha,
     .vjp = add_vjp,
 };
@@ -159,6 +161,7 @@ PST_CPU_KERNELS(add_Scalar, add_kernels);
 const struct pst_op pst_op_sub_Tensor = {
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = infer_sub,
     .vjp = sub_vjp,
 };
@@ -250,6 +253,7 @@ static const struct pst_kernel div_kernels[] = {
 
 const struct pst_op pst_op_mul_Tensor = {
     .schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_infer_binary,
     .vjp = mul_vjp,
 };
@@ -257,6 +261,7 @@ PST_CPU_KERNELS(mul_Tensor, mul_kernels);
 
 const struct pst_op pst_op_mul_Scalar = {
     .schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_infer_binary,
     .vjp = mul_vjp,
 };
@@ -271,6 +276,7 @@ PST_CPU_KERNELS(div_Tensor, div_kernels);
 
 const struct pst_op pst_op_div_Scalar = {
     .schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_infer_binary_float,
     .vjp = div_vjp,
 };
@@ -350,6 +356,7 @@ static const struct pst_kernel reciprocal_kernels[] = {
 
 const struct pst_op pst_op_neg = {
     .schema = "aten::neg(Tensor self) -> Tensor",
+    .flags = PST_OP_PASSES_ON,
     .infer = infer_neg,
     .vjp = neg_vjp,
 };

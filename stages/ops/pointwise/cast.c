@@ -21,7 +21,7 @@ static enum pst_status alias_vjp(struct pst_vjp *v)
 
 const struct pst_op pst_op_alias = {
     .schema = "aten::alias(Tensor(a) self) -> Tensor(a)",
-    .flags = PST_OP_VIEW,
+    .flags = PST_OP_VIEW | PST_OP_PASSES_ON,
     .infer = infer_alias,
     .vjp = alias_vjp,
 };
@@ -48,7 +48,7 @@ static enum pst_status infer_contiguous(struct pst_infer *c)
 const struct pst_op pst_op_contiguous = {
     .schema = "aten::contiguous(Tensor(a) self, *, "
               "MemoryFormat memory_format=0) -> Tensor(a)",
-    .flags = PST_OP_MAYBE_VIEW,
+    .flags = PST_OP_MAYBE_VIEW | PST_OP_PASSES_ON,
     .infer = infer_contiguous,
     .vjp = alias_vjp,
 };
@@ -128,7 +128,7 @@ static enum pst_status infer_to_copy(struct pst_infer *c)
 CAST(to_dtype,
      "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, "
      "bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)",
-     PST_OP_MAYBE_VIEW, infer_to);
+     PST_OP_MAYBE_VIEW | PST_OP_PASSES_ON, infer_to);
 CAST(to_dtype_layout,
      "to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, "
      "Layout? layout=None, Device? device=None, bool? pin_memory=None, "
@@ -150,9 +150,9 @@ CAST(_to_copy,
      "_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, "
      "Device? device=None, bool? pin_memory=None, bool non_blocking=False, "
      "MemoryFormat? memory_format=None) -> Tensor",
-     0, infer_to_copy);
+     PST_OP_PASSES_ON, infer_to_copy);
 CAST(clone, "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
-     0, pst_infer_same_as_0);
+     PST_OP_PASSES_ON, pst_infer_same_as_0);
 CAST(lift_fresh_copy, "lift_fresh_copy(Tensor self) -> Tensor", 0,
      pst_infer_same_as_0);
 

@@ -132,7 +132,8 @@ static const struct pst_kernel dropout_kernels[] = {
 
 const struct pst_op pst_op_dropout = {
     .schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor",
-    .flags = PST_OP_MAYBE_VIEW | PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
+    .flags = PST_OP_MAYBE_VIEW | PST_OP_RANDOM | PST_OP_DROPOUT |
+             PST_OP_ORIGIN | PST_OP_PASSES_ON,
     .infer = infer_dropout,
     .vjp = dropout_vjp,
 };

@@ -186,7 +186,7 @@ static enum pst_status infer_unflatten(struct pst_infer *c)
 #define RESHAPE(id, text, how)                                                 \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text,                                               \
-        .flags = PST_OP_MAYBE_VIEW,                                            \
+        .flags = PST_OP_MAYBE_VIEW | PST_OP_PASSES_ON,                         \
         .infer = how,                                                          \
         .vjp = reshape_vjp,                                                    \
     };                                                                         \
@@ -304,7 +304,7 @@ static enum pst_status infer_squeeze_dims(struct pst_infer *c)
 #define VIEW(id, text, how)                                                    \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text " -> Tensor(a)",                               \
-        .flags = PST_OP_VIEW,                                                  \
+        .flags = PST_OP_VIEW | PST_OP_PASSES_ON,                               \
         .infer = how,                                                          \
         .vjp = reshape_vjp,                                                    \
     }

@@ -184,7 +184,7 @@ static enum pst_status narrow_vjp(struct pst_vjp *v)
 #define VIEW(id, text, how, back)                                              \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text " -> Tensor(a)",                               \
-        .flags = PST_OP_VIEW,                                                  \
+        .flags = PST_OP_VIEW | PST_OP_PASSES_ON,                               \
         .infer = how,                                                          \
         .vjp = back,                                                           \
     }
