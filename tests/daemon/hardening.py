@@ -3,6 +3,7 @@
 
 usage: hardening.py fortify|plain PROGRAM...
 """
+import platform
 import subprocess
 import sys
 
@@ -10,6 +11,16 @@ import sys
 def readelf(option, program):
     return subprocess.run(["readelf", option, "-W", program], check=True,
                           capture_output=True, text=True).stdout
+
+
+# Functions that begin with it: tables of jumps aside, nearly all of ours.
+MARKED = 1000
+
+
+def marks(program):
+    code = subprocess.run(["objdump", "-d", program], check=True,
+                          capture_output=True, text=True).stdout
+    return code.count("endbr64")
 
 
 def main():
@@ -24,6 +35,8 @@ def main():
         assert "NOW" in readelf("-d", program), (program, "RELRO is not full")
         symbols = readelf("--dyn-syms", program)
         assert "__stack_chk_fail" in symbols, (program, "no canaries")
+        if platform.machine() == "x86_64":
+            assert marks(program) >= MARKED, (program, "jumps go anywhere")
         if sys.argv[1] == "fortify":
             assert "_chk@" in symbols.replace("__stack_chk_fail@", ""), \
                 (program, "no FORTIFY")
