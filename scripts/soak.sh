@@ -30,6 +30,8 @@ part "100 000 played jobs" env PST_TEST_SEED="$seed" \
   build/tests/sim/test-sim --seeds 100000
 part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
 part "early warnings" python3 tests/elastic/warned.py $penstock $tiny
+part "1000 flips, 200 cuts" python3 tests/elastic/damage.py $penstock $tiny \
+  1000 "$seed"
 part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
 for i in {1..10}; do
   part "stragglers, $i of 10" python3 tests/elastic/slow.py $penstock $norm

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is damaged in a checkpoint is found, named, and gone round.
+
+usage: damage.py PENSTOCK TINY.pt2 [N] [SEED]
+
+Of the newer of two checkpoints N times a bit of a file is flipped, N/5 times a
+file is cut, then the files of two ranks are swapped, and a manifest of another
+job takes its place. `checkpoints --verify` has to name the file and to call the
+older one good; a sample is resumed: from the older one, with the same weights
+at the end. Between these the folder as it was is loaded N times and good.
+"""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import job
+
+import clients
+
+OLD, NEW = "step-00000010", "step-00000020"
+RESUMED = 20  # one of so many is
+
+
+def words(name, steps, *more):
+    return ["run", "tiny.plan", "-n", "2", "-m", "6", "--data",
+            "data.safetensors", "--lr", "0.001", "--transport", "self",
+            "--steps", str(steps), "--checkpoint", name, "--checkpoint-every",
+            "10", "--checkpoint-sync", "--quiet", *more]
+
+
+def look(b, name):
+    """Exit code of --verify, and what it says of each checkpoint."""
+    done = subprocess.run([b.penstock, "checkpoints", name, "--verify",
+                           "--json"], cwd=b.folder, env=b.env, text=True,
+                          capture_output=True, timeout=job.PATIENCE)
+    assert done.stdout, done
+    found = json.loads(done.stdout)["checkpoints"]
+    return done.returncode, {x["step"]: x for x in found}
+
+
+def is_clean(b, name):
+    code, found = look(b, name)
+    assert code == 0 and all(x["state"] == "good" for x in found.values()) \
+        and len(found) == 2, (code, found)
+
+
+def is_named(b, name, file, what):
+    code, found = look(b, name)
+    new = found.get(20, {"state": "not listed", "reason": ""})
+    assert code == 65, (what, code, found)
+    assert new["state"] in ("damaged", "unreadable"), (what, found)
+    assert f"{NEW}/{file}" in new["reason"], (what, found)
+    assert found[10]["state"] == "good", (what, found)
+
+
+def is_gone_round(b, name, want, what):
+    """As from the older one alone."""
+    shutil.copytree(b.path(name), b.path("again"))
+    said = b.call(*words("again", 20, "--resume", "--json"))
+    assert "checkpoint passed over" in said, (what, said)
+    assert '"first_step":10' in said, (what, said)
+    assert b.weights("again") == want, what
+    shutil.rmtree(b.path("again"))
+
+
+class Damage:
+    def __init__(self, b, seed):
+        self.b, self.random = b, random.Random(seed)
+        self.files = sorted(os.listdir(b.path("job", NEW)))
+        self.want = b.weights("job")
+        self.tried = 0
+
+    def bytes_of(self, file):
+        with open(self.b.path("job", NEW, file), "rb") as f:
+            return bytearray(f.read())
+
+    def put(self, file, data):
+        with open(self.b.path("job", NEW, file), "wb") as f:
+            f.write(data)
+
+    def check(self, file, what, resumed=False):
+        is_named(self.b, "job", file, what)
+        self.tried += 1
+        if resumed or self.random.randrange(RESUMED) == 0:
+            is_gone_round(self.b, "job", self.want, what)
+
+    def flip(self):
+        file = self.random.choice(self.files)
+        good = self.bytes_of(file)
+        bad, bit = bytearray(good), self.random.randrange(8 * len(good))
+        bad[bit // 8] ^= 1 << bit % 8
+        self.put(file, bad)
+        self.check(file, f"bit {bit} of {file}")
+        self.put(file, good)
+
+    def cut(self):
+        file = self.random.choice(self.files)
+        good = self.bytes_of(file)
+        size = self.random.randrange(len(good))
+        self.put(file, good[:size])
+        self.check(file, f"{file} cut to {size} of {len(good)} bytes")
+        self.put(file, good)
+
+    def swap(self):
+        first, second = [x for x in self.files if x.startswith("rank-")]
+        a, b = self.bytes_of(first), self.bytes_of(second)
+        self.put(first, b)
+        self.put(second, a)
+        self.check(first, "files of two ranks swapped", True)
+        self.put(first, a)
+        self.put(second, b)
+
+    def replace(self):
+        good = self.bytes_of("manifest.json")
+        shutil.copy(self.b.path("other", NEW, "manifest.json"),
+                    self.b.path("job", NEW, "manifest.json"))
+        # Its digest is right: what differs from it is the first file.
+        self.check("rank-000.safetensors", "manifest of another job", True)
+        self.put("manifest.json", good)
+
+
+def main():
+    penstock, tiny = map(os.path.abspath, sys.argv[1:3])
+    n = int(sys.argv[3]) if len(sys.argv) > 3 else 1000
+    seed = sys.argv[4] if len(sys.argv) > 4 else \
+        os.environ.get("PST_TEST_SEED") or str(random.randrange(1 << 30))
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = job.Bench(penstock, folder)
+        b.call("split", tiny, "--stages", "2", "-o", "tiny.plan")
+        clients.write_data(b.path("data.safetensors"))
+        b.call(*words("job", 20))
+        b.call(*words("other", 20, "--seed", "7", "--lr", "0.01"))
+        damage = Damage(b, seed)
+        for i in range(n):
+            damage.flip()
+            if i % 5 == 0:
+                damage.cut()
+            is_clean(b, "job")
+        damage.swap()
+        damage.replace()
+        is_clean(b, "job")
+    print(f"{damage.tried} damaged and {n} clean loads: all found, none else")
+
+
+if __name__ == "__main__":
+    main()
