@@ -287,6 +287,23 @@ torch.fft.irfftn(torch.complex(s, s.flip(1)).view(2, 9, 89))
 torch.fft.irfft(torch.fft.rfft(s) * torch.fft.rfft(s.flip(0)), n=89)
 torch.fft.fft(s).real
 torch.fft.fft(torch.complex(s, s * 2)).imag
+torch.fft.fftshift(s)
+torch.fft.ifftshift(s, dim=1)
+torch.fft.fftshift(s.view(2, 9, 89), dim=(0, -1))
+torch.view_as_real(torch.fft.fftshift(torch.complex(s, s.flip(1)), dim=-1))
+torch.view_as_real(torch.fft.ifftshift(torch.complex(s, s.flip(1))))
+torch.view_as_real(torch.complex(s, s.flip(1)).view(2, 9, 89).sum(dim=()))
+torch.fft.hfft(torch.complex(s, s.flip(1)))
+torch.fft.hfft(s, n=30, dim=0, norm='ortho')
+torch.fft.hfft2(torch.complex(s, s.flip(1)), norm='forward')
+torch.fft.hfftn(torch.complex(s, s.flip(1)).view(2, 9, 89), s=(9, 51), dim=(1, 2))
+torch.fft.hfftn(s.view(2, 9, 89))
+torch.view_as_real(torch.fft.ihfft(s).resolve_conj())
+torch.view_as_real(torch.fft.ihfft2(s, norm='forward').resolve_conj())
+torch.view_as_real(torch.fft.ihfftn(s.view(2, 9, 89), norm='ortho').resolve_conj())
+torch.fft.irfft(s, n=97)
+torch.fft.irfft2(s, norm='ortho')
+torch.fft.irfftn(s.view(2, 9, 89))
 """
 
 

@@ -55,6 +55,8 @@ static const struct pst_mover {
     {"aten.zeros_like.default", false, NULL, 0},
     {"aten.sum.dim_IntList", false, NULL, 0},
     {"aten.mean.dim", false, NULL, 0},
+    {"aten.fft_fftshift.default", false, NULL, 0},
+    {"aten.fft_ifftshift.default", false, NULL, 0},
 };
 
 const struct pst_mover *pst_import_mover(const char *name)
@@ -237,6 +239,21 @@ static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
     return ints;
 }
 
+/* Reductions and shifts of all dimensions, where none is given: the pair is
+ * none of them. */
+static bool every_dim(struct pst_import *import, int64_t rank,
+                      struct pst_arg *arg)
+{
+    int64_t *ints = pst_arena_calloc(&import->build.graph->arena,
+                                     (size_t)rank + 1, sizeof(*ints));
+
+    for (int64_t d = 0; ints != NULL && d < rank; d++)
+        ints[d] = d;
+    if (ints != NULL)
+        *arg = pst_ints(ints, (unsigned)rank);
+    return ints != NULL;
+}
+
 static enum pst_status move(struct pst_import *import,
                             const struct pst_mover *m,
                             const struct pst_schema *schema,
@@ -253,6 +270,11 @@ static enum pst_status move(struct pst_import *import,
 
         if (names_dims(name) && arg->kind == PST_ARG_INT && arg->i < 0)
             arg->i += dims;
+        if (schema->args[i].type == PST_TYPE_INTS && strcmp(name, "dim") == 0 &&
+            strcmp(m->name, "aten.squeeze.dims") != 0 && /* of none */
+            (arg->kind != PST_ARG_INTS || arg->n == 0) &&
+            !every_dim(import, rank, arg))
+            return pst_diag_nomem(import->diag, (size_t)rank * sizeof(*ints));
         if (arg->kind != PST_ARG_INTS || (!append && !names_dims(name)))
             continue;
         ints = copy_ints(import, arg);

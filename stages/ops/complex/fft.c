@@ -6,6 +6,7 @@
  * of one the first half is kept; the way back adds each bin that has a mirror
  * image twice. Values and their parts: complex.c.
  */
+#include "stages/base/str.h"
 #include "stages/ops/rewrite.h"
 #include "stages/ops/rows.h"
 
@@ -17,6 +18,12 @@ struct signal {
 };
 
 enum form { C2C, R2C, C2R };
+
+/* Rows of namespace "aten" have a real operand: it has no imaginary part. */
+static bool is_real(const struct pst_rewrite *w)
+{
+    return !pst_has_prefix(w->schema->name, "complex.");
+}
 
 /* 0, 1, ... n - 1 */
 static struct pst_value *count(struct pst_rewrite *w, struct pst_extent n)
@@ -117,12 +124,11 @@ struct plan {
     double power; /* the result is divided by (product of sizes) ^ power */
 };
 
-static struct signal parts(struct pst_rewrite *w, struct pst_value *v,
-                           enum form form)
+static struct signal parts(struct pst_rewrite *w, struct pst_value *v)
 {
     struct signal x = {v, NULL};
 
-    if (form == R2C)
+    if (is_real(w))
         return x;
     x.re =
         pst_rw(w, &pst_op_select_int, PST_ARGS(pst_v(v), pst_i(-1), pst_i(0)));
@@ -143,7 +149,7 @@ static struct pst_value *given(struct pst_rewrite *w)
 
 static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
 {
-    struct signal x = parts(w, given(w), p->form);
+    struct signal x = parts(w, given(w));
     const struct pst_arg one = pst_f(1);
     struct pst_arg total = pst_f(1), size;
     struct pst_value *y;
@@ -187,7 +193,7 @@ static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
 static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
 {
     const struct pst_value *v = pst_rewrite_in(w, 0);
-    const int64_t rank = (int64_t)v->meta.rank - (p->form == R2C ? 0 : 1);
+    const int64_t rank = (int64_t)v->meta.rank - !is_real(w);
     const int64_t at = dim < 0 ? dim + rank : dim;
 
     if (p->n == PST_MAX_RANK || at < 0 || at >= rank) {
@@ -199,7 +205,8 @@ static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
     return true;
 }
 
-/* Form and direction are in the name: "complex.fft_irfftn.default". */
+/* Form and direction are in the name: "complex.fft_irfftn.default". The
+ * spectrum of hfft is real; it is that of irfft, seen the other way round. */
 static struct plan plan_of(const struct pst_rewrite *w)
 {
     const char *name = strstr(w->schema->name, "fft_") + 4;
@@ -208,6 +215,8 @@ static struct plan plan_of(const struct pst_rewrite *w)
     name += p.inverse;
     if (name[0] == 'r')
         p.form = p.inverse ? C2R : R2C;
+    else if (name[0] == 'h')
+        p.form = p.inverse ? R2C : C2R;
     return p;
 }
 
@@ -255,7 +264,7 @@ static enum pst_status several(struct pst_rewrite *w)
     const struct pst_arg *s = &w->args[1], *dim = &w->args[2];
     const int64_t rank = pst_rewrite_in(w, 0)->meta.rank;
     struct plan p = plan_of(w);
-    int64_t n = rank - (p.form == R2C ? 0 : 1);
+    int64_t n = rank - !is_real(w);
 
     if (dim->kind == PST_ARG_INTS)
         n = dim->n;
@@ -324,6 +333,20 @@ PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, several);
 PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, several);
 PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, several);
 PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, several);
+/* The same of Hermitian signals, whose spectrum is real, and of real operands
+ * where the result is real too: nothing of these is complex. */
+PST_REWRITE(complex_fft_hfft, "complex::fft_hfft" ONE, one);
+PST_REWRITE(complex_fft_hfft2, "complex::fft_hfft2" TWO, several);
+PST_REWRITE(complex_fft_hfftn, "complex::fft_hfftn" MANY, several);
+PST_REWRITE(from_real_fft_ihfft, "from_real::fft_ihfft" ONE, one);
+PST_REWRITE(from_real_fft_ihfft2, "from_real::fft_ihfft2" TWO, several);
+PST_REWRITE(from_real_fft_ihfftn, "from_real::fft_ihfftn" MANY, several);
+PST_REWRITE(fft_hfft, "aten::fft_hfft" ONE, one);
+PST_REWRITE(fft_hfft2, "aten::fft_hfft2" TWO, several);
+PST_REWRITE(fft_hfftn, "aten::fft_hfftn" MANY, several);
+PST_REWRITE(fft_irfft, "aten::fft_irfft" ONE, one);
+PST_REWRITE(fft_irfft2, "aten::fft_irfft2" TWO, several);
+PST_REWRITE(fft_irfftn, "aten::fft_irfftn" MANY, several);
 PST_REWRITE(complex__fft_c2c,
             "complex::_fft_c2c(Tensor self, SymInt[] dim, int normalization, "
             "bool forward) -> Tensor",
