@@ -304,6 +304,9 @@ torch.view_as_real(torch.fft.ihfftn(s.view(2, 9, 89), norm='ortho').resolve_conj
 torch.fft.irfft(s, n=97)
 torch.fft.irfft2(s, norm='ortho')
 torch.fft.irfftn(s.view(2, 9, 89))
+torch.view_as_real(torch.stft(s, 16, 4, window=torch.hann_window(16, dtype=x.dtype), return_complex=True))
+torch.view_as_real(torch.stft(s[0], 32, win_length=20, center=False, normalized=True, return_complex=True))
+torch.view_as_real(torch.stft(s, 16, 5, 11, torch.hann_window(11, dtype=x.dtype), onesided=False, pad_mode='constant', return_complex=True))
 """
 
 
