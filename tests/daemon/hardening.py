@@ -13,8 +13,7 @@ def readelf(option, program):
                           capture_output=True, text=True).stdout
 
 
-# Functions that begin with it: tables of jumps aside, nearly all of ours.
-MARKED = 1000
+MARKED = 1000  # functions at least that begin with endbr64
 
 
 def marks(program):

@@ -22,7 +22,7 @@ import job
 
 import clients
 
-OLD, NEW = "step-00000010", "step-00000020"
+NEW = "step-00000020"
 RESUMED = 20  # one of so many is
 
 

@@ -215,6 +215,16 @@ static int open_unnamed(const char *folder)
     return fd;
 }
 
+static enum pst_status make_file(const char *folder, int *ret,
+                                 struct pst_diag *diag)
+{
+    *ret = open_unnamed(folder);
+    return *ret >= 0 ? PST_OK
+                     : pst_diag_errno(diag, errno,
+                                      "cannot make the file of --stash in %s",
+                                      folder);
+}
+
 static enum pst_status open_place(struct pst_stash *s, const char *words,
                                   struct pst_arena *heap, struct pst_diag *diag)
 {
@@ -223,14 +233,8 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
     s->where = pst_arena_strdup(heap, ram ? "memory" : words + strlen(DISK));
     if (s->where == NULL)
         return pst_diag_nomem(diag, strlen(words));
-    if (!ram) {
-        s->fd = open_unnamed(s->where);
-        return s->fd >= 0 ? PST_OK
-                          : pst_diag_errno(diag, errno,
-                                           "cannot make the file of --stash in "
-                                           "%s",
-                                           s->where);
-    }
+    if (!ram)
+        return make_file(s->where, &s->fd, diag);
     s->ram = mmap(NULL, s->size, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s->ram != MAP_FAILED)
@@ -239,21 +243,19 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
     return pst_diag_nomem(diag, s->size);
 }
 
-/* A folder that no plan of today needs is still one that the user has named: a
- * wrong one is refused now, not when a later change makes it needed. */
+/* Where nothing is moved out yet: a wrong folder is refused now, not when a
+ * later change of the job needs it. */
 static enum pst_status try_place(const char *words, struct pst_diag *diag)
 {
+    enum pst_status status;
     int fd;
 
     if (words == NULL || strncmp(words, DISK, strlen(DISK)) != 0)
         return PST_OK;
-    fd = open_unnamed(words + strlen(DISK));
-    if (fd < 0)
-        return pst_diag_errno(diag, errno,
-                              "cannot make the file of --stash in %s",
-                              words + strlen(DISK));
-    (void)close(fd);
-    return PST_OK;
+    status = make_file(words + strlen(DISK), &fd, diag);
+    if (status == PST_OK)
+        (void)close(fd);
+    return status;
 }
 
 enum pst_status pst_stash_open(struct pst_stash *s,
