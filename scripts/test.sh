@@ -167,6 +167,7 @@ if [ "$mode" != --quick ]; then
   counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
   counted "random programs with aliases" alias.py "$root/out/alias" \
     "${sample[@]}"
+  counted "storages that resize" resizes.py
   counted "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
   counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
   counted "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"

@@ -40,15 +40,20 @@ class WithLoss(nn.Module):
         return self.loss(y, target), y
 
 
-def export(name, folder):
+def export(name, folder, dtype=torch.float32):
     from safetensors.torch import save_file
     model = MODELS[name]
+
+    def given(n):
+        x, target = model.batch(n)
+        return x.to(dtype) if x.is_floating_point() else x, target
+
     torch.manual_seed(0)
-    program = torch.export.export(WithLoss(model).train(), model.batch(1),
+    program = torch.export.export(WithLoss(model).train().to(dtype), given(1),
                                   strict=False)
     os.makedirs(folder, exist_ok=True)
     torch.export.save(program, f"{folder}/model.pt2")
-    x, target = model.batch(MICROBATCHES)
+    x, target = given(MICROBATCHES)
     save_file({"x": x, "target": target}, f"{folder}/data.safetensors")
 
 
