@@ -3,8 +3,8 @@
 
 #include "stages/ops/op.h"
 #include "stages/split/join.h"
-#include "stages/split/pack.h"
 #include "stages/split/split.h"
+#include "stages/split/store/pack.h"
 
 #include <string.h>
 

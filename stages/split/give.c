@@ -2,7 +2,7 @@
 /* Weights that a user gives, matched with the names of the model's state. */
 #include "stages/files/lora/alphas.h"
 #include "stages/split/split.h"
-#include "stages/split/values.h"
+#include "stages/split/store/values.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  */
 #include "stages/ops/op.h"
 #include "stages/split/carry.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 #include <string.h>
 

@@ -17,7 +17,8 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
+DAEMON = os.path.join(HERE, "..", "daemon")
+sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 import evaluate  # noqa: E402  pylint: disable=wrong-import-position
 import logs  # noqa: E402  pylint: disable=wrong-import-position
 

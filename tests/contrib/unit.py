@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
+sys.path.insert(0, os.path.join(HERE, "..", "daemon", "training"))
 import evaluate  # noqa: E402  pylint: disable=wrong-import-position
 
 

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                                "..", "daemon"))
+DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                      "daemon")
+sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 
 PATIENCE = 100
 

@@ -17,7 +17,7 @@
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
 #include "stages/run/exec.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A job that is started again: the supervisor (daemon/ctl/job/supervise.c and
+ * A job that is started again: the supervisor (daemon/ctl/run/supervise.c and
  * what it decides by) and the checkpoints (stages/files/) on a disk that loses
  * what was not synced (tests/files/disk.h). Ranks are killed, crash, hang and
  * leave, hosts are not there, the file server or the whole machine loses power,
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/ctl/job/supervise.h"
+#include "daemon/ctl/run/supervise.h"
 #include "stages/base/host/fs.h"
 #include "stages/files/checkpoint.h"
 #include "stages/files/owner.h"

@@ -9,14 +9,14 @@
  *
  * What must hold: a job that goes on has no verdict; one that hangs has one in
  * time, and the first rank that owes is blamed, as the supervisor reads it
- * (daemon/ctl/job/launch.c, daemon/ctl/job/ends.c).
+ * (daemon/ctl/run/launch.c, daemon/ctl/run/ends.c).
  */
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/ctl/job/ends.h"
+#include "daemon/ctl/run/ends.h"
 #include "daemon/loop/watch.h"
 #include "stages/run/watch/pace.h"
 #include "stages/run/watch/pulse.h"

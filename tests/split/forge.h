@@ -5,7 +5,7 @@
 #include "tests/test.h"
 
 #include "plan.pb-c.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 #include <stdlib.h>
 

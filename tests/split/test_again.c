@@ -6,7 +6,7 @@
 
 #include "stages/ops/op.h"
 #include "stages/split/again.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 #include <stdio.h>
 #include <string.h>

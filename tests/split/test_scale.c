@@ -11,7 +11,7 @@
 #include "stages/optim/rows.h"
 #include "stages/run/engine.h"
 #include "stages/run/estimate.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 /* The hosts of a job: `penstock doctor` on each of them, and their clocks. */
 #include "daemon/ctl/doctor/check.h"
 #include "daemon/ctl/hosts/remote.h"
-#include "daemon/ctl/job/launch.h"
+#include "daemon/ctl/run/launch.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -8,9 +8,9 @@
 
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/conn.h"
-#include "daemon/ctl/job/ends.h"
 #include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/run/ends.h"
 
 static json_t *status_json(const struct pstctl_conn *conn,
                            const Pst__Control__Status *s)

@@ -18,7 +18,7 @@
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/again.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 /* The plan of a run whose model was changed. */
 struct pstd_changed {

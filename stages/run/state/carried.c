@@ -6,8 +6,8 @@
 
 #include "stages/run/engine.h"
 #include "stages/run/rank/plan/layout.h"
-#include "stages/split/pack.h"
 #include "stages/split/split.h"
+#include "stages/split/store/pack.h"
 
 #define TAG  PST_TAG_EXEC
 #define PLAN "plan.pb"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* When a job is started again, and what is removed of one that is gone. */
-#include "daemon/ctl/job/restart.h"
+#include "daemon/ctl/run/restart.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/ctl/job/ends.h"
-#include "daemon/ctl/job/scratch.h"
+#include "daemon/ctl/run/ends.h"
+#include "daemon/ctl/run/scratch.h"
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/fs.h"
 #include "stages/run/exec.h"

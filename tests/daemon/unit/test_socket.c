@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/ctl/job/launch.h"
+#include "daemon/ctl/run/launch.h"
 #include "stages/base/host/fs.h"
 #include "tests/test.h"
 

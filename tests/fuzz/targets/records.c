@@ -10,7 +10,7 @@
 #include "stages/base/wire.h"
 #include "stages/files/manifest.h"
 #include "stages/files/pt2/document.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 #include "tests/fuzz/targets/target.h"
 
 bool fuzz_document(const uint8_t *data, size_t size)

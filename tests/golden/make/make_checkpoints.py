@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes checkpoints.pt2 for tests/daemon/checkpoints.py (PyTorch 2.13).
+"""Writes checkpoints.pt2 for tests/daemon/training/checkpoints.py (PyTorch 2.13).
 
 Layers under torch.utils.checkpoint, the second one with a part that is under it
 once more. Of a model that is traced strictly, and with a context_fn,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_SUPERVISE_H
-#define PENSTOCK_DAEMON_CTL_JOB_SUPERVISE_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_SUPERVISE_H
+#define PENSTOCK_DAEMON_CTL_RUN_SUPERVISE_H
 /*
  * A job from its first start to its last end: it is started again until it ends
  * otherwise than by dying, or its budget is spent. What starts ranks, and what
  * waits, is the caller's: `penstock run` (run.c), or a world that is played
  * (tests/sim/). One thread.
  */
-#include "daemon/ctl/job/ends.h"
-#include "daemon/ctl/job/restart.h"
+#include "daemon/ctl/run/ends.h"
+#include "daemon/ctl/run/restart.h"
 
 /* How a start of the ranks ended. */
 struct pstctl_fate {

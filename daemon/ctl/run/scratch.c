@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/scratch.h"
+#include "daemon/ctl/run/scratch.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_LAUNCH_H
-#define PENSTOCK_DAEMON_CTL_JOB_LAUNCH_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_LAUNCH_H
+#define PENSTOCK_DAEMON_CTL_RUN_LAUNCH_H
 /*
  * Starts the ranks of a job as one child process, mpirun or penstockd, in a
  * session of its own, and finds out how it ended. One thread.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_RESTART_H
-#define PENSTOCK_DAEMON_CTL_JOB_RESTART_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_RESTART_H
+#define PENSTOCK_DAEMON_CTL_RUN_RESTART_H
 /*
  * Whether a job that died is started again, when, with how many ranks, and with
  * which options: those of its first start, from the newest good checkpoint that

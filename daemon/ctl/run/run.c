@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/ctl/job/attempt.h"
-#include "daemon/ctl/job/supervise.h"
+#include "daemon/ctl/run/attempt.h"
+#include "daemon/ctl/run/supervise.h"
 #include "stages/base/host/guard.h"
 #include "stages/run/headroom.h"
 

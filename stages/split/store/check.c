@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Does a plan that was read from a file fit together? Every index that later
  * code follows is checked here. */
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 #include "stages/graph/schema.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/supervise.h"
+#include "daemon/ctl/run/supervise.h"
 
 #include <inttypes.h>
 #include <stdio.h>

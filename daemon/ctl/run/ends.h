@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_ENDS_H
-#define PENSTOCK_DAEMON_CTL_JOB_ENDS_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_ENDS_H
+#define PENSTOCK_DAEMON_CTL_RUN_ENDS_H
 /*
  * How a supervised job ended each time, for people and programs that come
  * later: `last_exit.json` and `supervisor.log` in the folder of --log-dir, else
  * of --checkpoint. One thread.
  */
 #include "daemon/common/logfile.h"
-#include "daemon/ctl/job/launch.h"
+#include "daemon/ctl/run/launch.h"
 
 /* name in last_exit.json and the log, what it means */
 #define PSTCTL_CAUSE_LIST(X)                                                   \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_SETUP_H
-#define PENSTOCK_DAEMON_CTL_JOB_SETUP_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_SETUP_H
+#define PENSTOCK_DAEMON_CTL_RUN_SETUP_H
 /* What a job has before it is started: names, files, a plan. One thread. */
 #include "daemon/common/config.h"
-#include "daemon/ctl/job/scratch.h"
+#include "daemon/ctl/run/scratch.h"
 #include "stages/base/str.h"
 
 struct pstctl_setup {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Start values of parameters, buffers and constants: of the plan's own files,
  * of weights that were given, of the model's file. */
-#include "stages/split/values.h"
+#include "stages/split/store/values.h"
 
-#include "stages/split/pack.h"
 #include "stages/split/split.h"
+#include "stages/split/store/pack.h"
 
 #include <string.h>
 

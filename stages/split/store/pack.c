@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 
 #include "plan.pb-c.h"
 #include "stages/base/fold/fold.h"

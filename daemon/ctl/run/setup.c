@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/setup.h"
+#include "daemon/ctl/run/setup.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_ATTEMPT_H
-#define PENSTOCK_DAEMON_CTL_JOB_ATTEMPT_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_ATTEMPT_H
+#define PENSTOCK_DAEMON_CTL_RUN_ATTEMPT_H
 /*
  * One start of a job's ranks, from mpirun to their end, seen by the client that
  * started them. A supervised job has several, one after the other. One thread.
  */
 #include "daemon/ctl/hosts/hosts.h"
 #include "daemon/ctl/job/follow.h"
-#include "daemon/ctl/job/launch.h"
 #include "daemon/ctl/job/owner.h"
-#include "daemon/ctl/job/setup.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/run/launch.h"
+#include "daemon/ctl/run/setup.h"
 
 struct pstctl_attempt {
     /* Of the job. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_SCRATCH_H
-#define PENSTOCK_DAEMON_CTL_JOB_SCRATCH_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_SCRATCH_H
+#define PENSTOCK_DAEMON_CTL_RUN_SCRATCH_H
 /*
  * A folder that goes with a job: BASE/penstock-XXXXXX, ours and closed to
  * others, with a file `owner` that the job's processes have locked. Whatever

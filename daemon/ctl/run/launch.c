@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/launch.h"
+#include "daemon/ctl/run/launch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/ctl/job/setup.h"
+#include "daemon/ctl/run/setup.h"
 #include "stages/base/host/cpu.h"
 #include "stages/run/exec.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/restart.h"
+#include "daemon/ctl/run/restart.h"
 
 #include <inttypes.h>
 #include <stdio.h>

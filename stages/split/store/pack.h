@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_PACK_H
-#define PENSTOCK_STAGES_SPLIT_PACK_H
+#ifndef PENSTOCK_STAGES_SPLIT_STORE_PACK_H
+#define PENSTOCK_STAGES_SPLIT_STORE_PACK_H
 /* plan.pb: a plan as protobuf and back (proto/plan.proto). */
 #include "stages/split/plan.h"
 

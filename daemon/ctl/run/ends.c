@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/ends.h"
+#include "daemon/ctl/run/ends.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,9 +4,9 @@
 #include "stages/base/str.h"
 #include "stages/files/safetensors.h"
 #include "stages/ops/op.h"
-#include "stages/split/pack.h"
 #include "stages/split/split.h"
-#include "stages/split/values.h"
+#include "stages/split/store/pack.h"
+#include "stages/split/store/values.h"
 
 #include <dirent.h>
 #include <errno.h>

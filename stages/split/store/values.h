@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_VALUES_H
-#define PENSTOCK_STAGES_SPLIT_VALUES_H
+#ifndef PENSTOCK_STAGES_SPLIT_STORE_VALUES_H
+#define PENSTOCK_STAGES_SPLIT_STORE_VALUES_H
 /*
  * Where the start values of a plan's parameters come from (values.c): its own
  * files if it was loaded; else what was given for them (give.c), else the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/job/attempt.h"
+#include "daemon/ctl/run/attempt.h"
 
 #include <errno.h>
 #include <poll.h>
