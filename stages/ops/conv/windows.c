@@ -361,6 +361,10 @@ bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t rows = (fill == PST_CONV_X ? c->ci : c->co) / c->groups;
 
+    /* Most of x has no window: clearing it all and adding is less work. */
+    if (fill == PST_CONV_X && pst_conv_volume(c->k) == 1 &&
+        pst_conv_volume(c->stride) > 1)
+        return false;
     return rows >= FEW && pst_cpu_isa() == PST_ISA_AVX512 &&
            pst_conv_windows_fits(c, fill);
 }
