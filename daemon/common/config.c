@@ -43,6 +43,28 @@ static bool parse_flag(const char *text, bool *ret)
     return false;
 }
 
+/* A number of MiB, or of what its unit says: K, M, G, T, also as KiB. */
+static bool parse_mib(const char *text, double *ret)
+{
+    static const char units[] = "KMGT";
+    const size_t n = strcspn(text, units);
+    const char *unit = text + n;
+    char number[64];
+    double scale = 1.0 / 1024.0;
+
+    if (n >= sizeof(number) ||
+        (*unit != '\0' && unit[1] != '\0' && strcmp(unit + 1, "iB") != 0))
+        return false;
+    memcpy(number, text, n);
+    number[n] = '\0';
+    if (!pst_parse_f64(number, ret))
+        return false;
+    for (const char *u = units; *unit != '\0' && *u != *unit; u++)
+        scale *= 1024.0;
+    *ret *= *unit == '\0' ? 1.0 : scale;
+    return isfinite(*ret);
+}
+
 static enum pst_status store_number(struct pstd_config *config,
                                     const struct pstd_option *row,
                                     const char *who, const char *text,
@@ -57,6 +79,12 @@ static enum pst_status store_number(struct pstd_config *config,
                                 "%s: \"%s\" is no whole number of 0 or more",
                                 who, text);
         x = (double)i;
+    } else if (row->type == PSTD_MIB) {
+        if (!parse_mib(text, &x))
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "%s: \"%s\" is no size: a number of MiB, or "
+                                "with a unit, as 512MiB or 2GiB",
+                                who, text);
     } else if (!pst_parse_f64(text, &x) || !isfinite(x)) {
         return pst_diag_set(diag, PST_ERR_USAGE, "%s: \"%s\" is no number", who,
                             text);
@@ -174,6 +202,7 @@ static enum pst_status store(struct pstd_config *config,
         return PST_OK;
     case PSTD_UINT:
     case PSTD_REAL:
+    case PSTD_MIB:
         return store_number(config, row, who, text, diag);
     case PSTD_LIST:
         return store_list(config, row, text, diag);

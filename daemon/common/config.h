@@ -55,6 +55,7 @@ enum pstd_option_type {
     PSTD_FLAG,   /* bool */
     PSTD_UINT,   /* uint64_t */
     PSTD_REAL,   /* double; NaN if it has no default and was not given */
+    PSTD_MIB,    /* double, of MiB: "1.5", "1536KiB", "2G" */
     PSTD_TEXT,   /* const char *, NULL if neither default nor given */
     PSTD_SOURCE, /* TEXT: a name, or csv:FILE with a path that travels */
     PSTD_CHOICE, /* TEXT that is one of `value` */
@@ -87,7 +88,7 @@ struct pstd_option {
     uint64_t groups;
     size_t at;         /* offset in struct pstd_config */
     const char *start; /* default as text, or NULL */
-    double min, max;   /* UINT, REAL; both 0: any */
+    double min, max;   /* UINT, REAL, MIB; both 0: any */
     const char *value; /* for --help: "N", "FILE", "none|sgd|adamw" */
     const char *help;
 };

@@ -25,6 +25,7 @@ bool pstd_config_text(const struct pstd_config *config,
         pst_str_addf(out, "%llu", *(const unsigned long long *)at);
         return true;
     case PSTD_REAL:
+    case PSTD_MIB:
         if (isnan(*(const double *)at))
             return false;
         pst_format_f64(*(const double *)at, number);

@@ -76,8 +76,10 @@ static const struct pstd_option rows[] = {
          "use"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
-    REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,
-         "MiB that a rank may have; auto chooses by it; 0: any"),
+    ROW(memory_limit, "memory-limit", 0, MIB, T_STEP | PSTD_OPT_PLAN, "0", 0,
+        BIG, "MIB",
+        "what a rank may have, in MiB or with a unit (2GiB); auto chooses by "
+        "it; 0: any"),
     FLAG(overcommit, "overcommit", T_STEP | C_STEP,
          "begin also if less memory is left than the ranks will use"),
     ROW(microbatches, "microbatches", 'm', UINT,

@@ -254,6 +254,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
     add_values(&out, PSTD_PATH);
     add_values(&out, PSTD_UINT);
     add_values(&out, PSTD_REAL);
+    add_values(&out, PSTD_MIB);
     add_values(&out, PSTD_TEXT);
     add_values(&out, PSTD_SOURCE);
     add_values(&out, PSTD_LIST);

@@ -82,6 +82,38 @@ static void reads_grids(void **state)
     }
 }
 
+/* --memory-limit: MiB, or what the unit says. */
+static void reads_sizes(void **state)
+{
+    static const struct {
+        const char *text;
+        double mib;
+    } rows[] = {{"0", 0},         {"1.5", 1.5},  {"512KiB", 0.5},
+                {"512K", 0.5},    {"64M", 64},   {"64MiB", 64},
+                {"2GiB", 2048},   {"0.5G", 512}, {"1T", 1048576},
+                {"1TiB", 1048576}};
+    static const char *const bad[] = {"2GB",   "2g",     "2Gi", "G", "2 GiB",
+                                      "2GiBs", "1e400T", "-1G", ""};
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        assert_ok(
+            parse(&c, RUN, &diag, "--memory-limit", rows[i].text, (char *)NULL),
+            &diag);
+        assert_true(c.memory_limit == rows[i].mib);
+        pstd_config_fini(&c);
+    }
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        assert_int_equal(
+            parse(&c, RUN, &diag, "--memory-limit", bad[i], (char *)NULL),
+            PST_ERR_USAGE);
+        assert_non_null(strstr(diag.text, "--memory-limit"));
+        pstd_config_fini(&c);
+    }
+}
+
 static void refuse(const char *a, const char *b, const char *wanted)
 {
     struct pstd_config c;
@@ -278,6 +310,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_all_forms),
         cmocka_unit_test(reads_grids),
+        cmocka_unit_test(reads_sizes),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(reads_environment),
         cmocka_unit_test(leaves_other_variables_alone),

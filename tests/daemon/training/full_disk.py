@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The file system of --stash disk:FOLDER is full: nothing is lost.
+
+usage: full_disk.py PENSTOCK MODEL.pt2 TOKENS
+
+A job goes on from a checkpoint with its stash in a file system of 256 KiB, made
+in a mount namespace. It ends with the step that was not applied and the folder
+that is full, leaves nothing there, and the checkpoint goes on elsewhere to the
+bits of a job that was never stopped. Ends with 77 where there are no namespaces.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+from swap import tensors
+
+SMALL = "mount -t tmpfs -o size=256k tmpfs small && "
+
+
+def within(*words):
+    """In a mount namespace with a small file system in `small`."""
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c",
+            SMALL + '"$@"; code=$?; ls -A small >left; exit $code', "sh",
+            *words]
+
+
+class Bench:
+    def __init__(self, penstock, model, tokens, work):
+        self.work, self.penstock = work, penstock
+        self.words = ["run", model, "-n", "1", "-m", "6", "--schedule",
+                      "gpipe", "--data", tokens, "--optimizer", "sgd", "--lr",
+                      "0.1", "--threads", "1", "--transport", "self", "--quiet"]
+
+    def run(self, *more, small=False):
+        words = [self.penstock, *self.words, *more]
+        if small:
+            words = within(*words, "--stash", "disk:small", "--stash-keep", "2")
+        return subprocess.run(
+            words, cwd=self.work, text=True, capture_output=True, check=False,
+            env=dict(os.environ, XDG_RUNTIME_DIR=self.work, TMPDIR=self.work),
+            timeout=100)
+
+    def weights(self, name):
+        ret = {k: v for k, v in tensors(os.path.join(self.work, name)).items()
+               if k.startswith("param.")}
+        assert ret
+        return ret
+
+
+def main():
+    penstock, model, tokens = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, model, tokens, work)
+        os.mkdir(os.path.join(work, "small"))
+        if subprocess.run(within("true"), cwd=work, check=False,
+                          capture_output=True).returncode != 0:
+            print("no mount namespaces here")
+            return 77
+        whole = b.run("--steps", "4", "--dump", "whole")
+        assert whole.returncode == 0, whole
+        saved = ["--checkpoint", "saved", "--checkpoint-every", "1"]
+        begun = b.run("--steps", "2", *saved)
+        assert begun.returncode == 0, begun
+        full = b.run("--steps", "4", *saved, "--resume", small=True)
+        for words in ("step 3 was not applied",
+                      "cannot write the stash in small: No space left on "
+                      "device"):
+            assert full.returncode not in (0, 77) and words in full.stderr, full
+        with open(os.path.join(work, "left"), encoding="utf-8") as f:
+            assert f.read() == ""
+        done = b.run("--steps", "4", *saved, "--resume", "--dump", "again")
+        assert done.returncode == 0, done
+        assert b.weights("whole") == b.weights("again")
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
