@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What many equal blocks cost: split and plan of 96 beside 12, of 48 beside 1.
 
-usage: blocks.py CLIENT[,OTHER...] FOLDER [ROUNDS]
+usage: blocks.py CLIENT[,OTHER...] FOLDER [ROUNDS [WIDTH]]
 
 Models of 1, 12, 48 and 96 blocks (two linear layers; attention and two linear
-layers) are exported into FOLDER, as narrow as they get. Of each, and of one with
-the same parameters that no operator reads ("weights"), `split` and `plan` run
-ROUNDS times in alternation; printed are medians of processor time in
+layers) are exported into FOLDER, WIDTH wide (16; GPT-2 has 768). Of each, and of one
+with the same parameters that no operator reads ("weights"), `split` and `plan`
+run ROUNDS times in alternation; printed are medians of processor time in
 milliseconds, those of `penstock --version` too, which does nothing, bytes of
 plan.pb, and how 96 blocks compare with 12: as they are, and without what the
 weights of 84 more take. Needs PyTorch to make the models.
@@ -17,7 +17,7 @@ import statistics
 import sys
 
 COUNTS = 1, 12, 48, 96
-WIDTH = 16
+WIDTH = int(sys.argv[4]) if len(sys.argv) > 4 else 16
 
 
 def make(path, kind, count, used):
