@@ -153,14 +153,14 @@ enum pst_status pstd_mailbox_start(uv_loop_t *loop,
     err = uv_async_init(loop, &w->async, on_async);
     if (err != 0) {
         free_mailbox(w);
-        return pst_diag_set(diag, PST_ERR_IO, "cannot make a wake-up: %s",
-                            uv_strerror(err));
+        return pst_diag_set(diag, PST_E_HOST_TRY_AGAIN,
+                            "cannot make a wake-up: %s", uv_strerror(err));
     }
     err = uv_thread_create_ex(&w->thread, &options, thread_main, w);
     if (err != 0) {
         uv_close((uv_handle_t *)&w->async, on_closed);
-        return pst_diag_set(diag, PST_ERR_IO, "cannot start a thread: %s",
-                            uv_strerror(err));
+        return pst_diag_set(diag, PST_E_HOST_TRY_AGAIN,
+                            "cannot start a thread: %s", uv_strerror(err));
     }
     *ret = w;
     return PST_OK;
@@ -180,7 +180,7 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     bool full;
 
     if (size > PSTD_ORDER_MAX)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_JOB_REQUEST_SIZE,
                             "an order of %zu bytes, allowed are %d", size,
                             PSTD_ORDER_MAX);
     copy = pst_alloc(PST_TAG_DAEMON, size);
@@ -200,7 +200,7 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     if (!full)
         return PST_OK;
     pst_free(copy);
-    return pst_diag_set(diag, PST_ERR_BUSY, "too many orders are waiting");
+    return pst_diag_set(diag, PST_E_JOB_QUEUE, "too many orders are waiting");
 }
 
 void pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
@@ -216,12 +216,10 @@ void pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
     uv_mutex_unlock(&w->lock);
 }
 
-void pstd_mailbox_answer(struct pstd_mailbox *w, enum pst_status status,
-                         const char *text)
+void pstd_mailbox_answer(struct pstd_mailbox *w, const struct pst_diag *answer)
 {
     uv_mutex_lock(&w->lock);
-    pst_diag_init(&w->answer);
-    (void)pst_diag_set(&w->answer, status, "%s", text);
+    w->answer = *answer;
     w->has_answer = true;
     uv_cond_signal(&w->answered);
     uv_mutex_unlock(&w->lock);

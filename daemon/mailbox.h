@@ -82,8 +82,8 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *mailbox,
 /* Any thread. Adds bits; PAUSE and RESUME take back each other. */
 void pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
 /* Loop thread: answer to a note that the exec thread waits for. */
-void pstd_mailbox_answer(struct pstd_mailbox *mailbox, enum pst_status status,
-                         const char *text);
+void pstd_mailbox_answer(struct pstd_mailbox *mailbox,
+                         const struct pst_diag *answer);
 
 /* The rest: exec thread. */
 const struct pstd_config *pstd_mailbox_config(

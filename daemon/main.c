@@ -43,7 +43,8 @@ static void print_help(void)
 
 static int refuse(const struct pst_diag *diag)
 {
-    (void)fprintf(stderr, "penstockd: %s\n", diag->text);
+    (void)fprintf(stderr, "penstockd: %s%s\n", diag->text,
+                  pst_error_tag(diag->error));
     return pst_status_exit_code(diag->status);
 }
 
@@ -84,7 +85,7 @@ static int run(struct pstd_config *config, int argc, char **argv)
         return 0;
     }
     if (config->n_args != 1)
-        status = pst_diag_set(&diag, PST_ERR_USAGE,
+        status = pst_diag_set(&diag, PST_E_COMMAND_ARGUMENTS,
                               "one PLAN is wanted, %zu were given; see --help",
                               config->n_args);
     else if (config->socket != NULL)

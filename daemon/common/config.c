@@ -75,22 +75,22 @@ static enum pst_status store_number(struct pstd_config *config,
 
     if (row->type == PSTD_UINT) {
         if (!pst_parse_i64(text, &i) || i < 0)
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_OPTION_VALUE,
                                 "%s: \"%s\" is no whole number of 0 or more",
                                 who, text);
         x = (double)i;
     } else if (row->type == PSTD_MIB) {
         if (!parse_mib(text, &x))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_OPTION_VALUE,
                                 "%s: \"%s\" is no size: a number of MiB, or "
                                 "with a unit, as 512MiB or 2GiB",
                                 who, text);
     } else if (!pst_parse_f64(text, &x) || !isfinite(x)) {
-        return pst_diag_set(diag, PST_ERR_USAGE, "%s: \"%s\" is no number", who,
-                            text);
+        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: \"%s\" is no number",
+                            who, text);
     }
     if (x < row->min || x > row->max)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: %s is not between %g and %g", who, text,
                             row->min, row->max);
     if (row->type == PSTD_UINT)
@@ -108,10 +108,11 @@ static enum pst_status store_text(struct pstd_config *config,
     char *copy;
 
     if (row->type == PSTD_CHOICE && !is_choice(row->value, text))
-        return pst_diag_set(diag, PST_ERR_USAGE, "%s: \"%s\" is none of %s",
-                            who, text, row->value);
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "%s: \"%s\" is none of %s", who, text, row->value);
     if (row->type == PSTD_PATH && *text == '\0')
-        return pst_diag_set(diag, PST_ERR_USAGE, "%s: the path is empty", who);
+        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
+                            who);
     copy = pst_arena_strdup(&config->arena, text);
     if (copy == NULL)
         return pst_diag_nomem(diag, strlen(text) + 1);
@@ -152,12 +153,12 @@ static enum pst_status store_grid(struct pstd_config *config,
                        (int)PST_MIN(x - text, (ptrdiff_t)sizeof(first)), text);
     if (!pst_parse_i64(first, &replicas) ||
         !pst_parse_i64(x != NULL ? x + 1 : text, &ranks))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: \"%s\" is neither a number of ranks nor "
                             "replicas x ranks, as 2x4",
                             who, text);
     if (replicas < 1 || ranks < 1 || ranks > (int64_t)row->max / replicas)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: %s is not between %g and %g ranks", who, text,
                             row->min, row->max);
     *grid = (struct pstd_grid){(uint64_t)replicas, (uint64_t)ranks};
@@ -175,12 +176,12 @@ static enum pst_status store_from(struct pstd_config *config,
     bool on = true;
 
     if (!pst_parse_i64(text, &step) && !parse_flag(text, &on))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: \"%s\" is none of yes, no, and no number of "
                             "a step",
                             who, text);
     if (step < 0 || (step == 0 && text[strspn(text, "+-0")] == '\0'))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: %s is no step of a checkpoint; %s alone takes "
                             "the newest one, no starts anew",
                             who, text, who);
@@ -196,7 +197,7 @@ static enum pst_status store(struct pstd_config *config,
     switch (row->type) {
     case PSTD_FLAG:
         if (!parse_flag(text, (bool *)pstd_config_member(config, row)))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_OPTION_VALUE,
                                 "%s: \"%s\" is none of 1, 0, yes, no", who,
                                 text);
         return PST_OK;
@@ -374,11 +375,11 @@ static enum pst_status unknown(uint64_t groups, const char *prefix,
             names[n_names++] = rows[i].name;
     near = pst_nearest(name, names, n_names);
     if (near >= 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_UNKNOWN,
                             "unknown option %s%s; did you mean %s%s?", prefix,
                             name, prefix, names[near]);
-    return pst_diag_set(diag, PST_ERR_USAGE, "unknown option %s%s; see --help",
-                        prefix, name);
+    return pst_diag_set(diag, PST_E_OPTION_UNKNOWN,
+                        "unknown option %s%s; see --help", prefix, name);
 }
 
 static const struct pstd_option *find(uint64_t groups, const char *name)
@@ -416,7 +417,7 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
     const char *value;
 
     if (len >= sizeof(name))
-        return pst_diag_set(diag, PST_ERR_USAGE, "unknown option %.80s",
+        return pst_diag_set(diag, PST_E_OPTION_UNKNOWN, "unknown option %.80s",
                             argv[*i]);
     memcpy(name, argv[*i] + 2, len);
     name[len] = '\0';
@@ -430,7 +431,7 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
     else if (*i + 1 < argc)
         value = argv[++*i];
     else
-        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs a value (%s)",
+        return pst_diag_set(diag, PST_E_OPTION_VALUE, "--%s needs a value (%s)",
                             name, row->value);
     (void)snprintf(who, sizeof(who), "--%s", name);
     return give(config, row, who, value, diag);
@@ -458,19 +459,20 @@ static enum pst_status parse_short(struct pstd_config *config, uint64_t groups,
     while (k < n && (rows[k].letter != arg[1] || !(rows[k].groups & groups)))
         k++;
     if (k == n)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_UNKNOWN,
                             "unknown option %s; see --help", who);
     if (rows[k].type == PSTD_FLAG) {
         if (arg[2] != '\0')
-            return pst_diag_set(diag, PST_ERR_USAGE, "%s takes no value", who);
+            return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s takes no value",
+                                who);
         value = "1";
     } else if (arg[2] != '\0') {
         value = arg + 2;
     } else if (*i + 1 < argc) {
         value = argv[++*i];
     } else {
-        return pst_diag_set(diag, PST_ERR_USAGE, "%s needs a value (%s)", who,
-                            rows[k].value);
+        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s needs a value (%s)",
+                            who, rows[k].value);
     }
     return give(config, &rows[k], who, value, diag);
 }

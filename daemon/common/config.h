@@ -50,6 +50,7 @@
 #define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
 #define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of these: alike on all ranks */
 #define PSTD_OPT_HOSTS       PSTD_GROUP(31) /* --hosts --hostfile */
+#define PSTD_OPT_EXPLAIN     PSTD_GROUP(32)
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -151,7 +152,7 @@ struct pstd_config {
     const char *hosts, *hostfile, *interface;
 
     /* Commands. */
-    bool help, json, quiet, reference;
+    bool help, json, quiet, reference, list;
     const char *output, *policy, *loss, *loss_fn, *weights;
     bool partial;
     double bandwidth;

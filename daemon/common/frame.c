@@ -44,7 +44,7 @@ enum pst_status pstd_frame_unpack(const void *data, size_t size,
     }
     frame = pst__control__frame__unpack(&allocator, size, data);
     if (frame == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                             "bad frame: it is no message of this protocol");
     *ret = frame;
     return PST_OK;
@@ -105,7 +105,7 @@ enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
         return PST_AGAIN;
     size = pstd_frame_length(frames->at);
     if (size == 0 || size > frames->max_bytes)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                             "bad frame: %zu bytes, allowed are 1 to %zu", size,
                             frames->max_bytes);
     if (frames->n - 4 < size)
@@ -125,7 +125,7 @@ enum pst_status pstd_frame_pack(const pstd_frame *frame, size_t max,
     unsigned char *data;
 
     if (size > max)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_JOB_REQUEST_SIZE,
                             "a message of %zu bytes, allowed are %zu", size,
                             max);
     data = pst_alloc(PST_TAG_CLIENT, 4 + size);

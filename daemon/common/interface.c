@@ -100,7 +100,7 @@ static enum pst_status look(const char *words, const struct ifaddrs *all,
         memcpy(w.text, at, PST_MIN(n, sizeof(w.text) - 1));
         if (n == 0 || n >= sizeof(w.text) ||
             (strchr(w.text, '/') != NULL && !read_network(&w)))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_OPTION_VALUE,
                                 "--interface %s: '%.*s' is no name of an "
                                 "interface and no NETWORK/BITS",
                                 words, (int)PST_MIN(n, (size_t)64), at);
@@ -112,7 +112,7 @@ static enum pst_status look(const char *words, const struct ifaddrs *all,
     if (found)
         return PST_OK;
     add_all(all, &there);
-    (void)pst_diag_set(diag, PST_ERR_USAGE,
+    (void)pst_diag_set(diag, PST_E_OPTION_VALUE,
                        "--interface %s: none of these is up here; there are %s",
                        words, pst_str_text(&there));
     pst_str_fini(&there);

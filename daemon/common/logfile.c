@@ -79,6 +79,13 @@ void pstd_note_text(struct pstd_note *note, const char *key, const char *text)
     note->used += len + 1;
 }
 
+void pstd_note_error(struct pstd_note *note, const struct pst_diag *diag)
+{
+    if (diag->error != PST_E_NONE)
+        pstd_note_text(note, "id", pst_error_id(diag->error));
+    pstd_note_text(note, "text", diag->text);
+}
+
 void pstd_note_int(struct pstd_note *note, const char *key, int64_t i)
 {
     struct pstd_note_field *field = add(note, key, PSTD_FIELD_INT);

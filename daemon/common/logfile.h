@@ -61,7 +61,7 @@
       "run= step= loss= batches= best= best_step= best_loss= seconds=; on "    \
       "--eval-data")                                                           \
     X(EVAL_FAILED, "eval_failed", "error",                                     \
-      "run= step= text=; the training goes on")                                \
+      "run= step= id= text=; the training goes on")                            \
     X(EVAL_MEMORY, "eval_memory", "info",                                      \
       "of_rank= arena=; bytes that are reserved for --eval-data, besides")     \
     X(EARLY_STOP, "early_stop", "info",                                        \
@@ -74,10 +74,10 @@
     X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
       "step= dir= text=; no memory for a copy: steps wait for each save")      \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error",                         \
-      "step= dir= text= asked=")                                               \
+      "step= dir= id= text= asked=")                                           \
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
-    X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
+    X(FAULT, "fault", "error", "step= id= text=; the step was not applied")    \
     X(STEP_SKIPPED, "step_skipped", "warn",                                    \
       "run= step= skipped= in_a_row= text=; applied on no rank, the run goes " \
       "on behind it")                                                          \
@@ -87,7 +87,7 @@
       "run= step= tensors= in_parts= bytes= seconds= text=; all copies were "  \
       "alike; at most every 15 s")                                             \
     X(REPLICAS_DIFFER, "replicas_differ", "error",                             \
-      "run= step= text=; the run ends")                                        \
+      "run= step= id= text=; the run ends")                                    \
     X(STRAGGLER, "straggler", "warn",                                          \
       "run= step= of_rank= kind= ratio= slow= stragglers=; a rank holds the "  \
       "others up; with slow=0 no more")                                        \
@@ -100,7 +100,7 @@
       "run= step= module= calls= frozen= seconds= digest=; another "           \
       "module from the next step on")                                          \
     X(SWAP_REFUSED, "swap_refused", "error",                                   \
-      "run= step= module= status= text=; nothing was changed on any rank")     \
+      "run= step= module= status= id= text=; nothing was changed on any rank") \
     X(FROZEN, "frozen", "info",                                                \
       "run= step= pattern= params= seconds= digest=; not trained from the "    \
       "next step on")                                                          \
@@ -108,7 +108,8 @@
       "run= step= pattern= params= seconds= digest=; trained from the next "   \
       "step on")                                                               \
     X(FREEZE_REFUSED, "freeze_refused", "error",                               \
-      "run= step= pattern= status= text=; nothing was changed on any rank")    \
+      "run= step= pattern= status= id= text=; nothing was changed on any "     \
+      "rank")                                                                  \
     X(ATTR_SET, "attr_set", "info",                                            \
       "run= step= name= tensors= nans= seconds= digest=; other values from "   \
       "the next step on")                                                      \
@@ -118,19 +119,20 @@
     X(ATTR_GOT, "attr_got", "info",                                            \
       "run= step= name= tensors= path= seconds=; behind the tensors' attr")    \
     X(ATTR_REFUSED, "attr_refused", "error",                                   \
-      "run= step= name= status= text=; nothing was changed on any rank")       \
+      "run= step= name= status= id= text=; nothing was changed on any rank")   \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step=")                                 \
     X(TRAIN_END, "train_end", "info",                                          \
-      "run= status= stopped= step= loss= step_s= tok_s= bubble= text=")        \
+      "run= status= stopped= step= loss= step_s= tok_s= bubble= id= text=")    \
     X(STOP, "stop", "info", "by=")                                             \
     X(EARLY_WARNING, "early_warning", "warn",                                  \
       "signal= by= pid= text=; the job may end soon; nothing ends by it")      \
-    X(FAILED, "failed", "error", "status= text=")                              \
+    X(FAILED, "failed", "error", "status= id= text=")                          \
     X(STOPPED, "stopped", "info", "exit_code=")                                \
     X(CLIENT_DROPPED, "client_dropped", "warn",                                \
       "uid= pid= reason= dropped=; clients since the last one of these")       \
-    X(PROM_FAILED, "prom_failed", "warn", "text=; once for failures in a row") \
+    X(PROM_FAILED, "prom_failed", "warn",                                      \
+      "id= text=; once for failures in a row")                                 \
     X(TENSORBOARD_FAILED, "tensorboard_failed", "warn",                        \
       "text=; numbers are missing there; once for failures in a row")          \
     X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
@@ -139,7 +141,7 @@
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
     X(JOB_ENDED, "job_ended", "warn",                                          \
       "cause= of_rank= stages= signal= exit_code= step= checkpoint_step= "     \
-      "restarts= ranks= text=; of all ranks, by who started them")             \
+      "restarts= ranks= id= text=; of all ranks, by who started them")         \
     X(FEWER_RANKS, "fewer_ranks", "warn",                                      \
       "ranks= before= of_rank= cause=; a rank was lost twice: --min-ranks "    \
       "lets the job go on with fewer")                                         \
@@ -186,6 +188,8 @@ struct pstd_note {
 void pstd_note_init(struct pstd_note *note, enum pstd_event event);
 /* Fields beyond the room there is are left out, texts are cut. */
 void pstd_note_text(struct pstd_note *note, const char *key, const char *text);
+/* id= and text= of what went wrong. */
+void pstd_note_error(struct pstd_note *note, const struct pst_diag *diag);
 void pstd_note_int(struct pstd_note *note, const char *key, int64_t i);
 void pstd_note_real(struct pstd_note *note, const char *key, double f);
 /* The field, or NULL / 0 / NaN if it has none of that key and type. */

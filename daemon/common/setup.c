@@ -57,7 +57,7 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
             (optim != NULL && pst_optim_has(optim, options[i].name)))
             continue;
         add_owners(options[i].name, &owners);
-        (void)pst_diag_set(diag, PST_ERR_USAGE,
+        (void)pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                            "--%s is an option of --optimizer %s, not of %s",
                            options[i].name, pst_str_text(&owners),
                            config->optimizer);
@@ -82,11 +82,11 @@ static enum pst_status check_data(const struct pstd_config *config,
     };
 
     if (config->data == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+        return pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (pstd_config_given(config, rows[i].at) &&
             pst_has_suffix(config->data, ".safetensors"))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_DATA_TOKEN_DTYPE,
                                 "--%s is for files of tokens; %s has tensors "
                                 "with names",
                                 rows[i].name, config->data);
@@ -197,7 +197,7 @@ static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
 
         (void)snprintf(spec, sizeof(spec), "%.*s", (int)n, specs);
         if (named_before(list, specs))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_SIZE_OPTION,
                                 "--chunk %.100s: the input is named twice",
                                 spec);
         status = pst_plan_chunk(plan, spec, diag);

@@ -55,9 +55,10 @@ enum pst_status pstd_socket_check(const char *path, struct pst_diag *diag)
     const size_t len = strlen(path);
 
     if (len == 0)
-        return pst_diag_set(diag, PST_ERR_CONFIG, "the socket path is empty");
+        return pst_diag_set(diag, PST_E_SOCKET_PATH,
+                            "the socket path is empty");
     if (len > PSTD_SOCKET_PATH)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_SOCKET_PATH,
                             "the socket path has %zu bytes, the system takes "
                             "%d: %s (choose a shorter one with --socket)",
                             len, PSTD_SOCKET_PATH, path);
@@ -99,12 +100,12 @@ static enum pst_status check_own(const char *dir, struct pst_diag *diag)
     if (lstat(dir, &st) != 0)
         return pst_diag_errno(diag, errno, "cannot look at %s", dir);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid())
-        return pst_diag_set(diag, PST_ERR_DENIED,
+        return pst_diag_set(diag, PST_E_SOCKET_FOLDER,
                             "%s is no folder of ours; remove it or choose a "
                             "place with --socket",
                             dir);
     if ((st.st_mode & 077) != 0)
-        return pst_diag_set(diag, PST_ERR_DENIED,
+        return pst_diag_set(diag, PST_E_SOCKET_FOLDER,
                             "%s is open to others (mode %03o); make it 0700",
                             dir, st.st_mode & 0777u);
     return PST_OK;
@@ -131,7 +132,7 @@ static enum pst_status check_folder(const char *dir, bool closed,
         why = "can be written by others; take that right away from them";
     if (why == NULL)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_DENIED,
+    return pst_diag_set(diag, PST_E_SOCKET_FOLDER,
                         "the folder %s of the socket %s "
                         "(mode %04o, user %u), so somebody else could answer",
                         dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
@@ -209,7 +210,7 @@ static enum pst_status take_lock(const char *lock, const char *path, int *ret,
 
             (void)close(fd);
             if (err == EWOULDBLOCK)
-                return pst_diag_set(diag, PST_ERR_BUSY,
+                return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                                     "the socket %s is in use by another "
                                     "penstockd (choose another with --job or "
                                     "--socket)",
@@ -222,7 +223,7 @@ static enum pst_status take_lock(const char *lock, const char *path, int *ret,
         }
         (void)close(fd);
     }
-    return pst_diag_set(diag, PST_ERR_BUSY, "cannot lock %s", lock);
+    return pst_diag_set(diag, PST_E_SOCKET_IN_USE, "cannot lock %s", lock);
 }
 
 static void set_address(struct sockaddr_un *address, const char *path)
@@ -243,7 +244,7 @@ static enum pst_status bind_socket(const char *path, int *ret,
 
     if (lstat(path, &st) == 0) {
         if (!S_ISSOCK(st.st_mode))
-            return pst_diag_set(diag, PST_ERR_CONFIG,
+            return pst_diag_set(diag, PST_E_SOCKET_PATH,
                                 "%s exists and is no socket", path);
         (void)unlink(path);
     }
@@ -339,7 +340,7 @@ static enum pst_status check_peer(int fd, const char *path,
     enum pst_status status = pstd_socket_peer(fd, &uid, &pid, diag);
 
     if (status == PST_OK && !is_trusted(uid))
-        status = pst_diag_set(diag, PST_ERR_DENIED,
+        status = pst_diag_set(diag, PST_E_SOCKET_OTHER_USER,
                               "process %d of user %u listens at %s: only your "
                               "own jobs and root's are spoken to; run this as "
                               "that user",
@@ -377,16 +378,16 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
     err = errno;
     (void)close(fd);
     if (err == EAGAIN)
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_JOB_SILENT,
                             "penstockd at %s takes no connections: it may be "
                             "stopped; try again when it runs",
                             path);
     if (err == EACCES || err == EPERM)
-        return pst_diag_set(diag, PST_ERR_DENIED,
+        return pst_diag_set(diag, PST_E_SOCKET_OTHER_USER,
                             "the socket %s is another user's", path);
     if (err == ENOENT || err == ECONNREFUSED || err == ENOTDIR)
-        return pst_diag_set(diag, PST_ERR_NO_DAEMON,
-                            "no penstockd listens at %s", path);
+        return pst_diag_set(diag, PST_E_JOB_NONE, "no penstockd listens at %s",
+                            path);
     return pst_diag_errno(diag, err, "cannot connect to %s", path);
 }
 
@@ -429,11 +430,11 @@ enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
     if (dir != NULL)
         (void)closedir(dir);
     if (status == PST_OK && n == 0)
-        status = pst_diag_set(diag, PST_ERR_NO_DAEMON,
+        status = pst_diag_set(diag, PST_E_JOB_NONE,
                               "no job is running here (looked into %s)",
                               pst_str_text(&base));
     else if (n > 1)
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_SOCKET_CHOOSE,
                               "several jobs are running, choose one with "
                               "--job: %s",
                               pst_str_text(&names));

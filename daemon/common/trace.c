@@ -81,7 +81,7 @@ enum pst_status pstd_trace_fill(const struct pstd_trace *trace,
     enum pst_status status;
 
     if (n > MAX_SPANS)
-        return pst_diag_set(diag, PST_ERR_RANGE,
+        return pst_diag_set(diag, PST_E_TRACE_TOO_LONG,
                             "the timelines of a step have %zu spans, at most "
                             "%d fit into an answer: use fewer microbatches",
                             n, MAX_SPANS);
@@ -128,7 +128,7 @@ static enum pst_status read_timeline(const Pst__Control__Timeline *from,
     if (from == NULL)
         return PST_OK;
     if (!is_sound(from))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                             "penstockd sent a timeline that makes no sense");
     ret->n_ranks = from->ranks;
     ret->step = from->step_seconds;

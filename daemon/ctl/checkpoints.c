@@ -17,7 +17,7 @@ static enum pst_status parse_step(const char *option, const char *text,
     int64_t step;
 
     if (!pst_parse_i64(text, &step) || step <= 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "--%s: \"%s\" is no number of a step", option,
                             text);
     *ret = (uint64_t)step;
@@ -84,12 +84,13 @@ static enum pst_status print_json(const char *dir,
         time_text(row->time, when);
         (void)json_array_append_new(
             list,
-            json_pack("{s:I, s:s, s:I, s:s, s:b, s:o, s:o}", "step",
+            json_pack("{s:I, s:s, s:I, s:s, s:b, s:o, s:s, s:o}", "step",
                       (json_int_t)row->step, "time", when, "bytes",
                       (json_int_t)row->bytes, "state",
                       pst_checkpoint_state_name(row->state), "pinned",
                       (int)row->pinned, "reason", pstctl_json_text(row->text),
-                      "model", pstctl_json_text(row->model_digest)));
+                      "error_id", pst_error_id(row->error), "model",
+                      pstctl_json_text(row->model_digest)));
     }
     return pstctl_json_print(json_pack("{s:o, s:o}", "dir",
                                        pstctl_json_text(dir), "checkpoints",
@@ -132,9 +133,9 @@ static enum pst_status outcome(const char *dir,
     }
     if (worst == NULL)
         return PST_OK;
-    return pst_diag_set(diag, worst->status,
-                        "%u of %zu checkpoints in %s cannot be used: %s", n,
-                        rows->n, dir, worst->text);
+    return pst_diag_carry(diag, worst->error, worst->status,
+                          "%u of %zu checkpoints in %s cannot be used: %s", n,
+                          rows->n, dir, worst->text);
 }
 
 static enum pst_status run_checkpoints(const struct pstd_config *config,
@@ -145,7 +146,7 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
     enum pst_status status = PST_OK;
 
     if (access(dir, F_OK) != 0)
-        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                             "%s: there is no such folder of checkpoints", dir);
     status = pin_all(dir, &config->pin, true, diag);
     if (status == PST_OK)

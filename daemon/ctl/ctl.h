@@ -26,7 +26,8 @@ extern const struct pstctl_command pstctl_split, pstctl_show, pstctl_plan,
     pstctl_pause, pstctl_resume, pstctl_stop, pstctl_trace, pstctl_ops,
     pstctl_modules, pstctl_checkpoints, pstctl_calibrate, pstctl_weights,
     pstctl_swap, pstctl_freeze, pstctl_unfreeze, pstctl_attr, pstctl_flight,
-    pstctl_report, pstctl_doctor, pstctl_top, pstctl_manual, pstctl_completion;
+    pstctl_report, pstctl_doctor, pstctl_top, pstctl_manual, pstctl_completion,
+    pstctl_explain;
 
 /* All of them; of main. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);

@@ -22,7 +22,7 @@ static enum pst_status take_names(struct pstctl_cut *cut, const char *path,
     if (at == NULL)
         return pst_diag_nomem(diag, n * sizeof(*at));
     if (!json_is_array(list) || n == 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CUT_FILE,
                             "%s: a list of names to cut at is wanted, like "
                             "[\"layers.4\", \"add_2:end\"]",
                             path);
@@ -30,7 +30,7 @@ static enum pst_status take_names(struct pstctl_cut *cut, const char *path,
         const char *name = json_string_value(json_array_get(list, i));
 
         if (name == NULL)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_CUT_FILE,
                                 "%s: entry %zu of the list is no name", path,
                                 i);
         at[i] = pst_arena_strdup(&cut->arena, name);
@@ -55,8 +55,8 @@ static enum pst_status read_cuts(struct pstctl_cut *cut, const char *path,
     if (status != PST_OK)
         return status;
     list = json_loadb(text, size, 0, &error);
-    status = list == NULL ? pst_diag_set(diag, PST_ERR_INPUT, "%s:%d: %s", path,
-                                         error.line, error.text)
+    status = list == NULL ? pst_diag_set(diag, PST_E_CUT_FILE, "%s:%d: %s",
+                                         path, error.line, error.text)
                           : take_names(cut, path, list, diag);
     json_decref(list);
     pst_free(text);
@@ -74,7 +74,7 @@ static enum pst_status take_policy(struct pstctl_cut *cut,
         return PST_OK;
     }
     if (config->at.n > 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_CUT_OPTIONS,
                             "--at and --policy file:%s both name cuts: use one "
                             "of them",
                             path);
@@ -93,7 +93,7 @@ static enum pst_status take_costs(struct pstctl_cut *cut, const char *path,
     if (list == NULL)
         return pst_diag_nomem(diag, costs->n_modules * sizeof(*list));
     if (costs->n_modules == 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CUT_COST,
                             "%s has times of stages only: to choose cuts, "
                             "times of modules are needed",
                             path);

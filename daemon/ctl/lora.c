@@ -11,7 +11,7 @@
 static enum pst_status wrong(const char *spec, const char *why,
                              struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_OPTION_VALUE,
                         "--lora %.200s: expected PATTERN:rank=R[,alpha=X]%s",
                         spec, why);
 }

@@ -13,17 +13,15 @@
 #include "daemon/common/logfile.h"
 
 static const struct pstctl_command *const commands[] = {
-    &pstctl_split,       &pstctl_show,       &pstctl_plan,
-    &pstctl_verify,      &pstctl_run,        &pstctl_train,
-    &pstctl_eval,        &pstctl_infer,      &pstctl_status,
-    &pstctl_attach,      &pstctl_watch,      &pstctl_log,
-    &pstctl_checkpoint,  &pstctl_pause,      &pstctl_resume,
-    &pstctl_stop,        &pstctl_trace,      &pstctl_ops,
-    &pstctl_checkpoints, &pstctl_calibrate,  &pstctl_modules,
-    &pstctl_weights,     &pstctl_swap,       &pstctl_freeze,
-    &pstctl_unfreeze,    &pstctl_attr,       &pstctl_flight,
-    &pstctl_report,      &pstctl_doctor,     &pstctl_top,
-    &pstctl_manual,      &pstctl_completion,
+    &pstctl_split,      &pstctl_show,    &pstctl_plan,        &pstctl_verify,
+    &pstctl_run,        &pstctl_train,   &pstctl_eval,        &pstctl_infer,
+    &pstctl_status,     &pstctl_attach,  &pstctl_watch,       &pstctl_log,
+    &pstctl_checkpoint, &pstctl_pause,   &pstctl_resume,      &pstctl_stop,
+    &pstctl_trace,      &pstctl_ops,     &pstctl_checkpoints, &pstctl_calibrate,
+    &pstctl_modules,    &pstctl_weights, &pstctl_swap,        &pstctl_freeze,
+    &pstctl_unfreeze,   &pstctl_attr,    &pstctl_flight,      &pstctl_report,
+    &pstctl_doctor,     &pstctl_top,     &pstctl_explain,     &pstctl_manual,
+    &pstctl_completion,
 };
 
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n)
@@ -74,7 +72,8 @@ static void print_help(const struct pstctl_command *command)
 
 static int refuse(const struct pst_diag *diag)
 {
-    pstctl_printf(stderr, "penstock: %s\n", diag->text);
+    pstctl_printf(stderr, "penstock: %s%s\n", diag->text,
+                  pst_error_tag(diag->error));
     return pst_status_exit_code(diag->status);
 }
 
@@ -91,11 +90,11 @@ static const struct pstctl_command *find(const char *name,
     }
     near = pst_nearest(name, names, PST_COUNT(commands));
     if (near >= 0 && (strlen(name) > 3 || names[near][0] == name[0]))
-        (void)pst_diag_set(diag, PST_ERR_USAGE,
+        (void)pst_diag_set(diag, PST_E_COMMAND_UNKNOWN,
                            "unknown command \"%s\"; did you mean %s?", name,
                            names[near]);
     else
-        (void)pst_diag_set(diag, PST_ERR_USAGE,
+        (void)pst_diag_set(diag, PST_E_COMMAND_UNKNOWN,
                            "unknown command \"%s\"; see penstock --help", name);
     return NULL;
 }
@@ -111,13 +110,13 @@ static enum pst_status prepare(const struct pstctl_command *command,
     if (status != PST_OK || config->help)
         return status;
     if (config->n_args > command->max)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "\"%s\" is one argument too many; usage: penstock "
                             "%s %s; see penstock %s --help",
                             config->args[command->max], command->name,
                             command->args, command->name);
     if (config->n_args < command->min)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "usage: penstock %s %s; see penstock %s --help",
                             command->name, command->args, command->name);
     return PST_OK;
@@ -153,8 +152,8 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         if (is_left(STDOUT_FILENO))
             return 0;
-        status =
-            pst_diag_set(&diag, PST_ERR_IO, "cannot write to standard output");
+        status = pst_diag_set(&diag, PST_E_FILE_OUTPUT,
+                              "cannot write to standard output");
     }
     return status == PST_OK ? 0 : refuse(&diag);
 }

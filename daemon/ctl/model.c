@@ -42,7 +42,7 @@ static enum pst_status refuse_cut(const char *path,
 
     if (name == NULL)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_RUN_PLAN,
                         "%s is a plan, it is split already; --%s needs the "
                         ".pt2 file",
                         path, name);
@@ -56,7 +56,7 @@ static enum pst_status split_model(struct pst_model *model,
     enum pst_status status;
 
     if (config->partial && config->weights == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--partial has no effect without --weights");
     status = pstctl_cut_init(&cut, config, diag);
     if (status != PST_OK)
@@ -100,7 +100,7 @@ static enum pst_status swap(struct pstctl_plan *p, const char *spec,
             equal = NULL;
     }
     if (equal == NULL || equal == spec || equal[1] == '\0' || at == spec)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SWAP_FILE,
                             "--swap %.200s: expected FQN=MODULE.pt2 or "
                             "FQN@CALL=MODULE.pt2",
                             spec);
@@ -224,18 +224,18 @@ static enum pst_status run_split(const struct pstd_config *config,
     enum pst_status status;
 
     if (config->output == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "-o PLAN is missing: the folder to write");
     if (pstctl_is_plan(config->args[0]))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_PLAN,
                             "%s is a folder; split takes a .pt2 file",
                             config->args[0]);
     if (config->costs != NULL && !pstctl_cut_takes_costs(config))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_CUT_OPTIONS,
                             "--costs has no effect: only the policies flops "
                             "and layers cut by time");
     if (PSTD_GIVEN(config, seed) && config->lora.n == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--seed has no effect without --lora");
     status = pstctl_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)

@@ -28,7 +28,7 @@ enum pst_status pstctl_check_pass(const char *name, struct pst_diag *diag)
         for (size_t i = 0; i < tables[t]->n; i++)
             pst_str_addf(&names, "%s%s", names.len > 0 ? ", " : "",
                          tables[t]->passes[i].name);
-    status = pst_diag_set(diag, PST_ERR_USAGE,
+    status = pst_diag_set(diag, PST_E_COMMAND_NO_SUCH_PASS,
                           "there is no pass \"%s\"; --after takes %s", name,
                           pst_str_text(&names));
     pst_str_fini(&names);
@@ -130,7 +130,7 @@ enum pst_status pstctl_show_after(const struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     if (config->stage >= plan->stages.n)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "there is no stage %llu, the plan has %zu",
                             (unsigned long long)config->stage, plan->stages.n);
     options.train = exec.train;

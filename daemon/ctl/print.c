@@ -399,7 +399,8 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
     for (size_t i = 0; i < r->n_ranks; i++)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
-        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:I s:o s:b s:o s:o}",
+        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:s s:I s:o s:b s:o "
+        "s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "steps", (json_int_t)r->steps,
         "first_step", (json_int_t)r->first_step, "stopped", r->stopped,
@@ -410,8 +411,9 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         "peak_rss_mib", most_mib(r, false), "planned_mib", most_mib(r, true),
         "bubble", pstctl_json_real(r->bubble), "gflops",
         pstctl_json_real(r->gflops), "tok_s", pstctl_json_real(r->tok_s),
-        "status", pst_status_name(r->status), "best_step",
-        (json_int_t)r->best_step, "best_loss",
+        "status", pst_status_name(r->status), "error_id",
+        pstctl_json_text(r->error_id), "best_step", (json_int_t)r->best_step,
+        "best_loss",
         r->best_step > 0 ? pstctl_json_real(r->best_loss) : json_null(),
         "ended_early", r->enough, "ranks", ranks, "losses", losses);
 }
@@ -449,5 +451,6 @@ enum pst_status pstctl_result_status(const Pst__Control__Result *r,
 {
     if (r->status == PST_OK)
         return PST_OK;
-    return pst_diag_set(diag, (enum pst_status)r->status, "%s", r->text);
+    return pst_diag_carry(diag, pst_error_find(r->error_id),
+                          (enum pst_status)r->status, "%s", r->text);
 }

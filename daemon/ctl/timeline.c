@@ -209,7 +209,8 @@ enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
     if (status != PST_OK)
         return status;
     if (frame->reply->body_case != PST__CONTROL__REPLY__BODY_TRACE)
-        status = pst_diag_set(diag, PST_ERR_INPUT, "penstockd sent no trace");
+        status =
+            pst_diag_set(diag, PST_E_CONTROL_FRAME, "penstockd sent no trace");
     else
         status = pstctl_trace_print(frame->reply->trace, conn->job, config,
                                     print, json, diag);

@@ -39,7 +39,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     if (pstd_replicas(config) > 1)
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_RUN_OPTIONS,
                               "verify compares one pipeline with the uncut "
                               "model: give -n P, without replicas");
     if (status == PST_OK)
@@ -49,7 +49,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstd_open_batch(config, p.plan, &batch, diag);
     if (status == PST_OK && batch.tail != NULL)
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_RUN_OPTIONS,
                               "verify compares microbatches of one size: "
                               "--batch must be a multiple of -m");
     if (status == PST_OK && config->data != NULL)

@@ -143,7 +143,7 @@ static enum pst_status find_in_checkpoint(
     *ret = pst_checkpoint_find(ctx, tensor);
     return *ret != NULL
                ? PST_OK
-               : pst_diag_set(diag, PST_ERR_INPUT,
+               : pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                               "the checkpoint has no \"%.200s\"", tensor);
 }
 
@@ -177,7 +177,7 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
     status = pst_checkpoint_open(&query, &ckpt, diag);
     if (status == PST_OK && !ckpt->has_names)
         status = pst_diag_set(
-            diag, PST_ERR_VERSION,
+            diag, PST_E_CHECKPOINT_VERSION,
             "%s: the checkpoint of step %" PRIu64 " was saved by an older "
             "penstock, which did not keep the names of the state_dict: go on "
             "from it for a step (--resume) and take the checkpoint of that",
@@ -203,20 +203,20 @@ static enum pst_status check_args(const struct pstd_config *config,
     struct stat st;
 
     if (config->output == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "-o FILE.safetensors is missing: the file to "
                             "write");
     if (config->merge && config->adapter)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--merge and --adapter: use one of them");
     if (stat(path, &st) != 0)
         return errno == ENOENT
-                   ? pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                   ? pst_diag_set(diag, PST_E_COMMAND_NO_SUCH_FILE,
                                   "%s: there is no such plan or checkpoint",
                                   path)
                    : pst_diag_errno(diag, errno, "%s", path);
     if (!S_ISDIR(st.st_mode))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "%s is a file; weights takes a plan, a folder of "
                             "checkpoints or one step in it",
                             path);

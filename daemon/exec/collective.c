@@ -12,8 +12,8 @@
 #define WAIT_MS 50 /* between two looks of rank 0 at the others while idle */
 
 struct decision {
-    int32_t status;
-    char text[1020];
+    int32_t status, error;
+    char text[1016];
 };
 
 struct order_head {
@@ -69,12 +69,13 @@ static void judge(const struct decision *all, unsigned n, struct decision *ret)
         return;
     for (unsigned i = 0; i < n; i++)
         same &= strcmp(all[i].text, all[r].text) == 0;
-    (void)pst_diag_set(&diag, (enum pst_status)all[r].status, "%s",
-                       all[r].text);
+    (void)pst_diag_carry(&diag, (enum pst_error)all[r].error,
+                         (enum pst_status)all[r].status, "%s", all[r].text);
     if (!same && !pst_has_prefix(all[r].text, "rank "))
         pst_diag_prefix(&diag, "rank %u", r);
     ret->status = all[r].status;
-    (void)snprintf(ret->text, sizeof(ret->text), "%.1019s", diag.text);
+    ret->error = all[r].error;
+    (void)snprintf(ret->text, sizeof(ret->text), "%.1015s", diag.text);
 }
 
 static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
@@ -85,11 +86,16 @@ static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
 
     if (w->size == 1)
         return status;
-    if (status != PST_OK)
-        (void)snprintf(mine.text, sizeof(mine.text), "%.1019s", diag->text);
+    if (status != PST_OK) {
+        mine.error = (int32_t)diag->error;
+        (void)snprintf(mine.text, sizeof(mine.text), "%.1015s", diag->text);
+    }
     all = pst_calloc(PST_TAG_DAEMON, w->rank == 0 ? w->size : 1, sizeof(*all));
     if (all == NULL)
-        return pst_diag_set(diag, PST_ERR_PEER, "out of memory");
+        return pst_diag_set(
+            diag, PST_E_MEMORY_ANSWER,
+            "rank %u: out of memory for the answers of %u ranks", w->rank,
+            w->size);
     sent = pstd_gather(w, &mine, sizeof(mine), all, diag);
     if (sent == PST_OK && w->rank == 0)
         judge(all, w->size, &mine);
@@ -100,7 +106,8 @@ static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
         return PST_ERR_PEER;
     if (mine.status == PST_OK)
         return PST_OK;
-    return pst_diag_set(diag, (enum pst_status)mine.status, "%s", mine.text);
+    return pst_diag_carry(diag, (enum pst_error)mine.error,
+                          (enum pst_status)mine.status, "%s", mine.text);
 }
 
 enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,

@@ -212,7 +212,7 @@ void pstd_session_emit_end(struct pstd_session *s)
     pstd_note_real(&note, "step_s", r->step_s);
     pstd_note_real(&note, "tok_s", r->tok_s);
     pstd_note_real(&note, "bubble", r->bubble);
-    pstd_note_text(&note, "text", r->diag.text);
+    pstd_note_error(&note, &r->diag);
     note.payload = r;
     pstd_mailbox_post(s->w->mailbox, &note, true);
     s->result = NULL;

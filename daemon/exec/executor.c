@@ -50,7 +50,7 @@ static enum pst_status open_transport(struct pstd_executor *w,
     enum pst_status status;
 
     if (ops == NULL)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_NET_NOT_BUILT,
                             "transport %s is not part of this build", name);
     if (self)
         (void)snprintf(spec, sizeof(spec), "%u", asked);
@@ -66,7 +66,7 @@ static enum pst_status open_transport(struct pstd_executor *w,
     w->rank = ops->rank(w->transport);
     w->size = self ? 1 : w->ranks;
     if (config->grid.ranks > 0 && asked != w->ranks)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_RUN_RANKS,
                             "%u ranks are asked for, the launcher started %u",
                             asked, w->ranks);
     return PST_OK;
@@ -155,7 +155,7 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
 
     if (status == PST_OK &&
         pst_has_suffix(pstd_mailbox_plan(w->mailbox), ".pt2"))
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_RUN_PLAN,
                               "%s is a model; penstockd wants a plan, which "
                               "`penstock split` makes of it",
                               pstd_mailbox_plan(w->mailbox));
@@ -185,7 +185,7 @@ static void fail(struct pstd_executor *w, const struct pst_diag *diag)
 
     pstd_note_init(&note, PSTD_EVENT_FAILED);
     pstd_note_text(&note, "status", pst_status_name(diag->status));
-    pstd_note_text(&note, "text", diag->text);
+    pstd_note_error(&note, diag);
     answered = pstd_mailbox_ask(w->mailbox, &note, NULL);
     (void)answered;
 }

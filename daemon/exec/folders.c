@@ -63,7 +63,7 @@ static enum pst_status check_two(const struct pstd_session *s,
 
     if (fallback == NULL || !is_same_folder(s->config.checkpoint, fallback))
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                         "--checkpoint-fallback %s is the folder of "
                         "--checkpoint: name one on another disk",
                         fallback);
@@ -78,7 +78,7 @@ static enum pst_status recall(struct pstd_session *s, const char *fallback,
         return PST_OK;
     if (access(fallback, F_OK) != 0)
         return pst_diag_set(
-            diag, PST_ERR_CONFIG,
+            diag, PST_E_CHECKPOINT_FOLDER,
             "the run in %s had --checkpoint-fallback %s, which is not there: "
             "its newest checkpoint may be in it. Bring it back, or say with "
             "--checkpoint-fallback DIR where it is, or that another folder "
@@ -165,7 +165,7 @@ static enum pst_status claim_first(struct pstd_session *s,
     pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FAILED);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "dir", s->config.checkpoint);
-    pstd_note_text(&note, "text", diag->text);
+    pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
 }
@@ -245,7 +245,7 @@ static enum pst_status look_for_token(const struct pstd_session *s,
         status = pst_diag_nomem(diag, strlen(dir));
     else if (access(path.text, F_OK) != 0)
         status = pst_diag_set(
-            diag, PST_ERR_CONFIG,
+            diag, PST_E_CHECKPOINT_FOLDER,
             "rank %u does not see in --%s %s what rank 0 wrote into %s: its "
             "part of each checkpoint would be lost. Give all ranks one folder "
             "on a disk that they share",

@@ -35,13 +35,14 @@ static enum pst_status read_options(struct pstd_session *s,
     if ((s->config.resume.on || s->config.adopt ||
          s->config.checkpoint_fallback != NULL) &&
         s->config.checkpoint == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs --checkpoint DIR",
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s needs --checkpoint DIR",
                             s->config.resume.on ? "resume"
                             : s->config.adopt   ? "adopt"
                                                 : "checkpoint-fallback");
     if (strcmp(s->config.on_nan, "rollback") == 0 &&
         (s->config.checkpoint == NULL || s->config.checkpoint_every == 0))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--on-nan rollback goes back to a checkpoint: it "
                             "needs --checkpoint DIR and --checkpoint-every N");
     status = pstd_eval_check(&s->config, diag);

@@ -234,7 +234,7 @@ static void emit_fault(struct pstd_session *s, const struct pst_diag *diag)
 
     pstd_note_init(&note, PSTD_EVENT_FAULT);
     pstd_note_int(&note, "step", (int64_t)s->step + 1);
-    pstd_note_text(&note, "text", diag->text);
+    pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 

@@ -88,7 +88,7 @@ static const char *folder_of(const struct pstd_session *s, bool fallback)
 /* How a save ended. */
 struct outcome {
     enum pst_status status;
-    const char *text; /* of a failure */
+    const struct pst_diag *why; /* of a failure */
     bool fallback;
     bool asked; /* somebody waits to hear of it */
     uint64_t step, changes;
@@ -127,7 +127,7 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
         pstd_note_real(&note, "seconds", o->seconds);
         pstd_note_real(&note, "stall_s", o->stall_s);
     } else {
-        pstd_note_text(&note, "text", o->text);
+        pstd_note_error(&note, o->why);
     }
     pstd_note_int(&note, "asked", o->asked);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -160,7 +160,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     status = pstd_agree(s->w, status, diag);
     if (!is_fatal(status))
         conclude(s, &(struct outcome){.status = status,
-                                      .text = diag->text,
+                                      .why = diag,
                                       .fallback = fallback,
                                       .asked = how == PSTD_SAVE_NOW &&
                                                (status == PST_OK || last),
@@ -184,8 +184,8 @@ static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
         return status;
     status = save_to(s, true, how, what, &second);
     if (status != PST_OK)
-        return pst_diag_set(diag, status, "%s; and %s", diag->text,
-                            second.text);
+        return pst_diag_pass(diag, &second, "%s; and %s", diag->text,
+                             second.text);
     return PST_OK;
 }
 
@@ -240,8 +240,8 @@ static enum pst_status save_again(struct pstd_session *s,
         if (sent != PST_OK)
             return sent;
         if (!go_on)
-            return pst_diag_set(
-                diag, status,
+            return pst_diag_pass(
+                diag, diag,
                 "the last checkpoint, of step %llu, is lost: %s. %s another "
                 "disk with --checkpoint-fallback DIR; "
                 "--checkpoint-retry SECONDS gives more time",
@@ -340,7 +340,7 @@ static enum pst_status end(struct pstd_session *s, enum pst_status status,
 
     v->is_open = false;
     conclude(s, &(struct outcome){.status = status,
-                                  .text = diag->text,
+                                  .why = diag,
                                   .fallback = v->fallback,
                                   .step = v->step,
                                   .changes = v->changes,

@@ -50,12 +50,14 @@ enum pst_status pstd_spread_file(struct pstd_executor *w, const char *path,
     *ret = (struct pstd_spread){.file = -1};
     if (w->rank == 0 && (size_t)snprintf(ret->path, sizeof(ret->path), "%s",
                                          path) >= sizeof(ret->path))
-        status = pst_diag_set(diag, PST_ERR_USAGE, "the path is too long");
+        status =
+            pst_diag_set(diag, PST_E_CHECKPOINT_PATH, "the path is too long");
 
     if (w->rank == 0 && status == PST_OK)
         status = pst_file_open(path, &file, diag);
     if (status == PST_OK && w->rank == 0 && file.size > MAX_FILE)
-        status = pst_diag_set(diag, PST_ERR_INPUT, "%s is too large", path);
+        status =
+            pst_diag_set(diag, PST_E_FILE_TOO_LARGE, "%s is too large", path);
     if (w->rank != 0) {
         ret->file = memfd_create("penstock", MFD_CLOEXEC);
         if (ret->file < 0)

@@ -28,16 +28,17 @@ void pstd_call_reply(struct pstd_call *call)
         add_packed(call->record, &frame);
 }
 
-void pstd_call_accept(struct pstd_call *call, enum pst_status status,
-                      const char *text, uint64_t seq, uint64_t run)
+void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
+                      uint64_t seq, uint64_t run)
 {
     Pst__Control__Accepted accepted = PST__CONTROL__ACCEPTED__INIT;
 
     accepted.seq = seq;
     accepted.run = run;
-    call->reply.status = status;
-    call->reply.text = (char *)text;
-    if (status == PST_OK) {
+    call->reply.status = outcome->status;
+    call->reply.text = (char *)outcome->text;
+    call->reply.error_id = (char *)pst_error_id(outcome->error);
+    if (outcome->status == PST_OK) {
         call->reply.body_case = PST__CONTROL__REPLY__BODY_ACCEPTED;
         call->reply.accepted = &accepted;
     }

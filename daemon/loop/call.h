@@ -16,7 +16,7 @@ struct pstd_call {
 /* Sends the reply as it is. */
 void pstd_call_reply(struct pstd_call *call);
 /* A reply that has no more than this; seq: the newest event. */
-void pstd_call_accept(struct pstd_call *call, enum pst_status status,
-                      const char *text, uint64_t seq, uint64_t run);
+void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
+                      uint64_t seq, uint64_t run);
 
 #endif

@@ -171,6 +171,7 @@ void pstd_client_send_fault(struct pstd_client *client,
 
     reply.status = diag->status;
     reply.text = (char *)diag->text;
+    reply.error_id = (char *)pst_error_id(diag->error);
     frame.body_case = PST__CONTROL__FRAME__BODY_REPLY;
     frame.reply = &reply;
     pstd_client_send(client, &frame);
@@ -181,7 +182,7 @@ static enum pst_status take_hello(struct pstd_client *client,
                                   struct pst_diag *diag)
 {
     if (hello->min_proto > PSTD_PROTO || hello->proto < PSTD_PROTO)
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_CONTROL_VERSION,
                             "this penstockd speaks protocol %d, the client "
                             "%u to %u",
                             PSTD_PROTO, hello->min_proto, hello->proto);
@@ -196,9 +197,10 @@ static enum pst_status take_frame(struct pstd_client *client,
     if (frame->body_case == PST__CONTROL__FRAME__BODY_HELLO)
         return take_hello(client, frame->hello, diag);
     if (!client->greeted)
-        return pst_diag_set(diag, PST_ERR_USAGE, "a frame before Hello");
+        return pst_diag_set(diag, PST_E_CONTROL_REQUEST,
+                            "a frame before Hello");
     if (frame->body_case != PST__CONTROL__FRAME__BODY_REQUEST)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                             "bad frame: neither Hello nor Request");
     const struct pstd_control_hooks *hooks = &client->control->hooks;
 
@@ -347,12 +349,12 @@ static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
     enum pst_status status;
 
     if (uv_fileno((uv_handle_t *)&client->pipe, &fd) != 0)
-        return pst_diag_set(diag, PST_ERR_IO, "no descriptor");
+        return pst_diag_set(diag, PST_E_CONTROL_LISTEN, "no descriptor");
     status = pstd_socket_peer(fd, &client->uid, &client->pid, diag);
     if (status != PST_OK)
         return status;
     if (client->uid != geteuid() && client->uid != 0)
-        return pst_diag_set(diag, PST_ERR_DENIED,
+        return pst_diag_set(diag, PST_E_SOCKET_OTHER_USER,
                             "this job is user %u's, you are user %u; only "
                             "its owner and root are served",
                             (unsigned)geteuid(), client->uid);

@@ -24,7 +24,7 @@ struct row {
 static enum pst_status take_trace(struct pstd_call *call)
 {
     if (call->d->known.paused)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY,
+        return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is paused; resume it first");
     pstd_mailbox_control(call->d->mailbox, PSTD_CTL_TRACE);
     return PST_OK;
@@ -33,7 +33,7 @@ static enum pst_status take_trace(struct pstd_call *call)
 /* The reply goes first, then the events. */
 static enum pst_status watch(struct pstd_call *call)
 {
-    pstd_call_accept(call, PST_OK, "", call->d->history.seq,
+    pstd_call_accept(call, &call->diag, call->d->history.seq,
                      call->d->known.run);
     pstd_client_watch(call->client, call->request->watch->from);
     return PST_AGAIN;
@@ -61,7 +61,8 @@ static enum pst_status begin_run(struct pstd_daemon *d,
         pst_str_addn(&order, o->value, strlen(o->value) + 1);
     }
     if (status == PST_OK && config.data == NULL)
-        status = pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+        status =
+            pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
     if (status == PST_OK)
         status = pstd_exec_options(&config, d->ranks / pstd_replicas(&config),
                                    true, &ignored, diag);
@@ -98,10 +99,10 @@ static enum pst_status checkpoint(struct pstd_call *call)
     struct pstd_daemon *d = call->d;
 
     if (d->known.paused)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY,
+        return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is paused; resume it first");
     if (d->known.checkpoint_dir == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_CONFIG,
+        return pst_diag_set(&call->diag, PST_E_CHECKPOINT_FOLDER,
                             "this run has no --checkpoint DIR");
     pstd_mailbox_control(d->mailbox, PSTD_CTL_CHECKPOINT);
     return PST_OK;
@@ -114,11 +115,11 @@ static enum pst_status order_change(struct pstd_call *call,
     enum pst_status status;
 
     if (call->d->known.changing)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY,
+        return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the model is just being changed");
     /* "" is the model itself, all of whose tensors can be asked for. */
     if (change->name[0] == '\0' && change->kind < PSTD_CHANGE_SET)
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "the request names nothing");
     pstd_change_order_write(change, &order);
     status = order.failed
@@ -148,7 +149,7 @@ static enum pst_status swap(struct pstd_call *call)
     };
 
     if (from->path[0] != '/')
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_SWAP_FILE,
                             "a swap needs the absolute path of a file");
     return order_change(call, &change);
 }
@@ -184,16 +185,16 @@ static enum pst_status attr(struct pstd_call *call)
     };
 
     if ((size_t)from->verb >= PST_COUNT(kinds))
-        return pst_diag_set(&call->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_UNKNOWN,
                             "this penstockd does not know what to do to \"%s\"",
                             from->name);
     change.kind = kinds[from->verb];
     if (from->path[0] != '\0' && from->path[0] != '/')
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "the path of a file must be absolute");
     if (change.kind == PSTD_CHANGE_SET &&
         (from->path[0] == '\0') == (from->value[0] == '\0'))
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "either a number is set or the values of a file");
     return order_change(call, &change);
 }
@@ -209,7 +210,8 @@ static enum pst_status resume_run(struct pstd_call *call)
 {
     /* One that was asked for and has not begun ends as soon as it does. */
     if (!call->d->known.paused && !call->d->known.pausing)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY, "the run is not paused");
+        return pst_diag_set(&call->diag, PST_E_JOB_STATE,
+                            "the run is not paused");
     call->d->known.pausing = false;
     pstd_mailbox_control(call->d->mailbox, PSTD_CTL_RESUME);
     return PST_OK;
@@ -263,11 +265,19 @@ static bool answer_again(struct pstd_call *call)
         const struct pstd_answer *a = &all->at[i];
 
         if (strcmp(a->key, call->request->key) == 0) {
-            pstd_call_accept(call, a->status, a->text, a->seq, a->run);
+            pstd_call_accept(call, &a->outcome, a->seq, a->run);
             return true;
         }
     }
     return false;
+}
+
+/* What the command came to; of one that went well no text is left. */
+static void settle(struct pstd_call *call, enum pst_status status)
+{
+    if (status == PST_OK)
+        pst_diag_init(&call->diag);
+    call->diag.status = status;
 }
 
 /* `seq` was the newest event before the command ran. */
@@ -276,15 +286,14 @@ static void answer_change(struct pstd_call *call, const struct row *row,
 {
     struct pstd_answers *all = &call->d->answers;
     struct pstd_answer *a = &all->at[all->n++ % PSTD_MAX_ANSWERS];
-    const char *text = status == PST_OK ? "" : call->diag.text;
 
     (void)snprintf(a->key, sizeof(a->key), "%s", call->request->key);
-    (void)snprintf(a->text, sizeof(a->text), "%s", text);
-    a->status = status;
+    settle(call, status);
+    a->outcome = call->diag;
     a->seq = seq;
     a->run = call->d->known.run;
     tell(call, row, status);
-    pstd_call_accept(call, status, text, seq, call->d->known.run);
+    pstd_call_accept(call, &call->diag, seq, call->d->known.run);
 }
 
 static enum pst_status check_change(struct pstd_call *call)
@@ -292,11 +301,11 @@ static enum pst_status check_change(struct pstd_call *call)
     const size_t len = strlen(call->request->key);
 
     if (len == 0 || len > PSTD_MAX_KEY)
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "the request needs a key of 1 to %d bytes",
                             PSTD_MAX_KEY);
     if (call->d->rank != 0)
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "this is rank %u; rank 0 takes commands",
                             call->d->rank);
     return PST_OK;
@@ -321,16 +330,16 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
     pst__control__reply__init(&call.reply);
     pst_diag_init(&call.diag);
     if (row == NULL) {
-        pstd_call_accept(&call, PST_ERR_UNSUPPORTED,
-                         "this penstockd (" PST_VERSION
-                         ") does not know the request",
-                         seq, 0);
+        (void)pst_diag_set(&call.diag, PST_E_CONTROL_UNKNOWN,
+                           "this penstockd (" PST_VERSION
+                           ") does not know the request");
+        pstd_call_accept(&call, &call.diag, seq, 0);
         return;
     }
     if (row->changes)
         status = check_change(&call);
     if (status != PST_OK) {
-        pstd_call_accept(&call, status, call.diag.text, seq, 0);
+        pstd_call_accept(&call, &call.diag, seq, 0);
         return;
     }
     if (row->changes && answer_again(&call))
@@ -340,10 +349,12 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
         status = row->run(&call);
     if (status == PST_AGAIN)
         return;
-    if (row->changes)
+    if (row->changes) {
         answer_change(&call, row, seq, status);
-    else
-        pstd_call_accept(&call, status, call.diag.text, seq, 0);
+    } else {
+        settle(&call, status);
+        pstd_call_accept(&call, &call.diag, seq, 0);
+    }
 }
 
 enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)

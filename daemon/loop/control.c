@@ -38,7 +38,7 @@ void pstd_control_drop(struct pstd_client *client, const char *reason)
 
     if (client->closing)
         return;
-    (void)pst_diag_set(&diag, PST_ERR_BUSY,
+    (void)pst_diag_set(&diag, PST_E_JOB_MISSED,
                        "penstockd ends this connection: %s; connect again",
                        reason);
     if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe) == 0)
@@ -215,8 +215,8 @@ enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
     }
     if (err == 0)
         return PST_OK;
-    status = pst_diag_set(diag, PST_ERR_IO, "cannot listen at %s: %s", path,
-                          uv_strerror(err));
+    status = pst_diag_set(diag, PST_E_CONTROL_LISTEN, "cannot listen at %s: %s",
+                          path, uv_strerror(err));
     pstd_control_close(c);
     return status;
 }

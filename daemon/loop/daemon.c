@@ -106,7 +106,7 @@ void pstd_daemon_write_prom(struct pstd_daemon *d)
     if (pstd_prom_write(&d->prom, &diag) == PST_OK)
         return;
     pstd_note_init(&note, PSTD_EVENT_PROM_FAILED);
-    pstd_note_text(&note, "text", diag.text);
+    pstd_note_error(&note, &diag);
     pstd_daemon_publish(d, &note);
 }
 
@@ -136,7 +136,9 @@ void pstd_daemon_report_failure(struct pstd_daemon *d,
     pstd_set_text(&d->known.last_error, text);
     (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
     if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
-        (void)fprintf(stderr, "penstockd: %s\n", text);
+        (void)fprintf(
+            stderr, "penstockd: %s%s\n", text,
+            pst_error_tag(pst_error_find(pstd_note_get_text(note, "id"))));
 }
 
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
@@ -145,7 +147,7 @@ void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
 
     pstd_note_init(&note, PSTD_EVENT_FAILED);
     pstd_note_text(&note, "status", pst_status_name(diag->status));
-    pstd_note_text(&note, "text", diag->text);
+    pstd_note_error(&note, diag);
     pstd_daemon_publish(d, &note);
     pstd_daemon_report_failure(d, &note);
 }

@@ -19,8 +19,7 @@
 /* Answers given to keys; the oldest is forgotten. */
 struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
-    enum pst_status status;
-    char text[PST_DIAG_TEXT];
+    struct pst_diag outcome;
     uint64_t seq, run;
 };
 struct pstd_answers {

@@ -121,7 +121,8 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
         pstd_set_text(&d->socket, socket.text);
     }
     pst_str_fini(&socket);
-    pstd_mailbox_answer(d->mailbox, status, diag.text);
+    diag.status = status;
+    pstd_mailbox_answer(d->mailbox, &diag);
 }
 
 static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
@@ -229,8 +230,11 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_END)
         on_train_end(d, note);
     if (note->event == PSTD_EVENT_FAILED) {
+        struct pst_diag heard;
+
         pstd_daemon_report_failure(d, note);
-        pstd_mailbox_answer(d->mailbox, PST_OK, "");
+        pst_diag_init(&heard);
+        pstd_mailbox_answer(d->mailbox, &heard);
     }
 }
 
@@ -401,7 +405,8 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
         &d->loop, config, plan, pstd_execute,
         (struct pstd_mailbox_hooks){on_note, on_done, d}, &d->mailbox, &diag);
     if (status != PST_OK) {
-        (void)fprintf(stderr, "penstockd: %s\n", diag.text);
+        (void)fprintf(stderr, "penstockd: %s%s\n", diag.text,
+                      pst_error_tag(diag.error));
         d->failure = diag;
         close_handles(d);
     }

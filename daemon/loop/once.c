@@ -20,7 +20,8 @@ void pstd_once_ready(struct pstd_daemon *d)
     pst_diag_init(&diag);
     if (pstd_command_run(d, &diag) == PST_OK)
         return;
-    (void)fprintf(stderr, "penstockd: %s\n", diag.text);
+    (void)fprintf(stderr, "penstockd: %s%s\n", diag.text,
+                  pst_error_tag(diag.error));
     d->refused = diag;
     pstd_daemon_stop(d, "refused", true);
 }

@@ -93,6 +93,7 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.finished = true;
     r.status = from->diag.status;
     r.text = (char *)from->diag.text;
+    r.error_id = (char *)pst_error_id(from->diag.error);
     r.first_step = from->first_step;
     r.steps = from->steps;
     r.loss = from->loss;
@@ -122,7 +123,7 @@ enum pst_status pstd_query_result(struct pstd_call *call)
     Pst__Control__RankResult *ranks, **pointers;
 
     if (from == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
+        return pst_diag_set(&call->diag, PST_E_JOB_NOTHING_YET,
                             "no run has ended yet");
     ranks = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*ranks));
     // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
@@ -144,7 +145,7 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
     enum pst_status status;
 
     if (call->d->trace == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
+        return pst_diag_set(&call->diag, PST_E_JOB_NOTHING_YET,
                             "no step has been measured yet");
     status = pstd_trace_fill(call->d->trace, &trace, &call->diag);
     if (status != PST_OK)

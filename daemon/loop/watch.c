@@ -112,7 +112,7 @@ static void diagnose(const struct pstd_watch *w,
     pst_alive_print(state, &place);
     pst_diag_init(diag);
     (void)pst_diag_set(
-        diag, PST_ERR_PEER,
+        diag, PST_E_RUN_STUCK,
         PST_WATCHDOG_TEXT " for %.3g s: %srank %u %s %s%s (--watchdog sets the "
                           "limit)",
         seconds, pst_str_text(&first), rank_of(w),

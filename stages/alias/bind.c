@@ -39,7 +39,7 @@ struct pst_value *pst_binder_find(struct pst_binder *b, const char *name)
     struct pst_value *ret = pst_map_get(&b->names, name);
 
     if (ret == NULL)
-        b->build.status = pst_diag_set(b->diag, PST_ERR_INPUT,
+        b->build.status = pst_diag_set(b->diag, PST_E_ALIAS_CALL,
                                        "no tensor is called \"%s\"", name);
     return ret;
 }

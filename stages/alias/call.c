@@ -92,7 +92,7 @@ size_t pst_caller_plans(const struct pst_caller *caller)
 
 static enum pst_status refuse_range(const char *name, struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_ALIAS_CALL,
                         "operand \"%s\" reaches beyond its storage", name);
 }
 
@@ -177,7 +177,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
         put(dst, at(f, o->storage, begin), &in->meta);
         return PST_OK;
     }
-    return pst_diag_set(diag, PST_ERR_INTERNAL, "no operand is called \"%s\"",
+    return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no operand is called \"%s\"",
                         in->name);
 }
 

@@ -72,9 +72,10 @@ static bool bind_args(struct emission *e)
                            : pst_import_find_arg(e->schema, arg->keyword);
 
         if (at < 0 || at >= (int)e->schema->n_args || given[at]) {
-            b->build.status = pst_diag_set(
-                b->diag, PST_ERR_INPUT, "%s has no argument \"%s\" (number %u)",
-                e->op->op, arg->keyword != NULL ? arg->keyword : "", i);
+            b->build.status =
+                pst_diag_set(b->diag, PST_E_ALIAS_CALL,
+                             "%s has no argument \"%s\" (number %u)", e->op->op,
+                             arg->keyword != NULL ? arg->keyword : "", i);
             return false;
         }
         given[at] = true;
@@ -85,7 +86,7 @@ static bool bind_args(struct emission *e)
         if (!given[i] && !e->schema->args[i].has_default &&
             !e->schema->args[i].optional) {
             b->build.status =
-                pst_diag_set(b->diag, PST_ERR_INPUT, "%s: \"%s\" is missing",
+                pst_diag_set(b->diag, PST_E_ALIAS_CALL, "%s: \"%s\" is missing",
                              e->op->op, e->schema->args[i].name);
             return false;
         }
@@ -354,7 +355,7 @@ static enum pst_status name_results(struct emission *e,
         if (e->op->outs[i] == NULL)
             continue;
         if (v == NULL)
-            return pst_diag_set(e->b->diag, PST_ERR_INPUT,
+            return pst_diag_set(e->b->diag, PST_E_ALIAS_CALL,
                                 "%s has no result %u", e->op->op, i);
         v = args != NULL && returns_operand(e, v) ? e->args[0].value
                                                   : lay_out(e, args, v);
@@ -415,7 +416,7 @@ static enum pst_status emit_inplace(struct emission *e)
     if (args == NULL)
         return pst_binder_no_memory(b);
     if (e->schema->n_args == 0 || e->args[0].kind != PST_ARG_VALUE)
-        return pst_diag_set(b->diag, PST_ERR_INPUT, "%s writes no tensor",
+        return pst_diag_set(b->diag, PST_E_ALIAS_CALL, "%s writes no tensor",
                             e->op->op);
     status =
         pst_build_args(&b->build, e->schema, e->args, e->schema->n_args, args);
@@ -466,7 +467,7 @@ static enum pst_status emit_op(struct pst_binder *b,
         strcmp(op->op, "aten.set_.source_Tensor_storage_offset") == 0)
         return pst_binder_set(b, op);
     if (target.op == NULL || target.kind == PST_TARGET_OUT)
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED, "%s: %s", op->op,
+        return pst_diag_set(b->diag, PST_E_OP_NOT_SUPPORTED, "%s: %s", op->op,
                             target.reason != NULL ? target.reason
                                                   : "not supported");
     e.schema = pst_op_schema(target.op);
@@ -487,8 +488,8 @@ static enum pst_status emit_op(struct pst_binder *b,
     case PST_TARGET_OP:
         return emit_plain(&e);
     default:
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED, "%s: not supported",
-                            op->op);
+        return pst_diag_set(b->diag, PST_E_OP_NOT_SUPPORTED,
+                            "%s: not supported", op->op);
     }
 }
 

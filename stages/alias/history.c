@@ -73,7 +73,7 @@ enum pst_status pst_binder_check_history(struct pst_binder *b,
             return status != PST_OK
                        ? status
                        : pst_diag_set(
-                             b->diag, PST_ERR_UNSUPPORTED,
+                             b->diag, PST_E_ALIAS_SHARED_WRITE,
                              "E_ALIAS_NONDIFF: \"%s\" shares memory with "
                              "\"%s\", which numbers with a gradient were "
                              "written to; only views of that see the gradient",
@@ -166,18 +166,18 @@ enum pst_status pst_binder_note_write(struct pst_binder *b, struct pst_value *v)
     write.owner = (size_t)(owner - b->owners.at);
     if (owner->leaf && !b->build.no_grad &&
         !pst_functionalise_is_detached(b->functional, v))
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(b->diag, PST_E_ALIAS_SHARED_WRITE,
                             "E_LEAF: leaf \"%s\", which wants a gradient, is "
                             "written outside of no_grad",
                             b->operands[owner->operand].leaf);
     if (owner->expanded && was_read(b, owner))
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(b->diag, PST_E_ALIAS_SHARED_WRITE,
                             "E_ALIAS_NONDIFF: leaf \"%s\" is written, but its "
                             "numbers before that are needed for a gradient",
                             b->operands[owner->operand].leaf);
     if (owner->stage >= 0 && owner->stage != (int)b->stage &&
         !b->operands[owner->operand].from_before)
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(b->diag, PST_E_ALIAS_SHARED_WRITE,
                             "E_SHARED_MUT: \"%s\" is written in stage %d and "
                             "in stage %u",
                             b->operands[owner->operand].as.name, owner->stage,

@@ -185,7 +185,7 @@ static enum pst_status refuse_leaf(struct pst_binder *b, unsigned base,
         if (k != leaf && b->alias->parts[k].base == (int)base)
             other = &b->operands[k].as;
     return pst_diag_set(
-        b->diag, PST_ERR_UNSUPPORTED,
+        b->diag, PST_E_ALIAS_SHARED_WRITE,
         "E_ALIAS_NONDIFF: leaf \"%s\", %s at %lld, which wants "
         "a gradient, shares memory with \"%s\", %s at %lld, and "
         "one of them is written",

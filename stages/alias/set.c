@@ -21,14 +21,14 @@ static enum pst_status count_from_source(struct pst_binder *b,
     if (v == NULL || offset->kind != PST_ARG_INT)
         return b->build.status != PST_OK
                    ? b->build.status
-                   : pst_diag_set(b->diag, PST_ERR_INPUT,
+                   : pst_diag_set(b->diag, PST_E_ALIAS_CALL,
                                   "set_ has no source or no offset");
     if (PST_ADD(offset->i, v->offset, &offset->i) ||
         (owner != NULL &&
          PST_ADD(offset->i,
                  owner->begin / (int64_t)pst_dtype_size(v->meta.dtype),
                  &offset->i)))
-        return pst_diag_set(b->diag, PST_ERR_INPUT,
+        return pst_diag_set(b->diag, PST_E_ALIAS_CALL,
                             "the offset of set_ is too large");
     return b->build.status;
 }
@@ -75,7 +75,7 @@ enum pst_status pst_binder_set(struct pst_binder *b,
 
     if (op->n_args < 2 || op->n_args > 5 || op->n_args == 3 ||
         op->args[0].kind != PST_PROGRAM_NAME)
-        return pst_diag_set(b->diag, PST_ERR_INPUT,
+        return pst_diag_set(b->diag, PST_E_ALIAS_CALL,
                             "set_ takes a tensor and its source, and with an "
                             "offset sizes too");
     for (unsigned i = 1; i < op->n_args; i++) {
@@ -89,7 +89,7 @@ enum pst_status pst_binder_set(struct pst_binder *b,
         const struct pst_arg *size = &op->args[3].literal;
 
         if (size->kind != PST_ARG_INTS || size->n > PST_MAX_RANK)
-            return pst_diag_set(b->diag, PST_ERR_INPUT, "set_: no sizes");
+            return pst_diag_set(b->diag, PST_E_ALIAS_CALL, "set_: no sizes");
         for (unsigned d = size->n; d-- > 0; step *= PST_MAX(size->ints[d], 1))
             contiguous[d] = step;
         args[3].keyword = "stride";

@@ -131,7 +131,7 @@ static enum pst_status prepare(struct pst_leaves *leaves,
     if (status != PST_OK)
         return status;
     if (overlaps || o->as.meta.dtype != PST_F32)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_ALIAS_SHARED_WRITE,
                             overlaps ? "E_SELF_OVERLAP: several elements of "
                                        "leaf \"%s\" share memory; it has no "
                                        "step"
@@ -141,7 +141,7 @@ static enum pst_status prepare(struct pst_leaves *leaves,
         return add(leaves, o->leaf, n, diag);
     return leaf->n == n
                ? PST_OK
-               : pst_diag_set(diag, PST_ERR_SHAPE,
+               : pst_diag_set(diag, PST_E_ALIAS_LEAF,
                               "leaf \"%s\" has %lld elements now, not %lld",
                               o->leaf, (long long)n, (long long)leaf->n);
 }

@@ -2,7 +2,6 @@
 #define PST_DIAG_BODIES
 #include "stages/base/diag.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +13,7 @@ void pst_diag_init(struct pst_diag *diag)
     if (!diag)
         return;
     diag->status = PST_OK;
+    diag->error = PST_E_NONE;
     diag->text[0] = '\0';
 }
 
@@ -52,20 +52,61 @@ static void drop_half(char *text, size_t size)
         text[n - back] = '\0';
 }
 
-enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_status status,
-                             const char *fmt, ...)
+static void write_text(struct pst_diag *diag, const char *fmt, va_list ap)
 {
     char text[PST_DIAG_TEXT];
+
+    vsnprintf(text, sizeof(text), fmt, ap);
+    drop_half(text, sizeof(text));
+    copy_escaped(diag->text, text);
+}
+
+enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_error error,
+                             const char *fmt, ...)
+{
+    const enum pst_status status = pst_error_status(error);
     va_list ap;
 
     if (!diag)
         return status;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    write_text(diag, fmt, ap);
     va_end(ap);
-    drop_half(text, sizeof(text));
     diag->status = status;
-    copy_escaped(diag->text, text);
+    diag->error = error;
+    return status;
+}
+
+enum pst_status pst_diag_pass(struct pst_diag *diag,
+                              const struct pst_diag *first, const char *fmt,
+                              ...)
+{
+    const enum pst_status status = first->status;
+    const enum pst_error error = first->error;
+    va_list ap;
+
+    if (!diag)
+        return status;
+    va_start(ap, fmt);
+    write_text(diag, fmt, ap);
+    va_end(ap);
+    diag->status = status;
+    diag->error = error;
+    return status;
+}
+
+enum pst_status pst_diag_carry(struct pst_diag *diag, enum pst_error error,
+                               enum pst_status status, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!diag)
+        return status;
+    va_start(ap, fmt);
+    write_text(diag, fmt, ap);
+    va_end(ap);
+    diag->status = status;
+    diag->error = error;
     return status;
 }
 
@@ -89,21 +130,21 @@ void pst_diag_prefix(struct pst_diag *diag, const char *fmt, ...)
 enum pst_status pst_diag_errno(struct pst_diag *diag, int err, const char *fmt,
                                ...)
 {
-    const enum pst_status status = err == ENOMEM ? PST_ERR_NOMEM : PST_ERR_IO;
+    const enum pst_error error = pst_error_of_errno(err);
     char text[PST_DIAG_TEXT], why[128];
     va_list ap;
 
     if (!diag)
-        return status;
+        return pst_error_status(error);
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    return pst_diag_set(diag, status, "%s: %s", text,
+    return pst_diag_set(diag, error, "%s: %s", text,
                         strerror_r(err, why, sizeof(why)));
 }
 
 enum pst_status pst_diag_nomem(struct pst_diag *diag, size_t bytes)
 {
-    return pst_diag_set(diag, PST_ERR_NOMEM, "out of memory (%zu bytes)",
+    return pst_diag_set(diag, PST_E_MEMORY_HOST, "out of memory (%zu bytes)",
                         bytes);
 }

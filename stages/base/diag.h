@@ -3,29 +3,44 @@
 #define PENSTOCK_STAGES_BASE_DIAG_H
 /*
  * What a user reads when something fails: the first detector writes one
- * sentence that names cause and place; callers pass it on, perhaps with a
- * prefix. Every function here accepts diag == NULL.
+ * sentence that names cause and place, and says which row of the catalogue it
+ * is; callers pass it on, perhaps with a prefix. Every function here accepts
+ * diag == NULL.
  */
-#include "stages/base/status.h"
+#include "stages/base/errors.h"
 
 #define PST_DIAG_TEXT 4096
 
 struct pst_diag {
     enum pst_status status;
+    enum pst_error error;     /* which row of the catalogue */
     char text[PST_DIAG_TEXT]; /* control characters are escaped on write */
 };
 
 void pst_diag_init(struct pst_diag *diag);
 
-/* Overwrites; returns status, so that "return pst_diag_set(...)" reads well. */
-enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_status status,
+/* Overwrites; returns the row's status, so that "return pst_diag_set(...)"
+ * reads well. */
+enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_error error,
                              const char *fmt, ...) PST_PRINTF(3, 4);
+
+/* Passes on what another function found, perhaps in other words: status and
+ * row stay those of `first`, which may be diag itself. */
+enum pst_status pst_diag_pass(struct pst_diag *diag,
+                              const struct pst_diag *first, const char *fmt,
+                              ...) PST_PRINTF(3, 4);
+
+/* What came from elsewhere, from another process or from a function that only
+ * returns a status: the status is as it came, the row may be PST_E_NONE. */
+enum pst_status pst_diag_carry(struct pst_diag *diag, enum pst_error error,
+                               enum pst_status status, const char *fmt, ...)
+    PST_PRINTF(4, 5);
 
 /* Puts "prefix: " before the text there is. */
 void pst_diag_prefix(struct pst_diag *diag, const char *fmt, ...)
     PST_PRINTF(2, 3);
 
-/* "TEXT: strerror(err)" with PST_ERR_IO (ENOMEM: PST_ERR_NOMEM). */
+/* "TEXT: strerror(err)" with the row of that error (pst_error_of_errno). */
 enum pst_status pst_diag_errno(struct pst_diag *diag, int err, const char *fmt,
                                ...) PST_PRINTF(3, 4);
 
@@ -36,8 +51,12 @@ enum pst_status pst_diag_nomem(struct pst_diag *diag, size_t bytes);
  * that it can know. */
 #if defined(__clang_analyzer__) && !defined(PST_DIAG_BODIES)
 void pst_diag_say(struct pst_diag *diag, ...);
-#define pst_diag_set(diag, status, ...)                                        \
-    (pst_diag_say(diag, __VA_ARGS__), (status))
+#define pst_diag_set(diag, error, ...)                                         \
+    (pst_diag_say(diag, error, __VA_ARGS__), PST_ERR_INTERNAL)
+#define pst_diag_pass(diag, first, ...)                                        \
+    (pst_diag_say(diag, first, __VA_ARGS__), PST_ERR_INTERNAL)
+#define pst_diag_carry(diag, error, status, ...)                               \
+    (pst_diag_say(diag, error, __VA_ARGS__), (status))
 #define pst_diag_errno(diag, ...) (pst_diag_say(diag, __VA_ARGS__), PST_ERR_IO)
 #define pst_diag_nomem(diag, ...)                                              \
     (pst_diag_say(diag, __VA_ARGS__), PST_ERR_NOMEM)

@@ -17,7 +17,7 @@ struct scan {
 
 static enum pst_status garbled(const struct scan *s, const char *what)
 {
-    return pst_diag_set(s->diag, PST_ERR_INPUT, "%s", what);
+    return pst_diag_set(s->diag, PST_E_RECORD_DAMAGED, "%s", what);
 }
 
 static enum pst_status scan_varint(struct scan *s, uint64_t *ret)

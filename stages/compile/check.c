@@ -27,7 +27,7 @@ static enum pst_status bad(const struct check *c, const struct pst_value *value,
                            const char *what)
 {
     return pst_diag_set(
-        c->diag, PST_ERR_INTERNAL,
+        c->diag, PST_E_INTERNAL_BUG,
         "program, stage %u, node %%%s (%s, module \"%s\"): "
         "%%%s %s",
         c->p->stage, c->x->node->n_outs > 0 ? c->x->node->outs[0]->name : "",
@@ -249,7 +249,7 @@ static enum pst_status check_results(const struct check *c,
             continue;
         storage = pst_value_storage(arg->value);
         if (made_by_forward[storage->id] && !c->held[storage->id])
-            return pst_diag_set(c->diag, PST_ERR_INTERNAL,
+            return pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                                 "program, stage %u: output %zu, %%%s, has been "
                                 "written over",
                                 c->p->stage, i, storage->name);

@@ -50,13 +50,13 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
     call->n_in = pst_call_count_in(node->schema, node->args);
     call->n_out = node->n_outs;
     if (call->n_in > PST_MAX_OPERANDS || call->n_out > PST_MAX_OPERANDS)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_OP_TOO_MANY,
                             "%s in module '%s' has %u operands, at most %u "
                             "are possible",
                             node->schema->name, node->call->name, call->n_in,
                             (unsigned)PST_MAX_OPERANDS);
     if (pst_op_kernels(options->device, node->op).n == 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_OP_NO_KERNEL,
                             "device %s has no kernel of %s (module '%s', %s)",
                             options->device->name, node->schema->name,
                             node->call->name, node->source);
@@ -65,7 +65,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         call->out[i] = (struct pst_operand){.meta = &node->outs[i]->meta};
     *ret = pst_kernel_find(options->device, node->op, call, options->isa, NULL);
     if (*ret == NULL)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_OP_NO_KERNEL,
                             "no kernel of %s for these dtypes and shapes "
                             "(module '%s', %s)",
                             node->schema->name, node->call->name, node->source);

@@ -12,7 +12,7 @@ static enum pst_status bind_operand(struct pst_compiler *c,
     if (value == NULL)
         return PST_OK;
     if (!c->lives[pst_value_storage((struct pst_value *)value)->id].placed)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "value %s, used by %s of module '%s', has no place",
                             value->name, x->node->schema->name,
                             x->node->call->name);

@@ -50,13 +50,13 @@ static enum pst_status add_word(struct finder *f, const char *begin,
         *equals = '\0';
         if (!pst_parse_i64(text, &word.stage) || word.stage < 0 ||
             word.stage >= (int64_t)f->plan->stages.n)
-            return pst_diag_set(f->diag, PST_ERR_USAGE,
+            return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                                 "--recompute: there is no stage \"%s\", the "
                                 "plan has %zu",
                                 text, f->plan->stages.n);
     }
     if (word.text[0] == '\0')
-        return pst_diag_set(f->diag, PST_ERR_USAGE,
+        return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                             "--recompute takes none, attention, block, full, "
                             "marked, twice or the names of modules, with "
                             "commas between");
@@ -496,16 +496,16 @@ static enum pst_status fits_nothing(const struct finder *f,
     int near = -1;
 
     if (word->kind == ATTENTION)
-        return pst_diag_set(f->diag, PST_ERR_USAGE,
+        return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                             "--recompute attention: no module of the model "
                             "holds an attention");
     if (word->kind == BLOCK)
-        return pst_diag_set(f->diag, PST_ERR_USAGE,
+        return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                             "--recompute block: the model has no list of "
                             "layers (modules named \"layers.0\", \"layers.1\" "
                             "...); name its modules");
     if (word->kind == MARKED)
-        return pst_diag_set(f->diag, PST_ERR_USAGE,
+        return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                             "--recompute marked: the file has no region of "
                             "torch.utils.checkpoint (docs/memory.md says when "
                             "torch.export writes them); name its modules");
@@ -519,7 +519,7 @@ static enum pst_status fits_nothing(const struct finder *f,
     if (status != PST_OK)
         status = pst_diag_nomem(f->diag, names.n * sizeof(*names.at));
     else
-        status = pst_diag_set(f->diag, PST_ERR_USAGE,
+        status = pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                               "--recompute: no module of the model is called "
                               "\"%s\"%s%s%s",
                               word->text, near >= 0 ? "; did you mean \"" : "",
@@ -534,12 +534,12 @@ static enum pst_status fits_elsewhere(const struct finder *f,
                                       const struct word *word, unsigned stage)
 {
     if (word->stage >= 0)
-        return pst_diag_set(f->diag, PST_ERR_USAGE,
+        return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                             "--recompute %d=%s: that is in stage %u, and not "
                             "in stage %d",
                             (int)word->stage, word->text, stage,
                             (int)word->stage);
-    return pst_diag_set(f->diag, PST_ERR_USAGE,
+    return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
                         "--recompute %s: that is in stage %u, which has words "
                         "of its own, so that those without a stage do not "
                         "apply to it: say %u=%s",

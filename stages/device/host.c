@@ -14,7 +14,7 @@ enum pst_status pst_host_refused(size_t size, int err, struct pst_diag *diag)
 {
     if (err == ENOMEM)
         return pst_diag_set(
-            diag, PST_ERR_NOMEM,
+            diag, PST_E_MEMORY_ARENA,
             "there is no arena of %.2f MiB: the limit of this process's "
             "addresses (ulimit -v) or of the host's promises is lower; raise "
             "it, or take fewer or smaller microbatches or more ranks",

@@ -16,7 +16,7 @@ enum pst_status pst_device_task(const struct pst_device *device,
         *ret = device->tasks[i].run;
         return PST_OK;
     }
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_OP_NO_KERNEL,
                         "the device %s has no kernel \"%s\"", device->name,
                         name);
 }

@@ -166,6 +166,7 @@ struct pst_checkpoint_row {
     int64_t time; /* of the save; of the folder if that is not known */
     enum pst_checkpoint_state state;
     enum pst_status status;   /* that opening it gave */
+    enum pst_error error;     /* its row */
     char text[PST_DIAG_TEXT]; /* why it is not good, or a remark */
     char model_digest[33];    /* "" if not known */
     bool pinned;

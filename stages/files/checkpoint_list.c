@@ -34,6 +34,7 @@ static void judge(struct pst_checkpoint_row *row,
             row->bytes += pst_safetensors_file(ckpt->shards[i])->size;
         return;
     }
+    row->error = why->error;
     row->state = row->status == PST_ERR_INPUT ? PST_CHECKPOINT_DAMAGED
                                               : PST_CHECKPOINT_UNREADABLE;
     snprintf(row->text, sizeof(row->text), "%s",
@@ -59,7 +60,7 @@ static enum pst_status look_at(const char *dir, uint64_t step, bool verify,
     row->pinned = pst_checkpoint_is_pinned(dir, step);
     row->status = pst_checkpoint_open_step(&query, step, &ckpt, &why);
     if (row->status == PST_ERR_NOMEM)
-        return pst_diag_set(diag, PST_ERR_NOMEM, "%s", why.text);
+        return pst_diag_pass(diag, &why, "%s", why.text);
     judge(row, ckpt, dir, &why);
     if (row->status == PST_OK)
         pst_checkpoint_close(ckpt);
@@ -221,7 +222,7 @@ static enum pst_status check_there(const char *dir, uint64_t step,
 {
     if (!pst_checkpoint_is_rest(dir, step))
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+    return pst_diag_set(diag, PST_E_CHECKPOINT_NO_STEP,
                         "no checkpoint of step %" PRIu64
                         " in %s; `penstock checkpoints %s` lists them",
                         step, dir, dir);
@@ -264,13 +265,13 @@ enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
             row = &rows.at[i];
     }
     if (status == PST_OK && row && row->pinned)
-        status = pst_diag_set(diag, PST_ERR_DENIED,
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_KEPT,
                               "the checkpoint of step %" PRIu64 " in %s is "
                               "pinned: take --unpin %" PRIu64 " first",
                               step, dir, step);
     else if (status == PST_OK && row && row == newest)
         status = pst_diag_set(
-            diag, PST_ERR_DENIED,
+            diag, PST_E_CHECKPOINT_KEPT,
             "the checkpoint of step %" PRIu64 " is the newest good one in %s: "
             "without it the run cannot go on from where it is; remove the "
             "whole folder if that is what you want",
@@ -300,7 +301,8 @@ static enum pst_status make_former(const char *dir, char ret[64],
         if (err != EEXIST)
             return pst_diag_errno(diag, err, "cannot make %s/%s", dir, ret);
     }
-    return pst_diag_set(diag, PST_ERR_IO, "%s: no free name for a folder", dir);
+    return pst_diag_set(diag, PST_E_FILE_EXISTS,
+                        "%s: no free name for a folder", dir);
 }
 
 /* To go elsewhere a folder has to be writable for its owner: its ".." changes.

@@ -37,13 +37,14 @@ static enum pst_status check_size(const char *path, uint64_t bytes,
 
     if (stat(path, &st) != 0)
         return errno == ENOENT || errno == ELOOP
-                   ? pst_diag_set(diag, PST_ERR_INPUT, "%s: is missing", path)
+                   ? pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                                  "%s: is missing", path)
                    : pst_diag_errno(diag, errno, "%s", path);
     if (!S_ISREG(st.st_mode))
-        return pst_diag_set(diag, PST_ERR_INPUT, "%s: is no regular file",
-                            path);
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                            "%s: is no regular file", path);
     if ((uint64_t)st.st_size != bytes)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "%s: has %" PRIu64 " bytes, the manifest says "
                             "%" PRIu64,
                             path, (uint64_t)st.st_size, bytes);
@@ -61,7 +62,7 @@ static enum pst_status check_digest(const char *path, const char *want,
         status = pst_file_digest(&file, have, diag);
     pst_file_close(&file);
     if (status == PST_OK && strcmp(have, want) != 0)
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                               "%s: is damaged: digest %s, the manifest says %s",
                               path, have, want);
     return status;
@@ -102,7 +103,7 @@ static enum pst_status index_tensors(struct pst_checkpoint *ckpt,
             pst_safetensors_find(ckpt->shards[shard], t->key);
 
         if (!e)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                                 "%s/%s: has no tensor '%s', which the "
                                 "manifest promises",
                                 step_dir, m->shards.at[shard].file, t->key);
@@ -112,7 +113,7 @@ static enum pst_status index_tensors(struct pst_checkpoint *ckpt,
     for (unsigned i = 0; i < ckpt->n_shards; i++)
         n += pst_safetensors_count(ckpt->shards[i]);
     if (n != m->tensors.n)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "%s/" PST_MANIFEST_FILE ": the shards hold %zu "
                             "tensors, the manifest lists %zu",
                             step_dir, n, m->tensors.n);
@@ -125,11 +126,11 @@ static enum pst_status check_info(const char *step_dir, uint64_t step,
                                   struct pst_diag *diag)
 {
     if (info->step != step)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "%s/" PST_MANIFEST_FILE ": is of step %" PRIu64,
                             step_dir, info->step);
     if (model_digest && strcmp(model_digest, info->model_digest) != 0)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
                             "checkpoint %s is of another model, \"%s\" "
                             "(digest %s, this one has %s): choose another "
                             "--checkpoint folder, or take the model that wrote "
@@ -161,7 +162,7 @@ enum pst_status pst_checkpoint_open_step(
     status = pst_checkpoint_is_complete(query->dir, step, &complete, diag);
     if (status == PST_OK && !complete)
         status =
-            pst_diag_set(diag, PST_ERR_INPUT,
+            pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                          "%s/" PST_MANIFEST_FILE ": is missing", step_dir.text);
     if (status == PST_OK)
         status = pst_manifest_read(step_dir.text, &m, diag);
@@ -222,9 +223,9 @@ static enum pst_status stop_at(uint64_t step, bool others,
                                struct pst_diag *diag)
 {
     if (why->status != PST_ERR_IO && why->status != PST_ERR_VERSION)
-        return pst_diag_set(diag, why->status, "%s", why->text);
-    return pst_diag_set(
-        diag, why->status,
+        return pst_diag_pass(diag, why, "%s", why->text);
+    return pst_diag_pass(
+        diag, why,
         "%s: the newest checkpoint (step %" PRIu64 ") cannot be read, though "
         "it may be whole; nothing was removed. Make the file readable%s",
         why->text, step,
@@ -251,7 +252,7 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
             goto out;
         }
         if (status == PST_OK) {
-            (void)pst_diag_set(&why, PST_ERR_INPUT,
+            (void)pst_diag_set(&why, PST_E_CHECKPOINT_DAMAGED,
                                "step-%08" PRIu64 "/" PST_MANIFEST_FILE
                                ": is bad: %s (--resume=%" PRIu64
                                " takes it all the same)",
@@ -267,11 +268,11 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
         pass_over(query, steps.at[i], &why);
     }
     if (status == PST_OK && steps.n == 0)
-        status = pst_diag_set(diag, PST_ERR_NOT_FOUND, "no checkpoint in %s",
-                              query->dir);
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
+                              "no checkpoint in %s", query->dir);
     else if (status == PST_OK)
         status = pst_diag_set(
-            diag, PST_ERR_INPUT,
+            diag, PST_E_CHECKPOINT_ALL_BAD,
             "none of %zu checkpoints in %s is good; the newest: %s. To start "
             "anew take --adopt without --resume, which moves them into a "
             "folder of their own",
@@ -293,7 +294,7 @@ static enum pst_status not_there(const struct pst_checkpoint_query *query,
         pst_str_addf(&names, "%s%" PRIu64, i ? ", " : "", steps.at[i]);
     if (status == PST_OK)
         status = pst_diag_set(
-            diag, PST_ERR_NOT_FOUND,
+            diag, PST_E_CHECKPOINT_NO_STEP,
             "no checkpoint of step %" PRIu64 " in %s; %s%s%s", query->step,
             query->dir, steps.n ? "there are those of steps " : "there is none",
             pst_str_text(&names), steps.n > 8 ? " ..." : "");
@@ -315,10 +316,10 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
         return not_there(query, diag);
     status = pst_checkpoint_open_step(query, query->step, ret, &why);
     if (status == PST_ERR_INPUT || status == PST_ERR_IO)
-        return pst_diag_set(diag, status,
-                            "%s; `penstock checkpoints %s --verify` shows "
-                            "which others are good",
-                            why.text, query->dir);
+        return pst_diag_pass(diag, &why,
+                             "%s; `penstock checkpoints %s --verify` shows "
+                             "which others are good",
+                             why.text, query->dir);
     return status == PST_OK ? status
-                            : pst_diag_set(diag, status, "%s", why.text);
+                            : pst_diag_pass(diag, &why, "%s", why.text);
 }

@@ -33,7 +33,7 @@ static enum pst_status choose_path(const char *step_dir, unsigned rank,
         if (access(path->text, F_OK) != 0 && errno == ENOENT)
             return PST_OK;
     }
-    return pst_diag_set(diag, PST_ERR_IO, "%s: no free name for a shard",
+    return pst_diag_set(diag, PST_E_FILE_EXISTS, "%s: no free name for a shard",
                         step_dir);
 }
 
@@ -129,7 +129,7 @@ static enum pst_status add_shard(struct pst_manifest *m, const char *step_dir,
         goto out;
     if (pst_safetensors_file(st)->size != shard->bytes) {
         status = pst_diag_set(
-            diag, PST_ERR_IO,
+            diag, PST_E_CHECKPOINT_READ_BACK,
             "shard %s has %" PRIu64 " bytes, its rank wrote %" PRIu64,
             path.text, pst_safetensors_file(st)->size, shard->bytes);
         goto out;
@@ -140,7 +140,7 @@ static enum pst_status add_shard(struct pst_manifest *m, const char *step_dir,
         if (pst_map_has(&m->tensors, name)) {
             const uintptr_t other = (uintptr_t)pst_map_get(&m->tensors, name);
 
-            status = pst_diag_set(diag, PST_ERR_INTERNAL,
+            status = pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                   "tensor '%s' is in two shards, %s and %s",
                                   name, m->shards.at[other].file, shard->file);
             goto out;
@@ -293,12 +293,12 @@ static enum pst_status check_former(const char *dir, const char *step_dir,
     if ((!info->bad && !pinned) || !is_good(dir, info->step))
         return PST_OK;
     if (info->bad)
-        return pst_diag_set(diag, PST_ERR_DENIED,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_KEPT,
                             "%s: %s; the good checkpoint of this step, from "
                             "before the model was changed, stays as it is",
                             step_dir, info->reason);
     return pst_diag_set(
-        diag, PST_ERR_DENIED,
+        diag, PST_E_CHECKPOINT_KEPT,
         "%s: is pinned, and stays as it was before the model was changed",
         step_dir);
 }

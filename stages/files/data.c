@@ -67,7 +67,7 @@ static enum pst_status refuse_missing(const struct pst_data *d,
                      pst_safetensors_at(d->st, i)->name);
     if (n > LISTED)
         pst_str_addf(&list, " and %zu more", n - LISTED);
-    status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+    status = pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
                           "%s has no tensor for the model's input '%s'; it "
                           "has: %s",
                           d->path, name, n ? pst_str_text(&list) : "none");
@@ -102,7 +102,7 @@ static enum pst_status refuse_shape(const struct pst_data *d,
 
     add_sizes(in, have, &way_out);
     (void)pst_diag_set(
-        diag, PST_ERR_SHAPE,
+        diag, PST_E_DATA_SHAPE,
         "%s: tensor '%s' is %s, which holds no microbatches "
         "of %s: dtype and all sizes but the samples' must be "
         "equal%s%s",
@@ -162,7 +162,7 @@ static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
     measure(in, &e->meta);
     if (in->there == 0 || in->rows == 0 ||
         (d->step.n_tail == 0 && in->there % in->rows != 0))
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: tensor '%s' has %" PRIu64
                             " rows, which is no multiple of the %" PRIu64
                             " rows of one microbatch",
@@ -212,7 +212,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
             first = in;
         if (in->there * rows_before(d, first, n) !=
             first->there * rows_before(d, in, n))
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_DATA_SHAPE,
                                 "%s: tensor '%s' holds %" PRIu64
                                 " microbatches, '%s' holds %" PRIu64,
                                 d->path, first->name,
@@ -223,7 +223,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
     d->samples = first ? first->there : rows_unread(d);
     d->units = first && d->whole ? first->there / first->rows : d->samples;
     if (d->whole && d->shuffle && d->step.n_tail > 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
                             "%s: inputs that differ in the rows of a "
                             "microbatch cannot be shuffled while microbatches "
                             "differ in rows",
@@ -246,11 +246,11 @@ static enum pst_status find_integer_input(const struct pst_data *d,
             *ret = in;
     }
     if (name && !*ret)
-        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        return pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
                             "the model has no input '%s' for tokens", name);
     if (*ret && (pst_dtype_kind((*ret)->meta.dtype) != PST_KIND_INT ||
                  (*ret)->meta.rank == 0))
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "input '%s' holds no integers: it cannot take "
                             "tokens",
                             name);
@@ -278,7 +278,7 @@ static enum pst_status assign_tokens(struct pst_data *d,
 
         if ((in == tokens) == (in == targets))
             return pst_diag_set(
-                diag, PST_ERR_SHAPE,
+                diag, PST_E_DATA_SHAPE,
                 "%s is taken for a file of tokens (its name does not end in "
                 ".safetensors): the model's input '%s' (%s) cannot be made "
                 "from it",
@@ -286,19 +286,19 @@ static enum pst_status assign_tokens(struct pst_data *d,
         in->source = in == tokens ? SOURCE_TOKENS : SOURCE_TARGETS;
     }
     if (!tokens)
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "the model has no integer input for the tokens of "
                             "%s",
                             d->path);
     last = tokens->meta.size[tokens->meta.rank - 1];
     if (last < 1 || (options->seq_len && options->seq_len != last))
         return pst_diag_set(
-            diag, PST_ERR_SHAPE,
+            diag, PST_E_DATA_SHAPE,
             "sequence length %" PRId64 " does not fit input '%s', which is %s",
             options->seq_len, tokens->name, pst_meta_text(&tokens->meta, text));
     if (targets &&
         pst_meta_numel(&targets->meta) != pst_meta_numel(&tokens->meta))
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "inputs '%s' and '%s' differ in size: the second "
                             "cannot be the next tokens of the first",
                             tokens->name, targets->name);
@@ -309,12 +309,12 @@ static enum pst_status assign_tokens(struct pst_data *d,
             (uint64_t)pst_meta_numel(&tokens->meta) / d->seq_len;
 
         if (in->chunk > 0 || (in->chunk < 0 && in->meta.rank > 0))
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(diag, PST_E_DATA_REPLICATED,
                                 "input '%s' gets tokens, which are divided "
                                 "along dimension 0 only",
                                 in->name);
         if (d->step.n_tail > 0 && windows * in->tail % in->rows != 0)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_DATA_SHAPE,
                                 "input '%s' holds no whole sequences in the "
                                 "smaller microbatches",
                                 in->name);
@@ -338,7 +338,7 @@ static enum pst_status open_tokens(struct pst_data *d,
             d->token_size = (size_t)1 << i;
     }
     if (!d->token_size)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_DATA_TOKEN_DTYPE,
                             "dtype of tokens '%s' is none of uint8, uint16, "
                             "uint32",
                             options->token_dtype);
@@ -348,7 +348,7 @@ static enum pst_status open_tokens(struct pst_data *d,
     if (status != PST_OK)
         return status;
     if (d->tokens.size % d->token_size != 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_DATA_ODD_BYTES,
                             "%s: %" PRIu64
                             " bytes are no whole number of %zu-byte tokens",
                             d->path, d->tokens.size, d->token_size);
@@ -357,7 +357,7 @@ static enum pst_status open_tokens(struct pst_data *d,
         n--;
     d->units = d->samples = n / d->seq_len;
     if (d->samples < d->inputs[0].rows || d->inputs[0].rows == 0)
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: %" PRIu64 " sequences of %" PRIu64
                             " tokens, a microbatch has %" PRIu64,
                             d->path, d->samples, d->seq_len, d->inputs[0].rows);
@@ -498,7 +498,7 @@ static enum pst_status copy_tokens(const struct pst_data *d,
 
         memcpy(&token, bytes + i * d->token_size, d->token_size); /* LE */
         if (token > most)
-            return pst_diag_set(diag, PST_ERR_RANGE,
+            return pst_diag_set(diag, PST_E_DATA_TOKEN_RANGE,
                                 "%s: token %" PRIu32 " at place %" PRIu64
                                 " does not fit input '%s' of dtype %s",
                                 d->path, token, first + i, in->name,

@@ -48,7 +48,7 @@ static enum pst_status choose(const char *dir, const char *ending,
                               struct pst_diag *diag)
 {
     if (found->n > 1)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_WEIGHTS_SEVERAL_FILES,
                             "%s holds %u files *%s: name the one that is meant",
                             dir, found->n, ending);
     if (found->n == 1)
@@ -85,7 +85,7 @@ static enum pst_status find_file(const char *dir, struct pst_str *ret,
     if (status == PST_OK && name == NULL)
         status = choose(dir, TENSORS, &tensors, &name, diag);
     if (status == PST_OK && name == NULL)
-        status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        status = pst_diag_set(diag, PST_E_WEIGHTS_NONE,
                               "%s holds no file *" TENSORS, dir);
     if (status == PST_OK)
         pst_str_addf(ret, "%s/%s", dir, name);
@@ -152,14 +152,14 @@ static enum pst_status need_shard(struct pst_given *given,
     if (*ret != NULL)
         return PST_OK;
     if (opened->n >= MAX_SHARDS)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_WEIGHTS_SHARDS,
                             "it names more than %u files", MAX_SHARDS);
     pst_str_addn(&path, given->path, n);
     pst_str_add(&path, name);
     if (path.failed)
         status = pst_diag_nomem(diag, n);
     else if (stat(path.text, &st) != 0 && errno == ENOENT)
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_WEIGHTS_INDEX,
                               "it names \"%s\", which is missing", name);
     else
         status = open_shard(given, path.text, ret, diag);
@@ -178,7 +178,7 @@ static enum pst_status read_map(struct pst_given *given, json_t *map,
     json_t *file;
 
     if (!json_is_object(map))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_WEIGHTS_INDEX,
                             "it has no object \"weight_map\"");
     pst_map_init(&opened, TAG);
     json_object_foreach(map, name, file)
@@ -188,7 +188,7 @@ static enum pst_status read_map(struct pst_given *given, json_t *map,
 
         if (!is_file_name(json_string_value(file)))
             status = pst_diag_set(
-                diag, PST_ERR_INPUT,
+                diag, PST_E_WEIGHTS_INDEX,
                 "\"%.200s\" is to be in \"%.200s\", which is "
                 "no file of this folder",
                 name, json_is_string(file) ? json_string_value(file) : "?");
@@ -199,7 +199,7 @@ static enum pst_status read_map(struct pst_given *given, json_t *map,
             entry = pst_safetensors_find(st, name);
             status = entry != NULL
                          ? add_name(given, entry, diag)
-                         : pst_diag_set(diag, PST_ERR_INPUT,
+                         : pst_diag_set(diag, PST_E_WEIGHTS_INDEX,
                                         "\"%.200s\" is not in \"%s\"", name,
                                         json_string_value(file));
         }
@@ -224,7 +224,7 @@ static enum pst_status open_index(struct pst_given *given,
         return status;
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     status = root == NULL
-                 ? pst_diag_set(diag, PST_ERR_INPUT, "byte %d: %s",
+                 ? pst_diag_set(diag, PST_E_WEIGHTS_INDEX, "byte %d: %s",
                                 error.position, error.text)
                  : read_map(given, json_object_get(root, "weight_map"), diag);
     if (status != PST_OK)
@@ -251,7 +251,7 @@ enum pst_status pst_given_open(const char *path, struct pst_given **ret,
     pst_map_init(&given->names, TAG);
     if (stat(path, &st) != 0)
         status = errno == ENOENT
-                     ? pst_diag_set(diag, PST_ERR_IO,
+                     ? pst_diag_set(diag, PST_E_FILE_MISSING,
                                     "%s: there is no such file", path)
                      : pst_diag_errno(diag, errno, "%s", path);
     else if (S_ISDIR(st.st_mode))

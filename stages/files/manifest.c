@@ -78,7 +78,8 @@ static bool get_text(const json_t *object, const char *key, char *ret,
 
 static enum pst_status bad(struct pst_diag *diag, const char *what)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "'%s' is missing or wrong", what);
+    return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                        "'%s' is missing or wrong", what);
 }
 
 static enum pst_status read_shards(struct pst_manifest *m, const json_t *list,
@@ -159,7 +160,7 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     if (!json_is_object(root) || !get_u64(root, "version", &version))
         return bad(diag, "version");
     if (version > PST_CHECKPOINT_VERSION)
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_VERSION,
                             "version %" PRIu64 ", this program reads %d: a "
                             "newer penstock wrote it; use that one",
                             version, PST_CHECKPOINT_VERSION);
@@ -171,7 +172,7 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     if (!digest_json(root, have))
         return pst_diag_nomem(diag, 0);
     if (strcmp(want, have) != 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "is damaged: digest %s, it says %s", have, want);
     if (!get_u64(root, "step", &m->info.step))
         return bad(diag, "step");
@@ -220,7 +221,7 @@ enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
         goto out;
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     status = root ? read_root(m, root, diag)
-                  : pst_diag_set(diag, PST_ERR_INPUT, "byte %d: %s",
+                  : pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED, "byte %d: %s",
                                  error.position, error.text);
     if (status != PST_OK)
         pst_diag_prefix(diag, "%s", path.text);

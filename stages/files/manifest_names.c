@@ -7,7 +7,8 @@
 
 static enum pst_status bad(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "'state_dict' is wrong");
+    return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                        "'state_dict' is wrong");
 }
 
 /* A list of natural numbers, one for each dimension. */
@@ -153,7 +154,8 @@ enum pst_status pst_manifest_read_adapters(struct pst_manifest *m,
     enum pst_status status = PST_OK;
 
     if (list != NULL && !json_is_array(list))
-        return pst_diag_set(diag, PST_ERR_INPUT, "'adapters' is wrong");
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                            "'adapters' is wrong");
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const json_t *item = json_array_get(list, i);
         const struct pst_adapter adapter = {
@@ -167,7 +169,8 @@ enum pst_status pst_manifest_read_adapters(struct pst_manifest *m,
 
         if (adapter.module == NULL || adapter.weight == NULL ||
             adapter.down == NULL || adapter.up == NULL)
-            return pst_diag_set(diag, PST_ERR_INPUT, "'adapters' is wrong");
+            return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                                "'adapters' is wrong");
         status = pst_adapters_add(&m->names.adapters, &m->names.arena, &adapter,
                                   diag);
     }
@@ -181,14 +184,16 @@ enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
     const size_t n = json_array_size(list);
 
     if (list != NULL && !json_is_array(list))
-        return pst_diag_set(diag, PST_ERR_INPUT, "'changed' is wrong");
+        return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                            "'changed' is wrong");
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         const char *copy;
 
         if (name == NULL || !pst_map_has(&m->tensors, name) ||
             strchr(name, '.') == NULL)
-            return pst_diag_set(diag, PST_ERR_INPUT, "'changed' is wrong");
+            return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                                "'changed' is wrong");
         copy = pst_arena_strdup(&m->names.arena, name);
         if (copy == NULL ||
             !pst_vec_push(PST_TAG_ARCHIVE, &m->names.changed, copy))

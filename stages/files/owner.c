@@ -63,8 +63,8 @@ static enum pst_status read_record(const char *dir, struct record *ret,
     if (status == PST_OK && access(path.text, F_OK) == 0)
         status = pst_file_read(path.text, MAX_OWNER, &text, &size, &why);
     if (status == PST_ERR_IO)
-        status = pst_diag_set(
-            diag, status,
+        status = pst_diag_pass(
+            diag, &why,
             "%s; the file says whose the checkpoints are: mend or remove it",
             why.text);
     if (status == PST_OK && text) {
@@ -163,7 +163,7 @@ static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
     return pst_diag_set(
-        diag, PST_ERR_CONFIG,
+        diag, PST_E_CHECKPOINT_IN_USE,
         "the checkpoint folder %s belongs to a job that runs (run %s, process "
         "%lld on %s%s%s): stop that job, or choose another folder%s",
         claim->dir, r->run[0] ? r->run : "?", (long long)r->pid,
@@ -207,7 +207,7 @@ static enum pst_status refuse_other(const struct pst_checkpoint_claim *claim,
 {
     if (claim->resume)
         return pst_diag_set(
-            diag, PST_ERR_MISMATCH,
+            diag, PST_E_CHECKPOINT_OTHER_MODEL,
             "the checkpoint folder %s has checkpoints of another model "
             "(newest: "
             "step %" PRIu64 "), from which this one cannot go on: choose "
@@ -215,7 +215,7 @@ static enum pst_status refuse_other(const struct pst_checkpoint_claim *claim,
             "them into a folder of their own and starts anew",
             claim->dir, c->newest);
     return pst_diag_set(
-        diag, PST_ERR_CONFIG,
+        diag, PST_E_CHECKPOINT_OTHER_RUN,
         "the checkpoint folder %s belongs to another run%s (newest: step "
         "%" PRIu64 "): %schoose another folder, or take it over with --adopt, "
         "which moves what is there into a folder of its own",
@@ -229,7 +229,7 @@ static enum pst_status refuse_run(const struct pst_checkpoint_claim *claim,
                                   struct pst_diag *diag)
 {
     return pst_diag_set(
-        diag, PST_ERR_CONFIG,
+        diag, PST_E_CHECKPOINT_OTHER_RUN,
         "the checkpoint folder %s belongs to another run (%s, newest: step "
         "%" PRIu64 "; this one is %s): choose another folder, or take it over "
         "with --adopt, which moves what is there into a folder of its own",
@@ -279,7 +279,7 @@ static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
     if (stat(claim->dir, &st) == 0 && S_ISDIR(st.st_mode))
         return PST_OK;
     if (claim->resume && !claim->make && errno == ENOENT)
-        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                             "no checkpoint in %s: the folder is not there",
                             claim->dir);
     status = pst_mkdirs(claim->dir, 0777, diag);
@@ -315,8 +315,8 @@ static enum pst_status remember(const char *fallback, struct record *r,
                  cwd[0] ? "/" : "", fallback);
     return n >= 0 && (size_t)n < sizeof(r->fallback)
                ? PST_OK
-               : pst_diag_set(diag, PST_ERR_USAGE, "%s: the path is too long",
-                              fallback);
+               : pst_diag_set(diag, PST_E_CHECKPOINT_PATH,
+                              "%s: the path is too long", fallback);
 }
 
 static enum pst_status take(const struct pst_checkpoint_claim *claim,
@@ -456,7 +456,7 @@ enum pst_status pst_checkpoint_lock(const char *dir, int *ret,
     if (status == PST_OK)
         status = read_record(dir, &r, diag);
     if (status == PST_OK && (held || (fd < 0 && may_live(&r))))
-        status = pst_diag_set(diag, PST_ERR_BUSY,
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_LOCKED,
                               "a job writes checkpoints to %s (process %lld on "
                               "%s): try again when it has ended",
                               dir, (long long)r.pid, r.host);

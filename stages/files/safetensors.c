@@ -42,10 +42,10 @@ static enum pst_status read_shape(const char *name,
     int64_t bytes = (int64_t)pst_dtype_size(meta->dtype), numel = 1;
 
     if (!pst_json_is(shape, PST_JSON_ARRAY))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                             "tensor '%s': shape is no list", name);
     if (rank > PST_MAX_RANK)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_KIND,
                             "tensor '%s' has %zu dimensions, at most %d are "
                             "supported",
                             name, rank, PST_MAX_RANK);
@@ -54,13 +54,13 @@ static enum pst_status read_shape(const char *name,
         int64_t size;
 
         if (!get_size(pst_json_at(shape, i), &size))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                                 "tensor '%s': size %zu is no natural number",
                                 name, i);
         /* Also what an empty dimension hides must not overflow strides. */
         if (PST_MUL(numel, PST_MAX(size, (int64_t)1), &numel) ||
             PST_MUL(bytes, PST_MAX(size, (int64_t)1), &bytes))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                                 "tensor '%s': its size overflows", name);
         meta->size[i] = size;
     }
@@ -73,7 +73,7 @@ static enum pst_status make_pairs(const char *name, struct pst_meta *meta,
                                   struct pst_diag *diag)
 {
     if (meta->rank == PST_MAX_RANK)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_KIND,
                             "tensor '%s': complex tensors of %d dimensions are "
                             "not supported",
                             name, PST_MAX_RANK);
@@ -95,12 +95,12 @@ static enum pst_status read_entry(struct pst_safetensors *st,
     int64_t begin, end;
 
     if (dtype == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' has no dtype",
-                            name);
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
+                            "tensor '%s' has no dtype", name);
     ret->is_complex = strcmp(dtype, "C64") == 0;
     if (!pst_dtype_from_safetensors(ret->is_complex ? "F32" : dtype,
                                     &meta.dtype))
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_KIND,
                             "tensor '%s': dtype '%s' is not supported", name,
                             dtype);
     status = read_shape(name, pst_json_get(info, "shape"), &meta, diag);
@@ -111,17 +111,17 @@ static enum pst_status read_entry(struct pst_safetensors *st,
     if (pst_json_length(offsets) != 2 ||
         !get_size(pst_json_at(offsets, 0), &begin) ||
         !get_size(pst_json_at(offsets, 1), &end))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                             "tensor '%s': data_offsets are not two natural "
                             "numbers",
                             name);
     if (begin > end || (uint64_t)end > st->data_size)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                             "tensor '%s': data at %" PRId64 " to %" PRId64
                             ", but the file has %" PRIu64 " bytes of data",
                             name, begin, end, st->data_size);
     if ((size_t)(end - begin) != pst_meta_bytes(&meta))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                             "tensor '%s': %" PRId64 " bytes of data, dtype "
                             "and shape make %zu",
                             name, end - begin, pst_meta_bytes(&meta));
@@ -138,13 +138,14 @@ static enum pst_status read_metadata(struct pst_safetensors *st,
                                      struct pst_diag *diag)
 {
     if (!pst_json_is(metadata, PST_JSON_OBJECT))
-        return pst_diag_set(diag, PST_ERR_INPUT, "__metadata__ is no object");
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
+                            "__metadata__ is no object");
     for (const struct pst_json *value = NULL;
          (value = pst_json_next(metadata, value)) != NULL;) {
         char *text;
 
         if (!pst_json_is(value, PST_JSON_STRING))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                                 "__metadata__: '%s' is no text", value->key);
         text = pst_arena_strdup(&st->arena, value->text);
         if (!text || !pst_map_put(&st->metadata, value->key, text))
@@ -173,14 +174,14 @@ static enum pst_status check_tiling(const struct pst_safetensors *st,
         const struct pst_safetensors_entry *e = &st->entries[i];
 
         if (e->offset != at)
-            return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' %s", e->name,
-                                e->offset < at
-                                    ? "overlaps another one"
-                                    : "comes after a hole in the data");
+            return pst_diag_set(
+                diag, PST_E_SAFETENSORS_DAMAGED, "tensor '%s' %s", e->name,
+                e->offset < at ? "overlaps another one"
+                               : "comes after a hole in the data");
         at += e->bytes;
     }
     if (at != end)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                             "the last %" PRIu64 " bytes belong to no tensor",
                             end - at);
     return PST_OK;
@@ -222,7 +223,7 @@ static enum pst_status parse_header(struct pst_safetensors *st,
     enum pst_status status;
 
     if (length == 0 || text[0] != '{')
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_NOT,
                             "no safetensors file: the header does not begin "
                             "with '{'");
     pst_arena_init(&scratch, PST_TAG_ARCHIVE);
@@ -242,14 +243,14 @@ static enum pst_status read_header(struct pst_safetensors *st,
     char *text;
 
     if (size < sizeof(length))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_NOT,
                             "no safetensors file: only %" PRIu64 " bytes",
                             size);
     status = pst_file_read_at(&st->file, 0, &length, sizeof(length), diag);
     if (status != PST_OK)
         return status;
     if (length > MAX_HEADER || length > size - sizeof(length))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_NOT,
                             "no safetensors file, or cut: header of %" PRIu64
                             " bytes in a file of %" PRIu64,
                             length, size);
@@ -341,7 +342,7 @@ enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
                                      struct pst_diag *diag)
 {
     if (begin > entry->bytes || bytes > entry->bytes - begin)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%zu bytes at %zu of tensor '%s', which has %zu",
                             bytes, begin, entry->name, entry->bytes);
     if (entry->data != NULL) {

@@ -84,7 +84,7 @@ static enum pst_status declare(struct pst_safetensors_writer *w,
         return status;
     }
     if (pst_map_has(&w->names, name) || strcmp(name, "__metadata__") == 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_NAMES,
                             "%s: two tensors would be called '%s'", w->path,
                             name);
     e.bytes = pst_meta_bytes(&e.meta);
@@ -108,7 +108,7 @@ enum pst_status pst_safetensors_writer_declare_complex(
     const struct pst_meta *meta, struct pst_diag *diag)
 {
     if (!pst_meta_is_pairs(meta) || meta->dtype != PST_F32)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_COMPLEX,
                             "%s: tensor '%s' cannot be written: of complex "
                             "numbers safetensors has complex64 only",
                             w->path, name);
@@ -168,7 +168,7 @@ static enum pst_status lay_out(struct pst_safetensors_writer *w,
                 continue;
             e->offset = offset;
             if (PST_ADD(offset, e->bytes, &offset))
-                return pst_diag_set(diag, PST_ERR_RANGE,
+                return pst_diag_set(diag, PST_E_SAFETENSORS_TOO_LARGE,
                                     "%s: more than 2^64 bytes", w->path);
             pst_str_add(header, n++ || w->metadata.n ? "," : "");
             add_entry(e, header);
@@ -210,7 +210,7 @@ enum pst_status pst_safetensors_writer_append(struct pst_safetensors_writer *w,
 
     if (index >= w->entries.n || (w->entries.at[index].begun && bytes == 0) ||
         bytes > w->entries.at[index].bytes - w->entries.at[index].done)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%s: tensor %zu of %zu written twice or unknown",
                             w->path, index, w->entries.n);
     e = &w->entries.at[index];
@@ -241,7 +241,7 @@ enum pst_status pst_safetensors_writer_put_part(
     if (index >= w->entries.n || w->entries.at[index].begun ||
         begin > w->entries.at[index].bytes ||
         bytes > w->entries.at[index].bytes - begin)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%s: a part of tensor %zu of %zu is written twice "
                             "or beyond it",
                             w->path, index, w->entries.n);
@@ -274,7 +274,7 @@ enum pst_status pst_safetensors_writer_commit(struct pst_safetensors_writer *w,
         const struct declared *e = &w->entries.at[i];
 
         if (!e->begun || e->done != e->bytes)
-            return pst_diag_set(diag, PST_ERR_INTERNAL,
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                 "%s: tensor '%s' was never written", w->path,
                                 e->name);
     }

@@ -31,7 +31,7 @@ enum pst_status pst_state_names_add(struct pst_state_names *names,
     struct pst_state_name n = *name;
 
     if (pst_map_has(&names->keys, n.key))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_NAMES,
                             "two tensors of the state are called \"%.200s\"",
                             n.key);
     n.key = pst_arena_strdup(&names->arena, n.key);
@@ -76,7 +76,7 @@ static enum pst_status locate(const struct pst_state_name *name,
     span = pst_meta_span(&ret->meta);
     if (name->offset < 0 || span > ret->entry->bytes ||
         (size_t)name->offset > (ret->entry->bytes - span) / item)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SAFETENSORS_NAMES,
                             "\"%.200s\" lies outside of \"%.200s\"", name->key,
                             name->tensor);
     ret->begin = (size_t)name->offset * item;

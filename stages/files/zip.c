@@ -52,13 +52,13 @@ static uint64_t u64(const unsigned char *p)
 
 static enum pst_status bad(struct pst_diag *diag, const char *what)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "%s", what);
+    return pst_diag_set(diag, PST_E_ZIP_DAMAGED, "%s", what);
 }
 
 static enum pst_status bad_entry(uint64_t i, struct pst_diag *diag,
                                  const char *what)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_ZIP_DAMAGED,
                         "entry %llu of the zip directory %s",
                         (unsigned long long)i, what);
 }
@@ -364,13 +364,13 @@ static enum pst_status strip_root(struct pst_zip *zip, struct pst_diag *diag)
         struct pst_zip_entry *e = &zip->entries.at[i];
 
         if (strncmp(e->name, first, len) != 0)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_ZIP_DAMAGED,
                                 "\"%s\" stands outside the folder \"%s\" "
                                 "of the archive",
                                 e->name, zip->root);
         e->name += len;
         if (pst_map_has(&zip->by_name, e->name))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_ZIP_DAMAGED,
                                 "two entries are called \"%s\"", e->name);
         if (!pst_map_put(&zip->by_name, e->name, e))
             return pst_diag_nomem(diag, strlen(e->name));
@@ -391,7 +391,7 @@ static enum pst_status open_handle(struct pst_zip *zip, struct pst_diag *diag)
     if (zip->handle == NULL) {
         close(fd);
         zip_error_init_with_code(&error, code);
-        (void)pst_diag_set(diag, PST_ERR_INPUT, "%s",
+        (void)pst_diag_set(diag, PST_E_ZIP_DAMAGED, "%s",
                            zip_error_strerror(&error));
         zip_error_fini(&error);
         return PST_ERR_INPUT;

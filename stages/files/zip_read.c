@@ -27,14 +27,14 @@ static enum pst_status read_failed(const struct pst_zip *zip,
     if (status != PST_OK)
         return status;
     if (zip_error_code_zip(error) == ZIP_ER_CRC)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_ZIP_DAMAGED,
                             "\"%s\" is damaged (wrong checksum)", entry->name);
     if (zip_error_code_zip(error) == ZIP_ER_OK)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_ZIP_DAMAGED,
                             "\"%s\" is damaged (of another size than the "
                             "directory says)",
                             entry->name);
-    return pst_diag_set(diag, PST_ERR_INPUT, "cannot read \"%s\": %s",
+    return pst_diag_set(diag, PST_E_ZIP_DAMAGED, "cannot read \"%s\": %s",
                         entry->name, zip_error_strerror(error));
 }
 
@@ -90,7 +90,7 @@ static enum pst_status read_verified(struct pst_zip *zip,
     void *rest;
 
     if (!same_for_libzip(zip, entry))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_ZIP_DAMAGED,
                             "the zip directory can be read in two ways");
     rest = pst_alloc(PST_TAG_ARCHIVE, all ? 1 : PIECE);
     if (rest == NULL)
@@ -113,12 +113,12 @@ enum pst_status pst_zip_read(struct pst_zip *zip,
     char *data;
 
     if (entry->size > max)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_BOMB,
                             "\"%s\" is too large (%llu bytes)", entry->name,
                             (unsigned long long)entry->size);
     if (entry->deflated && entry->size / DOCUMENT_RATIO > entry->packed &&
         entry->size > PIECE)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_BOMB,
                             "\"%s\" would be more than %u times as large as in "
                             "the file (%llu bytes)",
                             entry->name, DOCUMENT_RATIO,
@@ -146,7 +146,7 @@ enum pst_status pst_zip_read_part(struct pst_zip *zip,
     enum pst_status status;
 
     if (begin > entry->size || bytes > entry->size - begin)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%zu bytes at %llu of \"%s\", which has %llu",
                             bytes, (unsigned long long)begin, entry->name,
                             (unsigned long long)entry->size);

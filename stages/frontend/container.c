@@ -32,17 +32,17 @@ static enum pst_status refuse_kind(const struct pst_zip *zip,
                                    struct pst_diag *diag)
 {
     if (pst_map_has(&zip->by_name, "serialized_exported_program.json"))
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_PT2_VERSION,
                             "written by torch < 2.8: save the model again with "
                             "torch >= 2.9");
     if (pst_zip_find(zip, "constants.pkl") != NULL)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_PICKLE,
                             "a TorchScript file: use torch.export.save");
     if (pst_zip_find(zip, "data.pkl") != NULL)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_PICKLE,
                             "a file of torch.save (a Python pickle, which is "
                             "never read): use torch.export.save");
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_PT2_MISSING_PART,
                         "a zip file, but no .pt2 archive (\"archive_format\" "
                         "is missing)");
 }
@@ -67,17 +67,17 @@ static enum pst_status check_container(struct pst_zip *zip,
     if (strcmp(format, "pt2") != 0)
         return refuse_kind(zip, diag);
     if (strcmp(version, "0") != 0)
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_PT2_VERSION,
                             "archive version \"%s\" is not supported, only "
                             "\"0\"",
                             version);
     if (container[0] != '\0' &&
         (!pst_parse_i64(container, &n) || n < 0 || n > 10))
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_PT2_VERSION,
                             "container version \"%s\" is not supported",
                             container);
     if (order[0] != '\0' && strcmp(order, "little") != 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_BYTE_ORDER,
                             "its weights are in byte order \"%s\", only little "
                             "is supported",
                             order);
@@ -101,21 +101,22 @@ static enum pst_status find_model(const struct pst_zip *zip, char *out,
             n < sizeof(folder) + sizeof(suffix) - 1 || e->folder)
             continue;
         if (found != NULL)
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(diag, PST_E_PT2_SEVERAL_MODELS,
                                 "several models in it (\"%s\", \"%s\", ...): "
                                 "save one model to a file",
                                 found->name + sizeof(folder) - 1,
                                 e->name + sizeof(folder) - 1);
         found = e;
         if (n - sizeof(folder) - sizeof(suffix) + 3 > size)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_PT2_MISSING_PART,
                                 "the model's name is too long");
         snprintf(out, size, "%.*s",
                  (int)(n - (sizeof(folder) - 1) - (sizeof(suffix) - 1)),
                  e->name + sizeof(folder) - 1);
     }
     if (found == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT, "there is no model in it");
+        return pst_diag_set(diag, PST_E_PT2_MISSING_PART,
+                            "there is no model in it");
     *ret = found;
     return PST_OK;
 }

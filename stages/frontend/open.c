@@ -176,7 +176,7 @@ enum pst_status pst_model_read(const struct pst_model *model,
     if (weight->read != NULL)
         return read_given(weight, to, dst, diag);
     if (zip == NULL || !weight->stored)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_DATA_MISSING,
                             "the model file holds no data of \"%s\"",
                             weight->fqn);
     status = read_window(zip, weight, to, dst, diag);

@@ -65,7 +65,7 @@ static enum pst_status check_owner(struct pst_build *build,
             foreign = foreign || is_foreign(build->graph, arg->values[k]);
     if (!foreign)
         return PST_OK;
-    return pst_diag_set(build->diag, PST_ERR_INTERNAL,
+    return pst_diag_set(build->diag, PST_E_INTERNAL_BUG,
                         "%s: argument \"%s\" is a value of another graph",
                         schema->name, schema->args[i].name);
 }
@@ -78,7 +78,7 @@ enum pst_status pst_build_args(struct pst_build *build,
     struct pst_arena *arena = &build->graph->arena;
 
     if (n_args > schema->n_args)
-        return pst_diag_set(build->diag, PST_ERR_INPUT,
+        return pst_diag_set(build->diag, PST_E_OP_ARGUMENT,
                             "%s takes %u arguments, not %u", schema->name,
                             schema->n_args, n_args);
     for (unsigned i = 0; i < schema->n_args; i++) {
@@ -87,7 +87,7 @@ enum pst_status pst_build_args(struct pst_build *build,
 
         if (i >= n_args) {
             if (!param->has_default)
-                return pst_diag_set(build->diag, PST_ERR_INPUT,
+                return pst_diag_set(build->diag, PST_E_OP_ARGUMENT,
                                     "%s: argument \"%s\" is missing",
                                     schema->name, param->name);
             ret[i] = param->def; /* lists live as long as the registry */
@@ -206,7 +206,7 @@ static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
     enum pst_status status;
 
     if (schema == NULL)
-        return pst_diag_set(build->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(build->diag, PST_E_INTERNAL_BUG,
                             "an operator is not in the registry");
     if (node == NULL)
         return pst_diag_nomem(build->diag, sizeof(*node));

@@ -106,7 +106,7 @@ enum pst_status pst_graph_add_call(struct pst_graph *graph,
     if (call != NULL)
         return PST_OK;
     if (parent->depth + 1 > PST_MAX_CALL_DEPTH)
-        return pst_diag_set(diag, PST_ERR_RANGE,
+        return pst_diag_set(diag, PST_E_GRAPH_DEPTH,
                             "module \"%s\" lies in more than %d others",
                             like->path, PST_MAX_CALL_DEPTH);
     call = pst_arena_alloc(&graph->arena, sizeof(*call));

@@ -157,7 +157,7 @@ enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
         return PST_OK;
     if (kind == PST_ARG_VALUES && param->type == PST_TYPE_TENSORS &&
         has_hole(arg))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_OP_ARGUMENT,
                             "%s: argument \"%s\" has None in its list",
                             schema->name, param->name);
     if (kind == want)
@@ -183,7 +183,7 @@ enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
         return repeat(param->fixed, true, arg, arena, diag);
     if (param->type == PST_TYPE_FLOATS && kind == PST_ARG_INTS)
         return widen(arg, arena, diag);
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_OP_ARGUMENT,
                         "%s: argument \"%s\" must be %s, not %s", schema->name,
                         param->name, type_names[param->type], kind_names[kind]);
 }

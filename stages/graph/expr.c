@@ -29,7 +29,7 @@ static enum pst_status parse_sum(struct parser *p, expr *ret);
 
 static enum pst_status fail(const struct parser *p, const char *why)
 {
-    return pst_diag_set(p->diag, PST_ERR_INPUT,
+    return pst_diag_set(p->diag, PST_E_SIZE_EXPRESSION,
                         "the expression \"%.100s\" cannot be read: %s at "
                         "character %zu",
                         p->text, why, (size_t)(p->at - p->text) + 1);
@@ -198,7 +198,7 @@ static enum pst_status parse_call(struct parser *p, const char *name, size_t n,
     enum pst_status status = PST_OK;
 
     if (row == NULL)
-        return pst_diag_set(p->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(p->diag, PST_E_SIZE_UNKNOWN,
                             "the expression \"%.100s\" has \"%.*s\", which is "
                             "not supported",
                             p->text, (int)PST_MIN(n, (size_t)64), name);
@@ -355,7 +355,7 @@ enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
     enum pst_status status;
 
     if (strlen(text) > MAX_TEXT)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                             "an expression is longer than %d characters",
                             MAX_TEXT);
     status = parse_sum(&p, ret);

@@ -125,7 +125,7 @@ static struct pst_extent give(struct pst_build *build, const char *op,
     struct pst_extent ret = pst_extent(fits ? value : 0);
 
     if (!fits && build->status == PST_OK)
-        build->status = pst_diag_set(build->diag, PST_ERR_SHAPE,
+        build->status = pst_diag_set(build->diag, PST_E_SIZE_OVERFLOW,
                                      "a size that is computed of %" PRId64
                                      " and %" PRId64 " does not fit 64 bits",
                                      a.value, b.value);

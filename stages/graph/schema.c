@@ -19,7 +19,7 @@ struct parser {
 
 static enum pst_status wrong(struct parser *p, const char *what)
 {
-    return pst_diag_set(p->diag, PST_ERR_INPUT,
+    return pst_diag_set(p->diag, PST_E_OP_SCHEMA,
                         "operator schema \"%.200s\", character %zu: %s",
                         p->text, (size_t)(p->at - p->text) + 1, what);
 }

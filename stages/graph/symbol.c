@@ -48,11 +48,11 @@ enum pst_status pst_symbols_add(struct pst_symbols *symbols, const char *name,
     struct pst_symbol s = {.known = known, .value = value};
 
     if (value == INT64_MIN) /* has no absolute value */
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                             "the value of symbol %s is out of range", name);
     if (there != NULL) {
         if (known && there->known && there->value != value)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                                 "the symbol %s is %" PRId64 " here and %" PRId64
                                 " there",
                                 name, there->value, value);
@@ -115,7 +115,7 @@ static enum pst_status eval(struct eval *e, const struct pst_expr *expr,
     if (expr->symbol != NULL) {
         symbol = pst_symbols_find(e->symbols, expr->symbol);
         if (symbol == NULL || !symbol->known)
-            return pst_diag_set(e->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(e->diag, PST_E_SIZE_UNKNOWN,
                                 "nothing says what %s in the size \"%s\" is",
                                 expr->symbol, e->text);
         *ret = (struct pst_number){
@@ -137,7 +137,7 @@ static enum pst_status eval(struct eval *e, const struct pst_expr *expr,
     }
     if (expr->row->eval(args, expr->n, ret, &why))
         return PST_OK;
-    return pst_diag_set(e->diag, PST_ERR_INPUT,
+    return pst_diag_set(e->diag, PST_E_SIZE_EXPRESSION,
                         "the size \"%s\" cannot be computed: %s", e->text, why);
 }
 
@@ -163,7 +163,7 @@ enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
     enum pst_status status = pst_symbols_eval(symbols, expr, &x, diag);
 
     if (status == PST_OK && (x.kind == PST_NUMBER_FLOAT || x.d != 1))
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                               "the size \"%s\" is no integer", expr);
     if (status == PST_OK)
         *ret = x.n;
@@ -280,7 +280,7 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
         status = visit(tree, note_unknown, &ctx);
     e.diag = NULL; /* what fails below has one message */
     if (status == PST_OK && (ctx.found == NULL || ctx.several || ctx.foreign)) {
-        status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        status = pst_diag_set(diag, PST_E_SIZE_UNKNOWN,
                               "the size \"%s\" does not say what its symbols "
                               "are",
                               expr);
@@ -288,7 +288,7 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
         ctx.found->known = true;
         if (!solve(&e, tree, ctx.found, want)) {
             ctx.found->known = false;
-            status = pst_diag_set(diag, PST_ERR_INPUT,
+            status = pst_diag_set(diag, PST_E_SIZE_RANGE,
                                   "no %s makes the size \"%s\" %" PRId64,
                                   ctx.found->name, expr, want);
         }
@@ -305,14 +305,14 @@ static enum pst_status out_of_range(const struct pst_range *range, int64_t have,
     char min[24] = "any", max[24] = "any";
 
     if (range->min == 1 && range->max == 1)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SIZE_RANGE,
                             "the model was exported for sizes with %s only",
                             range->expr);
     if (range->min != INT64_MIN)
         snprintf(min, sizeof(min), "%" PRId64, range->min);
     if (range->max != INT64_MAX)
         snprintf(max, sizeof(max), "%" PRId64, range->max);
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_SIZE_RANGE,
                         "%s = %" PRId64 " is out of the range that the model "
                         "was exported for, %s to %s",
                         range->expr, have, min, max);

@@ -160,10 +160,10 @@ enum pst_status pst_meta_check(const struct pst_meta *meta,
     int64_t bytes, span = 0, step;
 
     if (meta->dtype >= PST_N_DTYPES)
-        return pst_diag_set(diag, PST_ERR_SHAPE, "dtype %d is unknown",
+        return pst_diag_set(diag, PST_E_TENSOR_INVALID, "dtype %d is unknown",
                             (int)meta->dtype);
     if (meta->rank > PST_MAX_RANK)
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_TENSOR_INVALID,
                             "rank %u is above the limit of %d", meta->rank,
                             PST_MAX_RANK);
     bytes = (int64_t)rows[meta->dtype].size;
@@ -171,11 +171,11 @@ enum pst_status pst_meta_check(const struct pst_meta *meta,
         const int64_t n = meta->size[d];
 
         if (n < 0)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_TENSOR_INVALID,
                                 "size %" PRId64 " of dimension %u is negative",
                                 n, d);
         if (meta->stride[d] < 0)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_TENSOR_INVALID,
                                 "stride %" PRId64
                                 " of dimension %u is negative",
                                 meta->stride[d], d);
@@ -184,7 +184,7 @@ enum pst_status pst_meta_check(const struct pst_meta *meta,
             PST_ADD(span, step, &span) || span >= MAX_BYTES ||
             PST_MUL(span + 1, (int64_t)rows[meta->dtype].size, &step) ||
             step > MAX_BYTES)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_TENSOR_INVALID,
                                 "a tensor of %" PRId64 " in dimension %u "
                                 "is too large to address",
                                 n, d);

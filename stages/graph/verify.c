@@ -27,8 +27,8 @@ static enum pst_status bad(const struct verifier *v, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     if (node == NULL)
-        return pst_diag_set(v->diag, PST_ERR_INTERNAL, "graph: %s", text);
-    return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(v->diag, PST_E_INTERNAL_BUG, "graph: %s", text);
+    return pst_diag_set(v->diag, PST_E_INTERNAL_BUG,
                         "graph, node %%%s (%s, module \"%s\", %s): %s",
                         node->n_outs > 0 ? node->outs[0]->name : "",
                         node->schema->name, node->call->path, node->source,
@@ -194,10 +194,10 @@ static enum pst_status check_node(struct verifier *v)
     enum pst_status status = PST_OK;
 
     if (node->schema == NULL || node->schema != pst_op_schema(node->op))
-        return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(v->diag, PST_E_INTERNAL_BUG,
                             "graph: a node has another operator's schema");
     if (!is_our_call(v, node->call))
-        return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(v->diag, PST_E_INTERNAL_BUG,
                             "graph: %s stands in a call of another graph",
                             node->schema->name);
     if (node->phase >= PST_N_PHASES || node->id >= v->graph->next_node_id)

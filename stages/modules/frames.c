@@ -81,7 +81,7 @@ static void give(struct finder *f)
 static enum pst_status refuse_stages(const struct finder *f,
                                      const struct pst_frame *frame, int other)
 {
-    return pst_diag_set(f->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(f->diag, PST_E_SWAP_REPLACE,
                         "module \"%s\" lies in the stages %d and %d: replace "
                         "the modules in it, or cut elsewhere",
                         frame->call->name, frame->stage, other);

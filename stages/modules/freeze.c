@@ -54,7 +54,7 @@ static enum pst_status nothing(const struct pst_model *model,
     for (size_t i = 0; i < graph->params.n; i++)
         names[i] = graph->params.at[i]->fqn;
     near = pst_nearest(pattern, names, graph->params.n);
-    (void)pst_diag_set(diag, PST_ERR_INPUT,
+    (void)pst_diag_set(diag, PST_E_PARAMETER_UNKNOWN,
                        "no parameter matches \"%.200s\"%s%.200s%s", pattern,
                        near < 0 ? "" : "; the nearest name is \"",
                        near < 0 ? "" : names[near], near < 0 ? "" : "\"");
@@ -78,7 +78,7 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
             continue;
         any = true;
         if (pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT && !frozen)
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(diag, PST_E_PARAMETER_INTEGERS,
                                 "\"%s\" holds integers, which have no gradient",
                                 v->fqn);
         if (!frozen && !v->requires_grad &&

@@ -86,11 +86,11 @@ static void add_leaves(const struct pst_leaves *leaves, struct pst_str *out)
     pst_str_add(out, ")");
 }
 
-static enum pst_status refuse(const struct matcher *m, enum pst_status status,
-                              const char *why)
+static enum pst_status refuse(const struct matcher *m, const char *why)
 {
     const struct pst_module_call *call = m->frame->call;
     struct pst_str text = {0};
+    enum pst_status status;
 
     pst_str_addf(&text, "module \"%s\": %s: it takes ", call->name, why);
     add_leaves(&m->frame->ins, &text);
@@ -100,7 +100,8 @@ static enum pst_status refuse(const struct matcher *m, enum pst_status status,
     add_leaves(m->arguments, &text);
     pst_str_add(&text, " and returns ");
     add_leaves(m->results, &text);
-    (void)pst_diag_set(m->diag, status, "%s", pst_str_text(&text));
+    status =
+        pst_diag_set(m->diag, PST_E_SWAP_INTERFACE, "%s", pst_str_text(&text));
     pst_str_fini(&text);
     return status;
 }
@@ -187,9 +188,9 @@ static enum pst_status match_signed(const struct matcher *m, bool strict)
                 !is_tensor(&ins->at.at[i]));
     /* One that takes no constants serves calls with any. */
     if (!same && !plain)
-        return refuse(m, PST_ERR_SHAPE, "another signature");
+        return refuse(m, "another signature");
     if (count_tensors(m->arguments) != count_tensors(ins) || !in_order(m))
-        return refuse(m, PST_ERR_SHAPE, "another signature");
+        return refuse(m, "another signature");
     return PST_OK;
 }
 
@@ -200,18 +201,16 @@ static enum pst_status match_arguments(const struct matcher *m, bool strict)
     if (m->frame->is_signed)
         return match_signed(m, strict);
     if (n != m->frame->ins.at.n)
-        return refuse(m, PST_ERR_SHAPE, "another number of tensors");
+        return refuse(m, "another number of tensors");
     if (strict && n != m->arguments->at.n)
-        return refuse(m, PST_ERR_SHAPE,
-                      "the export kept no signature of it, so that nobody "
-                      "knows if the file's constants are its own (name the "
-                      "call by its number)");
+        return refuse(m, "the export kept no signature of it, so that nobody "
+                         "knows if the file's constants are its own (name the "
+                         "call by its number)");
     if (n <= 1)
-        return in_order(m) ? PST_OK
-                           : refuse(m, PST_ERR_SHAPE, "another tensor");
+        return in_order(m) ? PST_OK : refuse(m, "another tensor");
     if (by(m, NAMES) || by(m, SHAPES) || by(m, FREE_SHAPES))
         return PST_OK;
-    return refuse(m, PST_ERR_SHAPE,
+    return refuse(m,
                   "the export kept no signature of it, and neither names nor "
                   "shapes tell which tensor is which (export the model with "
                   "preserve_module_call_signature, or call the file's "
@@ -227,14 +226,14 @@ static enum pst_status match_results(const struct matcher *m)
     size_t k = 0;
 
     if (n != count_tensors(m->results))
-        return refuse(m, PST_ERR_SHAPE, "another number of results");
+        return refuse(m, "another number of results");
     for (size_t i = 0; i < outs->at.n; i++) {
         m->ret->outs[i] = -1;
         if (!is_tensor(&outs->at.at[i]))
             continue;
         k = next_tensor(m->results, k);
         if (!fits(&m->results->at.at[k], &outs->at.at[i]))
-            return refuse(m, PST_ERR_SHAPE, "another result");
+            return refuse(m, "another result");
         m->ret->outs[i] = (int)k++;
     }
     return PST_OK;

@@ -137,7 +137,7 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
         if (given->kind == PST_ARG_VALUE)
             r->inner.twins[arg->value->id] = r->replay.twins[given->value->id];
         if (r->inner.twins[arg->value->id] == NULL)
-            return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                                 "module \"%s\" gets \"%s\", which nothing "
                                 "computes in front of it",
                                 frame->call->name, r->arguments.at.at[i].path);
@@ -185,7 +185,7 @@ static enum pst_status check_aliases(const struct pst_replacer *r,
         if (old == new)
             continue;
         return pst_diag_set(
-            r->diag, PST_ERR_UNSUPPORTED,
+            r->diag, PST_E_SWAP_REPLACE,
             "module \"%s\": the model writes in place, and result \"%s\" of "
             "the %s module is (a view of) what it takes, that of the "
             "other one is not%s",
@@ -251,7 +251,7 @@ static enum pst_status check_sizes(struct pst_replacer *r,
     char a[PST_META_TEXT], b[PST_META_TEXT];
 
     if (!pst_meta_same_shape(&old->meta, &result->meta))
-        return pst_diag_set(r->diag, PST_ERR_SHAPE,
+        return pst_diag_set(r->diag, PST_E_SWAP_INTERFACE,
                             "module \"%s\" returns %s, the new module's \"%s\" "
                             "is %s there",
                             frame->call->name, pst_meta_text(&old->meta, a),
@@ -371,7 +371,7 @@ static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
 
     pst_node_uses(node, find_gone, &g);
     if (g.gone != NULL)
-        return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                             "\"%s\" of module \"%s\" is read outside of it, "
                             "in \"%s\" at %s",
                             g.gone->fqn, r->path, node->call->path,
@@ -404,7 +404,7 @@ enum pst_status pst_replacer_place(struct pst_replacer *r)
     for (size_t i = 0; i < r->frames.at.n && status == PST_OK; i++)
         if (!r->done[i])
             status = pst_diag_set(
-                r->diag, PST_ERR_UNSUPPORTED,
+                r->diag, PST_E_SWAP_REPLACE,
                 "module \"%s\" left no operator in the export: what it takes "
                 "and returns is not known",
                 r->frames.at.at[i].call->name);

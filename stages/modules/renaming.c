@@ -189,7 +189,7 @@ static enum pst_status fill_weights(struct pst_renaming *r)
         struct pst_weight *w = &to->weights.at[i];
 
         if (pst_map_has(&to->weights_by_fqn, w->fqn))
-            return pst_diag_set(r->diag, PST_ERR_INPUT,
+            return pst_diag_set(r->diag, PST_E_SWAP_NAME_TAKEN,
                                 "\"%s\" of the new module is already a name "
                                 "of the model's state",
                                 w->fqn);

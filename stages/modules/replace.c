@@ -42,25 +42,26 @@ static enum pst_status no_call(const struct pst_replacer *r)
     for (size_t i = 0; i < old->graph->calls.n; i++)
         calls += strcmp(old->graph->calls.at[i]->path, path) == 0;
     if (calls > 0)
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_MODULE_CALL_NUMBER,
                             "module \"%.200s\" has %u call%s, and none of "
                             "them is number %d",
                             path, calls, calls == 1 ? "" : "s", r->call);
     for (size_t i = 0; i < old->modules.n; i++)
         if (strcmp(old->modules.at[i], path) == 0)
-            return pst_diag_set(r->diag, PST_ERR_INPUT,
+            return pst_diag_set(r->diag, PST_E_MODULE_NOT_CALLED,
                                 "module \"%.200s\" is in no call", path);
     /* A plan has no modules but those of its calls. */
     for (size_t i = 0; i < old->weights.n; i++)
         if (strncmp(old->weights.at[i].fqn, path, strlen(path)) == 0 &&
             old->weights.at[i].fqn[strlen(path)] == '.')
-            return pst_diag_set(r->diag, PST_ERR_INPUT,
+            return pst_diag_set(r->diag, PST_E_MODULE_NOT_CALLED,
                                 "module \"%.200s\" is in no call", path);
     near = pst_nearest(path, old->modules.at, old->modules.n);
-    return pst_diag_set(
-        r->diag, PST_ERR_INPUT, "the model has no module \"%.200s\"%s%.200s%s",
-        path, near < 0 ? "" : "; the nearest name is \"",
-        near < 0 ? "" : old->modules.at[near], near < 0 ? "" : "\"");
+    return pst_diag_set(r->diag, PST_E_MODULE_UNKNOWN,
+                        "the model has no module \"%.200s\"%s%.200s%s", path,
+                        near < 0 ? "" : "; the nearest name is \"",
+                        near < 0 ? "" : old->modules.at[near],
+                        near < 0 ? "" : "\"");
 }
 
 /* --- values that no node makes -------------------------------------------- */
@@ -147,7 +148,7 @@ static enum pst_status put_outputs(struct pst_replacer *r)
         if (output.arg.kind == PST_ARG_VALUE) {
             output.arg.value = r->replay.twins[output.arg.value->id];
             if (output.arg.value == NULL)
-                return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                                     "output \"%s\" of the model is state of "
                                     "module \"%s\"",
                                     output.path, r->path);
@@ -251,7 +252,7 @@ static enum pst_status list_file(struct pst_replacer *r)
         const struct pst_leaf leaf = {output->path, output->arg};
 
         if (output->kind == PST_OUTPUT_INPUT_UPDATE)
-            return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                                 "the new module writes its input \"%s\"",
                                 output->target->name);
         if (output->kind == PST_OUTPUT_USER &&

@@ -57,7 +57,7 @@ static enum pst_status translate(struct translator *t,
         if (text != NULL)
             return pst_expr_parse(t->arena, text, ret, t->diag);
         if (s == NULL || !s->known)
-            return pst_diag_set(t->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(t->diag, PST_E_SIZE_UNKNOWN,
                                 "nothing says what the new module's size %s is",
                                 from->symbol);
         made = pst_arena_calloc(t->arena, 1, sizeof(*made));
@@ -136,7 +136,7 @@ enum pst_status pst_unified_translate(const struct pst_unified *u,
 static enum pst_status refuse(const struct pst_value *argument, unsigned d,
                               int64_t want, int64_t have, struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_SHAPE,
+    return pst_diag_set(diag, PST_E_SWAP_INTERFACE,
                         "size %u of \"%s\" is %" PRId64
                         " in the new module where the call has %" PRId64,
                         d, argument->name, want, have);

@@ -37,7 +37,7 @@ static enum pst_status check(const struct pst_model *model,
             why = "the model returns it";
     if (why == NULL)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_CAST_IMPOSSIBLE,
                         "\"%.200s\" is %s, so training keeps it in f32 and "
                         "rounds it where it is read, which is impossible: %s",
                         param->fqn, pst_dtype_name(param->meta.dtype), why);

@@ -56,7 +56,7 @@ static enum pst_status fail(struct pst_diag *diag, int code, const char *what)
     int len;
 
     (void)MPI_Error_string(code, text, &len);
-    return pst_diag_set(diag, PST_ERR_PEER, "MPI: %s: %s", what, text);
+    return pst_diag_set(diag, PST_E_NET_MPI, "MPI: %s: %s", what, text);
 }
 
 static bool grow(struct mpi *t)
@@ -112,11 +112,11 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
     struct mpi *t;
 
     if (spec && spec[0])
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_NET_TRANSPORT,
                             "transport mpi takes no argument, not \"%s\"",
                             spec);
     if (opened_before)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "MPI can be opened only once in a process");
     t = pst_calloc(PST_TAG_NET, 1, sizeof(*t));
     if (!t)
@@ -135,7 +135,7 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
         return fail(diag, code, "cannot start");
     }
     status = level < MPI_THREAD_FUNNELED
-                 ? pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                 ? pst_diag_set(diag, PST_E_NET_NOT_BUILT,
                                 "this MPI cannot be called beside a second "
                                 "thread (MPI_THREAD_FUNNELED)")
                  : open_comms(t, diag);

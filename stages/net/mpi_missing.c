@@ -9,7 +9,7 @@ static enum pst_status missing_open(const char *spec,
 {
     (void)spec;
     (void)ret_t;
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_NET_NOT_BUILT,
                         "this build has no MPI (meson configure -Dmpi=enabled "
                         "adds it); one process can hold all ranks with the "
                         "transport \"self\"");

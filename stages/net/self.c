@@ -118,7 +118,7 @@ static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
     int64_t size;
 
     if (!spec || !pst_parse_i64(spec, &size) || size < 1 || size > MAX_RANKS)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_NET_TRANSPORT,
                             "transport self: \"%s\" is no number of ranks "
                             "from 1 to %d",
                             spec ? spec : "", MAX_RANKS);

@@ -60,7 +60,7 @@ enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
                              const void *data, struct pst_diag *diag)
 {
     if (value->id >= eval->n || eval->graph->values.at[value->id] != value)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "\"%s\" is no value of this graph", value->name);
     eval->data[value->id] = data;
     return PST_OK;
@@ -90,8 +90,8 @@ static enum pst_status bind_value(struct frame *f, unsigned k,
         return PST_OK;
     f->call.in[k].data = (void *)pst_eval_get(f->eval, value);
     if (f->call.in[k].data == NULL)
-        return pst_diag_set(f->diag, PST_ERR_INPUT, "\"%s\" has no data",
-                            value->name);
+        return pst_diag_set(f->diag, PST_E_OP_MISSING_DATA,
+                            "\"%s\" has no data", value->name);
     return PST_OK;
 }
 
@@ -181,7 +181,7 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
         f->call.out[k].meta = &f->node->outs[k]->meta;
     kernel = choose(f, reference);
     if (kernel == NULL)
-        return pst_diag_set(f->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(f->diag, PST_E_OP_NO_KERNEL,
                             "%s has no kernel for these dtypes",
                             f->node->schema->name);
     if ((kernel->flags & PST_K_STRIDED) == 0)
@@ -202,7 +202,7 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
     }
     kernel->run(&f->call);
     if (f->fault.set)
-        return pst_diag_set(f->diag, PST_ERR_RANGE, "%s", f->fault.text);
+        return pst_diag_set(f->diag, PST_E_OP_DATA, "%s", f->fault.text);
     return PST_OK;
 }
 

@@ -5,13 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static enum pst_status report(const struct pst_infer *c, enum pst_status status,
+static enum pst_status report(const struct pst_infer *c, enum pst_error error,
                               const char *fmt, va_list args)
 {
     char text[1024];
 
     vsnprintf(text, sizeof(text), fmt, args);
-    return pst_diag_set(c->diag, status, "%s: %s", c->schema->name, text);
+    return pst_diag_set(c->diag, error, "%s: %s", c->schema->name, text);
 }
 
 enum pst_status pst_infer_fail(const struct pst_infer *c, const char *fmt, ...)
@@ -20,7 +20,7 @@ enum pst_status pst_infer_fail(const struct pst_infer *c, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    status = report(c, PST_ERR_SHAPE, fmt, args);
+    status = report(c, PST_E_OP_SHAPE, fmt, args);
     va_end(args);
     return status;
 }
@@ -32,7 +32,7 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
     va_list args;
 
     va_start(args, fmt);
-    status = report(c, PST_ERR_UNSUPPORTED, fmt, args);
+    status = report(c, PST_E_OP_NOT_SUPPORTED, fmt, args);
     va_end(args);
     return status;
 }

@@ -82,7 +82,7 @@ static enum pst_status add_row(unsigned i, struct pst_diag *diag)
         return status;
     *slot_of(ops[i]) = (uint16_t)(i + 1);
     if (pst_map_has(&registry.names, schema->name))
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "%s has two rows",
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "%s has two rows",
                             schema->name);
     if (!pst_map_put(&registry.names, schema->name, (void *)ops[i]))
         return pst_diag_nomem(diag, 0);
@@ -94,7 +94,7 @@ static enum pst_status add_alias(unsigned i, struct pst_diag *diag)
     void *row = pst_map_get(&registry.names, aliases[i].row);
 
     if (row == NULL || pst_map_has(&registry.names, aliases[i].name))
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%s cannot be another name of %s", aliases[i].name,
                             aliases[i].row);
     if (!pst_map_put(&registry.names, aliases[i].name, row))
@@ -232,7 +232,7 @@ static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
     if (PST_MUL(alias->offset, (int64_t)pst_dtype_size(alias->meta.dtype),
                 &first) ||
         first % (int64_t)size != 0)
-        return pst_diag_set(c->diag, PST_ERR_SHAPE,
+        return pst_diag_set(c->diag, PST_E_OP_SHAPE,
                             "%s: \"%s\" begins at element %lld of its storage, "
                             "where no %s can begin",
                             c->schema->name, alias->name,
@@ -244,7 +244,7 @@ static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
     if (PST_ADD(first, c->offset[k], &first) || first < 0 ||
         PST_ADD(first, (int64_t)(pst_meta_span(view) / size), &last) ||
         (uint64_t)last > pst_meta_span(&base->meta) / size)
-        return pst_diag_set(c->diag, PST_ERR_SHAPE,
+        return pst_diag_set(c->diag, PST_E_OP_SHAPE,
                             "%s: the view reaches outside of the storage of "
                             "\"%s\"",
                             c->schema->name, base->name);
@@ -270,7 +270,7 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
     enum pst_status status;
 
     if (op->infer == NULL) /* from a damaged plan, say */
-        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(c->diag, PST_E_OP_NOT_SUPPORTED,
                             "%s is a composition of other operators and no "
                             "node of a graph",
                             c->schema->name);
@@ -280,7 +280,7 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
         return status;
     if (c->n_outs > PST_MAX_OUTS ||
         (!c->schema->list_return && c->n_outs != c->schema->n_returns))
-        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(c->diag, PST_E_OP_TOO_MANY,
                             "%s: %u results are too many", c->schema->name,
                             c->n_outs);
     for (unsigned k = 0; k < c->n_outs; k++) {

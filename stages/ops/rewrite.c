@@ -17,7 +17,7 @@ static enum pst_status check_results(struct pst_build *build,
     if (w->n_outs <= PST_MAX_OUTS &&
         (w->schema->list_return || w->n_outs == w->schema->n_returns))
         return PST_OK;
-    return pst_diag_set(build->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(build->diag, PST_E_OP_TOO_MANY,
                         "%s: %u results are too many", w->schema->name,
                         w->n_outs);
 }
@@ -172,14 +172,14 @@ struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
 
 /* --- refusals ----------------------------------------------------------- */
 
-static enum pst_status report(struct pst_rewrite *w, enum pst_status status,
+static enum pst_status report(struct pst_rewrite *w, enum pst_error error,
                               const char *fmt, va_list args)
 {
     char text[1024];
 
     vsnprintf(text, sizeof(text), fmt, args);
     w->build->status =
-        pst_diag_set(w->build->diag, status, "%s: %s", w->schema->name, text);
+        pst_diag_set(w->build->diag, error, "%s: %s", w->schema->name, text);
     return w->build->status;
 }
 
@@ -189,7 +189,7 @@ enum pst_status pst_rewrite_fail(struct pst_rewrite *w, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    status = report(w, PST_ERR_SHAPE, fmt, args);
+    status = report(w, PST_E_OP_SHAPE, fmt, args);
     va_end(args);
     return status;
 }
@@ -200,7 +200,7 @@ enum pst_status pst_rewrite_refuse(struct pst_rewrite *w, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    status = report(w, PST_ERR_UNSUPPORTED, fmt, args);
+    status = report(w, PST_E_OP_NOT_SUPPORTED, fmt, args);
     va_end(args);
     return status;
 }

@@ -54,7 +54,7 @@ enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
         return v->build.status;
     if (of == NULL || !pst_meta_same(&grad->meta, &of->meta)) {
         v->build.status = pst_diag_set(
-            v->build.diag, PST_ERR_INTERNAL,
+            v->build.diag, PST_E_INTERNAL_BUG,
             "gradient of %s for \"%s\" is %s, not %s", v->node->schema->name,
             of == NULL ? "None" : of->name, pst_meta_text(&grad->meta, a),
             of == NULL ? "absent" : pst_meta_text(&of->meta, b));

@@ -29,10 +29,11 @@ static const struct pst_optim *find(const char *name, struct pst_diag *diag)
     for (size_t i = 0; i < PST_COUNT(names); i++)
         pst_str_addf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
     near = pst_nearest(name, names, PST_COUNT(names));
-    pst_diag_set(
-        diag, PST_ERR_USAGE, "no optimizer \"%.40s\"%s%s%s; there are %s", name,
-        near >= 0 ? ", did you mean \"" : "", near >= 0 ? names[near] : "",
-        near >= 0 ? "\"?" : "", pst_str_text(&list));
+    pst_diag_set(diag, PST_E_OPTIMIZER_UNKNOWN,
+                 "no optimizer \"%.40s\"%s%s%s; there are %s", name,
+                 near >= 0 ? ", did you mean \"" : "",
+                 near >= 0 ? names[near] : "", near >= 0 ? "\"?" : "",
+                 pst_str_text(&list));
     pst_str_fini(&list);
     return NULL;
 }
@@ -108,10 +109,11 @@ static enum pst_status check_ranges(const struct pst_optim_options *options,
             continue;
         pst_format_f64(r->value, value);
         pst_format_f64(r->max, max);
-        return pst_diag_set(
-            diag, PST_ERR_USAGE, "%s is %s, but must be %g or more and %s%s",
-            r->option, value, r->min, r->below ? "less than " : "at most ",
-            isinf(r->max) ? "infinite" : max);
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                            "%s is %s, but must be %g or more and %s%s",
+                            r->option, value, r->min,
+                            r->below ? "less than " : "at most ",
+                            isinf(r->max) ? "infinite" : max);
     }
     return PST_OK;
 }
@@ -124,11 +126,11 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
     if (status != PST_OK)
         return status;
     if (options->nesterov && (options->momentum == 0 || options->dampening > 0))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "nesterov needs a momentum and no dampening");
     if (options->lr_schedule != PST_LR_CONSTANT &&
         options->total_steps <= options->warmup_steps)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "a falling learning rate needs more steps in "
                             "total than for its warmup");
     return PST_OK;

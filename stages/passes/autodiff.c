@@ -106,7 +106,7 @@ static enum pst_status contribute(struct differ *d,
     if (!slot->needed || grad == NULL)
         return PST_OK;
     if (!pst_meta_same(&value->meta, &grad->meta))
-        return pst_diag_set(d->build.diag, PST_ERR_INTERNAL,
+        return pst_diag_set(d->build.diag, PST_E_INTERNAL_BUG,
                             "gradient %%%s of %%%s is %s, not %s", grad->name,
                             value->name, pst_meta_text(&grad->meta, a),
                             pst_meta_text(&value->meta, b));
@@ -361,11 +361,11 @@ static enum pst_status check_values(const struct differ *d,
 
     for (size_t i = 0; i < n_seeds; i++)
         if (graph->values.at[seeds[i].value->id] != seeds[i].value)
-            return pst_diag_set(d->build.diag, PST_ERR_INTERNAL,
+            return pst_diag_set(d->build.diag, PST_E_INTERNAL_BUG,
                                 "a seeded value is of another graph");
     for (size_t i = 0; i < n_wanted; i++)
         if (graph->values.at[wanted[i]->id] != wanted[i])
-            return pst_diag_set(d->build.diag, PST_ERR_INTERNAL,
+            return pst_diag_set(d->build.diag, PST_E_INTERNAL_BUG,
                                 "a wanted value is of another graph");
     return PST_OK;
 }

@@ -27,7 +27,7 @@ static enum pst_status check_needs(const struct pst_pass_table *table,
         return PST_OK;
     while (!(missing >> bit & 1))
         bit++;
-    return pst_diag_set(diag, PST_ERR_INTERNAL,
+    return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                         "%s: pass '%s' needs '%s', which no pass before it "
                         "gives",
                         table->name, pass->name, fact_name(table, bit));

@@ -18,7 +18,7 @@ enum pst_dtype pst_replay_dtype(const struct pst_replay *r,
 static enum pst_status no_twin(struct pst_replay *r,
                                const struct pst_value *value)
 {
-    return pst_diag_set(r->build.diag, PST_ERR_INTERNAL,
+    return pst_diag_set(r->build.diag, PST_E_INTERNAL_BUG,
                         "%%%s is used before it is made", value->name);
 }
 
@@ -31,7 +31,7 @@ static enum pst_status bind_number(const struct pst_symbols *symbols,
     const bool whole = ret->kind != PST_NUMBER_FLOAT && ret->d == 1;
 
     if (status == PST_OK && kind == PST_ARG_INT && !whole)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                             "the size \"%s\" is no integer", expr);
     return status;
 }
@@ -236,8 +236,8 @@ static enum pst_status compare(struct pst_replay *r,
     if (status != PST_OK || pst_meta_same(&want, got))
         return status;
     return pst_diag_set(r->build.diag,
-                        r->symbols != NULL ? PST_ERR_UNSUPPORTED
-                                           : PST_ERR_INTERNAL,
+                        r->symbols != NULL ? PST_E_SIZE_REPLAY
+                                           : PST_E_INTERNAL_BUG,
                         "%%%s is %s, not %s", value->name,
                         pst_meta_text(got, a), pst_meta_text(&want, b));
 }

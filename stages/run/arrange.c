@@ -73,7 +73,7 @@ static enum pst_status find_shape(struct pst_engine *engine,
         if (parts == 0 || (parts == 1 && p->n_stages == 1))
             continue;
         if (p->n_stages > PST_MAX_SHARED_STAGES)
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(diag, PST_E_SCHEDULE_LIMITS,
                                 "parameter '%s' is used by %u stages, at most "
                                 "%d may share one",
                                 p->fqn, p->n_stages, PST_MAX_SHARED_STAGES);
@@ -373,7 +373,7 @@ enum pst_status pst_engine_check_memory(const struct pst_engine *engine,
     if (limit <= 0 || (double)bytes <= limit)
         return PST_OK;
     return pst_diag_set(
-        diag, PST_ERR_USAGE,
+        diag, PST_E_SCHEDULE_MEMORY,
         "with schedule %s%s%s%s%s%s%s rank %u needs %.2f MiB, %.2f MiB more "
         "than the memory limit: take schedule auto, more stages and ranks, "
         "%s%sor a model exported with smaller microbatches, or raise the limit",
@@ -452,7 +452,7 @@ enum pst_status pst_engine_arrange(struct pst_engine *engine,
     for (unsigned s = 0; s < engine->sched->n_stages && status == PST_OK; s++)
         if (engine->sched->rank_of[s] != engine->short_sched->rank_of[s])
             status = pst_diag_set(
-                diag, PST_ERR_CONFIG,
+                diag, PST_E_SCHEDULE_REPLICAS,
                 "stage %u is not on the same rank in replicas with %u and with "
                 "%u microbatches: give a number of microbatches that %u "
                 "divides",

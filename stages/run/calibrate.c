@@ -137,7 +137,7 @@ static enum pst_status apply_modules(const struct parts *p,
         found += total(measured->modules[i].seconds);
     }
     if (!(estimated > 0.0 && found > 0.0)) {
-        status = pst_diag_set(diag, PST_ERR_MISMATCH,
+        status = pst_diag_set(diag, PST_E_COSTS_OTHER,
                               "the times were measured with another plan, and "
                               "none of its modules is in this one: measure "
                               "again with run --write-costs");

@@ -115,7 +115,7 @@ static enum pst_status appraise(struct pst_plan *plan,
     if (status == PST_ERR_USAGE && !is_asked)
         return PST_OK; /* microbatches cannot be divided so */
     if (status != PST_OK)
-        return pst_diag_set(diag, status, "%s", why.text);
+        return pst_diag_pass(diag, &why, "%s", why.text);
     ret->fits = options->memory_limit <= 0 ||
                 (double)ret->peak <= options->memory_limit;
     return PST_OK;

@@ -132,7 +132,7 @@ static enum pst_status blame(const struct table *t, unsigned param, bool states,
     while (entry(t, like, param, states) != want)
         like++;
     return pst_diag_set(
-        diag, PST_ERR_INTERNAL,
+        diag, PST_E_RUN_COPIES_DIFFER,
         PST_COPIES_TEXT " after step %" PRIu64 ": rank %u (stage %u) has other "
                         "%s of '%.300s' than rank %u%s: memory was damaged%s; "
                         "resume from an earlier checkpoint",

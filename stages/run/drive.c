@@ -29,19 +29,19 @@ static enum pst_status check_options(const struct pst_plan *plan,
                                      struct pst_diag *diag)
 {
     if (o->replicas > 4096 || o->replicas > o->microbatches)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "%u replicas need at least as many microbatches, "
                             "there are %u",
                             o->replicas, o->microbatches);
     if (o->microbatches < 1 || o->microbatches > 100000 || o->ranks < 1 ||
         o->ranks > 100000)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "%u microbatches on %u ranks make no step",
                             o->microbatches, o->ranks);
     if (pst_stash_check(o->stash, diag) != PST_OK)
         return PST_ERR_USAGE;
     if (o->train && plan->loss < 0)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_LOSS_MISSING,
                             "the plan has no loss to train on: split the "
                             ".pt2 with --loss-fn (cross_entropy, mse ...), or "
                             "with --loss if an output is one");
@@ -74,7 +74,7 @@ static enum pst_status check_share(const struct pst_exec_options *o,
 
     if (o->microbatches % r == 0)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_SHARD_UNEQUAL,
                         "--shard %s needs as many microbatches on each of %u "
                         "replicas: give %u or %u microbatches, not %u",
                         pst_sharing_word(o->shard), r, PST_MAX(less, r),
@@ -106,7 +106,7 @@ static enum pst_status read_sharing(struct pst_engine *engine,
         status = check_share(o, diag);
     if (status == PST_OK && o->train && o->gather_bf16 &&
         o->shard < PST_SHARING_ZERO3)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SHARD_UNEQUAL,
                             "--gather-dtype bf16 is for values that are "
                             "gathered where they are used: it goes with "
                             "--shard zero3 and several replicas (-n RxP)");
@@ -395,7 +395,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     if (size != pst_engine_size(engine)) {
-        status = pst_diag_set(diag, PST_ERR_CONFIG,
+        status = pst_diag_set(diag, PST_E_RUN_RANKS,
                               "%u ranks are needed, %u were started",
                               pst_engine_size(engine), size);
         pst_engine_free(engine);
@@ -522,7 +522,7 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
         return status;
     fill_result(engine, step, ret);
     if (!ret->applied)
-        return pst_diag_set(diag, PST_ERR_RANGE,
+        return pst_diag_set(diag, PST_E_RUN_NOT_FINITE,
                             "step %llu was not applied: %s",
                             (unsigned long long)step + 1,
                             pst_rank_decision(engine->ranks[0])->text);

@@ -402,10 +402,10 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
     unsigned dim;
 
     if (!o->is_tensor)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_MODEL_OUTPUT_KIND,
                             "output '%s' is no tensor", o->path);
     if (!engine->options.keep_outputs)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "outputs were not kept by this engine");
     for (unsigned k = 0; k < engine->options.replicas && status == PST_OK;
          k++) {

@@ -10,7 +10,7 @@
 #include "stages/run/watch/pulse.h"
 
 struct decision {
-    int32_t status;
+    int32_t status, error;
     char text[1020];
 };
 
@@ -63,7 +63,7 @@ static enum pst_status judge(const struct pst_fact *all, unsigned n_ranks,
             add_ranks(all, n_ranks, n, i, a->digest, &with);
             add_ranks(all, n_ranks, n, i, b->digest, &without);
             (void)pst_diag_set(
-                diag, PST_ERR_MISMATCH,
+                diag, PST_E_RUN_UNEQUAL_RANKS,
                 "ranks were not started alike: %s is \"%s\" on rank %s and "
                 "\"%s\" on rank %s; start all of them with the same",
                 a->name, a->value, pst_str_text(&with), b->value,
@@ -94,6 +94,7 @@ static enum pst_status collect(const struct pst_facts *facts,
     pst_diag_init(&found);
     if (status == PST_OK) {
         ret->status = judge(all, n_ranks, n, &found);
+        ret->error = (int32_t)found.error;
         (void)snprintf(ret->text, sizeof(ret->text), "%.1000s", found.text);
     }
     pst_free(all);
@@ -127,7 +128,8 @@ enum pst_status pst_facts_compare(struct pst_facts *facts,
         status = pst_pulse_transfer(t, false, rank, 0, PST_MSG_ALIKE, &decision,
                                     sizeof(decision), NULL, NULL, diag);
     if (status == PST_OK && decision.status != PST_OK)
-        status = pst_diag_set(diag, (enum pst_status)decision.status, "%s",
-                              decision.text);
+        status = pst_diag_carry(diag, (enum pst_error)decision.error,
+                                (enum pst_status)decision.status, "%s",
+                                decision.text);
     return status;
 }

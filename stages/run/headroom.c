@@ -222,7 +222,7 @@ static enum pst_status check_shared(const struct claim *claims, unsigned n,
     if (left == UINT64_MAX || want <= left)
         return PST_OK;
     return pst_diag_set(
-        diag, PST_ERR_NOMEM,
+        diag, PST_E_MEMORY_HEADROOM,
         "the %u ranks on the host of rank %u need %.2f MiB %s, %.2f MiB are "
         "left %s",
         ranks, k, (double)want / mib, why, (double)left / mib,
@@ -297,9 +297,9 @@ enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
     pst_free(bytes);
     if (status != PST_ERR_NOMEM)
         return status == PST_OK ? status
-                                : pst_diag_set(diag, status, "%s", why.text);
-    return pst_diag_set(
-        diag, status,
+                                : pst_diag_pass(diag, &why, "%s", why.text);
+    return pst_diag_pass(
+        diag, &why,
         "%s: take fewer or smaller microbatches, more ranks on other hosts, "
         "--schedule auto with --memory-limit, or go on all the same with "
         "--overcommit",

@@ -199,8 +199,9 @@ enum pst_status pst_lanes_run(struct pst_lanes *lanes, struct pst_diag *diag)
     for (unsigned i = 0; i < lanes->n; i++)
         if (!pst_lanes_runs(lanes, i) && lanes->at[i].status != PST_OK &&
             lanes->at[i].status != PST_AGAIN)
-            return pst_diag_set(diag, lanes->at[i].status, "%s",
-                                lanes->at[i].diag.text);
+            return pst_diag_carry(diag, lanes->at[i].diag.error,
+                                  lanes->at[i].status, "%s",
+                                  lanes->at[i].diag.text);
     return PST_OK;
 }
 

@@ -36,7 +36,7 @@ static enum pst_status read_mode(struct reader *r, struct word *w)
             return PST_OK;
         }
     }
-    return pst_diag_set(r->diag, PST_ERR_USAGE,
+    return pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                         "--shard: \"%.*s\" is none of none, zero1, zero2, "
                         "zero3 (of all), STAGE=MODE or NAME=MODE",
                         (int)w->mode_len, w->mode);
@@ -56,7 +56,7 @@ static enum pst_status read_target(struct reader *r, struct word *w)
         return PST_OK;
     w->stage = (int)stage;
     return stage < n ? PST_OK
-                     : pst_diag_set(r->diag, PST_ERR_USAGE,
+                     : pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                                     "--shard %.*s: there are %u stages",
                                     (int)(w->len + 1 + w->mode_len), w->at, n);
 }
@@ -73,7 +73,7 @@ static enum pst_status read_words(struct reader *r, const char *text)
         w.mode_len = len - (size_t)(w.mode - at);
         status = read_mode(r, &w);
         if (status == PST_OK && is != NULL && w.len == 0)
-            status = pst_diag_set(r->diag, PST_ERR_USAGE,
+            status = pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                                   "--shard: a name is missing in front of "
                                   "\"=%s\"",
                                   pst_sharing_word(w.is));
@@ -146,11 +146,11 @@ static enum pst_status check_word(const struct reader *r, const struct word *w)
             first = (int)i;
     }
     if (first < 0)
-        return pst_diag_set(r->diag, PST_ERR_USAGE,
+        return pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                             "--shard %.*s: the model has no parameter and no "
                             "module of that name",
                             (int)w->len, w->at);
-    return pst_diag_set(r->diag, PST_ERR_USAGE,
+    return pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                         "--shard %.*s=%s: '%s' %s: replicas have it whole",
                         (int)w->len, w->at, pst_sharing_word(w->is),
                         plan->params.at[first].fqn,
@@ -180,7 +180,7 @@ static enum pst_status find_mode(const struct reader *r, unsigned param,
     }
     if (best != NULL && best->stage >= 0 && other != NULL &&
         obstacle(r, param) == NULL)
-        return pst_diag_set(r->diag, PST_ERR_USAGE,
+        return pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                             "--shard: '%s' is of stages %d and %d, which share "
                             "by %s and by %s: name it",
                             p->fqn, best->stage, other->stage,

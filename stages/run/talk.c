@@ -71,7 +71,7 @@ enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
 }
 
 struct settled {
-    int32_t status;
+    int32_t status, error;
     char text[1000];
 };
 
@@ -79,8 +79,10 @@ static void settled_set(struct settled *s, enum pst_status status,
                         const struct pst_diag *diag)
 {
     *s = (struct settled){.status = (int32_t)status};
-    if (status != PST_OK && diag != NULL)
+    if (status != PST_OK && diag != NULL) {
+        s->error = (int32_t)diag->error;
         snprintf(s->text, sizeof(s->text), "%.990s", diag->text);
+    }
 }
 
 /* The first failure in the order of ranks is everybody's. */
@@ -109,6 +111,7 @@ enum pst_status pst_engine_settle(struct pst_engine *engine,
     if (net != PST_OK)
         return net;
     if (all.status != PST_OK)
-        return pst_diag_set(diag, (enum pst_status)all.status, "%s", all.text);
+        return pst_diag_carry(diag, (enum pst_error)all.error,
+                              (enum pst_status)all.status, "%s", all.text);
     return PST_OK;
 }

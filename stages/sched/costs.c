@@ -45,7 +45,7 @@ struct reader {
 static enum pst_status bad(const struct reader *r, const char *what,
                            const char *name, const char *rule)
 {
-    return pst_diag_set(r->diag, PST_ERR_INPUT, "costs %s: %s\"%s\" %s",
+    return pst_diag_set(r->diag, PST_E_COSTS_FILE, "costs %s: %s\"%s\" %s",
                         r->path, what, name, rule);
 }
 
@@ -178,7 +178,7 @@ static enum pst_status read_root(const struct reader *r, const json_t *root,
     if (!format || strcmp(format, "penstock-costs") != 0)
         return bad(r, "", "format", "is not \"penstock-costs\"");
     if (!json_is_integer(version) || json_integer_value(version) != 1)
-        return pst_diag_set(r->diag, PST_ERR_VERSION,
+        return pst_diag_set(r->diag, PST_E_COSTS_VERSION,
                             "costs %s: the version is not 1", r->path);
     if (json_array_size(stages) < 1 || json_array_size(stages) > MAX_STAGES)
         return bad(r, "", "stages", "is no list of 1 to 4096 stages");
@@ -212,7 +212,7 @@ enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     pst_free(text);
     if (!root)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_COSTS_FILE,
                             "costs %s: line %d, column %d: %s", path,
                             error.line, error.column, error.text);
     status = read_root(&r, root, ret);
@@ -304,7 +304,7 @@ static enum pst_status check_numbers(const struct pst_costs *costs,
         fine = fine && isfinite(s->forward + s->input + s->weight);
     }
     return fine ? PST_OK
-                : pst_diag_set(diag, PST_ERR_INTERNAL,
+                : pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                "a cost is not a finite number");
 }
 

@@ -151,7 +151,7 @@ static enum pst_status refuse_stuck(const struct pst_simulation *m)
         pst_str_add(&text, text.len ? "; " : "");
         pst_sched_add_place(m->sched, r, m->ranks[r].next, false, &text);
     }
-    (void)pst_diag_set(m->diag, PST_ERR_INPUT,
+    (void)pst_diag_set(m->diag, PST_E_SCHEDULE_STUCK,
                        "the schedule stands still, each of these waits for "
                        "an action that comes later: %s",
                        pst_str_text(&text));
@@ -221,7 +221,7 @@ enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
     enum pst_status status;
 
     if (costs->n_stages != sched->n_stages)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_COSTS_OTHER,
                             "the costs are of %u stages, the schedule has %u",
                             costs->n_stages, sched->n_stages);
     status = play(&m);

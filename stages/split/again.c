@@ -312,14 +312,14 @@ static enum pst_status check_stages(const struct pst_splitter *s)
         const int stage = s->graph->nodes.at[i]->stage;
 
         if (stage < 0 || (unsigned)stage >= s->n_stages)
-            status =
-                pst_diag_set(s->diag, PST_ERR_INTERNAL, "a node has no stage");
+            status = pst_diag_set(s->diag, PST_E_INTERNAL_BUG,
+                                  "a node has no stage");
         else
             any[stage] = true;
     }
     for (unsigned k = 0; k < s->n_stages && status == PST_OK; k++)
         if (!any[k])
-            status = pst_diag_set(s->diag, PST_ERR_UNSUPPORTED,
+            status = pst_diag_set(s->diag, PST_E_CUT_EMPTY,
                                   "stage %u would have nothing to compute", k);
     pst_free(any);
     return status;

@@ -83,7 +83,7 @@ static enum pst_status refuse(const struct pst_splitter *s,
                               const struct pst_node *reader)
 {
     return pst_diag_set(
-        s->diag, PST_ERR_UNSUPPORTED,
+        s->diag, PST_E_CUT_SHARED_BUFFER,
         "buffer \"%s\" is changed in stage %d and read in stage %d "
         "(in %s at %s): cut elsewhere, or let its value travel with "
         "--owner %s=%d (E_SHARED_MUT)",
@@ -154,7 +154,7 @@ static enum pst_status refuse_owner(const struct pst_splitter *s,
 
     for (unsigned k = 0; k < param->n_stages; k++)
         pst_str_addf(&users, "%s%u", k == 0 ? "" : ", ", param->stages[k]);
-    (void)pst_diag_set(s->diag, PST_ERR_INPUT,
+    (void)pst_diag_set(s->diag, PST_E_PARAMETER_UNKNOWN,
                        "--owner %.200s: the stages that use the buffer are %s",
                        spec, pst_str_text(&users));
     pst_str_fini(&users);
@@ -171,15 +171,15 @@ static enum pst_status own(struct pst_splitter *s, const char *spec)
 
     if (n == 0 || n >= sizeof(name) || spec[n] != '=' ||
         !pst_parse_i64(spec + n + 1, &stage))
-        return pst_diag_set(s->diag, PST_ERR_USAGE,
+        return pst_diag_set(s->diag, PST_E_OWNER_FORM,
                             "--owner %.200s: expected FQN=STAGE", spec);
     memcpy(name, spec, n);
     name[n] = '\0';
     index = pst_plan_find_param(s->plan, name);
     if (index < 0 || s->plan->params.at[index].kind != PST_VALUE_BUFFER)
-        return pst_diag_set(s->diag, PST_ERR_INPUT, "--owner %.200s: %s", spec,
-                            index < 0 ? "the model has no such buffer"
-                                      : "that is no buffer");
+        return pst_diag_set(
+            s->diag, PST_E_PARAMETER_UNKNOWN, "--owner %.200s: %s", spec,
+            index < 0 ? "the model has no such buffer" : "that is no buffer");
     param = &s->plan->params.at[index];
     if (!param->carried)
         return pst_split_note(s,

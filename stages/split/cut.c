@@ -253,7 +253,7 @@ static enum pst_status settle_offset(struct cutter *c,
     if (sent == NULL || !pst_meta_is_dense(&sent->meta) ||
         sent->meta.dtype != v->meta.dtype ||
         (args[3].exprs != NULL && args[3].exprs[0] != NULL))
-        return pst_diag_set(c->s->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(c->s->diag, PST_E_CUT_VIEW,
                             "%%%s reads the storage of %%%s, of which stage %u "
                             "is sent a part: there can be no cut between them",
                             node->outs[0]->name, v->name, c->stage);
@@ -291,7 +291,7 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
     copy->stage = (int)c->stage;
     for (unsigned k = 0; k < node->n_outs; k++) {
         if (!pst_meta_same(&copy->outs[k]->meta, &node->outs[k]->meta))
-            return pst_diag_set(c->s->diag, PST_ERR_INTERNAL,
+            return pst_diag_set(c->s->diag, PST_E_INTERNAL_BUG,
                                 "%%%s has another shape in stage %u",
                                 node->outs[k]->name, c->stage);
         status =

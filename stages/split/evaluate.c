@@ -139,7 +139,7 @@ static enum pst_status refuse(const struct places *random,
 
     describe(random, &text);
     status = pst_diag_set(
-        diag, PST_ERR_UNSUPPORTED,
+        diag, PST_E_RANDOM_OPERATORS,
         "random operators: %s. A model exported in training mode does not tell "
         "whether model.eval() turns them off: export it in eval mode, or keep "
         "them with --keep-random MODULE",
@@ -153,7 +153,7 @@ static enum pst_status check_patterns(const struct evaluator *e,
 {
     for (size_t i = 0; i < e->options->n_keep; i++)
         if (!e->used[i])
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_RANDOM_KEEP,
                                 "--keep-random \"%.200s\" names no module with "
                                 "random operators",
                                 e->options->keep[i]);
@@ -229,7 +229,7 @@ static enum pst_status restore_stages(const struct pst_graph *from,
                                       struct pst_diag *diag)
 {
     if (from->nodes.n != to->nodes.n)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%zu nodes became %zu on the way to evaluation",
                             from->nodes.n, to->nodes.n);
     for (size_t i = 0; i < to->nodes.n; i++)

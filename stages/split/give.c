@@ -77,12 +77,12 @@ static enum pst_status look_up(struct giver *g,
         return PST_OK;
     pst_meta_set_contiguous(&plain);
     if (!pst_meta_same_shape(&e->meta, &plain))
-        return pst_diag_set(g->diag, PST_ERR_SHAPE,
+        return pst_diag_set(g->diag, PST_E_WEIGHTS_SHAPE,
                             "%s: \"%.200s\" is %s, the model has %s", g->path,
                             name, pst_meta_text(&e->meta, have),
                             pst_meta_text(&plain, text));
     if (e->is_complex != param->is_complex)
-        return pst_diag_set(g->diag, PST_ERR_SHAPE,
+        return pst_diag_set(g->diag, PST_E_WEIGHTS_SHAPE,
                             "%s: \"%.200s\" is %s, the model has %s numbers",
                             g->path, name, e->is_complex ? "complex" : "real",
                             param->is_complex ? "complex" : "real");
@@ -90,7 +90,7 @@ static enum pst_status look_up(struct giver *g,
         return PST_OK;
     if (!widens(e->meta.dtype, plain.dtype))
         return pst_diag_set(
-            g->diag, PST_ERR_SHAPE,
+            g->diag, PST_E_WEIGHTS_SHAPE,
             "%s: \"%.200s\" is %s, the model has %s: its values "
             "would change, so convert the file first",
             g->path, name, pst_meta_text(&e->meta, have),
@@ -119,7 +119,7 @@ static enum pst_status compare(const struct giver *g,
         same = status != PST_OK || memcmp(x, y, n) == 0;
     }
     if (status == PST_OK && !same)
-        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+        status = pst_diag_set(g->diag, PST_E_WEIGHTS_CONTRADICT,
                               "%s: \"%.200s\" and \"%.200s\" are one tensor in "
                               "the model, but are given different values",
                               g->path, a->name, b->name);
@@ -327,11 +327,11 @@ static enum pst_status judge(const struct giver *g, bool partial)
     if (text.failed)
         status = pst_diag_nomem(g->diag, text.cap);
     else if (text.len > 0 && !partial)
-        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+        status = pst_diag_set(g->diag, PST_E_WEIGHTS_MISSING,
                               "%s: %s; --partial takes what fits", g->path,
                               text.text);
     else if (g->lost.n > 0)
-        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+        status = pst_diag_set(g->diag, PST_E_WEIGHTS_MISSING,
                               "%s: it lacks %zu tensors of which the model was "
                               "exported without values (%s)",
                               g->path, g->lost.n, pst_str_text(&g->lost.text));
@@ -361,7 +361,7 @@ static enum pst_status check_alpha(const struct giver *g,
     if (status != PST_OK || !known ||
         fabs(alpha - adapter->alpha) <= 1e-9 * adapter->alpha)
         return status;
-    return pst_diag_set(g->diag, PST_ERR_INPUT,
+    return pst_diag_set(g->diag, PST_E_WEIGHTS_ALPHA,
                         "%s: the adapter of \"%.200s\" is one of alpha %g, the "
                         "model has alpha %g: give --lora %.200s:rank=%lld,"
                         "alpha=%g",

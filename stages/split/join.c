@@ -54,7 +54,7 @@ static enum pst_status find_param(struct joiner *j,
     const int index = pst_plan_find_param(j->from, value->fqn);
 
     if (index < 0)
-        return pst_diag_set(j->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(j->diag, PST_E_INTERNAL_BUG,
                             "\"%s\" is no parameter of the plan", value->fqn);
     *ret = (size_t)index;
     return PST_OK;

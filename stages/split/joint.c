@@ -323,12 +323,12 @@ static enum pst_status bad_count(const struct jointer *j, const char *what,
                                  unsigned found, unsigned said)
 {
     if (j->plan->parent != NULL)
-        return pst_diag_set(j->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(j->diag, PST_E_BATCH_ROWS_DIFFER,
                             "%.200s has %u gradients at these sizes and %u at "
                             "those that were split: choose rows that all "
                             "microbatches can have",
                             what, found, said);
-    return pst_diag_set(j->diag, PST_ERR_INPUT,
+    return pst_diag_set(j->diag, PST_E_PLAN_DAMAGED,
                         "%.200s has %u gradients, the plan says %u", what,
                         found, said);
 }

@@ -145,7 +145,7 @@ static enum pst_status unknown_param(struct pst_splitter *s, const char *name,
     for (size_t i = 0; i < index->n; i++)
         names[i] = index->entries[i].key;
     near = pst_nearest(name, names, index->n);
-    return pst_diag_set(s->diag, PST_ERR_INPUT,
+    return pst_diag_set(s->diag, PST_E_PARAMETER_UNKNOWN,
                         "the model has no parameter \"%.200s\" to %s%s"
                         "%.200s%s",
                         name, what, near < 0 ? "" : "; the nearest name is \"",
@@ -162,7 +162,7 @@ static enum pst_status find_param(struct pst_splitter *s, const char *name,
         return unknown_param(s, name, what);
     *ret = &s->plan->params.at[index];
     if ((*ret)->kind != PST_VALUE_PARAM)
-        return pst_diag_set(s->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->diag, PST_E_PARAMETER_UNKNOWN,
                             "\"%.200s\" is no parameter: buffers and constants "
                             "are copied, there is nothing to %s",
                             name, what);
@@ -190,7 +190,7 @@ static enum pst_status mark_transmitted(struct pst_splitter *s)
         if (status != PST_OK)
             return status;
         if (param->transmit)
-            return pst_diag_set(s->diag, PST_ERR_USAGE,
+            return pst_diag_set(s->diag, PST_E_CUT_OPTIONS,
                                 "\"%.200s\" is to be replicated and "
                                 "transmitted: name it once",
                                 o->replicate[i]);

@@ -52,7 +52,7 @@ static void differs(struct verifier *v, const char *name, const char *fmt, ...)
     va_end(args);
     if (v->report.different++ == 0) {
         snprintf(v->report.first, sizeof(v->report.first), "%s", name);
-        pst_diag_set(v->diag, PST_ERR_DIFFERENT, "%s %s", name, why);
+        pst_diag_set(v->diag, PST_E_RUN_VERIFY, "%s %s", name, why);
     }
     pst_str_addf(&v->report.text, "%s %s\n", name, why);
 }
@@ -378,7 +378,7 @@ static enum pst_status refuse_narrow(const struct verifier *v)
     }
     if (narrow == NULL || v->report.different > 0)
         return PST_OK; /* the difference is the answer */
-    return pst_diag_set(v->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(v->diag, PST_E_RUN_VERIFY_DTYPE,
                         "gradients cannot be verified: parameter %s is %s, "
                         "and none is f32 or f64 (cut and uncut model agree)",
                         narrow->fqn, pst_dtype_name(narrow->meta.dtype));

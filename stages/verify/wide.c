@@ -112,7 +112,7 @@ static enum pst_status read_param(struct pst_wide *w,
     void *raw;
 
     if (index < 0)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "\"%s\" is no parameter of the plan", value->fqn);
     param = &w->plan->params.at[index];
     p = &w->params[index];

@@ -57,7 +57,7 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
     enum pst_status status;
 
     if (old == NULL || padding >= old->meta.size[0])
-        return pst_diag_set(replay->build.diag, PST_ERR_INTERNAL,
+        return pst_diag_set(replay->build.diag, PST_E_INTERNAL_BUG,
                             "no row %lld in %s", (long long)padding,
                             table->name);
     meta.dtype = old->meta.dtype;
@@ -89,7 +89,7 @@ static enum pst_status freeze(struct pst_replay *replay,
         struct pst_value *twin;
 
         if (value == NULL)
-            return pst_diag_set(replay->build.diag, PST_ERR_INTERNAL,
+            return pst_diag_set(replay->build.diag, PST_E_INTERNAL_BUG,
                                 "no value %s", node->outs[k]->name);
         twin = add_frozen(replay, frozen, value->name, &value->meta,
                           pst_eval_get(frozen->eval, value));

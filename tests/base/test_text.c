@@ -255,7 +255,7 @@ static void diagnosis_is_one_clean_line(void **state)
     (void)state;
     pst_diag_init(&diag);
     assert_int_equal(
-        pst_diag_set(&diag, PST_ERR_SHAPE, "node %s\n\x1b[31m", "add"),
+        pst_diag_set(&diag, PST_E_OP_SHAPE, "node %s\n\x1b[31m", "add"),
         PST_ERR_SHAPE);
     assert_string_equal(diag.text, "node add\\n\\x1b[31m");
     pst_diag_prefix(&diag, "rank %d", 1);
@@ -266,7 +266,7 @@ static void diagnosis_is_one_clean_line(void **state)
 
     for (size_t i = 0; i + 1 < sizeof(lengthy); i++)
         lengthy[i] = i % 2 ? '\xa9' : '\xc3';
-    (void)pst_diag_set(&diag, PST_ERR_INPUT, "x%s", lengthy);
+    (void)pst_diag_set(&diag, PST_E_PT2_INCONSISTENT, "x%s", lengthy);
     for (const char *p = diag.text; *p; p += pst_utf8_length(p))
         assert_int_not_equal(pst_utf8_length(p), 0);
 }
@@ -301,7 +301,7 @@ static void shows_no_byte_raw(void **state)
             pst_str_add_json(&s[2], name);
             pst_str_add_logfmt(&s[3], name);
             pst_str_add_lines(&s[4], name);
-            (void)pst_diag_set(&diag, PST_ERR_INPUT, "name %s", name);
+            (void)pst_diag_set(&diag, PST_E_PT2_INCONSISTENT, "name %s", name);
             for (size_t i = 0; i < 4; i++)
                 assert_clean(pst_str_text(&s[i]));
             if (byte != '\n')

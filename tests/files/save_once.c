@@ -51,12 +51,12 @@ static enum pst_status check(const char *dir, uint64_t *ret,
             pst_checkpoint_find(ckpt, r == 0 ? "param.0" : "param.1");
 
         if (e == NULL || e->bytes != sizeof(values))
-            status = pst_diag_set(diag, PST_ERR_INTERNAL, "no param.%u", r);
+            status = pst_diag_set(diag, PST_E_INTERNAL_BUG, "no param.%u", r);
         if (status == PST_OK)
             status = pst_safetensors_read(e, 0, sizeof(values), values, diag);
         for (size_t i = 0; i < VALUES && status == PST_OK; i++)
             if (values[i] != (float)ckpt->info.step)
-                status = pst_diag_set(diag, PST_ERR_INTERNAL,
+                status = pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                       "param.%u is of another step", r);
     }
     *ret = ckpt->info.step;

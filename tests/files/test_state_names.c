@@ -27,8 +27,9 @@ static enum pst_status find(void *ctx, const char *tensor,
                             struct pst_diag *why)
 {
     *ret = pst_safetensors_find(ctx, tensor);
-    return *ret != NULL ? PST_OK
-                        : pst_diag_set(why, PST_ERR_INPUT, "no %s", tensor);
+    return *ret != NULL
+               ? PST_OK
+               : pst_diag_set(why, PST_E_PT2_INCONSISTENT, "no %s", tensor);
 }
 
 static void add(struct pst_state_names *names, const char *key,

@@ -103,7 +103,7 @@ static void runs_in_order_and_stops(void **state)
 static enum pst_status check(void *subject, unsigned holds, struct pst_diag *d)
 {
     strcat(((struct subject *)subject)->ran, "c");
-    return holds & LOWERED ? pst_diag_set(d, PST_ERR_INTERNAL, "planted")
+    return holds & LOWERED ? pst_diag_set(d, PST_E_INTERNAL_BUG, "planted")
                            : PST_OK;
 }
 

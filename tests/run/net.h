@@ -190,7 +190,7 @@ static inline enum pst_status net_fill(void *ctx, uint64_t step,
         (int)step == data->bad_step && (int)microbatch == data->bad_microbatch;
 
     if (bad && data->fails)
-        return pst_diag_set(diag, PST_ERR_INPUT, "no such sample");
+        return pst_diag_set(diag, PST_E_PT2_INCONSISTENT, "no such sample");
     for (int64_t i = 0; i < pst_meta_numel(&in->meta); i++) {
         float x = model_number(&seed);
 

@@ -24,7 +24,7 @@ static enum pst_status fill_at_first(void *ctx, uint64_t step,
                                      void *dst, struct pst_diag *diag)
 {
     if (mpi->ops->rank(mpi) != 0)
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "asked the wrong rank");
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "asked the wrong rank");
     return net_fill(ctx, step, microbatch, input, dst, diag);
 }
 

@@ -626,7 +626,7 @@ enum pst_status __wrap_pstd_socket_connect(const char *path, int *ret,
     const int fd = sim_connect();
 
     if (fd < 0)
-        return pst_diag_set(diag, PST_ERR_NO_DAEMON, "nobody is at %s", path);
+        return pst_diag_set(diag, PST_E_JOB_NONE, "nobody is at %s", path);
     *ret = fd;
     return PST_OK;
 }

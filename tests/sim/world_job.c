@@ -489,7 +489,7 @@ static enum pst_status be_away(unsigned ranks, struct pstctl_fate *ret,
     ret->died = ret->homeless = true;
     reckon(AWAY, all - ret->room);
     sim_tell("there is place for %u of %u ranks", ret->room, all);
-    return pst_diag_set(why, PST_ERR_NO_DAEMON, "hosts are away");
+    return pst_diag_set(why, PST_E_HOSTS_UNUSABLE, "hosts are away");
 }
 
 /* Up to where a start gets that ends so. */
@@ -537,9 +537,10 @@ static enum pst_status live(const struct pstd_config *options, unsigned ranks,
     if (kind == DONE)
         return PST_OK;
     if (kind == FAULT)
-        return pst_diag_set(why, PST_ERR_INPUT, "the loss is not finite");
+        return pst_diag_set(why, PST_E_PT2_INCONSISTENT,
+                            "the loss is not finite");
     if (kind == STOP)
-        return pst_diag_set(why, PST_ERR_CANCELLED, "stopped");
+        return pst_diag_set(why, PST_E_RUN_STOPPED, "stopped");
     status = end_launch(kind, ranks, why);
     ret->died = status == PST_ERR_PEER;
     sim_check(ret->died, "a %s is no death: %s", names[kind], why->text);
@@ -578,7 +579,7 @@ static enum pst_status run(void *ctx, const struct pstd_config *options,
              (unsigned long long)w.reached, (unsigned long long)w.newest);
     if (w.ended == MACHINE) { /* nobody is there to hear of it */
         ret->died = false;
-        return pst_diag_set(why, PST_ERR_TERMINATED, "the power is lost");
+        return pst_diag_set(why, PST_E_RUN_TERMINATED, "the power is lost");
     }
     w.is_over = !ret->died;
     if (ret->died)
@@ -607,7 +608,7 @@ static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *why)
     sim_tell("stopped while it waits");
     w.is_over = true;
     w.ended = STOP;
-    return pst_diag_set(why, PST_ERR_CANCELLED, "stopped");
+    return pst_diag_set(why, PST_E_RUN_STOPPED, "stopped");
 }
 
 /* --- the world ------------------------------------------------------------ */

@@ -19,7 +19,7 @@ static enum pst_status no_value(void *ctx, unsigned i, void *dst,
                                 struct pst_diag *d)
 {
     (void)ctx, (void)i, (void)dst;
-    return pst_diag_set(d, PST_ERR_INTERNAL, "nobody reads it here");
+    return pst_diag_set(d, PST_E_INTERNAL_BUG, "nobody reads it here");
 }
 
 /* The first line that differs. */

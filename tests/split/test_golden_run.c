@@ -137,7 +137,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
     (void)step;
     if (entry == NULL || !pst_meta_same(&entry->meta, &in->meta))
-        return pst_diag_set(d, PST_ERR_INPUT, "no data for %s", in->name);
+        return pst_diag_set(d, PST_E_PT2_INCONSISTENT, "no data for %s",
+                            in->name);
     move(entry, microbatch, dst);
     return PST_OK;
 }

@@ -101,7 +101,7 @@ enum pst_status pstctl_hosts_ask(struct pstctl_hosts *h, const char *daemon,
         pst_str_fini(&why);
     }
     if (status == PST_OK && n > 0)
-        status = pst_diag_set(diag, PST_ERR_NO_DAEMON,
+        status = pst_diag_set(diag, PST_E_HOSTS_UNUSABLE,
                               "%u of %zu hosts cannot be used: %s", n,
                               h->list.n, pst_str_text(&bad));
     pst_str_fini(&command);

@@ -93,7 +93,7 @@ static enum pst_status add_host(struct pstctl_hosts *h, const char *name,
         return PST_OK;
     }
     if (h->list.n >= PSTCTL_MAX_HOSTS)
-        return pst_diag_set(diag, PST_ERR_INPUT, "more than %u hosts",
+        return pst_diag_set(diag, PST_E_HOSTS_FILE, "more than %u hosts",
                             PSTCTL_MAX_HOSTS);
     host.name = pst_alloc(PST_TAG_CLIENT, n + 1);
     if (host.name == NULL)
@@ -133,7 +133,7 @@ enum pst_status pstctl_hosts_add(struct pstctl_hosts *h, const char *text,
         const unsigned slots = name < n ? read_slots(at + name + 1, at + n) : 0;
 
         if (!is_name(at, name) || (name < n && slots == 0))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_HOSTS_WORDS,
                                 "\"%.*s\" is no host: NAME or NAME:SLOTS, with "
                                 "1 to %d slots",
                                 (int)PST_MIN(n, (size_t)MAX_NAME), at,
@@ -171,7 +171,7 @@ static enum pst_status read_line(struct pstctl_hosts *h, const char *line,
         strncmp(line, key, strlen(key)) == 0)
         slots = read_slots(line + strlen(key), rest);
     if (!is_name(name, length) || (line < rest && slots == 0))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_HOSTS_FILE,
                             "\"%.*s\" is no host: NAME or NAME slots=N, with 1 "
                             "to %d slots",
                             (int)PST_MIN((size_t)(rest - name), 200u), name,
@@ -197,10 +197,10 @@ enum pst_status pstctl_hosts_read(struct pstctl_hosts *h, const char *path,
     if (status != PST_OK && number > 0) {
         const struct pst_diag was = *diag;
 
-        status =
-            pst_diag_set(diag, was.status, "%s:%u: %s", path, number, was.text);
+        status = pst_diag_pass(diag, &was, "%s:%u: %s", path, number, was.text);
     } else if (status == PST_OK && h->list.n == 0) {
-        status = pst_diag_set(diag, PST_ERR_INPUT, "%s: names no host", path);
+        status =
+            pst_diag_set(diag, PST_E_HOSTS_FILE, "%s: names no host", path);
     }
     pst_free(text);
     return status;
@@ -219,12 +219,12 @@ static enum pst_status put_local_first(struct pstctl_hosts *h,
         at = h->list.at[i].local ? i : at;
     }
     if (n == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_HOSTS_WORDS,
                             "this host is none of those that are given: rank 0 "
                             "is where penstock is started; add localhost, or "
                             "start it on one of them");
     if (n > 1)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_HOSTS_WORDS,
                             "%zu of the hosts are this one, by several names: "
                             "give it once, with its slots",
                             n);
@@ -242,7 +242,7 @@ enum pst_status pstctl_hosts_init(struct pstctl_hosts *h,
 
     *h = (struct pstctl_hosts){0};
     if (config->hosts != NULL && config->hostfile != NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_HOSTS_WORDS,
                             "--hosts and --hostfile say the same: give one of "
                             "them");
     if (config->hosts != NULL)
@@ -294,7 +294,7 @@ enum pst_status pstctl_hosts_place(struct pstctl_hosts *h, unsigned ranks,
     for (size_t i = 0; i < h->list.n; i++)
         hosts += !h->list.at[i].away;
     if (room < ranks || hosts == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_HOSTS_WORDS,
                             "the hosts have %u slots, the job has %u ranks: "
                             "add hosts or slots, or give a smaller -n",
                             hosts == 0 ? 0 : room, ranks);

@@ -50,7 +50,7 @@ static enum pst_status find_agent(struct agent *a, unsigned seconds,
          w != NULL && a->n + 8 < MAX_WORDS; w = strtok_r(NULL, " ", &save))
         a->words[a->n++] = w;
     if (a->n == 0)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_HOSTS_AGENT,
                             "OMPI_MCA_plm_rsh_agent names no program");
     base = strrchr(a->words[0], '/');
     if (strcmp(base != NULL ? base + 1 : a->words[0], "ssh") == 0) {

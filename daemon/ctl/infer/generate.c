@@ -66,7 +66,7 @@ static enum pst_status find_shapes(const struct pst_plan *plan,
         }
     }
     if (!found || w->length < 1)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_INFER_MODEL,
                             "infer needs a model of tokens: no input is an "
                             "integer (batch, length)");
     for (unsigned i = 0; i < plan->outputs.n; i++) {
@@ -80,7 +80,7 @@ static enum pst_status find_shapes(const struct pst_plan *plan,
         w->vocab = o->meta.size[best - 1];
     }
     if (best == 0 || w->vocab < 1)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_INFER_MODEL,
                             "infer needs logits: no output is floating (batch, "
                             "%lld, vocabulary)",
                             (long long)w->length);
@@ -246,7 +246,7 @@ static enum pst_status next(struct pstctl_forward *f,
     for (int64_t v = 0; v < w->vocab; v++)
         if (isnan(last[v]))
             return pst_diag_set(
-                diag, PST_ERR_RANGE,
+                diag, PST_E_INFER_PROMPT,
                 "the model gives NaN for token %lld behind %lld "
                 "generated ones",
                 (long long)v, (long long)i);
@@ -308,7 +308,7 @@ static enum pst_status tokens_of(const struct window *w, const char *text,
         errno = 0;
         to[count++] = strtoll(at, &end, 10);
         if (errno != 0 || end == at || (*end && !strchr(between, *end)))
-            return pst_diag_set(diag, PST_ERR_RANGE,
+            return pst_diag_set(diag, PST_E_INFER_PROMPT,
                                 "the prompt of a model with %lld tokens is "
                                 "their numbers; \"%.20s\" is none",
                                 (long long)w->vocab, at);
@@ -318,7 +318,7 @@ static enum pst_status tokens_of(const struct window *w, const char *text,
         to[count++] = w->vocab <= BYTES ? '\n' : 0;
     for (size_t i = 0; i < count; i++)
         if (to[i] < 0 || to[i] >= w->vocab)
-            return pst_diag_set(diag, PST_ERR_RANGE,
+            return pst_diag_set(diag, PST_E_INFER_PROMPT,
                                 "the prompt has %s %lld, the model knows %lld"
                                 " tokens",
                                 w->vocab <= BYTES ? "byte" : "token",
@@ -331,7 +331,7 @@ static enum pst_status read_text(const struct pstd_config *config, char **ret,
                                  size_t *ret_n, struct pst_diag *diag)
 {
     if (config->prompt_file != NULL && config->prompt != NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--prompt and --prompt-file exclude each other");
     if (config->prompt_file != NULL)
         return pst_file_read(config->prompt_file, MAX_PROMPT, ret, ret_n, diag);

@@ -40,7 +40,7 @@ static enum pst_status run_eval(const struct pstd_config *config,
         pstctl_forward_open(config, (unsigned)config->microbatches, &f, diag);
 
     if (status == PST_OK && f.plan->loss < 0)
-        status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        status = pst_diag_set(diag, PST_E_LOSS_MISSING_MEAN,
                               "the plan has no loss to take the mean of: split "
                               "the .pt2 with --loss or --loss-fn");
     if (status == PST_OK)
@@ -71,11 +71,11 @@ static enum pst_status infer_data(const struct pstd_config *config,
 
     if (config->output == NULL || config->prompt != NULL ||
         config->prompt_file != NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--data needs --output FILE.safetensors and "
                             "excludes a prompt");
     if (config->shuffle)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "outputs stand in the order of the data: "
                             "--shuffle is for training");
     status =

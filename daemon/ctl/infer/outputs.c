@@ -126,7 +126,7 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
         if (plan->outputs.at[i].is_tensor)
             status = add_sink(&s, plan, i, diag);
     if (status == PST_OK && s.all.n == 0)
-        status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        status = pst_diag_set(diag, PST_E_INFER_MODEL,
                               "the model returns no tensor");
     if (status == PST_OK)
         status = run_steps(&s, engine, data, diag);

@@ -81,7 +81,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstctl_report_run(&f.conn, config, run, diag);
     if (status == PST_ERR_NO_DAEMON)
-        status = pst_diag_set(diag, PST_ERR_PEER,
+        status = pst_diag_set(diag, PST_E_RUN_KILLED,
                               "the job has ended without a result; "
                               "last_exit.json, in the folder of --log-dir or "
                               "--checkpoint, says how");

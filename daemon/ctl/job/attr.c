@@ -116,7 +116,8 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     const double seconds = pstctl_number(e, "seconds");
 
     if (strcmp(e->name, "train_end") == 0)
-        return pst_diag_set(a->diag, PST_ERR_BUSY, "the run ended before that");
+        return pst_diag_set(a->diag, PST_E_JOB_MISSED,
+                            "the run ended before that");
     if (strcmp(e->name, "attr_refused") == 0)
         return pstctl_refused(e, a->diag);
     if (has_text(nans))
@@ -161,7 +162,7 @@ static enum pst_status follow(struct asker *a, uint64_t from)
 
         status = pstctl_follow_next(&f, -1, &frame, a->diag);
         if (status == PST_OK && f.missed > 0)
-            status = pst_diag_set(a->diag, PST_ERR_BUSY,
+            status = pst_diag_set(a->diag, PST_E_JOB_MISSED,
                                   "this client has missed what became of it; "
                                   "see `penstock log`");
         else if (status == PST_OK &&
@@ -257,16 +258,17 @@ static enum pst_status read_verb(const struct pstd_config *config,
         if (strcmp(verbs[i].name, config->args[0]) == 0)
             v = &verbs[i];
     if (v == NULL || config->n_args != v->args)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "expected attr get NAME, attr set NAME NUMBER|FILE "
                             "or attr cast NAME DTYPE");
     if (v->verb != PST__CONTROL__ATTR__VERB__GET && PSTD_GIVEN(config, output))
-        return pst_diag_set(diag, PST_ERR_USAGE, "-o is of attr get");
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS, "-o is of attr get");
     if (v->verb != PST__CONTROL__ATTR__VERB__SET && PSTD_GIVEN(config, state))
-        return pst_diag_set(diag, PST_ERR_USAGE, "--state is of attr set");
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "--state is of attr set");
     if (strcmp(config->state, "reset") != 0 &&
         strcmp(config->state, "keep") != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--state: \"%.200s\" is none of reset|keep",
                             config->state);
     *ret = v;

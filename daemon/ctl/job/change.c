@@ -23,13 +23,14 @@ static enum pst_status read_name(const struct pstd_config *config,
     *ret_call = PSTD_GIVEN(config, at_call) ? (int64_t)config->at_call : -1;
     if (at != NULL &&
         (*ret_call >= 0 || !pst_parse_i64(at + 1, ret_call) || *ret_call < 0))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SWAP_FILE,
                             "%.200s: expected FQN or FQN@CALL%s", name,
                             PSTD_GIVEN(config, at_call) ? ", not both that and "
                                                           "--at-call"
                                                         : "");
     if (*ret_call > INT_MAX)
-        return pst_diag_set(diag, PST_ERR_USAGE, "a call has a small number");
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "a call has a small number");
     pst_str_addn(fqn, name, at != NULL ? (size_t)(at - name) : strlen(name));
     return fqn->failed ? pst_diag_nomem(diag, fqn->len) : PST_OK;
 }
@@ -58,7 +59,7 @@ static enum pst_status show(const struct pstd_config *config,
     const double seconds = pstctl_number(event, "seconds");
 
     if (strcmp(event->name, "train_end") == 0)
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_JOB_MISSED,
                             "the run ended before it was changed");
     if (pst_has_suffix(event->name, "_refused"))
         return pstctl_refused(event, diag);
@@ -92,7 +93,7 @@ static enum pst_status send(struct pstctl_conn *conn,
         status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends,
                                  PST_COUNT(ends), &progress, &event, diag);
     if (status == PST_OK && event == NULL)
-        status = pst_diag_set(diag, PST_ERR_BUSY,
+        status = pst_diag_set(diag, PST_E_JOB_MISSED,
                               "this client has missed what became of it; see "
                               "`penstock log`");
     if (status == PST_OK)
@@ -123,7 +124,7 @@ static enum pst_status read_states(const char *state, struct pst_str *out,
     if (strcmp(state, "keep") == 0 || strcmp(state, "reset") == 0)
         return PST_OK;
     if (!pst_has_prefix(state, "map:"))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "--state: \"%.200s\" is none of "
                             "reset|keep|map:FILE",
                             state);
@@ -148,7 +149,7 @@ static enum pst_status read_states(const char *state, struct pst_str *out,
         return pst_diag_nomem(diag, out->len);
     return status == PST_OK
                ? PST_OK
-               : pst_diag_set(diag, status,
+               : pst_diag_set(diag, PST_E_STATE_MAP,
                               "%.300s: expected names of parameters as JSON, "
                               "{\"NEW\": \"OLD\", ...}",
                               path);

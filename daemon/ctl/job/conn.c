@@ -25,7 +25,8 @@ static enum pst_status write_all(int fd, const unsigned char *data, size_t size,
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return pst_diag_set(diag, PST_ERR_NO_DAEMON, "penstockd went away");
+            return pst_diag_set(diag, PST_E_JOB_WENT_AWAY,
+                                "penstockd went away");
         data += n;
         size -= (size_t)n;
     }
@@ -65,21 +66,21 @@ enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return pst_diag_set(diag, PST_ERR_NO_DAEMON, "penstockd went away");
+            return pst_diag_set(diag, PST_E_JOB_WENT_AWAY,
+                                "penstockd went away");
         status = pstd_frames_push(&conn->in, chunk, (size_t)n, diag);
         if (status != PST_OK)
             return status;
     }
 }
 
-/* Status and text of a reply as a diagnosis; numbers are the daemon's. */
-static enum pst_status reply_status(const pstctl_reply *reply,
+enum pst_status pstctl_reply_status(const pstctl_reply *reply,
                                     struct pst_diag *diag)
 {
     if (reply->status == PST_OK)
         return PST_OK;
-    return pst_diag_set(diag, (enum pst_status)reply->status, "%s",
-                        reply->text);
+    return pst_diag_carry(diag, pst_error_find(reply->error_id),
+                          (enum pst_status)reply->status, "%s", reply->text);
 }
 
 static enum pst_status send_hello(struct pstctl_conn *conn,
@@ -101,11 +102,11 @@ static enum pst_status take_hello(struct pstctl_conn *conn,
                                   struct pst_diag *diag)
 {
     if (answer->body_case == PST__CONTROL__FRAME__BODY_REPLY)
-        return reply_status(answer->reply, diag);
+        return pstctl_reply_status(answer->reply, diag);
     if (answer->body_case != PST__CONTROL__FRAME__BODY_HELLO ||
         answer->hello->min_proto > PSTD_PROTO ||
         answer->hello->proto < PSTD_PROTO)
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_CONTROL_VERSION,
                             "this penstock speaks protocol %d, what listens "
                             "there does not",
                             PSTD_PROTO);
@@ -153,7 +154,7 @@ enum pst_status pstctl_open_finish(struct pstctl_conn *conn, int timeout_ms,
 
 enum pst_status pstctl_no_hello(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_BUSY,
+    return pst_diag_set(diag, PST_E_JOB_SILENT,
                         "penstockd does not answer (for %d s)",
                         PSTCTL_HELLO_MS / 1000);
 }
@@ -252,7 +253,7 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
             pstd_frame_free(frame);
             continue;
         }
-        status = reply_status(frame->reply, diag);
+        status = pstctl_reply_status(frame->reply, diag);
         if (status == PST_OK && ret != NULL)
             *ret = frame;
         else
@@ -295,7 +296,7 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
 
 enum pst_status pstctl_not_expected(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                         "penstockd sent another answer than was asked for");
 }
 
@@ -325,7 +326,7 @@ enum pst_status pstctl_recorded(const char *path,
         pst_file_read(path, 2 * (size_t)PSTD_REPLY_MAX, &text, &size, diag);
 
     if (status != PST_OK)
-        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        return pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
                             "%s does not say how the run ended", path);
     pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
     status = pstd_frames_push(&frames, text, size, diag);
@@ -345,7 +346,7 @@ enum pst_status pstctl_recorded(const char *path,
     pstd_frames_fini(&frames);
     pst_free(text);
     return status == PST_AGAIN
-               ? pst_diag_set(diag, PST_ERR_NOT_FOUND,
+               ? pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
                               "%s does not say how the run ended", path)
                : status;
 }

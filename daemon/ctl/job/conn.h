@@ -45,6 +45,10 @@ void pstctl_close(struct pstctl_conn *conn);
 /* 32 random hexadecimal digits. */
 void pstctl_key(char key[33]);
 
+/* Status, row and text of a reply as a diagnosis; numbers are the daemon's. */
+enum pst_status pstctl_reply_status(const pstctl_reply *reply,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Next frame; PST_AGAIN after timeout_ms (-1: never); PST_ERR_NO_DAEMON if
  * the daemon went away. Returns owned. */
 enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,

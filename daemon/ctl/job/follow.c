@@ -39,7 +39,7 @@ static enum pst_status check_job(struct pstctl_follow *f,
 {
     f->other = f->run_id[0] != '\0' && strcmp(f->run_id, conn->run_id) != 0;
     if (f->other)
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                             "the job %s is running already: process %llu has "
                             "its socket %s; choose another name with --job, or "
                             "end that job with `penstock stop`",
@@ -47,7 +47,7 @@ static enum pst_status check_job(struct pstctl_follow *f,
                             pst_str_text(&f->path));
     if (f->pid != 0 && f->pid != conn->pid &&
         (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0))
-        return pst_diag_set(diag, PST_ERR_NO_DAEMON,
+        return pst_diag_set(diag, PST_E_JOB_NONE,
                             "the job has ended; process %llu, another one, "
                             "listens at %s now",
                             (unsigned long long)conn->pid,
@@ -147,7 +147,8 @@ static enum pst_status read_one(struct pstctl_follow *f, int timeout_ms,
         *ret = NULL;
     }
     if (status == PST_OK && is_farewell(*ret)) {
-        status = pst_diag_set(diag, PST_ERR_BUSY, "%s", (*ret)->reply->text);
+        status =
+            pst_diag_set(diag, PST_E_JOB_MISSED, "%s", (*ret)->reply->text);
         pstd_frame_free(*ret);
         *ret = NULL;
     }

@@ -42,7 +42,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
     /* The daemon keeps the newest one. */
     if (status == PST_OK && frame->reply->result->run != run) {
         status = pst_diag_set(
-            diag, PST_ERR_NOT_FOUND,
+            diag, PST_E_JOB_RESULT_GONE,
             "run %llu has ended, but its result is gone: run %llu came after "
             "it, and this client did not read in between; `penstock log` and "
             "--log-dir have its event train_end",
@@ -67,7 +67,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
         status = pstctl_trace_show(conn, config, false, NULL, diag);
     if (status == PST_OK && frame->reply->result->stopped)
         status =
-            pst_diag_set(diag, PST_ERR_CANCELLED, "stopped after step %llu",
+            pst_diag_set(diag, PST_E_RUN_STOPPED, "stopped after step %llu",
                          (unsigned long long)frame->reply->result->steps);
     pstd_frame_free(frame);
     return status;
@@ -135,13 +135,13 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
     if (status != PST_OK)
         return status;
     if (frame == NULL)
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_JOB_MISSED,
                             "this client did not read for too long and has "
                             "missed whether the checkpoint was saved; see "
                             "`penstock status`");
     if (strcmp(frame->event->name, ends[0]) != 0)
         status =
-            pst_diag_set(diag, PST_ERR_IO, "%s",
+            pst_diag_set(diag, PST_E_CHECKPOINT_NOT_SAVED, "%s",
                          strcmp(frame->event->name, ends[2]) == 0
                              ? "the run ended before the checkpoint was taken"
                              : pstctl_text(frame->event, "text"));
@@ -221,9 +221,7 @@ static enum pst_status run_stop(const struct pstd_config *config,
             break;
         if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
             if (frame->reply->status != PST_OK)
-                status =
-                    pst_diag_set(diag, (enum pst_status)frame->reply->status,
-                                 "%s", frame->reply->text);
+                status = pstctl_reply_status(frame->reply, diag);
             done = config->no_wait;
         }
         pstd_frame_free(frame);

@@ -24,7 +24,7 @@ static enum pst_status name_owner(int fd, const char *job,
     if (pread(fd, text, sizeof(text) - 1, 0) > 0)
         (void)sscanf(text, "%d %d", &client, &launcher); // NOLINT(cert-err34-c)
     return pst_diag_set(
-        diag, PST_ERR_BUSY,
+        diag, PST_E_SOCKET_IN_USE,
         "the job %s is running already: process %d of user %u started it, its "
         "ranks belong to process %d; choose another name with --job, follow "
         "that job with `penstock watch`, or end it with `penstock stop`",
@@ -68,7 +68,7 @@ static enum pst_status lock(const char *path, const char *job, int *ret,
         if (status != PST_OK)
             return status;
     }
-    return pst_diag_set(diag, PST_ERR_BUSY,
+    return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                         "cannot lock %s: others make and remove it all the "
                         "time; try again",
                         path);
@@ -91,7 +91,7 @@ static enum pst_status check_socket(const char *socket, const char *job,
     status = pstd_socket_peer(fd, &uid, &pid, diag);
     if (status == PST_OK)
         status = pst_diag_set(
-            diag, PST_ERR_BUSY,
+            diag, PST_E_SOCKET_IN_USE,
             "the job %s is running already: process %d of user %u listens "
             "at %s; give it a run with `penstock train`, choose another name "
             "with --job, or end it with `penstock stop`",

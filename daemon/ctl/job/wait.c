@@ -57,7 +57,12 @@ enum pst_status pstctl_refused(const pstctl_event *event, struct pst_diag *diag)
     const char *status = pstctl_text(event, "status");
     const bool io =
         status != NULL && strcmp(status, pst_status_name(PST_ERR_IO)) == 0;
+    const enum pst_error id = pst_error_find(pstctl_text(event, "id"));
 
-    return pst_diag_set(diag, io ? PST_ERR_IO : PST_ERR_INPUT, "%s",
-                        pstctl_text(event, "text"));
+    return pst_diag_carry(diag,
+                          id != PST_E_NONE ? id
+                          : io             ? PST_E_CHANGE_FAILED
+                                           : PST_E_CHANGE_REFUSED,
+                          io ? PST_ERR_IO : PST_ERR_INPUT, "%s",
+                          pstctl_text(event, "text"));
 }

@@ -176,7 +176,7 @@ static enum pst_status run_manual(const struct pstd_config *config,
     else if (strcmp(name, "penstockd") == 0)
         add_penstockd(&page);
     else
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_COMMAND_UNKNOWN,
                               "there is no command \"%s\"; see penstock --help",
                               name);
     if (status == PST_OK && page.failed)

@@ -274,7 +274,7 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
     for (size_t i = 0; i < names.n && status == PST_OK; i++)
         status = read_log(s, names.at[i], diag);
     if (status == PST_OK && s->lines == s->bad)
-        status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        status = pst_diag_set(diag, PST_E_RECORD_NONE,
                               "no log of a job in %s: it is the folder of "
                               "--log-dir",
                               dir);

@@ -42,9 +42,9 @@ static bool stop_waits(void)
 }
 
 /* Of a job that signals have ended, by the first of them. */
-static enum pst_status ended(const struct pstctl_attempt *r)
+static enum pst_error ended(const struct pstctl_attempt *r)
 {
-    return r->signal == SIGTERM ? PST_ERR_TERMINATED : PST_ERR_CANCELLED;
+    return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
 }
 
 /* First: the run ends at a step's end, with a checkpoint. Second: at once. A
@@ -72,7 +72,7 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
     }
     if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
         r->left = true;
-        return pst_diag_set(diag, PST_ERR_CANCELLED,
+        return pst_diag_set(diag, PST_E_RUN_STOPPED,
                             "the terminal was closed; the job %s goes on: "
                             "`penstock watch --job %s` shows it, `penstock "
                             "stop --job %s` ends it",
@@ -119,8 +119,7 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
 
     if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
         frame->reply->status != PST_OK)
-        return pst_diag_set(diag, (enum pst_status)frame->reply->status, "%s",
-                            frame->reply->text);
+        return pstctl_reply_status(frame->reply, diag);
     if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
         return PST_OK;
     pstctl_progress_event(&r->progress, event);
@@ -292,12 +291,12 @@ static void add_checkpoint_hint(const struct pstctl_attempt *r,
     const struct pst_diag was = *diag;
 
     if (p->saved)
-        (void)pst_diag_set(
-            diag, was.status,
+        (void)pst_diag_pass(
+            diag, &was,
             "%s; the job was ended; --resume goes on after step %llu", was.text,
             (unsigned long long)p->saved_step);
     else
-        (void)pst_diag_set(diag, was.status, "%s; the job was ended", was.text);
+        (void)pst_diag_pass(diag, &was, "%s; the job was ended", was.text);
 }
 
 /* How a job ended that left no result. */
@@ -309,10 +308,10 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
 
     r->died = r->signals == 0 && status == PST_ERR_PEER;
     if (status == PST_OK && r->supervised) /* `penstock stop` while it loads */
-        return pst_diag_set(diag, PST_ERR_CANCELLED,
+        return pst_diag_set(diag, PST_E_RUN_STOPPED,
                             "the job was stopped before its run began");
     if (status == PST_OK)
-        return pst_diag_set(diag, r->signals > 0 ? ended(r) : PST_ERR_PEER,
+        return pst_diag_set(diag, r->signals > 0 ? ended(r) : PST_E_RUN_KILLED,
                             "the job ended before its run did");
     if (status == PST_ERR_PEER && !r->supervised)
         add_checkpoint_hint(r, diag);
@@ -475,8 +474,8 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
         r->homeless = r->died = true; /* they may come back */
         return status;
     }
-    pstctl_printf(stderr, "penstock: %s; the job goes on without them\n",
-                  diag->text);
+    pstctl_printf(stderr, "penstock: %s; the job goes on without them%s\n",
+                  diag->text, pst_error_tag(diag->error));
     return PST_OK;
 }
 
@@ -487,7 +486,7 @@ static enum pst_status place(struct pstctl_attempt *r, struct pstctl_job *job,
     enum pst_status status = PST_OK;
 
     if (r->hosts.list.n > 0 && !pstctl_setup_is_mpi(r->config))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--hosts places ranks of mpirun: it goes without "
                             "--transport self and --reference");
     if (r->config->interface != NULL)
@@ -499,7 +498,7 @@ static enum pst_status place(struct pstctl_attempt *r, struct pstctl_job *job,
     r->spread =
         pstctl_setup_is_mpi(r->config) && pstctl_hosts_spread(&r->hosts);
     if (status == PST_OK && r->spread && r->setup.made.len > 0)
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_RUN_OPTIONS,
                               "other hosts cannot read a plan that is made "
                               "here for the run: make one with `penstock split "
                               "%s -o PLAN` where all hosts see it",

@@ -81,6 +81,7 @@ void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
     (void)snprintf(ret->stages, sizeof(ret->stages), "%s",
                    pst_str_text(&stages));
     pst_str_fini(&stages);
+    ret->error = why->error;
     (void)snprintf(ret->text, sizeof(ret->text), "%s%.*s",
                    ret->cause == PSTCTL_CAUSE_OOM ? "likely out of memory: "
                                                   : "",
@@ -180,6 +181,8 @@ static void log_end(struct pstctl_record *r, const struct pstctl_end *e)
     pstd_note_int(&note, "checkpoint_step", (int64_t)e->checkpoint);
     pstd_note_int(&note, "restarts", (int64_t)e->restarts);
     pstd_note_int(&note, "ranks", e->ranks);
+    if (e->error != PST_E_NONE)
+        pstd_note_text(&note, "id", pst_error_id(e->error));
     pstd_note_text(&note, "text", e->text);
     log_note(r, &note);
     if (!e->again)
@@ -198,15 +201,17 @@ static json_t *to_json(const struct pstctl_record *r,
                        const struct pstctl_end *e)
 {
     return json_pack(
-        "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:b, "
+        "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, "
+        "s:b, "
         "s:I, s:i, s:i}",
         "version", 1, "job", r->job, "time_us", (json_int_t)pstd_now_us(),
         "cause", pstctl_cause_name(e->cause), "rank", e->rank, "stages",
         e->stages, "signal", e->signal, "exit_code", e->exit_code, "text",
-        e->text, "step", (json_int_t)e->step, "checkpoint_step",
-        (json_int_t)e->checkpoint, "restarts", (json_int_t)e->restarts,
-        "restarted", (int)e->again, "delay_s", (json_int_t)e->delay_s, "ranks",
-        (int)e->ranks, "next_ranks", (int)e->next_ranks);
+        e->text, "error_id", pst_error_id(e->error), "step",
+        (json_int_t)e->step, "checkpoint_step", (json_int_t)e->checkpoint,
+        "restarts", (json_int_t)e->restarts, "restarted", (int)e->again,
+        "delay_s", (json_int_t)e->delay_s, "ranks", (int)e->ranks, "next_ranks",
+        (int)e->next_ranks);
 }
 
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
@@ -231,7 +236,8 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
                  ? pst_diag_nomem(&diag, sizeof(*e))
                  : pst_file_write(path.text, text, strlen(text), &diag);
     if (status != PST_OK)
-        pstctl_printf(stderr, "penstock: %s\n", diag.text);
+        pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
+                      pst_error_tag(diag.error));
     json_decref(json);
     free(text); /* jansson's own */
     pst_str_fini(&path);

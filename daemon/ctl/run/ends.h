@@ -38,10 +38,11 @@ struct pstctl_end {
     int signal;      /* 0: none */
     int exit_code;   /* of that rank, else of all; -1: none */
     char text[PST_DIAG_TEXT];
-    uint64_t step;       /* newest that was seen to end */
-    uint64_t checkpoint; /* newest good one; 0: none */
-    uint64_t restarts;   /* before this end */
-    bool again;          /* it is started again, after delay_s */
+    enum pst_error error; /* that the text is of */
+    uint64_t step;        /* newest that was seen to end */
+    uint64_t checkpoint;  /* newest good one; 0: none */
+    uint64_t restarts;    /* before this end */
+    bool again;           /* it is started again, after delay_s */
     unsigned delay_s;
     unsigned ranks;      /* of the job, all replicas, that ended */
     unsigned next_ranks; /* that are started again; 0: none */

@@ -346,15 +346,23 @@ static void read_exit(struct pstctl_launch *launch, const char *line)
 /* The first cause counts, the others follow from it. But who waits in vain may
  * wait for one who waits too: all of them together lead to the rank that says
  * nothing. */
-static void take_cause(struct pst_str *cause, const char *text)
+static void take_cause(struct pstctl_launch *launch, const char *text)
 {
+    struct pst_str *cause = &launch->cause;
     const char *who = strstr(text, ": ");
+    size_t n = 0;
+    const enum pst_error error = pst_error_of_line(text, &n);
 
-    if (cause->len == 0)
-        pst_str_add(cause, text);
-    else if (pst_has_prefix(cause->text, PST_WATCHDOG_TEXT) &&
-             pst_has_prefix(text, PST_WATCHDOG_TEXT) && cause->len < MAX_CAUSE)
-        pst_str_addf(cause, "; %s", who != NULL ? who + 2 : text);
+    if (cause->len == 0) {
+        launch->cause_error = error;
+        pst_str_addn(cause, text, n);
+    } else if (pst_has_prefix(cause->text, PST_WATCHDOG_TEXT) &&
+               pst_has_prefix(text, PST_WATCHDOG_TEXT) &&
+               cause->len < MAX_CAUSE) {
+        if (who == NULL || who + 2 > text + n)
+            who = text - 2;
+        pst_str_addf(cause, "; %.*s", (int)(text + n - who - 2), who + 2);
+    }
 }
 
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
@@ -362,7 +370,7 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
     const char *ours = strstr(line, "penstockd: ");
 
     if (ours != NULL) {
-        take_cause(&launch->cause, ours + 11);
+        take_cause(launch, ours + 11);
         return;
     }
     read_kill(launch, line);
@@ -476,8 +484,8 @@ static enum pst_status killed(int rank, int number, const char *placement,
     if (placement != NULL && rank >= 0)
         pstd_placement_of(placement, (unsigned)rank, &stages);
     status = pst_diag_set(
-        diag, PST_ERR_PEER, "rank %d%s%s%s was killed by signal %d (%s)", rank,
-        stages.len > 0 ? " (stages " : "", pst_str_text(&stages),
+        diag, PST_E_RUN_KILLED, "rank %d%s%s%s was killed by signal %d (%s)",
+        rank, stages.len > 0 ? " (stages " : "", pst_str_text(&stages),
         stages.len > 0 ? ")" : "", number,
         strsignal(number)); // NOLINT(concurrency-mt-unsafe)
     pst_str_fini(&stages);
@@ -519,18 +527,18 @@ enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
         return killed(launch->killed_rank, launch->killed_signal, placement,
                       diag);
     if (launch->cause.len > 0)
-        return pst_diag_set(diag, from_exit_code(code), "%s",
-                            launch->cause.text);
+        return pst_diag_carry(diag, launch->cause_error, from_exit_code(code),
+                              "%s", launch->cause.text);
     if (WIFSIGNALED(launch->status))
-        return pst_diag_set(diag, PST_ERR_PEER,
+        return pst_diag_set(diag, PST_E_RUN_KILLED,
                             "the job was killed by signal %d (%s)",
                             WTERMSIG(launch->status),
                             strsignal(WTERMSIG(launch->status))); // NOLINT
     if (code == 0)
         return PST_OK;
-    return pst_diag_set(diag, from_exit_code(code),
-                        "the ranks ended with exit code %d: %s", code,
-                        pst_str_text(&launch->tail));
+    return pst_diag_carry(diag, PST_E_RUN_EXIT, from_exit_code(code),
+                          "the ranks ended with exit code %d: %s", code,
+                          pst_str_text(&launch->tail));
 }
 
 void pstctl_launch_fini(struct pstctl_launch *launch)

@@ -15,7 +15,8 @@ struct pstctl_launch {
     struct pst_str line;  /* not yet complete */
     struct pst_str tail;  /* last lines that say nothing we know */
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
-    int killed_rank;      /* -1: none */
+    enum pst_error cause_error; /* what that line ends with */
+    int killed_rank;            /* -1: none */
     int killed_signal;
     int exited_rank; /* -1: none; left with exited_code, and was the first */
     int exited_code;

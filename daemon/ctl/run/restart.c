@@ -74,12 +74,12 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
     if (config->min_ranks == 0)
         return PST_OK;
     if (config->min_ranks > (uint64_t)ranks * replicas)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--min-ranks %" PRIu64 " is more than the %u ranks "
                             "of the job",
                             config->min_ranks, ranks * replicas);
     if (config->min_ranks % replicas != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--min-ranks %" PRIu64
                             ": the job has %u replicas, which stay: "
                             "give a multiple of %u",
@@ -90,7 +90,7 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
     status = try_ranks(r, r->least, &why);
     if (status == PST_OK)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE, "--min-ranks %" PRIu64 ": %s",
+    return pst_diag_set(diag, PST_E_RUN_OPTIONS, "--min-ranks %" PRIu64 ": %s",
                         config->min_ranks, why.text);
 }
 

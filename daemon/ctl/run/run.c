@@ -25,29 +25,29 @@ static enum pst_status check(const struct pstd_config *config,
                              struct pst_diag *diag)
 {
     if (config->data == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+        return pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
     if (config->reference && pstd_ranks(config, 1) * pstd_replicas(config) > 1)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--reference runs the model uncut in one process: "
                             "it goes without -n");
     if (config->max_restarts > 0 && config->checkpoint == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--max-restarts goes on from checkpoints: say with "
                             "--checkpoint DIR where they are");
     if (config->min_ranks > 0 && config->max_restarts == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--min-ranks is of jobs that are started again: "
                             "give --max-restarts, too");
     if (config->min_ranks > 0 &&
         (config->reference ||
          (config->transport != NULL && strcmp(config->transport, "self") == 0)))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--min-ranks is of ranks that can be lost one by "
                             "one: with %s all of them are one process",
                             config->reference ? "--reference"
                                               : "--transport self");
     if (config->detach && config->die_with_client)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--detach and --die-with-client contradict each "
                             "other: give one of them");
     if (!config->quiet)
@@ -152,10 +152,10 @@ static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)sizeof(said)) {
         said.text[sizeof(said.text) - 1] = '\0';
-        return pst_diag_set(diag, said.status, "%s", said.text);
+        return pst_diag_pass(diag, &said, "%s", said.text);
     }
     if (waitpid(pid, &code, WNOHANG) == pid && code != 0)
-        return pst_diag_set(diag, PST_ERR_PEER,
+        return pst_diag_set(diag, PST_E_RUN_KILLED,
                             "the job ended before its run began");
     return PST_OK;
 }

@@ -163,7 +163,8 @@ static void remove_scratch(struct pstctl_scratch *scratch, bool leave)
     if (leave)
         pstctl_scratch_leave(scratch);
     else if (pstctl_scratch_remove(scratch, &diag) != PST_OK)
-        pstctl_printf(stderr, "penstock: %s\n", diag.text);
+        pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
+                      pst_error_tag(diag.error));
 }
 
 void pstctl_setup_fini(struct pstctl_setup *s, bool leave)

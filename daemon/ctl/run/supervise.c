@@ -59,7 +59,8 @@ static void conclude(struct pstctl_supervisor *s,
     } else {
         ret->cause = cause_of(fate, status);
         if (status != PST_OK)
-            (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
+            ret->error = why->error;
+        (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
     }
     pstctl_record_end(&s->record, ret);
 }
@@ -90,11 +91,11 @@ static enum pst_status give_up(const struct pstctl_supervisor *s,
 
     if (s->budget.limit == 0)
         return was.status;
-    return pst_diag_set(diag, was.status,
-                        "%s; the job was started again %" PRIu64
-                        " times without a newer checkpoint than that of step "
-                        "%" PRIu64 " (--max-restarts)",
-                        was.text, s->budget.used, s->budget.step);
+    return pst_diag_pass(diag, &was,
+                         "%s; the job was started again %" PRIu64
+                         " times without a newer checkpoint than that of step "
+                         "%" PRIu64 " (--max-restarts)",
+                         was.text, s->budget.used, s->budget.step);
 }
 
 /* Options of the next start, into an uninitialised config. */

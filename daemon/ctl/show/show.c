@@ -96,7 +96,7 @@ static enum pst_status show_stage(const struct pst_plan *plan,
     enum pst_status status;
 
     if (config->stage >= plan->stages.n)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "there is no stage %llu, the plan has %zu",
                             (unsigned long long)config->stage, plan->stages.n);
     if (!config->json) {
@@ -144,7 +144,7 @@ static enum pst_status draw_plan(const struct pst_plan *plan,
     struct pst_str text = {.visible = 1};
 
     if (config->json)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--format %s and --json: use one of them",
                             config->format);
     if (strcmp(config->format, "dot") == 0)
@@ -164,7 +164,7 @@ static enum pst_status show_call(const struct pstd_config *config,
     enum pst_status status;
 
     if (strcmp(config->format, "text") != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--format %s is of plans: --module %s is a graph, "
                             "as text or with --json",
                             config->format, config->module);
@@ -198,12 +198,12 @@ static enum pst_status show_front(const struct pstd_config *config,
     const char *cut = pstctl_cut_option(config);
 
     if (pstctl_is_plan(config->args[0]))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--after %s: a pass of the front end, which %s is "
                             "behind; give the .pt2 file",
                             config->after, config->args[0]);
     if (cut != NULL || PSTD_GIVEN(config, stage))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--after %s: a pass of the front end, there are no "
                             "stages yet; --%s has no effect",
                             config->after, cut != NULL ? cut : "stage");
@@ -219,7 +219,7 @@ static enum pst_status run_show(const struct pstd_config *config,
     if (config->passes)
         return pstctl_show_passes(config->json, diag);
     if (config->n_args == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "show takes MODEL.pt2 or PLAN");
     if (config->module != NULL)
         return show_call(config, diag);

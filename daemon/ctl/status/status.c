@@ -68,9 +68,10 @@ static json_t *read_end(const char *path, struct pst_diag *diag)
     json_t *end = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
 
     if (end == NULL || json_string_value(json_object_get(end, "cause")) == NULL)
-        (void)pst_diag_set(
-            diag, access(path, F_OK) == 0 ? PST_ERR_INPUT : PST_ERR_NOT_FOUND,
-            "%s does not say how a job ended", path);
+        (void)pst_diag_set(diag,
+                           access(path, F_OK) == 0 ? PST_E_JOB_END_FILE
+                                                   : PST_E_JOB_RESULT_GONE,
+                           "%s does not say how a job ended", path);
     if (end != NULL &&
         json_string_value(json_object_get(end, "cause")) == NULL) {
         json_decref(end);
@@ -191,7 +192,7 @@ static enum pst_status show_absent(const struct pstd_config *config,
     if (end != NULL) {
         status = show_end(config, "is being started again", end, diag);
     } else if (path.len > 0 && pstctl_is_owned(socket.text)) {
-        status = pst_diag_set(diag, PST_ERR_BUSY,
+        status = pst_diag_set(diag, PST_E_JOB_SILENT,
                               "no rank of the job answers at %s; who started "
                               "them is there, and starts them (again) or looks "
                               "why they have ended: try again",
@@ -199,11 +200,12 @@ static enum pst_status show_absent(const struct pstd_config *config,
     } else {
         const struct pst_diag was = *diag;
 
-        status = pst_diag_set(diag, status,
-                              "%s; how a job ended says `penstock status DIR`, "
-                              "with the folder of its --log-dir or "
-                              "--checkpoint",
-                              was.text);
+        status =
+            pst_diag_pass(diag, &was,
+                          "%s; how a job ended says `penstock status DIR`, "
+                          "with the folder of its --log-dir or "
+                          "--checkpoint",
+                          was.text);
     }
     json_decref(end);
     pst_str_fini(&socket);

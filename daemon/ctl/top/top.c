@@ -205,7 +205,7 @@ static enum pst_status run_top(const struct pstd_config *config,
     if (status == PST_OK)
         pstctl_ask_all(ask, view);
     if (status == PST_OK && !view->there)
-        status = pst_diag_set(diag, PST_ERR_NO_DAEMON, "%s", view->why);
+        status = pst_diag_set(diag, PST_E_JOB_NONE, "%s", view->why);
     if (status == PST_OK && config->json)
         status = print_json(view, diag);
     else if (status == PST_OK && isatty(STDOUT_FILENO))

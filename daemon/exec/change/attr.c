@@ -45,7 +45,7 @@ enum pst_status pstd_attr_cast(struct pstd_attr *attr,
     enum pst_status status;
 
     if (!pst_dtype_from_name(order->value, &dtype))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_ATTR_NAME,
                             "\"%.60s\" is no dtype: f32, bf16, f16 or f64",
                             order->value);
     status = pst_attrs_find(plan, order->name, &attr->found, diag);
@@ -273,7 +273,7 @@ static enum pst_status prepare(struct getter *g)
 
     if (status == PST_OK && g->found.at.n > MAX_TOLD &&
         g->order->path[0] == '\0')
-        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+        status = pst_diag_set(g->diag, PST_E_ATTR_NAME,
                               "\"%.200s\" has %zu names of tensors: name a "
                               "module in it, or write them with -o FILE",
                               g->order->name, g->found.at.n);

@@ -63,7 +63,7 @@ static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
     const struct pstd_changed *changed = ctx;
 
     if (changed->kept[i] == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "start values of \"%s\" are gone",
                             changed->plan->params.at[i].fqn);
     memcpy(dst, changed->kept[i],
@@ -223,7 +223,7 @@ static enum pst_status edit(struct change *x,
         x->n = x->attr.told.cast;
         return status;
     default:
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "no such change");
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no such change");
     }
 }
 
@@ -467,7 +467,7 @@ static enum pst_status check_ranks(const struct pstd_session *s,
 
     if (ranks <= plan->stages.n)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_RUN_TOO_FEW_STAGES,
                         "the model was changed in the run of this checkpoint, "
                         "which holds the plan of it: that has %zu stages, too "
                         "few for %u ranks",

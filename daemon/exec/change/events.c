@@ -58,6 +58,6 @@ void pstd_change_refused(const struct pstd_session *s,
 
     pstd_change_note(s, w->refused, w->name, order->name, &note);
     pstd_note_text(&note, "status", pst_status_name(diag->status));
-    pstd_note_text(&note, "text", diag->text);
+    pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }

@@ -34,7 +34,7 @@ static enum pst_status check_adapters(const struct pst_plan *before,
         if (inside(a->module, module) == NULL)
             continue;
         return pst_diag_set(
-            diag, PST_ERR_UNSUPPORTED,
+            diag, PST_E_SWAP_ADAPTER,
             "\"%.200s\" has a low-rank adapter, which would be lost with the "
             "module: give its weight other values (attr set %.200s FILE), or "
             "split what `penstock weights --merge` writes",
@@ -166,7 +166,7 @@ enum pst_status pstd_replaced_check(const struct pst_plan *before,
     }
     if (n > 0)
         status = pst_diag_set(
-            diag, PST_ERR_UNSUPPORTED,
+            diag, PST_E_SWAP_GRADIENT,
             "the new module gives no gradient back, so that %u parameters in "
             "front of it would be trained no more (%s%s): freeze them first if "
             "that is meant",

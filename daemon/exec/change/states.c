@@ -24,14 +24,14 @@ enum pst_status pstd_change_states_read(const struct pstd_change_order *order,
         for (int i = 0; i < 2; i++) {
             end = strchr(at, '\n');
             if (end == NULL)
-                return pst_diag_set(diag, PST_ERR_INPUT,
+                return pst_diag_set(diag, PST_E_STATE_MAP,
                                     "the names of --state are no pairs");
             *end = '\0';
             if (i == 0)
                 at = end + 1;
         }
         if (pst_map_has(&ret->old, name))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_STATE_MAP,
                                 "--state names \"%.200s\" twice", name);
         if (!pst_map_put(&ret->old, name, at))
             return pst_diag_nomem(diag, n);
@@ -84,17 +84,17 @@ static enum pst_status check(const char *name, const char *old,
     char new_text[PST_META_TEXT], old_text[PST_META_TEXT];
 
     if (!to->requires_grad || !from->requires_grad)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_STATE_MAP,
                             "--state: \"%.200s\" is not trained, so that it "
                             "has no state",
                             to->requires_grad ? old : name);
     if (!pst_meta_same(&to->meta, &from->meta))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_STATE_MAP,
                             "--state: \"%.200s\" is %s and \"%.200s\" was %s",
                             name, pst_meta_text(&to->meta, new_text), old,
                             pst_meta_text(&from->meta, old_text));
     if (!is_near(to, from))
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_STATE_OTHER_STAGE,
                             "--state: the state of \"%.200s\" is in another "
                             "stage than \"%.200s\"",
                             old, name);
@@ -115,17 +115,17 @@ enum pst_status pstd_change_states_check(
         const struct pst_plan_param *from = find(before, old);
 
         if (to == NULL || !pstd_replaced_has(replaced, to->fqn))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_STATE_MAP,
                                 "--state: the new module has no parameter "
                                 "\"%.200s\"",
                                 name);
         if (strcmp(to->fqn, name) != 0)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_STATE_MAP,
                                 "--state: call \"%.200s\" by its first name, "
                                 "\"%.200s\"",
                                 name, to->fqn);
         if (from == NULL)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_STATE_MAP,
                                 "--state: the model had no parameter "
                                 "\"%.200s\"",
                                 old);

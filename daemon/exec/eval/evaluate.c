@@ -49,13 +49,13 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
                                                     : NULL;
 
     if (config->eval_data == NULL && option != NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs --eval-data FILE",
-                            option);
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s needs --eval-data FILE", option);
     if (config->keep_best && config->checkpoint == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--keep-best needs --checkpoint DIR");
     if (config->patience > 0 && config->eval_every == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--patience needs --eval-every N");
     return PST_OK;
 }
@@ -360,14 +360,14 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
 
 /* --- one evaluation ------------------------------------------------------- */
 
-static void emit_failed(struct pstd_session *s, const char *text)
+static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
 {
     struct pstd_note note;
 
     pstd_note_init(&note, PSTD_EVENT_EVAL_FAILED);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "text", text);
+    pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
@@ -406,7 +406,7 @@ static void remember(struct pstd_session *s)
 
     if (s->w->rank == 0 && e->file.len > 0 &&
         pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK)
-        emit_failed(s, lost.text);
+        emit_failed(s, &lost);
 }
 
 /* Before it is remembered as the best: what is remembered can be found. */
@@ -430,7 +430,7 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     if (status == PST_OK) {
         pstd_note_real(&note, "loss", s->evaluation->best_loss);
     } else {
-        pstd_note_text(&note, "text", diag->text);
+        pstd_note_error(&note, diag);
         pstd_note_int(&note, "asked", 0);
     }
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -540,6 +540,6 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     e->at = s->step;
     if (status == PST_OK)
         return conclude(s, loss, pst_now() - begin, diag);
-    emit_failed(s, diag->text);
+    emit_failed(s, diag);
     return PST_OK;
 }

@@ -69,7 +69,7 @@ static enum pst_status damaged(const char *path, const char *at,
 
     for (; text < at; text++)
         line += *text == '\n';
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_EVAL_HISTORY,
                         "%s: line %zu is no evaluation of a run; without the "
                         "file the run goes on, and its next evaluation counts "
                         "as the first",

@@ -37,7 +37,7 @@ static void emit_differ(struct pstd_session *s, const struct pst_diag *diag)
     pstd_note_init(&note, PSTD_EVENT_REPLICAS_DIFFER);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "text", diag->text);
+    pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 

@@ -202,8 +202,8 @@ enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
     event.what_case = PST__TENSORBOARD__EVENT__WHAT_FILE_VERSION;
     event.file_version = "brain.Event:2";
     write_event(t, &event);
-    return t->failing ? pst_diag_set(diag, PST_ERR_IO, "cannot write %s: %s",
-                                     t->path, t->why)
+    return t->failing ? pst_diag_set(diag, PST_E_FILE_SYSTEM,
+                                     "cannot write %s: %s", t->path, t->why)
                       : PST_OK;
 }
 

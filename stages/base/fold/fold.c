@@ -20,7 +20,7 @@ static enum pst_status check(const struct pst_folded *folded, const void *data,
 
     if (status == PST_OK &&
         (again.len != size || memcmp(again.text, data, size) != 0))
-        status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        status = pst_diag_set(diag, PST_E_RECORD_UNFIT,
                               "the message does not come back as it was");
     pst_str_fini(&again);
     return status;

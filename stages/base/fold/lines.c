@@ -340,7 +340,8 @@ struct unfolder {
 
 static enum pst_status misfit(const struct unfolder *u, const char *what)
 {
-    return pst_diag_set(u->diag, PST_ERR_INPUT, "folded lines: %s", what);
+    return pst_diag_set(u->diag, PST_E_RECORD_DAMAGED, "folded lines: %s",
+                        what);
 }
 
 static enum pst_status put_line(struct unfolder *u, const char *text,

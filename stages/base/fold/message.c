@@ -18,7 +18,7 @@
 
 static enum pst_status beyond(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_RECORD_UNFIT,
                         "lines cannot say what is in the message");
 }
 
@@ -160,7 +160,7 @@ struct reader {
 
 static enum pst_status wrong(const struct reader *r)
 {
-    return pst_diag_set(r->diag, PST_ERR_INPUT,
+    return pst_diag_set(r->diag, PST_E_RECORD_DAMAGED,
                         "a line that is no part of a message");
 }
 

@@ -135,7 +135,7 @@ enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
         if (!take_run(&b, ret, max, &end, &failed))
             return failed
                        ? pst_diag_nomem(diag, size)
-                       : pst_diag_set(diag, PST_ERR_INPUT,
+                       : pst_diag_set(diag, PST_E_RECORD_DAMAGED,
                                       "folded lines: a repetition is damaged");
     return PST_OK;
 }

@@ -37,7 +37,8 @@ static int open_regular(const char *path, size_t *ret_size,
     if (fstat(fd, &st) != 0) {
         (void)pst_diag_errno(diag, errno, "%s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        (void)pst_diag_set(diag, PST_ERR_IO, "%s: not a regular file", path);
+        (void)pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                           "%s: not a regular file", path);
     } else {
         *ret_size = (size_t)st.st_size;
         return fd;
@@ -83,7 +84,7 @@ enum pst_status pst_file_check_size(const struct pst_file *file,
         return pst_diag_errno(diag, errno, "%s", file->path);
     if ((uint64_t)st.st_size >= file->size)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_IO,
+    return pst_diag_set(diag, PST_E_FILE_CHANGED,
                         "%s has become shorter while it was in use: it had "
                         "%llu bytes, now %llu; put the whole file back and "
                         "start again",
@@ -99,7 +100,7 @@ static enum pst_status refuse_cut(const struct pst_file *file,
 
     return status != PST_OK
                ? status
-               : pst_diag_set(diag, PST_ERR_IO,
+               : pst_diag_set(diag, PST_E_FILE_CHANGED,
                               "%s was shorter for a while when it was read; "
                               "start again when nobody writes to it",
                               file->path);
@@ -111,7 +112,7 @@ enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
     unsigned char *to = dst;
 
     if (offset > file->size || bytes > file->size - offset)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_FILE_CUT,
                             "%s: %zu bytes at %llu lie outside of the file's "
                             "%llu",
                             file->path, bytes, (unsigned long long)offset,
@@ -174,7 +175,7 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
         return PST_ERR_IO;
     if (size > max) {
         close(fd);
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_FILE_TOO_LARGE,
                             "%s: %zu bytes, at most %zu are allowed", path,
                             size, max);
     }
@@ -189,7 +190,7 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
         if (n > 0)
             done += (size_t)n;
         else if (n == 0)
-            status = pst_diag_set(diag, PST_ERR_IO,
+            status = pst_diag_set(diag, PST_E_FILE_CHANGED,
                                   "%s: became shorter while read", path);
         else if (errno != EINTR)
             status = pst_diag_errno(diag, errno, "%s", path);
@@ -237,8 +238,8 @@ static enum pst_status find_place(const char *path, struct pst_new_file *file,
         *ret_device = S_ISCHR(st.st_mode);
         if (!*ret_device && !S_ISREG(st.st_mode))
             return pst_diag_set(
-                diag, PST_ERR_IO, "cannot write %s: it is a %s", path,
-                S_ISDIR(st.st_mode) ? "folder" : "pipe or a device");
+                diag, PST_E_FILE_WRONG_KIND, "cannot write %s: it is a %s",
+                path, S_ISDIR(st.st_mode) ? "folder" : "pipe or a device");
         if (!*ret_device && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
             real = realpath(path, NULL);
     }
@@ -312,7 +313,7 @@ static enum pst_status give_up(struct pst_new_file *file, int err,
 
 static enum pst_status refuse_closed(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_IO,
+    return pst_diag_set(diag, PST_E_FILE_CLOSED,
                         "file is closed, an error came "
                         "before");
 }

@@ -119,7 +119,7 @@ enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
     size_t bytes;
 
     if (threads < 1 || threads > MAX_THREADS)
-        return pst_diag_set(diag, PST_ERR_RANGE,
+        return pst_diag_set(diag, PST_E_HOST_THREADS,
                             "%u threads asked for, must be 1 to %d", threads,
                             MAX_THREADS);
     bytes = sizeof(*pool) + (threads - 1) * sizeof(pool->helpers[0]);

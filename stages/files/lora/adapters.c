@@ -52,7 +52,7 @@ enum pst_status pst_adapter_check(const struct pst_adapter *adapter,
         down->size[1] == weight->size[in] &&
         up->size[0] == weight->size[1 - in])
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_LORA_CONFIG,
                         "the adapter of \"%.200s\" is wrong: \"%.200s\" and "
                         "\"%.200s\" do not fit \"%.200s\"",
                         adapter->module, adapter->down, adapter->up,

@@ -46,10 +46,10 @@ static enum pst_status read_config(struct pst_alphas *a, struct pst_diag *diag)
     a->config = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     pst_free(text);
     if (a->config == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT, "%s: byte %d: %s",
+        return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: byte %d: %s",
                             a->path.text, error.position, error.text);
     if (!json_is_object(a->config))
-        return pst_diag_set(diag, PST_ERR_INPUT, "%s: is no object",
+        return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: is no object",
                             a->path.text);
     return PST_OK;
 }
@@ -96,7 +96,7 @@ static bool is_set(const struct pst_alphas *a, const char *key)
 static enum pst_status wrong(const struct pst_alphas *a, const char *what,
                              struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "%s: \"%.200s\" is wrong",
+    return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: \"%.200s\" is wrong",
                         a->path.text, what);
 }
 
@@ -164,7 +164,7 @@ static enum pst_status find_pattern(const struct pst_alphas *a,
         }
     }
     if (unread != NULL && maybe != *ret)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_LORA_KIND,
                             "%s: whether the expression \"%.200s\" means "
                             "\"%.200s\" is not known: write names there",
                             a->path.text, unread, module);
@@ -180,11 +180,11 @@ static enum pst_status find_in_config(const struct pst_alphas *a,
     enum pst_status status;
 
     if (json_is_string(type) && strcmp(json_string_value(type), "LORA") != 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_LORA_KIND,
                             "%s: adapters of type \"%.60s\", not LORA",
                             a->path.text, json_string_value(type));
     if (is_set(a, "use_dora"))
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_LORA_KIND,
                             "%s: use_dora: weights are scaled as well, which "
                             "--lora does not do",
                             a->path.text);
@@ -218,7 +218,7 @@ enum pst_status pst_alphas_find(const struct pst_alphas *alphas,
     if (text != NULL)
         return pst_parse_f64(text, ret)
                    ? PST_OK
-                   : pst_diag_set(diag, PST_ERR_INPUT,
+                   : pst_diag_set(diag, PST_E_LORA_CONFIG,
                                   "%s: the alpha of \"%.200s\" is no number",
                                   pst_given_path(alphas->files), module);
     if (peft && alphas->config != NULL)

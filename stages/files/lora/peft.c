@@ -12,7 +12,7 @@
 
 static enum pst_status no_adapters(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT,
+    return pst_diag_set(diag, PST_E_LORA_NONE,
                         "the model has no adapters: split --lora adds them");
 }
 
@@ -35,7 +35,7 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
     for (size_t i = 0; i < names->adapters.n; i++)
         if (names->adapters.at[i].shared)
             return pst_diag_set(
-                diag, PST_ERR_UNSUPPORTED,
+                diag, PST_E_LORA_TIED,
                 "the weight of \"%.200s\" is tied to what has no adapter, so "
                 "that they cannot be merged: write the adapter (--adapter) "
                 "instead",
@@ -285,7 +285,7 @@ static enum pst_status read_ranks(const struct pst_state_names *names,
         status = find(ctx, names->adapters.at[i].down, &down, diag);
         if (status == PST_OK && down->meta.rank != 2)
             status =
-                pst_diag_set(diag, PST_ERR_INPUT, "\"%.200s\" is no matrix",
+                pst_diag_set(diag, PST_E_LORA_CONFIG, "\"%.200s\" is no matrix",
                              names->adapters.at[i].down);
         if (status == PST_OK)
             ret[i] = down->meta.size[0];

@@ -15,7 +15,7 @@ static const char *const tags[] = {
 static enum pst_status wrong(struct pst_reader *r, const char *what,
                              const struct pst_doc_arg *arg)
 {
-    return pst_diag_set(r->diag, PST_ERR_INPUT,
+    return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                         "%s: \"%s\" holds something else than it says", what,
                         arg->tag);
 }
@@ -232,7 +232,7 @@ enum pst_status pst_read_args(struct pst_reader *r, const struct pst_json *list,
     enum pst_status status = pst_read_room(r, n, sizeof(*args), &args);
 
     if (n > UINT32_MAX || (list != NULL && !pst_json_is(list, PST_JSON_ARRAY)))
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "%s: its values are no list", where);
     for (size_t i = 0; i < n && status == PST_OK; i++)
         status = pst_read_arg(r, pst_json_at(list, i), where, where, &args[i]);

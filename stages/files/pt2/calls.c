@@ -89,7 +89,7 @@ static enum pst_status read_node(struct pst_reader *r,
 
     if (!pst_json_is(spec, PST_JSON_OBJECT) ||
         !pst_json_is(children, PST_JSON_ARRAY) || n > UINT32_MAX)
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "a treespec of the model's signature is damaged");
     if (pst_json_is(type, PST_JSON_NULL))
         return PST_OK;
@@ -121,7 +121,7 @@ enum pst_status pst_read_tree(struct pst_reader *r, const char *text,
         return status;
     status = pst_read_room(r, 1, sizeof(*tree), &tree);
     if (status == PST_OK && pst_json_integer(pst_json_at(json, 0)) != 1)
-        status = pst_diag_set(r->diag, PST_ERR_VERSION,
+        status = pst_diag_set(r->diag, PST_E_PT2_VERSION,
                               "the model's treespec is of an unknown version");
     if (status == PST_OK)
         status = read_node(r, pst_json_at(json, 1), tree);
@@ -175,7 +175,7 @@ static enum pst_status read_call(struct pst_reader *r,
     size_t n;
 
     if (fqn == NULL)
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "module_call_graph: entry %zu has no name", i);
     n = at != NULL ? strspn(at + 1, "0123456789") : 0;
     if (pst_json_is(json, PST_JSON_OBJECT) && n > 0 && n <= 9 &&

@@ -15,7 +15,8 @@ static enum pst_status read_inputs(struct pst_reader *r,
         pst_read_room(r, n, sizeof(*node->inputs), &node->inputs);
 
     if (n > UINT32_MAX)
-        return pst_diag_set(r->diag, PST_ERR_INPUT, "it has too many inputs");
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
+                            "it has too many inputs");
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pst_json *json = pst_json_at(list, i);
         struct pst_doc_input *input = &node->inputs[i];

@@ -176,9 +176,9 @@ const struct pst_json *pst_json_member(const struct pst_json *object,
     if (pst_json_is(member, kind))
         return member;
     if (member == NULL)
-        pst_diag_set(diag, PST_ERR_INPUT, "%s: \"%s\" is missing", where, key);
+        pst_diag_set(diag, PST_E_PT2_JSON, "%s: \"%s\" is missing", where, key);
     else
-        pst_diag_set(diag, PST_ERR_INPUT, "%s: \"%s\" is not %s", where, key,
+        pst_diag_set(diag, PST_E_PT2_JSON, "%s: \"%s\" is not %s", where, key,
                      kind_name(kind));
     return NULL;
 }
@@ -195,7 +195,7 @@ const char *pst_json_union(const struct pst_json *object,
                            struct pst_diag *diag)
 {
     if (pst_json_members(object) != 1) {
-        pst_diag_set(diag, PST_ERR_INPUT,
+        pst_diag_set(diag, PST_E_PT2_JSON,
                      "%s: expected an object with exactly one key", where);
         return NULL;
     }

@@ -476,14 +476,15 @@ enum pst_status pst_json_parse(const char *what, const char *text, size_t len,
         return pst_diag_nomem(diag, len);
     if (s.status == PST_ERR_UNSUPPORTED) {
         name_target(text, at, target, sizeof(target));
-        return pst_diag_set(diag, s.status,
+        return pst_diag_set(diag, PST_E_PT2_NUMBER,
                             "%s: a number at byte %zu does not fit 64 bits%s",
                             what, at, target);
     }
     if (s.wrong == NULL)
-        return pst_diag_set(diag, s.status,
+        return pst_diag_set(diag, PST_E_PT2_JSON,
                             "%s: JSON is nested more than %d levels deep", what,
                             PST_JSON_MAX_DEPTH);
-    return pst_diag_set(diag, s.status, "%s: not valid JSON at byte %zu: %s",
-                        what, at, s.wrong);
+    return pst_diag_set(diag, PST_E_PT2_JSON,
+                        "%s: not valid JSON at byte %zu: %s", what, at,
+                        s.wrong);
 }

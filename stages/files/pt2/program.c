@@ -13,10 +13,10 @@ static enum pst_status read_version(struct pst_reader *r,
     const struct pst_json *verifiers = pst_json_get(json, "verifiers");
 
     if (!pst_json_is(major, PST_JSON_INTEGER))
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "the model has no \"schema_version\"");
     if (pst_json_integer(major) != 8)
-        return pst_diag_set(r->diag, PST_ERR_VERSION,
+        return pst_diag_set(r->diag, PST_E_PT2_VERSION,
                             "schema version %lld is not supported, only 8: "
                             "save the model again with torch >= 2.9",
                             (long long)pst_json_integer(major));
@@ -110,7 +110,7 @@ static enum pst_status read_specs(struct pst_reader *r,
     enum pst_status status = pst_read_room(r, n, sizeof(*specs), &specs);
 
     if (!pst_json_is(list, PST_JSON_ARRAY))
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "the model has no signature");
     for (size_t i = 0; i < n && status == PST_OK; i++)
         status = read_spec(r, pst_json_at(list, i), where, &specs[i]);
@@ -139,7 +139,7 @@ static enum pst_status read_ranges(struct pst_reader *r,
     enum pst_status status;
 
     if (json != NULL && !pst_json_is(json, PST_JSON_OBJECT))
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "\"range_constraints\" is not an object");
     status = pst_read_room(r, pst_json_members(json), sizeof(*range), &range);
     r->doc->ranges = range;
@@ -154,7 +154,7 @@ static enum pst_status read_ranges(struct pst_reader *r,
             !read_bound(pst_json_get(item, "max_val"), INT64_MAX,
                         &range->max) ||
             range->min > range->max)
-            return pst_diag_set(r->diag, PST_ERR_INPUT,
+            return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                                 "the range of %s is none", item->key);
         status = pst_read_expr_text(r, item->key, "a range", &expr);
         range->expr = expr;

@@ -79,9 +79,9 @@ static enum pst_status read_size(struct pst_reader *r,
         return PST_OK;
     }
     if (i == SIZE_MAX)
-        return pst_diag_set(r->diag, PST_ERR_INPUT, "%s: %s is no integer >= 0",
-                            where, key);
-    return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
+                            "%s: %s is no integer >= 0", where, key);
+    return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                         "%s: %s[%zu] is no integer >= 0", where, key, i);
 }
 
@@ -122,7 +122,7 @@ enum pst_status pst_read_tensor(struct pst_reader *r,
                                 r->diag)) == NULL)
         return PST_ERR_INPUT;
     if (pst_json_length(sizes) != pst_json_length(strides))
-        return pst_diag_set(r->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "%s: %zu sizes but %zu strides", name,
                             pst_json_length(sizes), pst_json_length(strides));
     t.dtype = pst_json_integer(dtype);
@@ -170,5 +170,6 @@ enum pst_status pst_read_number(struct pst_reader *r,
         ret->kind = PST_DOC_NUMBER_FLOAT;
         return PST_OK;
     }
-    return pst_diag_set(r->diag, PST_ERR_INPUT, "\"%s\" is no number", name);
+    return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT, "\"%s\" is no number",
+                        name);
 }

@@ -69,8 +69,9 @@ static enum pst_status read_size(const struct judge *j,
     }
     if (i >= 0)
         snprintf(at, sizeof(at), "[%d]", i);
-    return pst_diag_set(j->diag, PST_ERR_INPUT, "%s: %s%s is no integer >= 0",
-                        j->tensor->name, key, at);
+    return pst_diag_set(j->diag, PST_E_PT2_INCONSISTENT,
+                        "%s: %s%s is no integer >= 0", j->tensor->name, key,
+                        at);
 }
 
 static enum pst_status read_sizes(const struct judge *j, struct pst_doc_meta *t)
@@ -107,7 +108,7 @@ static enum pst_status make_pairs(struct pst_doc_meta *t, const char *where,
     for (unsigned i = 0; i < t->meta.rank && fits; i++)
         fits = !PST_MUL(t->meta.stride[i], 2, &t->meta.stride[i]);
     if (!fits)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_COMPLEX,
                             "%s: complex tensors of %u dimensions or of this "
                             "size are not supported",
                             where, t->meta.rank);
@@ -131,7 +132,7 @@ static enum pst_status check_extent(const struct pst_doc_meta *t,
             PST_ADD(last, step, &last))
             last = INT64_MAX;
     if (last > INT64_MAX / 16)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "%s: sizes and strides are out of range", where);
     return PST_OK;
 }
@@ -148,14 +149,14 @@ enum pst_status pst_doc_meta(const struct pst_doc_tensor *tensor,
 
     pairs = pst_doc_is_complex(tensor->dtype, &t.meta.dtype);
     if (!pairs && !pst_dtype_from_pt2(tensor->dtype, &t.meta.dtype))
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_DTYPE,
                             "%s: dtype %s is not supported", where,
                             pst_doc_dtype_name(tensor->dtype));
     if (tensor->layout != 7)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_LAYOUT,
                             "%s: only strided tensors are supported", where);
     if (tensor->rank > PST_MAX_RANK)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_PT2_RANK,
                             "%s: tensors of more than %d dimensions are not "
                             "supported",
                             where, PST_MAX_RANK);

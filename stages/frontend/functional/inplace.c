@@ -122,7 +122,7 @@ static bool check_result(struct pst_functionalise *f,
             pst_dtype_kind(t->value->meta.dtype))
         return true;
     f->build->status =
-        pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+        pst_diag_set(f->build->diag, PST_E_MODEL_IN_PLACE_RESULT,
                      "the result %s cannot be stored in place in %%%s, %s",
                      pst_meta_text(&result->meta, a), t->value->name,
                      pst_meta_text(&t->value->meta, b));
@@ -149,7 +149,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
         return NULL;
     if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
         f->build->status =
-            pst_diag_set(f->build->diag, PST_ERR_INPUT,
+            pst_diag_set(f->build->diag, PST_E_PT2_INCONSISTENT,
                          "an in-place operator has no tensor to write");
         return NULL;
     }

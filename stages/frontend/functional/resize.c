@@ -17,7 +17,7 @@ enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
                                         const struct pst_value *v,
                                         const char *error, const char *why)
 {
-    return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(f->build->diag, PST_E_MODEL_RESIZE,
                         "the storage of %%%s: %s (%s)", v->name, why, error);
 }
 

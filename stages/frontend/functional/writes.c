@@ -22,7 +22,7 @@ enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
 {
     char meta[PST_META_TEXT];
 
-    return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(f->build->diag, PST_E_MODEL_SHARED_MEMORY,
                         "%%%s, %s at %lld, cannot be written in place: %s",
                         v->name, pst_meta_text(&v->meta, meta),
                         (long long)v->offset, why);
@@ -262,9 +262,9 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
         char a[PST_META_TEXT], b[PST_META_TEXT];
 
         f->build->status = pst_diag_set(
-            f->build->diag, PST_ERR_SHAPE, "%s cannot be written to %%%s, %s",
-            pst_meta_text(&update->meta, a), t.value->name,
-            pst_meta_text(&t.value->meta, b));
+            f->build->diag, PST_E_MODEL_IN_PLACE_RESULT,
+            "%s cannot be written to %%%s, %s", pst_meta_text(&update->meta, a),
+            t.value->name, pst_meta_text(&t.value->meta, b));
         return NULL;
     }
     return pst_versions_commit(f, &t, update, NULL);

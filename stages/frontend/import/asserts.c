@@ -32,7 +32,7 @@ enum pst_status pst_import_note_number(struct pst_import *import,
     if (tensor != NULL && v == NULL)
         return import->build.status != PST_OK
                    ? import->build.status
-                   : pst_diag_set(import->diag, PST_ERR_INPUT,
+                   : pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                                   "\"%s\" is read from no tensor", name);
     if (v != NULL ? pst_map_put(&scope->read, name, v)
                   : pst_map_put(&scope->numbers, name, (void *)node))
@@ -64,7 +64,7 @@ static struct pst_value *constant(struct reader *r, const struct pst_arg *a)
 static struct pst_value *fail(struct reader *r, const char *what)
 {
     r->import->build.status = pst_diag_set(
-        r->import->diag, PST_ERR_UNSUPPORTED,
+        r->import->diag, PST_E_MODEL_ASSERTION,
         "an assertion on a number that is read from data uses %s, which is "
         "not supported there: remove the assertion or write it with tensors",
         what);

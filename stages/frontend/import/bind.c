@@ -36,7 +36,7 @@ static enum pst_status find_value(const struct source *s, const char *name,
     struct pst_value *v = pst_map_get(&s->scope->values, name);
 
     if (v == NULL)
-        return pst_diag_set(s->import->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->import->diag, PST_E_PT2_INCONSISTENT,
                             "%s: there is no value \"%s\" at this place",
                             s->where, name);
     if (!s->raw) {
@@ -44,7 +44,7 @@ static enum pst_status find_value(const struct source *s, const char *name,
         if (v == NULL)
             return s->import->build.status != PST_OK
                        ? s->import->build.status
-                       : pst_diag_set(s->import->diag, PST_ERR_INTERNAL,
+                       : pst_diag_set(s->import->diag, PST_E_INTERNAL_BUG,
                                       "%s: \"%s\" cannot be read", s->where,
                                       name);
     }
@@ -89,7 +89,7 @@ static enum pst_status read_number(const struct source *s,
     case PST_DOC_NUMBER_EXPR:
         break;
     }
-    return pst_diag_set(s->import->diag, PST_ERR_INTERNAL,
+    return pst_diag_set(s->import->diag, PST_E_INTERNAL_BUG,
                         "%s: an expression among the arguments", s->where);
 }
 
@@ -112,7 +112,7 @@ static enum pst_status read_ints(const struct source *s,
         if (status != PST_OK)
             return status;
         if (arg.kind != PST_ARG_INT)
-            return pst_diag_set(s->import->diag, PST_ERR_INPUT,
+            return pst_diag_set(s->import->diag, PST_E_PT2_INCONSISTENT,
                                 "%s: \"%s\" is no integer", s->where,
                                 list->numbers[i].name);
         ints[i] = arg.i;
@@ -162,7 +162,7 @@ static enum pst_status read_dtype(const struct source *s, int64_t code,
     enum pst_dtype dtype;
 
     if (!pst_doc_is_complex(code, &dtype) && !pst_dtype_from_pt2(code, &dtype))
-        return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(s->import->diag, PST_E_PT2_DTYPE,
                             "%s: dtype %s is not supported", s->where,
                             pst_doc_dtype_name(code));
     *ret = pst_dtype_arg(dtype);
@@ -204,7 +204,7 @@ static enum pst_status read_arg(const struct source *s,
         return read_dtype(s, arg->code, ret);
     case PST_DOC_LAYOUT:
         if (arg->code != 7)
-            return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(s->import->diag, PST_E_PT2_LAYOUT,
                                 "%s: only strided tensors are supported",
                                 s->where);
         ret->kind = PST_ARG_IGNORED;
@@ -219,7 +219,7 @@ static enum pst_status read_arg(const struct source *s,
     case PST_DOC_OTHER:
         break;
     }
-    return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(s->import->diag, PST_E_MODEL_ARGUMENT_KIND,
                         "%s: an argument of the kind \"%s\" is not supported",
                         s->where, arg->tag);
 }
@@ -284,10 +284,10 @@ static enum pst_status bind_one(const struct source *s,
 
     i = pst_import_find_arg(schema, name);
     if (i < 0)
-        return pst_diag_set(s->import->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->import->diag, PST_E_OP_ARGUMENT,
                             "%s has no argument \"%s\"", schema->name, name);
     if (given[i])
-        return pst_diag_set(s->import->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->import->diag, PST_E_OP_ARGUMENT,
                             "%s: argument \"%s\" is given twice", schema->name,
                             name);
     given[i] = true;
@@ -322,7 +322,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
         if (given[i])
             continue;
         if (!schema->args[i].has_default)
-            return pst_diag_set(import->diag, PST_ERR_INPUT,
+            return pst_diag_set(import->diag, PST_E_OP_ARGUMENT,
                                 "%s: argument \"%s\" is missing", schema->name,
                                 schema->args[i].name);
         args[i] = schema->args[i].def;

@@ -170,7 +170,7 @@ static enum pst_status read_leaves(struct pst_import *import,
     struct pst_call_leaf *leaves;
 
     if (paths->n != n)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "the signature of module \"%s\" has %u values, its "
                             "treespec %zu",
                             fqn, n, paths->n);
@@ -282,7 +282,7 @@ static enum pst_status sign(struct pst_import *import,
     if (status == PST_OK)
         status = pst_graph_add_call(graph, &like, &found, import->diag);
     if (status == PST_OK && found->signature != NULL)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "call %u of module \"%s\" has two signatures",
                             call->index, call->fqn);
     if (status == PST_OK && settle_all(import, found, &to))

@@ -50,7 +50,7 @@ enum pst_target_kind pst_import_collective_kind(const struct pst_doc_node *node)
 
 static enum pst_status bad(struct pst_import *import, const char *what)
 {
-    return pst_diag_set(import->diag, PST_ERR_INPUT, "its %s", what);
+    return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT, "its %s", what);
 }
 
 /* What the tensor of that name holds now. */
@@ -100,7 +100,7 @@ enum pst_status pst_import_collective(struct pst_import *import,
     if (n == 0 || names->n != n || (out != NULL && n != 1))
         return bad(import, "tensors are not as many as its results");
     if (out != NULL && scope->pure)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
     for (unsigned i = 0; i < n && status == PST_OK; i++) {
         struct pst_value *v =
@@ -138,7 +138,7 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
     if (from == NULL || from->n == 0 || output == NULL || names->n != 2)
         return bad(import, "arguments are no tensors of the graph");
     if (scope->pure)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
     parts = pst_arena_calloc(&import->build.graph->arena, from->n,
                              sizeof(struct pst_value *));
@@ -151,7 +151,7 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
         numel += pst_meta_numel(&parts[i]->meta);
     }
     if (numel != pst_meta_numel(&output->meta))
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                             "not supported: %s", pst_import_several);
     all = pst_emit(&import->build, &pst_op_cat,
                    PST_ARGS(pst_values(parts, from->n), pst_i(0)));
@@ -182,7 +182,7 @@ enum pst_status pst_import_copy_out(struct pst_import *import,
     if (all == NULL || sizes == NULL || out == NULL || out->n != sizes->n)
         return bad(import, "outputs are not as many as its sizes");
     if (scope->pure)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
     for (unsigned i = 0; i < out->n && status == PST_OK; i++) {
         const int64_t n = sizes->numbers[i].i;

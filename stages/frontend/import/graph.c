@@ -48,7 +48,7 @@ static enum pst_status add_input(struct pst_import *import,
     enum pst_status status;
 
     if (arg->kind != PST_DOC_TENSOR)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_MODEL_INPUT_KIND,
                             "input \"%s\" of the model is no tensor: free "
                             "integers and objects are not supported",
                             path != NULL ? path : "?");
@@ -56,7 +56,7 @@ static enum pst_status add_input(struct pst_import *import,
     if (status != PST_OK)
         return status;
     if (pst_map_has(&scope->values, name))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "two inputs of the graph are called \"%s\"", name);
     pst_meta_set_contiguous(&t.meta);
     v = pst_graph_add_value(import->build.graph, PST_VALUE_INPUT,
@@ -137,7 +137,7 @@ static enum pst_status read_inputs(struct pst_import *import,
         if (spec->kind == PST_DOC_SPEC_USER_INPUT)
             status = add_input(import, scope, &spec->arg, path);
         else if (spec->kind == PST_DOC_SPEC_CUSTOM_OBJECT)
-            status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+            status = pst_diag_set(import->diag, PST_E_MODEL_INPUT_KIND,
                                   "inputs of the kind \"%s\" are not supported",
                                   spec->tag);
         if (is_leaf(spec) && status == PST_OK)
@@ -154,7 +154,7 @@ static enum pst_status check_inputs(struct pst_import *import,
     const struct pst_doc_graph *graph = doc->graph;
 
     if (graph->n_inputs != doc->n_inputs)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "the graph has %u inputs, its signature %zu",
                             graph->n_inputs, doc->n_inputs);
     for (unsigned i = 0; i < graph->n_inputs; i++) {
@@ -165,7 +165,7 @@ static enum pst_status check_inputs(struct pst_import *import,
             input->kind != PST_DOC_TENSOR)
             continue;
         if (!pst_map_has(&scope->values, input->name))
-            return pst_diag_set(import->diag, PST_ERR_INPUT,
+            return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                                 "input \"%s\" of the graph is not in its "
                                 "signature",
                                 input->name);
@@ -204,7 +204,7 @@ static enum pst_status add_update(struct pst_import *import,
     if (out.target == NULL ||
         (out.target->kind != PST_VALUE_BUFFER && buffer) ||
         (out.target->kind != PST_VALUE_INPUT && !buffer))
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "%s of \"%s\", which is none", tag, name);
     status = pst_import_value(import, scope, &spec->arg, tag, &out.arg);
     if (status != PST_OK || out.arg.value == out.target)
@@ -215,7 +215,7 @@ static enum pst_status add_update(struct pst_import *import,
                    ? PST_OK
                    : import->build.status;
     if (!pst_meta_same(&out.arg.value->meta, &out.target->meta))
-        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+        return pst_diag_set(import->diag, PST_E_PT2_STORED_SHAPE,
                             "%s of \"%s\" has another shape or dtype", tag,
                             name);
     out.path = out.target->name;
@@ -255,7 +255,7 @@ static enum pst_status read_output(struct pst_import *import,
     case PST_DOC_SPEC_INPUT_MUTATION:
         return add_update(import, scope, spec);
     case PST_DOC_SPEC_PARAMETER_MUTATION:
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_WRITES_PARAMETER,
                             "the model writes its parameter \"%s\", which is "
                             "not supported yet",
                             spec->target);
@@ -263,7 +263,7 @@ static enum pst_status read_output(struct pst_import *import,
         return add_result(import, scope, &spec->arg, paths, (*leaf)++);
     default:
         return pst_diag_set(
-            import->diag, PST_ERR_UNSUPPORTED,
+            import->diag, PST_E_MODEL_OUTPUT_KIND,
             "outputs of the kind \"%s\" are not supported: gradients are "
             "derived here, export the model's forward",
             spec->tag);
@@ -280,7 +280,7 @@ static enum pst_status read_outputs(struct pst_import *import,
     size_t leaf = 0;
 
     if (doc->graph->n_outputs != doc->n_outputs)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "the graph has %u outputs, its signature %zu",
                             doc->graph->n_outputs, doc->n_outputs);
     status = pst_import_enter(import, &pst_doc_nowhere);
@@ -310,7 +310,7 @@ static enum pst_status check_updates(const struct pst_import *import)
         other = pst_map_get(&import->shared, out->target->fqn);
         if (other != NULL)
             return pst_diag_set(
-                import->diag, PST_ERR_UNSUPPORTED,
+                import->diag, PST_E_MODEL_SHARED_MEMORY,
                 "the model writes \"%s\", which shares memory "
                 "with %s%s%s: not supported yet",
                 out->target->fqn,

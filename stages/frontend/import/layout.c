@@ -118,7 +118,7 @@ static enum pst_status refuse(struct pst_import *import, const char *name,
 {
     char text[PST_META_TEXT];
 
-    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(import->diag, PST_E_MODEL_SHARED_MEMORY,
                         "\"%s\", whose storage is read by strides or written "
                         "through a view, is %s in PyTorch: its elements leave "
                         "gaps or share memory, which is not supported; make it "
@@ -236,7 +236,7 @@ enum pst_status pst_import_reads_storage(struct pst_import *import,
     if (note == NULL)
         return import->build.status;
     if (note->shift != 0)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_SHARED_MEMORY,
                             "\"%s\" begins at element %lld of a storage that "
                             "is not in the file: export with an input of its "
                             "own storage (clone it)",

@@ -9,7 +9,7 @@ static enum pst_status add_name(struct pst_import *import, const char *name,
                                 struct pst_names *ret)
 {
     if (ret->n == PST_MAX_OUTS)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                             "more than %d results of one operator are not "
                             "supported",
                             PST_MAX_OUTS);
@@ -32,7 +32,7 @@ static enum pst_status read_names(struct pst_import *import,
         else if (out->kind == PST_DOC_NONE || pst_doc_is_number(out))
             status = add_name(import, NULL, ret);
         else if (out->kind != PST_DOC_TENSORS)
-            status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+            status = pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
                                   "results that are no tensors are not "
                                   "supported");
         for (unsigned k = 0;
@@ -56,7 +56,7 @@ enum pst_status pst_import_meta(struct pst_import *import,
     const struct pst_doc_tensor *t = pst_doc_tensor(scope->graph, name);
 
     if (t == NULL)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "\"%s\" has no shape in the file", name);
     return pst_doc_meta(t, &import->model->symbols, ret, import->diag);
 }
@@ -98,13 +98,13 @@ enum pst_status pst_import_define(struct pst_import *import,
     enum pst_status status;
 
     if (pst_map_has(&scope->values, name))
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "\"%s\" is defined twice", name);
     status = pst_import_meta(import, scope, name, &t);
     if (status != PST_OK)
         return status;
     if (!pst_meta_same(&t.meta, meta) && !is_unused(name))
-        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+        return pst_diag_set(import->diag, PST_E_OP_RESULT,
                             "\"%s\" is %s by its operator, but the file says "
                             "%s",
                             name, pst_meta_text(meta, ours),
@@ -137,7 +137,7 @@ static enum pst_dtype recorded_dtype(const struct pst_scope *scope,
 
 static enum pst_status refuse_write(struct pst_import *import)
 {
-    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                         "writes inside of a branch are not supported");
 }
 
@@ -190,12 +190,12 @@ static enum pst_status import_rewrite(struct pst_import *import,
     if (status != PST_OK)
         return status;
     if (w.n_outs != names->n)
-        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+        return pst_diag_set(import->diag, PST_E_OP_RESULT,
                             "it has %u results, but the file says %u", w.n_outs,
                             names->n);
     for (unsigned i = 0; i < names->n && status == PST_OK; i++)
         if (names->at[i] != NULL && w.outs[i] == NULL)
-            status = pst_diag_set(import->diag, PST_ERR_SHAPE,
+            status = pst_diag_set(import->diag, PST_E_OP_RESULT,
                                   "result %u is None, but the file names it "
                                   "\"%s\"",
                                   i, names->at[i]);
@@ -243,7 +243,7 @@ static enum pst_status import_op(struct pst_import *import,
     if (node == NULL)
         return import->build.status;
     if (node->n_outs != names->n)
-        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+        return pst_diag_set(import->diag, PST_E_OP_RESULT,
                             "it has %u results, but the file says %u",
                             node->n_outs, names->n);
     for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
@@ -280,7 +280,7 @@ static enum pst_status import_inplace(struct pst_import *import,
     if (status != PST_OK)
         return status;
     if (schema->n_args == 0 || args[0].kind != PST_ARG_VALUE)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its first argument is no tensor");
     written = args[0].value;
     if (!(target->op->flags & PST_OP_VIEW))
@@ -295,10 +295,10 @@ static enum pst_status import_inplace(struct pst_import *import,
     if (now == NULL)
         return import->build.status != PST_OK
                    ? import->build.status
-                   : pst_diag_set(import->diag, PST_ERR_INTERNAL,
+                   : pst_diag_set(import->diag, PST_E_INTERNAL_BUG,
                                   "the write failed");
     if (names->n > 1)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "an in-place operator has one result");
     if (names->n == 1 && names->at[0] != NULL) /* t_() gives a new shape */
         status = pst_import_define(
@@ -326,7 +326,7 @@ static enum pst_status import_out(struct pst_import *import,
     if (scope->pure)
         return refuse_write(import);
     if (written == NULL || names->n > 1)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its argument \"out\" is no tensor of the graph");
     status = pst_import_bind(import, scope, doc_node, target, false, &args);
     if (status != PST_OK)
@@ -460,7 +460,7 @@ static enum pst_status import_same(struct pst_import *import,
         if (names->at[i] == NULL)
             continue;
         if (v == NULL)
-            return pst_diag_set(import->diag, PST_ERR_INPUT,
+            return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                                 "result %u stands for no tensor", i);
         status = pst_import_define(import, scope, names->at[i], v, &v->meta);
         if (status != PST_OK)
@@ -509,7 +509,7 @@ static enum pst_status import_node(struct pst_import *import,
     case PST_TARGET_SIZE:
         for (unsigned i = 0; i < names.n; i++)
             if (names.at[i] != NULL)
-                return pst_diag_set(import->diag, PST_ERR_INPUT,
+                return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                                     "sizes do not make a tensor");
         return pst_import_note_number(import, scope, doc_node);
     case PST_TARGET_ASSERT:
@@ -539,8 +539,8 @@ static enum pst_status import_node(struct pst_import *import,
     case PST_TARGET_NONE:
         break;
     }
-    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED, "not supported: %s",
-                        target->reason);
+    return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
+                        "not supported: %s", target->reason);
 }
 
 /* Both branches run and a bool chooses: what the other one asserts need not
@@ -551,7 +551,7 @@ static enum pst_status refuse_asserts(struct pst_import *import, size_t first)
 
     for (size_t i = first; i < graph->nodes.n; i++)
         if (pst_op_runs_for_effect(graph->nodes.at[i]->op))
-            return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                                 "assertions inside of a branch are not "
                                 "supported: assert before the branch");
     return PST_OK;

@@ -78,7 +78,7 @@ enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
 
     *ret = (struct pst_paths){0};
     if (tree->type == NULL || tree->n != 2)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "a treespec of the model's signature is damaged");
     /* The positional ones take the first names. */
     for (unsigned i = 0; i < args->n && status == PST_OK; i++) {

@@ -7,7 +7,7 @@
 
 static enum pst_status bad_argument(struct pst_import *import, const char *what)
 {
-    return pst_diag_set(import->diag, PST_ERR_INPUT, "its %s", what);
+    return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT, "its %s", what);
 }
 
 enum pst_status pst_import_resize(struct pst_import *import,
@@ -23,7 +23,7 @@ enum pst_status pst_import_resize(struct pst_import *import,
     if (bytes == NULL)
         return bad_argument(import, "new size is no number");
     if (scope->pure)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "storages that are resized inside of a branch are "
                             "not supported");
     return pst_functionalise_resize(import->functional, v, bytes->number.i);
@@ -81,7 +81,7 @@ enum pst_status pst_import_fill(struct pst_import *import,
     enum pst_status status = PST_OK;
 
     if (scope->pure)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
     if (to != NULL && from != NULL)
         return fill(import, scope, to->name, from->name, result_of(node, 0));

@@ -344,7 +344,7 @@ static enum pst_status report(const struct scan *s)
     }
     if (left > 0)
         pst_str_addf(&text, "; and %zu more", left);
-    status = pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
+    status = pst_diag_set(s->import->diag, PST_E_OP_NOT_SUPPORTED,
                           "not supported: %s", pst_str_text(&text));
     pst_str_fini(&text);
     return status;

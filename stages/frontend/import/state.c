@@ -81,7 +81,7 @@ static enum pst_status check_meta(const struct pst_state *s,
 
     if (status != PST_OK || pst_meta_same(&t.meta, &w->meta))
         return status;
-    return pst_diag_set(diag, PST_ERR_SHAPE,
+    return pst_diag_set(diag, PST_E_PT2_STORED_SHAPE,
                         "%s: the graph expects %s, stored is %s", w->fqn,
                         pst_meta_text(&t.meta, a), pst_meta_text(&w->meta, b));
 }
@@ -106,7 +106,7 @@ static enum pst_status add_spec(struct pst_state *s,
         return PST_OK;
     w = pst_map_get(&s->import->model->weights_by_fqn, spec->target);
     if (w == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_DATA_MISSING,
                             "%s \"%s\" has no data in the archive", spec->tag,
                             spec->target);
     status = check_meta(s, w, scope, spec->arg.name);
@@ -274,7 +274,7 @@ static enum pst_status bind_names(struct pst_state *s, struct pst_scope *scope)
         if (m->placeholder == NULL)
             continue;
         if (pst_map_has(&scope->values, m->placeholder))
-            return pst_diag_set(s->import->diag, PST_ERR_INPUT,
+            return pst_diag_set(s->import->diag, PST_E_PT2_INCONSISTENT,
                                 "two inputs of the graph are called \"%s\"",
                                 m->placeholder);
         if (!pst_map_put(&scope->values, m->placeholder, m->group->value))

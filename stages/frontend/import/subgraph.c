@@ -53,7 +53,7 @@ static enum pst_status bind_operand(struct pst_import *import,
     struct pst_value *v = pst_import_find(scope, actual);
 
     if (formal->kind != PST_DOC_TENSOR || v == NULL)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
                             "operand %u of its sub-graph is no tensor", i);
     return pst_import_define(import, inner, formal->name, v, &v->meta);
 }
@@ -81,7 +81,7 @@ static enum pst_status bind_operands(struct pst_import *import,
     while (end > first && node->inputs[end - 1].name[0] != '\0')
         end--; /* how it is run */
     if (end - first != body->n_inputs)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its sub-graph takes %u values, not %u",
                             body->n_inputs, end - first);
     for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++) {
@@ -105,7 +105,7 @@ static enum pst_status bind_results(struct pst_import *import,
     enum pst_status status = PST_OK;
 
     if (n != names->n)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its sub-graph has %u results, not %u", n,
                             names->n);
     for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
@@ -114,7 +114,7 @@ static enum pst_status bind_results(struct pst_import *import,
         if (names->at[i] == NULL)
             continue;
         if (v == NULL)
-            return pst_diag_set(import->diag, PST_ERR_INPUT,
+            return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                                 "result %u of its sub-graph is no tensor of it",
                                 i);
         status = pst_import_define(import, scope, names->at[i], v, &v->meta);
@@ -135,7 +135,8 @@ static enum pst_status inline_body(struct pst_import *import,
     enum pst_status status;
 
     if (body == NULL)
-        return pst_diag_set(import->diag, PST_ERR_INPUT, "it has no sub-graph");
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
+                            "it has no sub-graph");
     enter(&inner, body);
     status = bind_operands(import, scope, node, first, &inner);
     if (status == PST_OK)
@@ -166,7 +167,7 @@ enum pst_status pst_import_autocast_region(struct pst_import *import,
     struct pst_scope inner = inherit(scope);
 
     if (!pst_import_autocast_mode(node, &inner.autocast, &inner.low))
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "it does not say what it casts");
     return inline_body(import, scope, node, inner, names);
 }
@@ -202,7 +203,7 @@ static enum pst_status import_branch(struct pst_import *import,
 
     if (body == NULL || body->n_outputs != n ||
         body->n_inputs != (operands != NULL ? operands->n : 0))
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "a branch does not fit its operands and results");
     enter(&inner, body);
     inner.pure = true;
@@ -215,7 +216,7 @@ static enum pst_status import_branch(struct pst_import *import,
         struct pst_value *v = result_of(&inner, i);
 
         if (v == NULL) {
-            status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+            status = pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
                                   "result %u of a branch is no tensor", i);
             continue;
         }
@@ -242,7 +243,7 @@ enum pst_status pst_import_cond(struct pst_import *import,
 
     if (pred == NULL || pred->meta.dtype != PST_BOOL ||
         pst_meta_numel(&pred->meta) != 1)
-        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                             "what it depends on is no bool tensor of one "
                             "element");
     pred = pst_functionalise_read(import->functional, pred);

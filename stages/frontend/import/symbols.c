@@ -82,7 +82,7 @@ static enum pst_status settle(struct collector *c)
         if (status != PST_OK)
             return status;
         if (have != e->hint)
-            return pst_diag_set(c->diag, PST_ERR_INPUT,
+            return pst_diag_set(c->diag, PST_E_PT2_INCONSISTENT,
                                 "the size %s is %lld in the file, but its "
                                 "symbols make it %lld",
                                 e->text, (long long)e->hint, (long long)have);
@@ -163,7 +163,7 @@ static enum pst_status evaluate(struct pst_import *import,
         return status;
     }
     if (x.kind == PST_NUMBER_EXACT && x.d != 1)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "%s: the size \"%s\" is no integer", where,
                             expr->text);
     *ret = x.kind == PST_NUMBER_FLOAT  ? pst_f(x.f)
@@ -181,7 +181,7 @@ enum pst_status pst_import_symbol(struct pst_import *import,
     const struct pst_doc_number *x = pst_doc_number(scope->graph, name);
 
     if (x == NULL)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "%s: there is no number \"%s\" in the file", where,
                             name);
     if (x->kind == PST_DOC_NUMBER_EXPR)

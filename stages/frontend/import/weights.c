@@ -17,7 +17,7 @@ struct table {
 
 static enum pst_status refuse_pickles(struct pst_diag *diag, const char *what)
 {
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_PT2_PICKLE,
                         "%s is a Python pickle, which is never read: save the "
                         "model again with torch >= 2.9",
                         what);
@@ -35,21 +35,21 @@ static enum pst_status find_record(const struct table *t,
 
     if (strncmp(path, "custom_obj_", 11) == 0 ||
         strncmp(path, "opaque_obj_", 11) == 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_MODEL_CUSTOM_OBJECT,
                             "%s: custom objects are not supported", fqn);
     if (strchr(path, '/') != NULL || strncmp(path, t->prefix, n) != 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "%s: \"%s\" is no name of a record of %s", fqn,
                             path, t->folder);
     if (!payload->raw)
         return refuse_pickles(diag, fqn);
     if ((size_t)pst_format(name, sizeof(name), "data/%s/%s", t->folder, path) >=
         sizeof(name))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "%s: the record's name is too long", fqn);
     *ret = pst_zip_find(t->zip, name);
     if (*ret == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_DATA_MISSING,
                             "%s: its data \"%s\" is not in the archive", fqn,
                             name);
     return PST_OK;
@@ -72,7 +72,7 @@ static enum pst_status find_data(const struct table *t,
     }
     if (entry->size % item != 0 || need > entry->size ||
         (uint64_t)tensor->offset > (entry->size - need) / item)
-        return pst_diag_set(t->diag, PST_ERR_INPUT,
+        return pst_diag_set(t->diag, PST_E_PT2_DATA_MISSING,
                             "%s: its record \"%s\" of %llu bytes does not fit "
                             "the tensor",
                             w->fqn, entry->name,
@@ -95,14 +95,14 @@ static enum pst_status add_weight(const struct table *t,
 
     status = find_record(t, payload, &entry, t->diag);
     if (status == PST_OK && payload->tensor == NULL)
-        status = pst_diag_set(t->diag, PST_ERR_INPUT,
+        status = pst_diag_set(t->diag, PST_E_PT2_INCONSISTENT,
                               "%s: nothing says what tensor it is", fqn);
     if (status == PST_OK)
         status = pst_doc_meta(payload->tensor, NULL, &tensor, t->diag);
     if (status != PST_OK || entry == NULL)
         return status;
     if (pst_map_has(&model->weights_by_fqn, fqn))
-        return pst_diag_set(t->diag, PST_ERR_INPUT,
+        return pst_diag_set(t->diag, PST_E_PT2_INCONSISTENT,
                             "%s: listed among the weights and the constants",
                             fqn);
     w = &model->weights.at[model->weights.n]; /* room was made */
@@ -182,7 +182,7 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
         return refuse_pickles(diag, pickle);
     entry = pst_zip_find(zip, path);
     if (entry == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_MISSING_PART,
                             "there are no %s in it (\"%s\" is missing)", folder,
                             path);
     status = pst_zip_read(zip, entry, PST_DOC_MAX_BYTES, &text, diag);

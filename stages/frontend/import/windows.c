@@ -122,7 +122,7 @@ static enum pst_status find_components(struct pst_import *import,
             if (strcmp(x->record, y->record) != 0 || y->offset >= end_of(x))
                 break;
             if (k - i > MAX_MEETING)
-                return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                return pst_diag_set(import->diag, PST_E_MODEL_SHARED_MEMORY,
                                     "\"%s\" shares memory with more than %d "
                                     "others",
                                     x->fqn, MAX_MEETING);

@@ -17,7 +17,7 @@ enum pst_status pst_scan_fail(const struct pst_scan *s, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    return pst_diag_set(s->diag, PST_ERR_INPUT, "graph text, line %u: %s",
+    return pst_diag_set(s->diag, PST_E_GRAPH_TEXT, "graph text, line %u: %s",
                         s->line, text);
 }
 

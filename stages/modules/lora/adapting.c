@@ -50,7 +50,7 @@ static enum pst_status refuse(const struct pst_adapting *a, int lora,
 {
     const char *dot = strrchr(type, '.');
 
-    return pst_diag_set(a->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(a->diag, PST_E_LORA_NOT_LINEAR,
                         "--lora %.200s: module \"%.200s\"%s%.100s%s is no "
                         "linear layer: %s",
                         a->loras[lora].pattern, path, *type != '\0' ? " (" : "",
@@ -108,7 +108,7 @@ static enum pst_status check_patterns(const struct pst_adapting *a)
             continue;
         near = pst_nearest(pattern, old->modules.at, old->modules.n);
         return pst_diag_set(
-            a->diag, PST_ERR_INPUT,
+            a->diag, PST_E_LORA_PATTERN,
             "--lora %.200s: no module of the model matches%s%.200s%s", pattern,
             near < 0 ? "" : "; the nearest name is \"",
             near < 0 ? "" : old->modules.at[near], near < 0 ? "" : "\"");
@@ -169,7 +169,7 @@ static enum pst_status check_rank(const struct pst_adapting *a,
 
     if (lora->rank >= 1 && lora->rank <= most)
         return PST_OK;
-    return pst_diag_set(a->diag, PST_ERR_INPUT,
+    return pst_diag_set(a->diag, PST_E_LORA_RANK,
                         "--lora %.200s: \"%.200s\" takes %lld and returns %lld "
                         "features, so that the rank is 1 to %lld, not %lld",
                         lora->pattern, pair->module, (long long)l->in,
@@ -223,7 +223,7 @@ static enum pst_status add_pair(struct pst_adapting *a, size_t frame)
                    : no_memory(a);
     }
     if (a->pairs.at[*at].linear->transposed != l->transposed)
-        return pst_diag_set(a->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(a->diag, PST_E_LORA_TIED,
                             "\"%.200s\" and \"%.200s\" multiply with \"%.200s\""
                             ", one with its transpose: they cannot have one "
                             "adapter",
@@ -259,7 +259,7 @@ static enum pst_status list_pairs(struct pst_adapting *a)
     for (size_t i = 0; i < a->pairs.n && status == PST_OK; i++)
         status = check_rank(a, &a->pairs.at[i]);
     if (status == PST_OK && a->pairs.n == 0)
-        status = pst_diag_set(a->diag, PST_ERR_UNSUPPORTED,
+        status = pst_diag_set(a->diag, PST_E_LORA_NOT_LINEAR,
                               "--lora %.200s: no module that matches has "
                               "parameters of its own",
                               a->loras[0].pattern);

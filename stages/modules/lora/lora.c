@@ -55,7 +55,7 @@ static enum pst_status add_matrix(struct pst_adapting *a,
     if (fqn == NULL)
         return no_memory(a);
     if (pst_model_weight(a->old, fqn) != NULL)
-        return pst_diag_set(a->diag, PST_ERR_INPUT,
+        return pst_diag_set(a->diag, PST_E_LORA_NAME,
                             "the model has \"%.200s\" already", fqn);
     *ret = pst_graph_add_value(a->graph, PST_VALUE_PARAM, fqn, fqn, &meta);
     if (*ret == NULL)

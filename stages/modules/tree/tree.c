@@ -259,7 +259,7 @@ static enum pst_status refuse_name(const struct pst_tree *tree,
     if (at != NULL)
         pst_str_addn(&module, path, (size_t)(at - path));
     if (at != NULL && find_row(tree, pst_str_text(&module)) >= 0) {
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_MODULE_CALL_NUMBER,
                               "\"%.200s\" is no number of a call of module "
                               "\"%.200s\": a call is written NAME@NUMBER",
                               at + 1, pst_str_text(&module));
@@ -271,7 +271,7 @@ static enum pst_status refuse_name(const struct pst_tree *tree,
     for (size_t i = 0; i < tree->rows.n; i++)
         names[i] = tree->rows.at[i].path;
     near = pst_nearest(path, names, tree->rows.n);
-    status = pst_diag_set(diag, PST_ERR_INPUT,
+    status = pst_diag_set(diag, PST_E_MODULE_UNKNOWN,
                           "there is no module \"%.200s\"%s%.200s%s", path,
                           near < 0 ? "" : "; the nearest name is \"",
                           near < 0 ? "" : names[near], near < 0 ? "" : "\"");
@@ -299,11 +299,11 @@ static enum pst_status refuse_call(const struct pst_modules *modules,
         n++;
     }
     if (n == 0)
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_MODULE_NOT_CALLED,
                               "module \"%.200s\" is in no call", path);
     else
         status = pst_diag_set(
-            diag, PST_ERR_INPUT,
+            diag, PST_E_MODULE_CALL_NUMBER,
             "module \"%.200s\" has %u call%s, and none of them is number "
             "%lld: %s%s",
             path, n, n == 1 ? "" : "s", (long long)number, pst_str_text(&calls),

@@ -56,7 +56,7 @@ static struct pst_arg size(struct pst_formula *f,
             : -1;
     if (d < 0) {
         f->build->status =
-            pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+            pst_diag_set(f->build->diag, PST_E_OP_SHAPE,
                          "%s: a dimension is out of range", f->schema->name);
         return pst_none();
     }
@@ -246,7 +246,7 @@ static struct pst_arg refuse(struct pst_formula *f,
 {
     if (f->build->status == PST_OK)
         f->build->status = pst_diag_set(
-            f->build->diag, PST_ERR_SHAPE, "%s: %s", f->schema->name,
+            f->build->diag, PST_E_OP_SHAPE, "%s: %s", f->schema->name,
             c->n > 0 && c->args[0].kind == PST_ARG_STRING ? c->args[0].s : "?");
     return pst_none();
 }

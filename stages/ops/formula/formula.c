@@ -28,7 +28,7 @@ struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     f->build->status = pst_diag_set(
-        f->build->diag, PST_ERR_INTERNAL, "formula of %s, character %d: %s",
+        f->build->diag, PST_E_INTERNAL_BUG, "formula of %s, character %d: %s",
         f->schema->name, (int)(f->at - f->begin), text);
     return pst_none();
 }

@@ -34,7 +34,7 @@ static bool read_dims(struct pst_formula *f, const struct pst_meta *m,
 
         if (d < 0) {
             f->build->status =
-                pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                pst_diag_set(f->build->diag, PST_E_OP_SHAPE,
                              "%s: dimension %lld is out of range",
                              f->schema->name, (long long)at[k]);
             return false;
@@ -104,7 +104,7 @@ static struct pst_arg along(struct pst_formula *f,
     like = c->args[1].value;
     dim = pst_meta_dim(&like->meta, c->args[2].i);
     if (x->meta.rank > 1 || dim < 0) {
-        f->build->status = pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+        f->build->status = pst_diag_set(f->build->diag, PST_E_OP_SHAPE,
                                         "%s: the index is no vector along a "
                                         "dimension",
                                         f->schema->name);
@@ -151,7 +151,7 @@ static struct pst_arg spread(struct pst_formula *f,
     dim = pst_meta_dim(&like->meta, c->args[2].i);
     if (x->meta.rank != like->meta.rank || dim < 0) {
         f->build->status =
-            pst_diag_set(f->build->diag, PST_ERR_SHAPE, "%s: the ranks differ",
+            pst_diag_set(f->build->diag, PST_E_OP_SHAPE, "%s: the ranks differ",
                          f->schema->name);
         return pst_none();
     }

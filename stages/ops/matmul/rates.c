@@ -167,7 +167,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
 
     folder(path);
     if (path->len == 0)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_E_HOST_CACHE,
                             "neither XDG_CACHE_HOME nor HOME names a folder "
                             "for what was measured");
     status = pst_mkdirs(pst_str_text(path), 0700, diag);

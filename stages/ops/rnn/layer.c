@@ -470,7 +470,7 @@ static enum pst_status layer_vjp(struct pst_vjp *v)
     struct pst_node *node;
 
     if (v->grads[3] != NULL)
-        return pst_diag_set(v->build.diag, PST_ERR_INTERNAL,
+        return pst_diag_set(v->build.diag, PST_E_INTERNAL_BUG,
                             "what a layer saves has no gradient");
     node = pst_emit_node(
         &v->build, &pst_op_rnn_layer_backward,

@@ -196,7 +196,7 @@ enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
 
     (void)step;
     if (status == PST_OK && w.data == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "input %u of microbatch %u was not sent", input,
                             microbatch);
     if (status == PST_OK)

@@ -29,7 +29,7 @@ struct pst_tokens {
 
 static enum pst_status refuse(struct pst_diag *diag, const char *why)
 {
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_LOSS_TOKENS,
                         "weights by tokens need a loss that is a mean over "
                         "targets and ignores some: %s",
                         why);

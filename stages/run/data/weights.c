@@ -22,13 +22,13 @@ static enum pst_status normalise(double *weights, unsigned n,
 
     for (unsigned k = 0; k < n; k++) {
         if (!(weights[k] >= 0) || isinf(weights[k]))
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_BATCH_WEIGHTS,
                                 "microbatch %u has the weight %g", k,
                                 weights[k]);
         sum += weights[k];
     }
     if (!(sum > 0) || isinf(sum))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_BATCH_WEIGHTS,
                             "no microbatch of the step counts: all weights "
                             "are 0");
     for (unsigned k = 0; k < n; k++)
@@ -48,7 +48,7 @@ static enum pst_status compare_plans(const struct pst_engine *engine,
     for (size_t i = 0; same && i < a->edges.n; i++)
         same = a->edges.at[i].grad_parts == b->edges.at[i].grad_parts;
     if (!same)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
                             "microbatches of %lld and %lld rows do different "
                             "things in this model: choose rows that all "
                             "microbatches can have",
@@ -64,7 +64,7 @@ enum pst_status pst_engine_weights_init(struct pst_engine *engine,
     enum pst_status status = PST_OK;
 
     if (o->tail != NULL && (o->n_tail == 0 || o->n_tail >= o->microbatches))
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%u of %u microbatches have fewer rows", o->n_tail,
                             o->microbatches);
     engine->weights =

@@ -288,7 +288,7 @@ static enum pst_status add_passages(struct binder *b,
             b->with->layout, b->with->device->mem.base, x->a.peer_stage,
             p->peer_at, x->peer_slot[p->peer_at.region]);
         if (p->len > 0 && (instr->from == NULL || instr->to == NULL))
-            return pst_diag_set(b->with->diag, PST_ERR_INTERNAL,
+            return pst_diag_set(b->with->diag, PST_E_INTERNAL_BUG,
                                 "a copy of microbatch %d from stage %d to "
                                 "stage %d has no slot",
                                 x->a.microbatch, x->a.stage, x->a.peer_stage);

@@ -24,7 +24,7 @@ static enum pst_status fill(const struct pst_binding *b,
     const int64_t tag = p->tag + a->microbatch;
 
     if (tag > PST_MSG_EDGES_LAST)
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(b->diag, PST_E_SCHEDULE_LIMITS,
                             "too many messages: microbatch %d from stage %d to "
                             "stage %d",
                             a->microbatch, a->stage, a->peer_stage);
@@ -34,7 +34,7 @@ static enum pst_status fill(const struct pst_binding *b,
     if (m->data == NULL && m->len == 0) /* a region of nothing has no slots */
         m->data = pst_rank_at(b->device, 0);
     if (m->data == NULL)
-        return pst_diag_set(b->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(b->diag, PST_E_INTERNAL_BUG,
                             "a message of microbatch %d, stage %d has no slot",
                             a->microbatch, a->stage);
     m->space = b->device->mem.device->space;

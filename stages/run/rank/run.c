@@ -397,7 +397,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     case PST_ACT_RESHARD:
         return PST_OK;
     default:
-        return pst_diag_set(r->traffic.diag, PST_ERR_INTERNAL,
+        return pst_diag_set(r->traffic.diag, PST_E_INTERNAL_BUG,
                             "rank %u: unknown action %d",
                             pst_role_number(&r->role), (int)x->a.kind);
     }

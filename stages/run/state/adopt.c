@@ -25,7 +25,7 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                p->bytes);
         return PST_OK;
     }
-    return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+    return pst_diag_set(diag, PST_E_CHECKPOINT_WHERE,
                         "no rank of this process has \"%s\"%s",
                         engine->plan->params.at[param].fqn,
                         pst_engine_has_parts(engine, param) ? " whole" : "");
@@ -103,7 +103,7 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                    ? pst_plan_read_param(engine->plan, param, dst, diag)
                    : PST_OK;
     if (r != NULL && at == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "rank %u has no \"%s\"",
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",
                             home, p->fqn);
     if (at != NULL)
         src = pst_rank_pull(pst_rank_device(r), at->data, at->bytes);
@@ -141,7 +141,7 @@ static enum pst_status find_shown(const struct pst_engine *to,
     *ret = pst_plan_find_param(from->plan, p->fqn);
     if (*ret >= 0 && pst_meta_same(&from->plan->params.at[*ret].meta, &p->meta))
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_INTERNAL, "\"%s\" is not in both modes",
+    return pst_diag_set(diag, PST_E_INTERNAL_BUG, "\"%s\" is not in both modes",
                         p->fqn);
 }
 
@@ -359,7 +359,7 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     if (p.old < 0 || !is_shared(a->to, a->from, param, p.old))
         return PST_OK;
     if (!pst_meta_same(&a->from->plan->params.at[p.old].meta, &to->meta))
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "\"%s\" has another size now", to->fqn);
     for (p.rank = 0; p.rank < a->to->options.ranks && status == PST_OK;
          p.rank++) {

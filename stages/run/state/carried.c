@@ -70,7 +70,7 @@ static enum pst_status unpack(const struct pst_checkpoint *ckpt,
     void *data;
 
     if (e->bytes > PST_PLAN_MAX_FILE)
-        return pst_diag_set(diag, PST_ERR_RANGE,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_PLAN_TOO_LARGE,
                             "the plan in the checkpoint is too large");
     data = pst_alloc(TAG, PST_MAX(e->bytes, (size_t)1));
     if (data == NULL)
@@ -93,7 +93,7 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     if (!pst_carried_is_in(ckpt) && !is_carried(engine))
         return PST_OK;
     if (!pst_carried_is_in(ckpt))
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
                             "the checkpoint of step %llu is from before the "
                             "model was changed",
                             (unsigned long long)ckpt->info.step);
@@ -105,7 +105,7 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     pst_plan_free(plan);
     if (same)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_MISMATCH,
+    return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
                         "the model was changed in the run of the checkpoint of "
                         "step %llu, and this plan is not what it then was",
                         (unsigned long long)ckpt->info.step);
@@ -193,8 +193,8 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 
     if (e != NULL)
         return pst_safetensors_read(e, 0, e->bytes, dst, diag);
-    return pst_diag_set(diag, PST_ERR_INPUT, "the checkpoint has no '%s'",
-                        param->fqn);
+    return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                        "the checkpoint has no '%s'", param->fqn);
 }
 
 static enum pst_status check_base(const struct pst_carried *c,
@@ -211,7 +211,7 @@ static enum pst_status check_base(const struct pst_carried *c,
     if (!c->train && c->base->identity[0] != '\0' &&
         strcmp(c->ckpt->info.identity, c->base->identity) == 0)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_MISMATCH,
+    return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
                         "the checkpoint of step %llu is of the model "
                         "\"%.100s\" (digest %s), whose run has changed it, "
                         "and this is another one, \"%.100s\" (digest %s)",

@@ -26,7 +26,7 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
 
     if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, param->fqn) >=
         sizeof(e.name))
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_NAME_TOO_LONG,
                             "parameter name '%.60s...' is too long",
                             param->fqn);
     pst_alive_goes_on();

@@ -58,7 +58,7 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
 
     if (e == NULL && strncmp(entry->name, "param.", 6) != 0 &&
         strncmp(entry->name, "buffer.", 7) != 0)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint has no '%s': it was written with "
                             "optimizer %s",
                             entry->name, l->ckpt->info.optimizer);
@@ -66,11 +66,11 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
         return pst_diag_set(diag,
                             strcmp(l->ckpt->info.model_digest,
                                    pst_carried_model(l->engine)) != 0
-                                ? PST_ERR_MISMATCH
-                                : PST_ERR_INPUT,
+                                ? PST_E_CHECKPOINT_OTHER_MODEL
+                                : PST_E_CHECKPOINT_DAMAGED,
                             "the checkpoint has no '%s'", entry->name);
     if (!pst_meta_same(&e->meta, &entry->meta))
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
                             "'%s' is %s in the checkpoint, %s in the plan",
                             entry->name, pst_meta_text(&e->meta, got),
                             pst_meta_text(&entry->meta, want));
@@ -153,7 +153,7 @@ static enum pst_status find_newest(const struct pst_engine *engine,
     second = find_in(engine, choice, choice->fallback, &other, &why);
     if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
         second != PST_ERR_INPUT)
-        return pst_diag_set(diag, second, "%s", why.text);
+        return pst_diag_pass(diag, &why, "%s", why.text);
     if (second == PST_OK &&
         (status != PST_OK || other.step > ret->step ||
          (other.step == ret->step && other.changes > ret->changes))) {
@@ -161,7 +161,7 @@ static enum pst_status find_newest(const struct pst_engine *engine,
         *ret_fallback = true;
         status = PST_OK;
     } else if (status == PST_ERR_NOT_FOUND && second == PST_ERR_INPUT) {
-        status = pst_diag_set(diag, second, "%s", why.text);
+        status = pst_diag_pass(diag, &why, "%s", why.text);
     }
     return status;
 }

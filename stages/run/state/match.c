@@ -16,14 +16,14 @@ static enum pst_status check_run(const struct pst_engine *engine,
     const struct pst_optim_options *optim = &engine->options.optim;
 
     if (info->seed != engine->options.seed)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with seed %" PRIu64
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
                             info->seed, engine->options.seed, info->seed);
     if (strcmp(info->optimizer, "none") != 0 && optim->row != NULL &&
         strcmp(info->optimizer, optim->row->name) != 0)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with optimizer %s, "
                             "this run has %s: give --optimizer %s",
                             info->optimizer, optim->row->name, info->optimizer);
@@ -76,7 +76,7 @@ static enum pst_status refuse(const struct pst_engine *engine,
     enum pst_status status;
 
     if (theirs == NULL)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint of step %" PRIu64 " has no adapter "
                             "on \"%.200s\", this model has one",
                             ckpt->info.step, mine->module);
@@ -85,7 +85,7 @@ static enum pst_status refuse(const struct pst_engine *engine,
         describe(rank_here(engine->plan, mine), mine->alpha, &here);
     if (mine == NULL)
         status = pst_diag_set(
-            diag, PST_ERR_MISMATCH,
+            diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
             "the checkpoint of step %" PRIu64 " has an adapter on \"%.200s\" "
             "(%zu in all), this model has none: give --lora %.200s:%s, or take "
             "what `penstock weights --merge` writes",
@@ -93,7 +93,7 @@ static enum pst_status refuse(const struct pst_engine *engine,
             theirs->module, pst_str_text(&there));
     else
         status = pst_diag_set(
-            diag, PST_ERR_MISMATCH,
+            diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
             "the adapter of \"%.200s\" has %s in the checkpoint of step "
             "%" PRIu64 ", %s in this model: give --lora %.200s:%s",
             theirs->module, pst_str_text(&there), ckpt->info.step,
@@ -144,7 +144,7 @@ static enum pst_status check_model(const struct pst_engine *engine,
         (identity[0] != '\0' && strcmp(info->identity, identity) == 0))
         return PST_OK;
     return pst_diag_set(
-        diag, PST_ERR_MISMATCH,
+        diag, PST_E_CHECKPOINT_OTHER_MODEL,
         "the checkpoint of step %" PRIu64 " is of the model \"%.100s\" (digest "
         "%s), \"%.100s\" (digest %s) computes something else: take the model "
         "that wrote it, or with --other-model the tensors of these names and "

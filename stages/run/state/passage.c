@@ -109,7 +109,7 @@ enum pst_status pst_passage_run(const struct pst_passage *p,
 {
     return pst_passage_is_on(p->from, p->old, p->rank)
                ? pass(p, diag)
-               : pst_diag_set(diag, PST_ERR_INTERNAL, "rank %u has no \"%s\"",
+               : pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",
                               p->rank, p->to->plan->params.at[p->new].fqn);
 }
 

@@ -317,9 +317,9 @@ enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
     enum pst_status status;
 
     if (s->refused)
-        return pst_diag_set(diag, PST_ERR_NOMEM, "no memory for a copy");
+        return pst_diag_set(diag, PST_E_MEMORY_HOST, "no memory for a copy");
     if (s->part != NOTHING || (s->engine != NULL && s->engine != engine))
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "a save is under way already");
     status = pst_engine_check_copies(engine, step, diag);
     if (status == PST_OK && s->engine == NULL)
@@ -340,9 +340,9 @@ enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
                                 struct pst_diag *diag)
 {
     if (s->part != NOTHING || s->engine == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "no save has ended");
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no save has ended");
     s->status = s->copied ? set_dir(s, dir)
-                          : pst_diag_set(&s->diag, PST_ERR_NOMEM,
+                          : pst_diag_set(&s->diag, PST_E_MEMORY_HOST,
                                          "the state was not copied");
     begin_shards(s);
     return PST_OK;

@@ -240,7 +240,8 @@ static enum pst_status check_cancelled(const struct pst_shard *s,
 {
     if (!atomic_load(&s->cancelled))
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_CANCELLED, "the save was given up");
+    return pst_diag_set(diag, PST_E_CHECKPOINT_GIVEN_UP,
+                        "the save was given up");
 }
 
 static enum pst_status put_pieces(struct pst_shard *s,
@@ -314,7 +315,7 @@ static enum pst_status judge_item(const struct pst_shard *s,
         pst_alive_goes_on();
     }
     if (status == PST_OK && !same)
-        status = pst_diag_set(diag, PST_ERR_IO,
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
                               "'%s' reads back otherwise than it was written",
                               item->name);
     if (status == PST_OK && ret->bad[0] == '\0' && item->no_nan &&
@@ -405,7 +406,7 @@ static enum pst_status put_part(const struct pst_shard *s,
 
     if (status == PST_OK &&
         (e == NULL || e->bytes != pst_meta_bytes(&item->meta)))
-        status = pst_diag_set(diag, PST_ERR_INTERNAL,
+        status = pst_diag_set(diag, PST_E_INTERNAL_BUG,
                               "%s: '%s' is another tensor there", s->path,
                               item->name);
     return status == PST_OK

@@ -262,7 +262,7 @@ static enum pst_status silent(const struct pst_pulse *p, unsigned i,
     print_beat(&p->others[i].beat, &there);
     pst_alive_print(&mine, &here);
     status = pst_diag_set(
-        diag, PST_ERR_PEER,
+        diag, PST_E_RUN_STUCK,
         PST_WATCHDOG_TEXT
         " for %.3g s: rank %u is stuck in %s: it does not answer; rank %u "
         "waits in %s (--watchdog sets the limit)",
@@ -298,7 +298,7 @@ static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
     add_waiting(p->rank, &mine, &text);
     for (unsigned i = 0; i < p->n_others && text.len < 800; i++)
         add_waiting(rank_of(p, i), &p->others[i].beat, &text);
-    status = pst_diag_set(diag, PST_ERR_PEER,
+    status = pst_diag_set(diag, PST_E_RUN_STUCK,
                           PST_WATCHDOG_TEXT
                           " for %.3g s: %s (--watchdog sets the limit)",
                           p->awake.now - p->moved, pst_str_text(&text));
@@ -433,12 +433,13 @@ static enum pst_status wait_for(struct pst_transport *t,
         if (status == PST_AGAIN)
             status = pst_pulse_look(t->pulse, peer, diag);
         else if (status == PST_ERR_DAMAGED)
-            return pst_diag_set(diag, PST_ERR_PEER,
+            return pst_diag_set(diag, PST_E_RUN_MESSAGE_DAMAGED,
                                 "a message from rank %u came otherwise than it "
                                 "was sent (CRC32C)",
                                 peer);
         else
-            (void)pst_diag_set(diag, status, "rank %u did not answer", peer);
+            (void)pst_diag_carry(diag, PST_E_NET_MESSAGE, status,
+                                 "rank %u did not answer", peer);
         if (status != PST_OK)
             return status;
         if (idle != NULL)
@@ -463,8 +464,9 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
     else
         status = t->ops->irecv(t, self, peer, tag, data, bytes, &request);
     if (status != PST_OK)
-        return pst_diag_set(diag, status, "rank %u: no message %s rank %u",
-                            self, send ? "to" : "from", peer);
+        return pst_diag_carry(diag, PST_E_NET_MESSAGE, status,
+                              "rank %u: no message %s rank %u", self,
+                              send ? "to" : "from", peer);
     status = wait_for(t, &request, peer, idle, ctx, diag);
     if (status == PST_OK)
         pst_alive_moved();

@@ -35,10 +35,10 @@ static enum pst_status report(const struct pst_engine *engine,
                          m->peer);
     }
     if (known != NULL)
-        status = pst_diag_set(diag, PST_ERR_PEER, "%s; %s", known,
+        status = pst_diag_set(diag, PST_E_RUN_STUCK, "%s; %s", known,
                               pst_str_text(&text));
     else
-        status = pst_diag_set(diag, PST_ERR_PEER,
+        status = pst_diag_set(diag, PST_E_RUN_STUCK,
                               PST_WATCHDOG_TEXT
                               " for %.3g s in step %llu: %s (--watchdog sets "
                               "the limit)",

@@ -132,9 +132,9 @@ static enum pst_status refuse(const struct pst_search *x,
     const double limit = x->o->memory_limit;
 
     if (!c->possible)
-        return pst_diag_set(x->diag, x->why.status, "%s", x->why.text);
+        return pst_diag_pass(x->diag, &x->why, "%s", x->why.text);
     return pst_diag_set(
-        x->diag, PST_ERR_USAGE,
+        x->diag, PST_E_SCHEDULE_MEMORY,
         "no schedule fits into a memory limit of %.2f MiB for each rank: the "
         "smallest, %s, needs %.2f MiB on rank %u, %.2f MiB more; %.2f MiB of "
         "them (parameters, gradients, optimizer states, workspace) every "
@@ -224,7 +224,7 @@ static enum pst_status find_costs(struct pst_search *x, struct pst_costs *own)
         x->costs = x->o->model;
         return x->costs->n_stages == x->o->stages
                    ? PST_OK
-                   : pst_diag_set(x->diag, PST_ERR_MISMATCH,
+                   : pst_diag_set(x->diag, PST_E_COSTS_OTHER,
                                   "the costs are of %u stages, the plan has "
                                   "%u",
                                   x->costs->n_stages, x->o->stages);

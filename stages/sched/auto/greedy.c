@@ -449,7 +449,7 @@ static enum pst_status play(struct greedy *g, struct pst_greedy_result *ret,
         return pst_diag_nomem(diag, sizeof(struct pst_action));
     for (unsigned s = 0; s < g->sched->n_stages; s++)
         if (g->stages[s].next[PST_ACT_W] < g->sched->n_microbatches)
-            return pst_diag_set(diag, PST_ERR_INTERNAL,
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                 "the search for a schedule stands still at "
                                 "stage %u",
                                 s);

@@ -41,7 +41,7 @@ enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
     pst_sched_add_place(c->sched, rank, index, false, &place);
     pst_sched_add_place(c->sched, rank, index, true, &list);
     add_other_side(c, rank, index, &list);
-    (void)pst_diag_set(c->diag, PST_ERR_INPUT, "schedule: %s: %s%s",
+    (void)pst_diag_set(c->diag, PST_E_SCHEDULE_STUCK, "schedule: %s: %s%s",
                        pst_str_text(&place), why, pst_str_text(&list));
     pst_str_fini(&list);
     pst_str_fini(&place);
@@ -219,7 +219,7 @@ static enum pst_status check_placement(const struct pst_schedule *sched,
 {
     for (unsigned s = 0; s < sched->n_stages; s++)
         if (sched->rank_of[s] < 0 || sched->rank_of[s] >= (int)sched->n_ranks)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
                                 "schedule: stage %u is on rank %d of %u", s,
                                 sched->rank_of[s], sched->n_ranks);
     return PST_OK;
@@ -268,7 +268,7 @@ enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
         for (size_t k = 0; k < i; k++)
             good = good && shared[k].param != shared[i].param;
         if (!good)
-            return pst_diag_set(diag, PST_ERR_INTERNAL,
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                 "shared parameter %zu (number %d) is listed "
                                 "twice or names stages out of order",
                                 i, shared[i].param);

@@ -173,7 +173,8 @@ static enum pst_status refuse_missing(const struct pst_check *c, int stage,
             break;
         }
     }
-    (void)pst_diag_set(c->diag, PST_ERR_INPUT, "%s", pst_str_text(&text));
+    (void)pst_diag_set(c->diag, PST_E_SCHEDULE_STUCK, "%s",
+                       pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;
 }

@@ -98,7 +98,7 @@ static enum pst_status play(struct order *o, struct pst_diag *diag)
     pst_sched_add_stuck(s, o->next, &text);
     if (!text.len && !text.failed)
         return PST_OK;
-    (void)pst_diag_set(diag, PST_ERR_INPUT,
+    (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
                        "the schedule stands still, each of these waits for an "
                        "action that comes later%s",
                        pst_str_text(&text));
@@ -115,7 +115,7 @@ enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
     enum pst_status status = pst_sched_check_compute(sched, diag);
 
     if (status == PST_OK && (sched->idle || sched->messages))
-        status = pst_diag_set(diag, PST_ERR_INTERNAL,
+        status = pst_diag_set(diag, PST_E_INTERNAL_BUG,
                               "not a list of compute actions alone");
     if (status == PST_OK)
         status = pst_link_index_init(&o.links, links, n_links, sched->n_stages,
@@ -159,7 +159,7 @@ enum pst_status pst_schedule_check_held(const struct pst_schedule *sched,
                          "slots are %u",
                          held, limits[r]);
             pst_sched_add_place(sched, r, i, true, &text);
-            (void)pst_diag_set(diag, PST_ERR_INPUT, "schedule: %s",
+            (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK, "schedule: %s",
                                pst_str_text(&text));
             pst_str_fini(&text);
             return PST_ERR_INPUT;

@@ -136,7 +136,7 @@ enum pst_status pst_check_play(const struct pst_check *c)
     for (unsigned r = 0; r < s->n_ranks && text.len < 1024; r++)
         if (c->next[r] < s->ranks[r].n)
             pst_sched_add_place(s, r, c->next[r], true, &text);
-    (void)pst_diag_set(c->diag, PST_ERR_INPUT,
+    (void)pst_diag_set(c->diag, PST_E_SCHEDULE_STUCK,
                        "schedule: the ranks wait for each other: %s",
                        pst_str_text(&text));
     pst_str_fini(&text);

@@ -32,7 +32,7 @@ static enum pst_status note_stage(struct reader *r, int stage, size_t column)
         r->rank_of.at[stage] = (int)r->line - 1;
     if (r->rank_of.at[stage] == (int)r->line - 1)
         return PST_OK;
-    return pst_diag_set(r->diag, PST_ERR_INPUT,
+    return pst_diag_set(r->diag, PST_E_SCHEDULE_CSV,
                         "%s line %u, column %zu: stage %d is on rank %d and "
                         "on rank %u: each stage has one rank",
                         r->name, r->line, column, stage, r->rank_of.at[stage],
@@ -58,7 +58,7 @@ static enum pst_status read_cell(struct reader *r, const char *text, size_t len,
         n = pst_action_parse(text, len, a);
     if (n == 0)
         return pst_diag_set(
-            r->diag, PST_ERR_INPUT,
+            r->diag, PST_E_SCHEDULE_CSV,
             "%s line %u, column %zu: '%.*s' is no action: [stage][kind]"
             "[microbatch], for instance 2F0, 2B0, 0SEND_F1, 0UNSHARD or "
             "(0F1;3B0)OVERLAP_F_B",
@@ -70,7 +70,7 @@ static enum pst_status read_cell(struct reader *r, const char *text, size_t len,
         if (a[i].kind != PST_ACT_IDLE)
             status = note_stage(r, a[i].stage, column);
         if (a[i].microbatch >= PST_MAX_MICROBATCHES)
-            return pst_diag_set(r->diag, PST_ERR_INPUT,
+            return pst_diag_set(r->diag, PST_E_SCHEDULE_CSV,
                                 "%s line %u, column %zu: microbatch %d is "
                                 "beyond the limit of %d",
                                 r->name, r->line, column, a[i].microbatch,
@@ -135,7 +135,7 @@ static enum pst_status read_lines(struct reader *r, const char *text,
         const size_t cut = end > begin && text[end - 1] == '\r';
 
         if (++r->line > PST_MAX_STAGES)
-            return pst_diag_set(r->diag, PST_ERR_INPUT,
+            return pst_diag_set(r->diag, PST_E_SCHEDULE_CSV,
                                 "%s line %u: more than %d ranks", r->name,
                                 r->line, PST_MAX_STAGES);
         status = read_line(r, text + begin, end - begin - cut);
@@ -144,7 +144,7 @@ static enum pst_status read_lines(struct reader *r, const char *text,
         begin = end + 1;
     }
     if (status == PST_OK && r->rank_of.n == 0)
-        return pst_diag_set(r->diag, PST_ERR_INPUT, "%s has no action",
+        return pst_diag_set(r->diag, PST_E_SCHEDULE_CSV, "%s has no action",
                             r->name);
     return status;
 }
@@ -186,8 +186,9 @@ static enum pst_status refuse_numbers(const char *path, unsigned got,
                                       unsigned want, const char *way_out,
                                       struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "%s is for %u %s%s, not %u: %s",
-                        path, got, one, got == 1 ? "" : more, want, way_out);
+    return pst_diag_set(diag, PST_E_SCHEDULE_CSV,
+                        "%s is for %u %s%s, not %u: %s", path, got, one,
+                        got == 1 ? "" : more, want, way_out);
 }
 
 static enum pst_status check_fits(const struct pst_schedule *s,
@@ -202,7 +203,7 @@ static enum pst_status check_fits(const struct pst_schedule *s,
         return refuse_numbers(path, s->n_stages, "stage", "s", o->stages,
                               "split the model into so many", diag);
     if (s->n_microbatches != o->microbatches && o->replicas > 1)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SCHEDULE_CSV,
                             "%s is for %u microbatches of each of the %u "
                             "replicas, not %u: --microbatches is for all of "
                             "them, set it to %u",
@@ -213,11 +214,11 @@ static enum pst_status check_fits(const struct pst_schedule *s,
                               o->microbatches, "set --microbatches so", diag);
     for (unsigned k = 0; k < o->stages; k++)
         if (k >= s->n_stages || s->rank_of[k] < 0)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_SCHEDULE_CSV,
                                 "%s leaves stage %u of %u without a rank", path,
                                 k, o->stages);
     if (s->train && !o->train)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_SCHEDULE_CSV,
                             "%s has backwards, but nothing is trained", path);
     return PST_OK;
 }
@@ -236,7 +237,7 @@ static enum pst_status check_place(const struct pst_schedule *s,
         pst_sched_parse_place(o->place, o->stages, o->ranks, rank_of, diag);
     for (unsigned k = 0; k < o->stages && status == PST_OK; k++)
         if (rank_of[k] != s->rank_of[k])
-            status = pst_diag_set(diag, PST_ERR_USAGE,
+            status = pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                                   "--place puts stage %u on rank %d, but %s "
                                   "has it on rank %d: leave --place out",
                                   k, rank_of[k], path, s->rank_of[k]);

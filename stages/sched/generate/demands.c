@@ -39,13 +39,13 @@ static enum pst_status check_stages(const struct pst_sched_row *row,
     if (!row->per_rank || o->stages == want)
         return PST_OK;
     if (o->stages % row->per_rank)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s needs exactly %u stages on each rank, "
                             "but there are %u stages for %u rank%s: split into "
                             "%u stages",
                             row->name, row->per_rank, o->stages, o->ranks,
                             plural(o->ranks), want);
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                         "schedule %s needs exactly %u stages on each rank, but "
                         "there are %u stages for %u rank%s: split into %u "
                         "stages, or take %u rank%s",
@@ -62,22 +62,22 @@ static enum pst_status check_exact(const struct pst_sched_row *row,
     const unsigned n = o->microbatches;
 
     if (row->place == PST_PLACE_GROUPS && o->stages != o->ranks)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s, exact: one stage on each rank, not "
                             "%u on %u",
                             row->name, o->stages, o->ranks);
     if (o->stages % o->ranks != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s, exact: %u stages are no multiple of "
                             "%u ranks",
                             row->name, o->stages, o->ranks);
     if (row->exact == PST_EXACT_STAGES && n < o->stages)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s, exact: %u microbatches are fewer "
                             "than %u stages",
                             row->name, n, o->stages);
     if (row->exact == PST_EXACT_ROUNDS && !is_even(n, o->ranks))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s, exact: %u microbatches are no "
                             "multiple of %u rounds; the nearest are %u and %u",
                             row->name, n, rounds_of(n, o->ranks),
@@ -94,20 +94,20 @@ enum pst_status pst_sched_check_demands(
     enum pst_status status;
 
     if (o->train && !row->trains)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s runs forward only and trains nothing",
                             row->name);
     status = check_stages(row, o, diag);
     if (status != PST_OK)
         return status;
     if (row->fills && o->microbatches < o->stages)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s needs at least as many microbatches "
                             "as stages, but there are %u for %u stages: take "
                             "%u, or schedule zb-v, which takes any number",
                             row->name, o->microbatches, o->stages, o->stages);
     if (o->place && !row->any_place)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                             "schedule %s places its stages itself: leave "
                             "--place out",
                             row->name);

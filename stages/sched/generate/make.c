@@ -46,7 +46,7 @@ static enum pst_status refuse_name(const char *name, struct pst_diag *diag)
         names[n++] = rows[i].name;
     }
     near = name ? pst_nearest(name, names, n) : -1;
-    (void)pst_diag_set(diag, PST_ERR_USAGE,
+    (void)pst_diag_set(diag, PST_E_SCHEDULE_UNKNOWN,
                        "unknown schedule \"%s\"%s%s%s; there are: %scsv:FILE",
                        name ? name : "", near < 0 ? "" : " (did you mean ",
                        near < 0 ? "" : names[near], near < 0 ? "" : "?)",
@@ -73,24 +73,24 @@ static enum pst_status check_options(const struct pst_schedule_options *o,
                                      struct pst_diag *diag)
 {
     if (o->ranks < 1 || o->stages < 1 || o->microbatches < 1)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "a schedule needs at least one rank, one stage "
                             "and one microbatch, not %u, %u and %u",
                             o->ranks, o->stages, o->microbatches);
     if (o->microbatches > PST_MAX_MICROBATCHES || o->stages > PST_MAX_STAGES)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "%u microbatches and %u stages are too many; the "
                             "limits are %u and %u",
                             o->microbatches, o->stages, PST_MAX_MICROBATCHES,
                             PST_MAX_STAGES);
     if ((uint64_t)o->microbatches * o->stages > MAX_FORWARDS)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "%u microbatches of %u stages are too many: the "
                             "limit is %u forwards",
                             o->microbatches, o->stages, MAX_FORWARDS);
     if (o->ranks > o->stages)
         return pst_diag_set(
-            diag, PST_ERR_USAGE,
+            diag, PST_E_SCHEDULE_COUNTS,
             "%u ranks are more than the %u stage%s of the plan: split into "
             "more stages, or let the other ranks run copies of the pipeline "
             "on other data (data parallelism, R x P ranks)",

@@ -87,7 +87,7 @@ static enum pst_status place_groups(unsigned stages, unsigned ranks,
         const double cost = costs ? costs[s] : 1.0;
 
         if (!isfinite(cost) || cost < 0)
-            status = pst_diag_set(diag, PST_ERR_CONFIG,
+            status = pst_diag_set(diag, PST_E_COSTS_STAGE,
                                   "the cost of stage %u is %g", s, cost);
         else
             prefix[s + 1] = prefix[s] + cost;
@@ -116,7 +116,7 @@ enum pst_status pst_schedule_place(enum pst_place place, unsigned stages,
                                    int *rank_of, struct pst_diag *diag)
 {
     if (place == PST_PLACE_V && stages % ranks != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "%u stages do not lie there and back on %u ranks: "
                             "that needs a multiple of %u stages, say %u",
                             stages, ranks, ranks,
@@ -163,7 +163,7 @@ static enum pst_status check_all_placed(const char *text, unsigned stages,
 {
     for (unsigned s = 0; s < stages; s++)
         if (rank_of[s] < 0)
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                                 "--place '%.80s' gives stage %u of %u no rank: "
                                 "add %u=RANK",
                                 text, s, stages, s);
@@ -173,7 +173,7 @@ static enum pst_status check_all_placed(const char *text, unsigned stages,
         for (unsigned s = 0; s < stages && !found; s++)
             found = rank_of[s] == (int)r;
         if (!found)
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                                 "--place '%.80s' gives rank %u of %u no stage: "
                                 "add STAGE=%u or take fewer ranks",
                                 text, r, ranks, r);
@@ -200,19 +200,19 @@ enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
         }
         good = good && *at++ == '=' && read_number(&at, &rank);
         if (!good || (*at && *at != ','))
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                                 "--place '%.80s' is not STAGE=RANK,... or "
                                 "FIRST-LAST=RANK,...: character %zu",
                                 text, (size_t)(at - text) + 1);
         if (last >= stages || rank >= ranks || first > last)
-            return pst_diag_set(diag, PST_ERR_USAGE,
+            return pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                                 "--place '%.80s' puts stages %u to %u on rank "
                                 "%u: there are stages 0 to %u and ranks 0 to "
                                 "%u",
                                 text, first, last, rank, stages - 1, ranks - 1);
         for (unsigned s = first; s <= last; s++) {
             if (rank_of[s] >= 0)
-                return pst_diag_set(diag, PST_ERR_USAGE,
+                return pst_diag_set(diag, PST_E_SCHEDULE_PLACE,
                                     "--place '%.80s' puts stage %u on rank %d "
                                     "and on rank %u: name it once",
                                     text, s, rank_of[s], rank);

@@ -50,7 +50,7 @@ static enum pst_status refuse(const struct pst_lower *l, unsigned rank,
     pst_sched_add_place(l->sched, rank, index, false, &text);
     pst_str_addf(&text, ": %s", why);
     pst_sched_add_place(l->sched, rank, index, true, &text);
-    (void)pst_diag_set(l->diag, PST_ERR_INPUT, "schedule: %s",
+    (void)pst_diag_set(l->diag, PST_E_SCHEDULE_CSV, "schedule: %s",
                        pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;

@@ -45,7 +45,7 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
             links[i].to >= (int)n_stages ||
             (links[i].grad && pst_link_carries(&links[i]))) {
             pst_link_index_fini(index);
-            return pst_diag_set(diag, PST_ERR_INTERNAL,
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                 "link %zu goes from stage %d to %d of %u", i,
                                 links[i].from, links[i].to, n_stages);
         }
@@ -62,7 +62,7 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
             const struct pst_link link = index->by_from[i];
 
             pst_link_index_fini(index);
-            return pst_diag_set(diag, PST_ERR_INTERNAL,
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                                 "two links go from stage %d to %d", link.from,
                                 link.to);
         }

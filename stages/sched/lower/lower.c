@@ -117,7 +117,7 @@ static enum pst_status refuse_stuck(const struct pst_lower *l)
     struct pst_str text = {0};
 
     pst_sched_add_stuck(l->sched, l->next, &text);
-    (void)pst_diag_set(l->diag, PST_ERR_INPUT,
+    (void)pst_diag_set(l->diag, PST_E_SCHEDULE_STUCK,
                        "the schedule stands still, each of these waits for "
                        "an action that comes later%s",
                        pst_str_text(&text));
@@ -227,7 +227,7 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
     enum pst_status status;
 
     if (sched->lowered)
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "the schedule has its messages already");
     status = pst_sched_check_shared(sched, shared, n_shared, diag);
     if (status == PST_OK)

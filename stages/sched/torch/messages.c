@@ -108,7 +108,7 @@ static enum pst_status refuse_stuck(const struct sender *s,
     struct pst_str text = {0};
 
     pst_sched_add_stuck(s->sched, s->next, &text);
-    (void)pst_diag_set(diag, PST_ERR_INPUT,
+    (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
                        "the schedule stands still, each of these waits for "
                        "an action that comes later%s",
                        pst_str_text(&text));

@@ -173,7 +173,7 @@ enum pst_status pst_torch_lower(struct pst_schedule *sched,
                                 enum pst_torch_mode mode, struct pst_diag *diag)
 {
     enum pst_status status =
-        sched->messages ? pst_diag_set(diag, PST_ERR_INPUT,
+        sched->messages ? pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
                                        "the schedule has its messages already")
                         : pst_sched_check_compute(sched, diag);
 

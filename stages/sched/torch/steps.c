@@ -96,8 +96,8 @@ static enum pst_status run(struct ticker *t, struct pst_diag *diag)
     if (!left)
         return PST_OK;
     pst_sched_add_stuck(t->sched, t->next, &text);
-    (void)pst_diag_set(diag, PST_ERR_INPUT, "the schedule stands still%s",
-                       pst_str_text(&text));
+    (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
+                       "the schedule stands still%s", pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;
 }
@@ -116,7 +116,7 @@ static enum pst_status check_kinds(const struct pst_schedule *sched,
                  a->microbatch < (int)sched->n_microbatches))
                 continue;
             pst_sched_add_place(sched, r, i, false, &text);
-            (void)pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+            (void)pst_diag_set(diag, PST_E_SCHEDULE_TICK,
                                "%s takes no tick in PyTorch's simulator",
                                pst_str_text(&text));
             pst_str_fini(&text);

@@ -201,7 +201,7 @@ static enum pst_status find_policy(struct pst_splitter *s, size_t markers,
            (policies[k] == NULL || strcmp(policies[k], o->policy) != 0))
         k++;
     if (k == N_POLICIES)
-        return pst_diag_set(s->diag, PST_ERR_USAGE,
+        return pst_diag_set(s->diag, PST_E_CUT_UNKNOWN_POLICY,
                             "unknown policy \"%.100s\"; there are markers, "
                             "layers, flops, memory and file:FILE",
                             o->policy);
@@ -215,20 +215,20 @@ static enum pst_status check_options(struct pst_splitter *s, size_t markers,
     const struct pst_split_options *o = s->options;
 
     if (o->n_at > 0 && markers > 0)
-        return pst_diag_set(s->diag, PST_ERR_USAGE,
+        return pst_diag_set(s->diag, PST_E_CUT_OPTIONS,
                             "the model has markers of its own: use them or "
                             "names to cut at, not both, since stages would "
                             "depend on which of them come first");
     if (o->n_at > 0 && policy != NAMES)
-        return pst_diag_set(s->diag, PST_ERR_USAGE,
+        return pst_diag_set(s->diag, PST_E_CUT_OPTIONS,
                             "cut at names or by a policy, not both");
     if (o->n_costs > 0 && o->policy != NULL && policy != FLOPS &&
         policy != LAYERS)
-        return pst_diag_set(s->diag, PST_ERR_USAGE,
+        return pst_diag_set(s->diag, PST_E_CUT_OPTIONS,
                             "measured costs are for the policies flops and "
                             "layers");
     if (o->policy != NULL && policy == MARKERS && markers == 0)
-        return pst_diag_set(s->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->diag, PST_E_CUT_TOO_MANY,
                             "the model has no markers; --policy flops cuts "
                             "without");
     return PST_OK;
@@ -240,7 +240,7 @@ static enum pst_status check_count(struct pst_splitter *s, const char *what)
 
     if (want == 0 || want == s->n_stages)
         return PST_OK;
-    return pst_diag_set(s->diag, PST_ERR_INPUT,
+    return pst_diag_set(s->diag, PST_E_CUT_TOO_MANY,
                         "%s make %u stages, not %u; --policy flops cuts into "
                         "as many as you like",
                         what, s->n_stages, want);

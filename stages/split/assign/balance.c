@@ -368,7 +368,7 @@ static enum pst_status balance(struct balance *b, const bool *allowed)
         return status;
     most = most_stages(b);
     if (most < b->n_stages)
-        return pst_diag_set(b->s->diag, PST_ERR_INPUT,
+        return pst_diag_set(b->s->diag, PST_E_CUT_TOO_MANY,
                             "%u stages are too many: this model can be cut "
                             "into at most %u%s",
                             b->n_stages, PST_MAX(most, 1u),

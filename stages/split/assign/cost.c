@@ -132,7 +132,7 @@ static enum pst_status take_times(struct pst_splitter *s,
 
     for (size_t i = 0; i < o->n_costs; i++)
         if (!(o->costs[i].seconds >= 0.0 && o->costs[i].seconds < 1e9))
-            return pst_diag_set(s->diag, PST_ERR_INPUT,
+            return pst_diag_set(s->diag, PST_E_CUT_COST,
                                 "the cost of \"%.200s\" is no time in seconds",
                                 o->costs[i].name);
     for (size_t i = 0; i < o->n_costs; i++)

@@ -51,7 +51,7 @@ enum pst_status pst_cuts_by_layer(struct pst_splitter *s, struct pst_cuts *ret)
         status = add_cuts(s, &layers, ret);
     pst_layers_fini(&layers);
     if (status == PST_OK && ret->list.n == 0)
-        status = pst_diag_set(s->diag, PST_ERR_INPUT,
+        status = pst_diag_set(s->diag, PST_E_CUT_NO_LAYERS,
                               "the model has no list of layers (modules named "
                               "\"layers.0\", \"layers.1\" ...); --policy flops "
                               "cuts without");

@@ -19,7 +19,7 @@ static enum pst_status parse_at(struct pst_splitter *s, const char *spec,
     if (colon != NULL) {
         *end = strcmp(colon, ":end") == 0;
         if (!*end && strcmp(colon, ":begin") != 0)
-            return pst_diag_set(s->diag, PST_ERR_USAGE,
+            return pst_diag_set(s->diag, PST_E_CUT_OPTIONS,
                                 "\"%.200s\": a cut is written NAME, NAME:begin "
                                 "or NAME:end",
                                 spec);
@@ -47,7 +47,7 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
                      s->graph->calls.at[i]->path[length] == '\0';
     if (calls > 0) {
         pst_free(names);
-        return pst_diag_set(s->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->diag, PST_E_MODULE_CALL_NUMBER,
                             "%s \"%.200s\": the module has %u call%s, and none "
                             "of them has that number",
                             what, name, calls, calls == 1 ? "" : "s");
@@ -58,7 +58,7 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
         if (s->graph->values.at[i]->def != NULL)
             names[k++] = s->graph->values.at[i]->name;
     near = pst_nearest(name, names, k);
-    pst_diag_set(s->diag, PST_ERR_INPUT,
+    pst_diag_set(s->diag, PST_E_MODULE_UNKNOWN,
                  "%s \"%.200s\": the model has no module and no node of that "
                  "name%s%.200s%s",
                  what, name, near < 0 ? "" : "; the nearest name is \"",
@@ -182,7 +182,7 @@ static enum pst_status cut_module(struct pst_splitter *s, struct pst_cuts *cuts,
     enum pst_status status = find_calls(s, fqn, &calls);
 
     if (status == PST_OK && calls.list.n == 0)
-        status = pst_diag_set(s->diag, PST_ERR_INPUT,
+        status = pst_diag_set(s->diag, PST_E_CUT_MODULE,
                               "the module \"%.200s\" has no operator on the "
                               "straight line of the graph, so there is nothing "
                               "to cut at",

@@ -39,7 +39,7 @@ void pst_cast_add_site(struct pst_caster *c, const struct pst_node *node)
 static enum pst_status refuse_sites(struct pst_caster *c, const char *why,
                                     const char *name)
 {
-    return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(c->diag, PST_E_CAST_IMPOSSIBLE,
                         "\"%.200s\" cannot become %s: %s by %s%s", name,
                         pst_dtype_name(c->dtype), why, pst_str_text(&c->sites),
                         c->n_sites > MAX_SITES ? ", ..." : "");
@@ -73,7 +73,7 @@ static enum pst_status check_param(struct pst_caster *c,
         why = "only f32 is trained";
     if (why == NULL)
         return PST_OK;
-    return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(c->diag, PST_E_CAST_IMPOSSIBLE,
                         "\"%.200s\" cannot become %s: %s", param->fqn,
                         pst_dtype_name(c->dtype), why);
 }
@@ -124,7 +124,7 @@ static enum pst_status look_at(struct pst_caster *c, struct pst_value *v,
     *ret_skip = !floats || c->n_sites > 0;
     if (one && !floats && !param->is_complex)
         status =
-            pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+            pst_diag_set(c->diag, PST_E_CAST_IMPOSSIBLE,
                          "\"%.200s\" is %s: only floating tensors are cast",
                          name, pst_dtype_name(param->meta.dtype));
     else if (one && c->n_sites > 0)
@@ -152,15 +152,15 @@ static enum pst_status set_targets(struct pst_caster *c,
             continue;
         v = find_value(c, param->fqn);
         if (v == NULL)
-            return pst_diag_set(c->diag, PST_ERR_INTERNAL, "no value is \"%s\"",
-                                param->fqn);
+            return pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
+                                "no value is \"%s\"", param->fqn);
         status = look_at(c, v, param, attrs->at.at[i].name, one, &skip);
         c->told.skipped += skip;
         if (status == PST_OK && !skip)
             status = set_target(c, v, param);
     }
     if (status == PST_OK && c->told.cast == 0)
-        return pst_diag_set(c->diag, PST_ERR_INPUT,
+        return pst_diag_set(c->diag, PST_E_CAST_NONE,
                             "none of these tensors is floating");
     return status;
 }
@@ -329,7 +329,7 @@ enum pst_status pst_model_cast(struct pst_model *model,
     enum pst_status status = new_casting(&c, &casting);
 
     if (status == PST_OK && pst_dtype_kind(dtype) != PST_KIND_FLOAT)
-        status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        status = pst_diag_set(diag, PST_E_CAST_IMPOSSIBLE,
                               "nothing is cast to %s, which is not floating",
                               pst_dtype_name(dtype));
     if (status == PST_OK)

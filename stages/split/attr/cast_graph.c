@@ -200,7 +200,7 @@ static enum pst_status cast_output(struct pst_caster *c,
         v = c->now[v->id];
     t = pst_cast_target_of(c, v);
     if (t != NULL && t->rounds)
-        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(c->diag, PST_E_CAST_IMPOSSIBLE,
                             "\"%.200s\" cannot become %s: the model returns it",
                             v->fqn, pst_dtype_name(c->dtype));
     if (want != PST_N_DTYPES && v->meta.dtype != want)

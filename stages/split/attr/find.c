@@ -69,7 +69,7 @@ static enum pst_status nothing(const struct finder *f)
     for (size_t i = 0; i < all->n; i++)
         names[i] = all->entries[i].key;
     near = pst_nearest(f->name, names, all->n);
-    (void)pst_diag_set(f->diag, PST_ERR_INPUT,
+    (void)pst_diag_set(f->diag, PST_E_MODULE_UNKNOWN,
                        "the model has no tensor \"%.200s\", and no module of "
                        "that name with any%s%.200s%s",
                        f->name, near < 0 ? "" : "; the nearest name is \"",

@@ -142,7 +142,7 @@ static enum pst_status unfit(const struct setter *s, const struct given *g)
         (g->entry->meta.dtype == meta.dtype || rounded) &&
         g->entry->is_complex == is_complex)
         return PST_OK;
-    return pst_diag_set(s->diag, PST_ERR_SHAPE,
+    return pst_diag_set(s->diag, PST_E_WEIGHTS_SHAPE,
                         "\"%.200s\" is %s%s in the file, the model has %s%s",
                         g->attr->name, pst_meta_text(&g->entry->meta, have),
                         g->entry->is_complex ? " of complex numbers" : "",
@@ -154,7 +154,7 @@ static enum pst_status bad_number(const struct setter *s,
                                   const struct pst_attr *attr,
                                   enum pst_dtype dtype)
 {
-    return pst_diag_set(s->diag, PST_ERR_SHAPE,
+    return pst_diag_set(s->diag, PST_E_ATTR_VALUE,
                         "\"%.200s\" is %s, which cannot hold \"%.60s\"",
                         attr->name, pst_dtype_name(dtype), s->number);
 }
@@ -205,7 +205,7 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
         status = lay(set, g, all, true, scratch, &same, s->diag);
         if (status == PST_OK && !same)
             status = pst_diag_set(
-                s->diag, PST_ERR_INPUT,
+                s->diag, PST_E_WEIGHTS_CONTRADICT,
                 "\"%.200s\" shares its elements with other names of the model "
                 "that are given other values",
                 g->attr->name);
@@ -248,8 +248,8 @@ static enum pst_status check_missing(const struct setter *s)
                          attr->name);
     }
     if (missing.len > 0)
-        status = pst_diag_set(s->diag, PST_ERR_INPUT, "the file has no %s",
-                              pst_str_text(&missing));
+        status = pst_diag_set(s->diag, PST_E_WEIGHTS_MISSING,
+                              "the file has no %s", pst_str_text(&missing));
     pst_str_fini(&missing);
     return status;
 }

@@ -27,13 +27,13 @@ static enum pst_status divide(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     if (q == 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_BATCH_DIVIDE,
                             "Expecting %" PRId64 " arg_mbs but got %" PRId64
                             ": a batch of %" PRId64 " rows cannot be divided "
                             "among %" PRId64 " microbatches",
                             m, rows, rows, m);
     if (n > 0 && !pst_plan_is_free(plan) && plan->fixed == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_BATCH_DIVIDE,
                             "a batch of %" PRId64 " rows is not divisible by "
                             "%" PRId64 " microbatches, and the model has a "
                             "fixed number of rows, %" PRId64 "; to have it "
@@ -54,7 +54,7 @@ enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     if (rows > 0 && batch > 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_BATCH_TWICE,
                             "the rows of a microbatch and those of a step are "
                             "two ways to say the same: give one of them");
     if (batch > 0)

@@ -41,14 +41,14 @@ static enum pst_status refuse_static(struct binder *b)
     const struct pst_plan_input *input = pst_row_input(b->from);
 
     if (input == NULL)
-        return pst_diag_set(b->diag, PST_ERR_INPUT,
+        return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                             "no input of the model has rows");
     if (b->from->fixed != NULL)
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(b->diag, PST_E_BATCH_FIXED_BY_MODEL,
                             "%s: the model works with %" PRId64 " only: %s",
                             b->what, input->meta.size[input->chunk],
                             b->from->fixed);
-    return pst_diag_set(b->diag, PST_ERR_INPUT,
+    return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                         "%s: the model was exported for %" PRId64 " in "
                         "dimension %d of input \"%s\"; to have it free, "
                         "export with a torch.export.Dim there "
@@ -73,7 +73,7 @@ static enum pst_status want_rows(struct binder *b)
     if (!pst_plan_is_free(b->from))
         return refuse_static(b);
     if (b->rows < 1)
-        return pst_diag_set(b->diag, PST_ERR_USAGE,
+        return pst_diag_set(b->diag, PST_E_BATCH_TWICE,
                             "a microbatch has at least one row");
     for (size_t i = 0; i < b->from->inputs.n && status == PST_OK; i++) {
         const struct pst_plan_input *input = &b->from->inputs.at[i];
@@ -100,7 +100,7 @@ static enum pst_status want_size(struct binder *b, const char *spec)
                        (int)PST_MAX(equal - dot - 1, 0), dot + 1);
     if (dot == NULL || dot == spec || !pst_parse_i64(number, &dim) || dim < 0 ||
         !pst_parse_i64(equal + 1, &size) || size < 1)
-        return pst_diag_set(b->diag, PST_ERR_USAGE,
+        return pst_diag_set(b->diag, PST_E_SIZE_OPTION,
                             "--size %.100s: expected NAME.DIMENSION=SIZE",
                             spec);
     status = pst_plan_find_input(b->from, "--size", spec, (size_t)(dot - spec),
@@ -108,11 +108,11 @@ static enum pst_status want_size(struct binder *b, const char *spec)
     if (status != PST_OK)
         return status;
     if (dim >= input->meta.rank)
-        return pst_diag_set(b->diag, PST_ERR_USAGE,
+        return pst_diag_set(b->diag, PST_E_SIZE_OPTION,
                             "--size %.100s: the input has %u dimensions", spec,
                             input->meta.rank);
     if (dim == input->chunk)
-        return pst_diag_set(b->diag, PST_ERR_USAGE,
+        return pst_diag_set(b->diag, PST_E_SIZE_OPTION,
                             "--size %.100s: these are its rows: give "
                             "--microbatch-size or --batch",
                             spec);
@@ -121,7 +121,7 @@ static enum pst_status want_size(struct binder *b, const char *spec)
         return want(b, input, input->dims[dim], size);
     if (input->meta.size[dim] == size)
         return PST_OK;
-    return pst_diag_set(b->diag, PST_ERR_INPUT,
+    return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                         "--size %.100s: the model works with %" PRId64
                         " there only%s%s; export with a torch.export.Dim "
                         "(dynamic_shapes) leaves sizes free",
@@ -203,7 +203,7 @@ static enum pst_status check_wanted(struct binder *b)
         if (status != PST_OK)
             return status;
         if (got != w->size)
-            return pst_diag_set(b->diag, PST_ERR_INPUT,
+            return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                                 "%s: a size of input \"%s\" is %" PRId64
                                 " then, not %" PRId64,
                                 b->what, w->input->name, got, w->size);
@@ -246,12 +246,12 @@ static enum pst_status bind_input(struct binder *b,
         if (status != PST_OK || input.meta.size[d] < 0)
             return status != PST_OK
                        ? status
-                       : pst_diag_set(b->diag, PST_ERR_INPUT,
+                       : pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                                       "input \"%s\" would have a negative size",
                                       from->name);
     }
     if (b->rows > 0 && from->chunk >= 0 && pst_row_expr(from) == NULL)
-        return pst_diag_set(b->diag, PST_ERR_INPUT,
+        return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                             "input \"%s\" was exported with %" PRId64 " rows, "
                             "which is not free: --chunk %s=replicate gives it "
                             "whole to every microbatch",
@@ -336,7 +336,7 @@ static enum pst_status bind_edges(struct binder *b, unsigned stage)
         value = b->build.graph->outputs.at[edge->from_output].arg.value;
         edge->meta = value->meta;
         if (!pst_meta_is_dense(&edge->meta))
-            return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(b->diag, PST_E_CUT_VIEW,
                                 "%s: %%%s cannot be sent from stage %u, it "
                                 "has gaps",
                                 b->what, value->name, stage);

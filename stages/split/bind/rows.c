@@ -20,7 +20,7 @@ enum pst_status pst_plan_find_input(struct pst_plan *plan, const char *option,
         }
         pst_str_addf(&names, "%s%.60s", i > 0 ? ", " : "", input->name);
     }
-    (void)pst_diag_set(diag, PST_ERR_USAGE,
+    (void)pst_diag_set(diag, PST_E_SIZE_OPTION,
                        "%s %.100s: the model has no input \"%.*s\"; it has "
                        "%.600s",
                        option, name, (int)PST_MIN(len, (size_t)60), name,
@@ -39,7 +39,7 @@ enum pst_status pst_plan_chunk(struct pst_plan *plan, const char *spec,
 
     if (equal == NULL || (strcmp(equal + 1, "replicate") != 0 &&
                           (!pst_parse_i64(equal + 1, &dim) || dim < 0)))
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SIZE_OPTION,
                             "--chunk %.100s: expected NAME=DIMENSION or "
                             "NAME=replicate",
                             spec);
@@ -48,7 +48,7 @@ enum pst_status pst_plan_chunk(struct pst_plan *plan, const char *spec,
     if (status != PST_OK)
         return status;
     if (dim >= (int64_t)input->meta.rank)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_SIZE_OPTION,
                             "--chunk %.100s: the input has %u dimensions%s",
                             spec, input->meta.rank,
                             input->meta.rank == 0 ? " (replicate it)" : "");

@@ -122,7 +122,7 @@ enum pst_status pst_loss_choose(struct pst_loss_adder *a, const char *name)
         pst_str_addf(&known, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     near = pst_nearest(name, names, PST_COUNT(functions));
-    pst_diag_set(a->s->diag, PST_ERR_USAGE,
+    pst_diag_set(a->s->diag, PST_E_LOSS_UNKNOWN,
                  "unknown loss function \"%.100s\"; there are %s%s%s%s", name,
                  pst_str_text(&known), near >= 0 ? "; did you mean " : "",
                  near >= 0 ? names[near] : "", near >= 0 ? "?" : "");

@@ -16,7 +16,7 @@
 static enum pst_status bad_value(struct pst_loss_adder *a, const char *key,
                                  const char *value, const char *want)
 {
-    return pst_diag_set(a->s->diag, PST_ERR_USAGE,
+    return pst_diag_set(a->s->diag, PST_E_LOSS_UNKNOWN,
                         "--loss-fn %s: %s=%.100s: %s", a->function->name, key,
                         value, want);
 }
@@ -116,7 +116,7 @@ static enum pst_status set_option(struct pst_loss_adder *a, const char *key,
         }
         pst_str_addf(&known, "%s%s", known.len > 0 ? ", " : "", row->key);
     }
-    pst_diag_set(a->s->diag, PST_ERR_USAGE,
+    pst_diag_set(a->s->diag, PST_E_LOSS_UNKNOWN,
                  "--loss-fn %s has no option \"%.100s\"; it has %s",
                  a->function->name, key, pst_str_text(&known));
     pst_str_fini(&known);
@@ -136,7 +136,7 @@ static enum pst_status read_options(struct pst_loss_adder *a, char *text)
             *next++ = '\0';
         value = strchr(text, '=');
         if (value == NULL)
-            return pst_diag_set(a->s->diag, PST_ERR_USAGE,
+            return pst_diag_set(a->s->diag, PST_E_LOSS_UNKNOWN,
                                 "--loss-fn %s: \"%.100s\" is not KEY=VALUE",
                                 a->function->name, text);
         *value++ = '\0';
@@ -162,12 +162,12 @@ static enum pst_status choose_output(struct pst_loss_adder *a)
         return status;
     output = leaves.n > 0 ? leaves.at[i] : NULL;
     if (output == NULL || leaves.paths == NULL)
-        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+        return pst_diag_set(a->s->diag, PST_E_LOSS_OUTPUT,
                             "the model returns nothing to compute a loss from");
     a->path = leaves.paths[i];
     if (output->arg.kind != PST_ARG_VALUE ||
         output->arg.value->kind != PST_VALUE_NODE)
-        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+        return pst_diag_set(a->s->diag, PST_E_LOSS_OUTPUT,
                             "--loss-fn %s: output \"%.200s\" is nothing that "
                             "the model computes; output=PATH names another",
                             a->function->name, a->path);
@@ -175,7 +175,7 @@ static enum pst_status choose_output(struct pst_loss_adder *a)
     if (pst_dtype_kind(a->x->meta.dtype) != PST_KIND_FLOAT ||
         a->x->meta.rank == 0)
         return pst_diag_set(
-            a->s->diag, PST_ERR_INPUT,
+            a->s->diag, PST_E_LOSS_OUTPUT,
             "--loss-fn %s: output \"%.200s\" is %s, not a "
             "floating tensor with dimensions; output=PATH "
             "names another%s",
@@ -199,7 +199,7 @@ static enum pst_status class_dim(struct pst_loss_adder *a, unsigned *ret)
     if (dim < 0 && dim >= -(int64_t)rank)
         dim += rank;
     if (dim < 0 || dim >= rank || (dim != 1 && dim != rank - 1))
-        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+        return pst_diag_set(a->s->diag, PST_E_LOSS_OUTPUT,
                             "--loss-fn %s: dim=%" PRId64 ": the classes of "
                             "output \"%.200s\", %s, are dimension 1 or the "
                             "last one",
@@ -234,7 +234,7 @@ static enum pst_status make_target(struct pst_loss_adder *a,
         return PST_OK;
     }
     if (old != NULL || pst_graph_find(a->s->graph, name) != NULL)
-        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+        return pst_diag_set(a->s->diag, PST_E_LOSS_OUTPUT,
                             "--loss-fn %s: the model has \"%.100s\"%s%s "
                             "already, the target has to be %s; target=NAME "
                             "calls it otherwise",

@@ -46,7 +46,7 @@ static enum pst_status unknown_output(struct pst_splitter *s,
         pst_str_add(&names, i ? ", " : "");
         pst_str_add(&names, leaves->paths[i]);
     }
-    pst_diag_set(s->diag, PST_ERR_INPUT,
+    pst_diag_set(s->diag, PST_E_LOSS_OUTPUT,
                  "the model has no output \"%.200s\"; it has %.600s%s%.200s%s",
                  spec, names.len > 0 ? pst_str_text(&names) : "none",
                  near >= 0 ? "; did you mean \"" : "",
@@ -98,7 +98,7 @@ static enum pst_status refuse(struct pst_splitter *s, const char *path,
                         "return its mean"
                       : ", but is given to it";
     return pst_diag_set(
-        s->diag, PST_ERR_INPUT,
+        s->diag, PST_E_LOSS_OUTPUT,
         "output \"%.200s\" cannot be the loss: it is %s, not a "
         "floating scalar that the model computes%s",
         path, meta != NULL ? pst_meta_text(meta, text) : "no tensor", way_out);
@@ -112,7 +112,7 @@ enum pst_status pst_split_loss(struct pst_splitter *s)
     int i = -1;
 
     if (s->options->loss_fn != NULL && spec != NULL)
-        return pst_diag_set(s->diag, PST_ERR_USAGE,
+        return pst_diag_set(s->diag, PST_E_LOSS_UNKNOWN,
                             "--loss names an output that is the loss, "
                             "--loss-fn computes one: give one of them");
     if (s->options->loss_fn != NULL)

@@ -39,7 +39,7 @@ bool pst_loss_is_mirror(const char *spec)
 
 static enum pst_status malformed(struct reader *r)
 {
-    return pst_diag_set(r->s->diag, PST_ERR_USAGE,
+    return pst_diag_set(r->s->diag, PST_E_LOSS_UNKNOWN,
                         "--loss %.200s: character %d: a specification is "
                         "True, False or a tuple, list or dict of them",
                         r->spec, (int)(r->at - r->spec) + 1);
@@ -232,7 +232,7 @@ static enum pst_status unfit(struct reader *r, const struct mirror *m,
     struct pst_str text = {0};
 
     outputs_text(r, prefix, &text);
-    pst_diag_set(r->s->diag, PST_ERR_INPUT,
+    pst_diag_set(r->s->diag, PST_E_LOSS_OUTPUT,
                  "Output value %s must match %s of loss specification %.*s",
                  pst_str_text(&text), what, m->len, m->text);
     pst_str_fini(&text);
@@ -303,7 +303,7 @@ static enum pst_status match(struct reader *r, const struct mirror *m,
     if (m->kind == SEQUENCE || m->kind == DICT)
         return match_children(r, m, prefix, found);
     if (m->kind == OTHER)
-        return pst_diag_set(r->s->diag, PST_ERR_INPUT,
+        return pst_diag_set(r->s->diag, PST_E_LOSS_OUTPUT,
                             "Unsupported type of %.*s in loss specification: "
                             "each output is True or False",
                             m->len, m->text);
@@ -312,7 +312,7 @@ static enum pst_status match(struct reader *r, const struct mirror *m,
         return PST_OK;
     }
     outputs_text(r, prefix, &text);
-    pst_diag_set(r->s->diag, PST_ERR_INPUT,
+    pst_diag_set(r->s->diag, PST_E_LOSS_OUTPUT,
                  "Loss spec must specify a dynamic value but got %s: say which "
                  "of them",
                  pst_str_text(&text));
@@ -336,12 +336,12 @@ enum pst_status pst_loss_mirror(struct pst_splitter *s,
     if (status != PST_OK)
         return status;
     if (found < 0 && m->kind == NO)
-        return pst_diag_set(s->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->diag, PST_E_LOSS_OUTPUT,
                             "Did not find any loss value according to "
                             "output_loss_value_spec=False; --loss none makes a "
                             "plan without a loss");
     if (found < 0)
-        return pst_diag_set(s->diag, PST_ERR_INPUT,
+        return pst_diag_set(s->diag, PST_E_LOSS_OUTPUT,
                             "Did not find loss value in specification %.200s",
                             spec);
     *ret = found;

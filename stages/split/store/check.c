@@ -29,7 +29,8 @@ static enum pst_status bad(const struct checker *c, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    return pst_diag_set(c->diag, PST_ERR_INPUT, "%s: %s", PST_PLAN_FILE, text);
+    return pst_diag_set(c->diag, PST_E_PLAN_DAMAGED, "%s: %s", PST_PLAN_FILE,
+                        text);
 }
 
 /* Every element at the same place. Strides of dimensions with one element, and

@@ -42,7 +42,7 @@ static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
     bool ours = true;
 
     if (handle == NULL && errno == ENOTDIR)
-        return pst_diag_set(diag, PST_ERR_USAGE,
+        return pst_diag_set(diag, PST_E_PLAN_EXISTS,
                             "%s is a file; a plan is a folder", dir);
     if (handle == NULL)
         return errno == ENOENT ? PST_OK
@@ -54,7 +54,7 @@ static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
                 strcmp(entry->d_name, "..") == 0 || is_ours(entry->d_name));
     closedir(handle);
     return ours ? PST_OK
-                : pst_diag_set(diag, PST_ERR_INPUT,
+                : pst_diag_set(diag, PST_E_PLAN_FOLDER,
                                "%s: the folder holds files that belong to no "
                                "plan; choose another one",
                                dir);
@@ -300,7 +300,7 @@ enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
     real = realpath(path, NULL); /* NULL: it is not there */
     missing = missing_part(path);
     if (plan->dir != NULL && strcmp(plan->dir, dir) == 0)
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_PLAN_EXISTS,
                               "%s: the plan is there already", dir);
     else
         status = check_folder(path, diag);
@@ -351,7 +351,7 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
     status = pst_plan_check(plan, diag);
     for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
         if (plan->stages.at[i].weights_digest[0] == '\0')
-            status = pst_diag_set(diag, PST_ERR_INPUT,
+            status = pst_diag_set(diag, PST_E_PLAN_DAMAGED,
                                   "stage %zu has no weights", i);
     if (status != PST_OK) {
         pst_diag_prefix(diag, "%s", dir);

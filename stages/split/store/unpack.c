@@ -54,7 +54,7 @@ struct unpacker {
 
 static enum pst_status bad(const struct unpacker *u, const char *what, size_t i)
 {
-    return pst_diag_set(u->diag, PST_ERR_INPUT, "%s: %s %zu is wrong",
+    return pst_diag_set(u->diag, PST_E_PLAN_DAMAGED, "%s: %s %zu is wrong",
                         PST_PLAN_FILE, what, i);
 }
 
@@ -370,7 +370,7 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
          pb->model_digest[0] != '\0') ||
         (strlen(pb->identity) != sizeof(u->plan->identity) - 1 &&
          pb->identity[0] != '\0'))
-        return pst_diag_set(u->diag, PST_ERR_INPUT,
+        return pst_diag_set(u->diag, PST_E_PLAN_DAMAGED,
                             "%s: the digest of the model is wrong",
                             PST_PLAN_FILE);
     strcpy(u->plan->model_digest, pb->model_digest);
@@ -454,8 +454,8 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
         return status;
     pb = penstock__plan__plan__unpack(&allocator, body->len, body->data);
     if (pb == NULL)
-        status =
-            pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan", PST_PLAN_FILE);
+        status = pst_diag_set(diag, PST_E_PLAN_DAMAGED, "%s: not a plan",
+                              PST_PLAN_FILE);
     else
         status = take_plan(&u, pb);
     if (status == PST_OK)
@@ -509,7 +509,7 @@ static enum pst_status unpack_file(const Penstock__Plan__PlanFile *file,
     char digest[33];
 
     if (file->version != PST_PLAN_VERSION)
-        return pst_diag_set(diag, PST_ERR_VERSION,
+        return pst_diag_set(diag, PST_E_PLAN_VERSION,
                             "%s: plan of another version (%u; this program "
                             "reads %d): split the model again",
                             PST_PLAN_FILE, file->version, PST_PLAN_VERSION);
@@ -522,7 +522,7 @@ static enum pst_status unpack_file(const Penstock__Plan__PlanFile *file,
         pst_digest(body.data, body.len, digest);
         status = strcmp(digest, file->digest) == 0
                      ? unpack_body(&body, digest, ret, diag)
-                     : pst_diag_set(diag, PST_ERR_INPUT,
+                     : pst_diag_set(diag, PST_E_PLAN_DAMAGED,
                                     "%s: damaged, its digest does not fit",
                                     PST_PLAN_FILE);
     }
@@ -541,7 +541,7 @@ enum pst_status pst_plan_unpack(const void *data, size_t size,
         return status;
     file = penstock__plan__plan_file__unpack(&allocator, size, data);
     if (file == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan",
+        return pst_diag_set(diag, PST_E_PLAN_DAMAGED, "%s: not a plan",
                             PST_PLAN_FILE);
     status = unpack_file(file, ret, diag);
     penstock__plan__plan_file__free_unpacked(file, &allocator);

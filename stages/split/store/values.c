@@ -17,17 +17,17 @@ static enum pst_status read_model(const struct pst_plan *plan,
     const struct pst_weight *weight = pst_model_weight(plan->model, param->fqn);
 
     if (weight == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PT2_DATA_MISSING,
                             "the model file holds no data of \"%s\"",
                             param->fqn);
     if (weight->absent)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_WEIGHTS_NO_VALUES,
                             "the model was exported without the values of "
                             "\"%s\": give them with --weights FILE|FOLDER",
                             param->fqn);
     /* A narrow parameter that is trained is kept in f32. */
     if (!pst_meta_same_shape(&weight->meta, &param->meta))
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_PLAN_WEIGHTS,
                             "the model file holds \"%s\" in another shape",
                             param->fqn);
     return pst_model_read(plan->model, weight, &param->meta, dst, diag);
@@ -51,7 +51,7 @@ static enum pst_status check_size(const struct pst_stage *stage,
         return status;
     if (file.size != stage->weights_size)
         status = pst_diag_set(
-            diag, PST_ERR_INPUT,
+            diag, PST_E_PLAN_DAMAGED,
             "%s is damaged: it has %llu bytes, stage %u was saved with %llu",
             path, (unsigned long long)file.size, stage->index,
             (unsigned long long)stage->weights_size);
@@ -100,7 +100,7 @@ static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
     if (status != PST_OK)
         return status;
     if (strcmp(digest, plan->stages.at[stage].weights_digest) != 0)
-        return pst_diag_set(diag, PST_ERR_INPUT,
+        return pst_diag_set(diag, PST_E_PLAN_DAMAGED,
                             "%s/%s is damaged: it is not what stage %u was "
                             "saved with, its digest does not fit",
                             plan->dir, plan->stages.at[stage].weights, stage);
@@ -130,7 +130,7 @@ static enum pst_status find_entry(struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     if (!fits)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
+        return pst_diag_set(diag, PST_E_PLAN_WEIGHTS,
                             "%s/%s does not hold \"%s\" as the plan wants it",
                             plan->dir, plan->stages.at[param->home].weights,
                             param->fqn);
@@ -143,7 +143,7 @@ enum pst_status pst_plan_entry(struct pst_plan *plan, unsigned i,
                                struct pst_diag *diag)
 {
     if (plan->dir == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "the plan has no files");
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "the plan has no files");
     return find_entry(plan, &plan->params.at[i], true, ret, diag);
 }
 
@@ -227,7 +227,7 @@ static enum pst_status fill_window(const struct pst_plan_param *param,
     if (status == PST_OK && check) {
         pst_copy_strided(&w->meta, at, &plain, now);
         if (memcmp(values, now, bytes) != 0)
-            status = pst_diag_set(diag, PST_ERR_INPUT,
+            status = pst_diag_set(diag, PST_E_WEIGHTS_CONTRADICT,
                                   "%s: \"%s\" shares memory with other parts "
                                   "of \"%s\" in the model, but is given other "
                                   "values than these",
@@ -286,7 +286,7 @@ enum pst_status pst_plan_check_values(const struct pst_plan *plan,
         if (!pst_plan_has_values(plan, i))
             pst_name_list_add(&lost, plan->params.at[i].fqn);
     if (lost.n > 0)
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_WEIGHTS_NO_VALUES,
                               "the model was exported without the values of "
                               "%zu tensors (%s): give them with --weights "
                               "FILE|FOLDER",
@@ -318,7 +318,7 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
     param = &plan->params.at[i]; /* its home is that of this plan */
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))
-        return pst_diag_set(diag, PST_ERR_INTERNAL,
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "\"%s\" is not read in parts", param->fqn);
     if (plan->dir != NULL) {
         status = find_entry(plan, param, true, &entry, diag);
@@ -345,7 +345,8 @@ enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
         return pst_plan_read_part(plan, i, 0, pst_meta_bytes(&param->meta), dst,
                                   diag);
     if (plan->model == NULL)
-        return pst_diag_set(diag, PST_ERR_INTERNAL, "the plan has no weights");
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "the plan has no weights");
     return is_given(plan, i) ? read_windows(plan, i, dst, diag)
                              : read_model(plan, param, dst, diag);
 }

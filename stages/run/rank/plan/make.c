@@ -284,7 +284,7 @@ enum pst_status pst_layout_rest(struct pst_layout *l,
             pst_layout_reserve(&m, role->scattered_size, &l->memory.messages);
     layout_work(&m, actions);
     if (status == PST_OK && !pst_size_fits(l->memory.arena))
-        status = pst_diag_set(diag, PST_ERR_SHAPE,
+        status = pst_diag_set(diag, PST_E_MEMORY_TOO_LARGE,
                               "the tensors of rank %u are larger than any "
                               "memory: no machine can run them",
                               pst_role_number(role));

@@ -305,7 +305,7 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     if (pst_role_optim(role) == NULL)
         return PST_OK;
     if (param->meta.dtype != PST_F32)
-        return pst_diag_set(m->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(m->diag, PST_E_OPTIMIZER_DTYPE,
                             "parameter '%s' is %s: only f32 is trained (the "
                             "optimizer \"none\" leaves it as it is)",
                             param->fqn, pst_dtype_name(param->meta.dtype));

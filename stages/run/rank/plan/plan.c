@@ -99,7 +99,7 @@ static enum pst_status check_buffers(const struct planner *p)
                 continue;
             if (a->microbatch < last)
                 return pst_diag_set(
-                    p->diag, PST_ERR_UNSUPPORTED,
+                    p->diag, PST_E_SCHEDULE_BUFFER_ORDER,
                     "schedule %s runs microbatch %d of stage %u after %d, but "
                     "'%s' changes with every microbatch: put its forwards in "
                     "order",
@@ -133,7 +133,7 @@ static enum pst_status check_order(struct planner *p)
         if (p->layout->stages[a->stage].first_backward < 0)
             p->layout->stages[a->stage].first_backward = a->microbatch;
         if (last[a->stage] > a->microbatch)
-            return pst_diag_set(p->diag, PST_ERR_INTERNAL,
+            return pst_diag_set(p->diag, PST_E_INTERNAL_BUG,
                                 "schedule %s adds the gradients of stage %d "
                                 "up out of order",
                                 role->sched->name, a->stage);

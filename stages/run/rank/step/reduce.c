@@ -104,7 +104,7 @@ static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
                               .counter = &r->waiting};
     m->data = data;
     if (tag > PST_MSG_PARTS_LAST)
-        return pst_diag_set(r->traffic->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(r->traffic->diag, PST_E_SCHEDULE_LIMITS,
                             "too many parameters for message tags");
     return pst_traffic_post(r->traffic, m);
 }

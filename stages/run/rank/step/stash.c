@@ -32,7 +32,7 @@ enum pst_status pst_stash_check(const char *words, struct pst_diag *diag)
         (strncmp(words, DISK, strlen(DISK)) == 0 &&
          words[strlen(DISK)] != '\0'))
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_STASH_WORDS,
                         "--stash is none, ram or disk:FOLDER, not \"%s\"",
                         words);
 }
@@ -115,7 +115,7 @@ static enum pst_status copy_in(struct pst_stash *s,
     if (m->step != s->step || m->stage != job->stage ||
         m->region != job->region || m->microbatch != job->microbatch)
         return pst_diag_set(
-            &s->diag, PST_ERR_INTERNAL,
+            &s->diag, PST_E_RUN_STASH_DAMAGED,
             "the stash of stage %u, microbatch %d is not where it was put: "
             "there is that of stage %u, microbatch %d",
             job->stage, job->microbatch, m->stage, m->microbatch);
@@ -126,7 +126,7 @@ static enum pst_status copy_in(struct pst_stash *s,
     pst_fault_data("stash", to, job->bytes);
     if (status == PST_OK && s->verify &&
         pst_crc32c(0, to, job->bytes) != m->crc)
-        return pst_diag_set(&s->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(&s->diag, PST_E_RUN_STASH_DAMAGED,
                             "the stash of stage %u, microbatch %d has changed "
                             "in %s",
                             job->stage, job->microbatch, s->where);

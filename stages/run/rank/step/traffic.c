@@ -38,9 +38,9 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
         status = net->irecv(t->transport, t->rank, m->peer, m->tag, data,
                             m->len, &m->request);
     if (status != PST_OK)
-        return pst_diag_set(t->diag, status,
-                            "rank %u: a message %s rank %u could not start",
-                            t->rank, m->send ? "to" : "from", m->peer);
+        return pst_diag_carry(t->diag, PST_E_NET_MESSAGE, status,
+                              "rank %u: a message %s rank %u could not start",
+                              t->rank, m->send ? "to" : "from", m->peer);
     if (m->counter != NULL)
         (*m->counter)++;
     t->active[t->n_active++] = m;
@@ -52,14 +52,14 @@ static enum pst_status failed(const struct pst_traffic *t,
                               enum pst_status status)
 {
     if (status == PST_ERR_DAMAGED)
-        return pst_diag_set(t->diag, PST_ERR_PEER,
+        return pst_diag_set(t->diag, PST_E_RUN_MESSAGE_DAMAGED,
                             "rank %u: a message of %zu bytes from rank %u came "
                             "otherwise than it was sent (CRC32C, tag %d): "
                             "memory or network of one of them is at fault",
                             t->rank, m->len, m->peer, m->tag);
-    return pst_diag_set(t->diag, status,
-                        "rank %u: a message %s rank %u failed (tag %d)",
-                        t->rank, m->send ? "to" : "from", m->peer, m->tag);
+    return pst_diag_carry(t->diag, PST_E_NET_MESSAGE, status,
+                          "rank %u: a message %s rank %u failed (tag %d)",
+                          t->rank, m->send ? "to" : "from", m->peer, m->tag);
 }
 
 enum pst_status pst_traffic_poll(struct pst_traffic *t)

@@ -42,7 +42,7 @@ static enum pst_status refuse(const struct checker *c, unsigned bucket,
 
     if (c->action != NULL)
         pst_action_print(c->action, &action);
-    (void)pst_diag_set(c->diag, PST_ERR_INTERNAL,
+    (void)pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                        "rank %u, %s, kernel %u: parameters of group \"%.*s\" "
                        "%s",
                        pst_role_number(c->role),

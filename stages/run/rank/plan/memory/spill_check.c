@@ -24,7 +24,7 @@ static enum pst_status refuse(const struct checker *c, unsigned stage,
 
     if (c->action != NULL)
         pst_action_print(c->action, &action);
-    (void)pst_diag_set(c->diag, PST_ERR_INTERNAL,
+    (void)pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                        "rank %u, %s: what stage %u keeps of microbatch %d %s "
                        "slot %u",
                        pst_role_number(c->role),
@@ -178,7 +178,7 @@ static enum pst_status play(struct checker *c,
     }
     c->action = NULL;
     if (status == PST_OK && (issued != s->jobs.n || c->done != s->jobs.n))
-        return pst_diag_set(c->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                             "rank %u: %zu copies of the stash, %u of them are "
                             "begun and %u waited for",
                             pst_role_number(c->role), s->jobs.n, issued,
