@@ -10,7 +10,7 @@
 
 struct scan {
     const unsigned char *at, *end;
-    size_t fields, unknown, bytes;
+    size_t fields, unknown, empty, bytes;
     const struct pst_wire_limits *limits;
     struct pst_diag *diag;
 };
@@ -20,11 +20,15 @@ static enum pst_status garbled(const struct scan *s, const char *what)
     return pst_diag_set(s->diag, PST_E_RECORD_DAMAGED, "%s", what);
 }
 
-static enum pst_status scan_varint(struct scan *s, uint64_t *ret)
+/* protobuf-c reads 10 bytes of a number, and 5 of a tag or a length. */
+#define NUMBER 10
+#define SHORT  5
+
+static enum pst_status scan_varint(struct scan *s, unsigned max, uint64_t *ret)
 {
     uint64_t value = 0;
 
-    for (unsigned shift = 0; shift < 70; shift += 7) {
+    for (unsigned shift = 0; shift < 7 * max; shift += 7) {
         if (s->at == s->end)
             return garbled(s, "it ends within a number");
         if (shift < 64)
@@ -34,7 +38,8 @@ static enum pst_status scan_varint(struct scan *s, uint64_t *ret)
             return PST_OK;
         }
     }
-    return garbled(s, "a number of more than 10 bytes");
+    return garbled(s, max == NUMBER ? "a number of more than 10 bytes"
+                                    : "a tag or length of more than 5 bytes");
 }
 
 static enum pst_status scan_skip(struct scan *s, uint64_t n)
@@ -80,21 +85,57 @@ static size_t element_size(ProtobufCType type)
     }
 }
 
-/* Every element of a packed list has at least one byte, its last one is the
- * only one below 0x80. */
-static size_t count_packed(const unsigned char *p, size_t n, ProtobufCType type)
+/* Bytes of a number that always has as many; 0: a varint. */
+static size_t fixed_size(ProtobufCType type)
 {
-    size_t ret = 0;
+    switch (type) {
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE:
+        return 8;
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_SFIXED32:
+    case PROTOBUF_C_TYPE_FLOAT:
+        return 4;
+    default:
+        return 0;
+    }
+}
 
-    if (type == PROTOBUF_C_TYPE_FIXED64 || type == PROTOBUF_C_TYPE_SFIXED64 ||
-        type == PROTOBUF_C_TYPE_DOUBLE)
-        return n / 8;
-    if (type == PROTOBUF_C_TYPE_FIXED32 || type == PROTOBUF_C_TYPE_SFIXED32 ||
-        type == PROTOBUF_C_TYPE_FLOAT)
-        return n / 4;
-    for (size_t i = 0; i < n; i++)
-        ret += p[i] < 0x80;
-    return ret;
+/* Whether protobuf-c takes a field of that wire type: what it refuses, it does
+ * after it has unpacked all before. */
+static bool is_of_type(const ProtobufCFieldDescriptor *field, unsigned wire)
+{
+    const size_t item = element_size(field->type);
+    const size_t fixed = fixed_size(field->type);
+
+    if (item == 0)
+        return wire == 2;
+    if (wire == 2)
+        return field->label == PROTOBUF_C_LABEL_REPEATED;
+    return wire == (fixed == 8 ? 1 : fixed == 4 ? 5 : 0);
+}
+
+/* Of a list of numbers. A varint has at least one byte, and its last one is
+ * the only one below 0x80. */
+static enum pst_status count_packed(struct scan *s, const unsigned char *p,
+                                    size_t n, ProtobufCType type, size_t *ret)
+{
+    const unsigned char *end = s->end;
+    enum pst_status status = PST_OK;
+    const size_t item = fixed_size(type);
+    uint64_t value;
+
+    *ret = n / PST_MAX(item, (size_t)1);
+    if (item > 0)
+        return n % item == 0 ? PST_OK
+                             : garbled(s, "a list ends within a number");
+    s->at = p;
+    s->end = p + n;
+    for (*ret = 0; s->at < s->end && status == PST_OK; (*ret)++)
+        status = scan_varint(s, NUMBER, &value);
+    s->end = end;
+    return status;
 }
 
 static enum pst_status scan_child(struct scan *s,
@@ -102,8 +143,11 @@ static enum pst_status scan_child(struct scan *s,
                                   size_t n, unsigned depth)
 {
     const unsigned char *end = s->end;
-    enum pst_status status = count(s, 0, desc->sizeof_message + BLOCK);
+    enum pst_status status;
 
+    if (n == 0 && ++s->empty > s->limits->empty)
+        return garbled(s, "too many empty messages");
+    status = count(s, 0, desc->sizeof_message + BLOCK);
     if (status != PST_OK)
         return status;
     s->end = s->at + n;
@@ -118,9 +162,9 @@ static enum pst_status scan_bytes(struct scan *s,
                                   unsigned depth)
 {
     uint64_t n = 0;
-    enum pst_status status = scan_varint(s, &n);
-    const unsigned char *at = s->at;
-    size_t item;
+    enum pst_status status = scan_varint(s, SHORT, &n);
+    const unsigned char *at = s->at, *behind;
+    size_t item, elements;
 
     if (status == PST_OK)
         status = scan_skip(s, n);
@@ -131,12 +175,14 @@ static enum pst_status scan_bytes(struct scan *s,
         return scan_child(s, field->descriptor, n, depth);
     }
     item = field != NULL ? element_size(field->type) : 0;
-    if (item > 0) {
-        const size_t elements = count_packed(at, n, field->type);
-
-        return count(s, elements, pst_size_mul(elements, item) + BLOCK);
-    }
-    return count(s, 0, n + 1 + BLOCK);
+    if (item == 0)
+        return count(s, 0, n + 1 + BLOCK);
+    behind = s->at;
+    status = count_packed(s, at, n, field->type, &elements);
+    s->at = behind;
+    return status == PST_OK
+               ? count(s, elements, pst_size_mul(elements, item) + BLOCK)
+               : status;
 }
 
 /* A message that may stand once and stands again. */
@@ -161,7 +207,7 @@ static enum pst_status scan_field(struct scan *s,
 {
     const ProtobufCFieldDescriptor *field;
     uint64_t tag = 0;
-    enum pst_status status = scan_varint(s, &tag);
+    enum pst_status status = scan_varint(s, SHORT, &tag);
 
     if (status != PST_OK)
         return status;
@@ -172,13 +218,15 @@ static enum pst_status scan_field(struct scan *s,
         return garbled(s, "too many unknown fields");
     if (field != NULL && is_twice(desc, field, seen))
         return garbled(s, "a message stands twice where one belongs");
+    if (field != NULL && !is_of_type(field, tag & 7))
+        return garbled(s, "a field of another kind than it has");
     /* A place in a list, or the note of an unknown field. */
     status = count(s, 1, field == NULL ? 40 : 8);
     if (status != PST_OK)
         return status;
     switch (tag & 7) {
     case 0:
-        return scan_varint(s, &tag);
+        return scan_varint(s, NUMBER, &tag);
     case 1:
         return scan_skip(s, 8);
     case 2:

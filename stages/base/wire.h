@@ -13,13 +13,15 @@
 struct pst_wire_limits {
     size_t fields;  /* of all depths; elements of packed lists count */
     size_t unknown; /* of these, fields that the descriptor does not have */
+    size_t empty;   /* messages without a field within the message */
     size_t bytes;   /* on the heap while and after it is unpacked */
     unsigned depth; /* 0: no messages within the message */
 };
 
 /* PST_ERR_INPUT, with one sentence, if the message is beyond a limit, is cut
- * or garbled, or has a message twice where the descriptor has one (merging
- * these takes quadratic time). */
+ * or garbled, has a field of another kind than the descriptor, or a message
+ * twice where that has one (merging these takes quadratic time): protobuf-c
+ * refuses nothing that passes, but for want of memory. */
 enum pst_status pst_wire_scan(const ProtobufCMessageDescriptor *descriptor,
                               const void *data, size_t size,
                               const struct pst_wire_limits *limits,

@@ -518,7 +518,7 @@ static void bombs_are_refused_unopened(void **state)
         unsigned char pair[2]; /* repeated */
         const char *said;
     } bombs[] = {
-        {{4 << 3 | 2, 0}, "memory"},        /* empty edges */
+        {{4 << 3 | 2, 0}, "empty"},         /* edges */
         {{9 << 3 | 2, 0}, "memory"},        /* empty notes */
         {{15 << 3 | 2, 0}, "unknown"},      /* none of ours */
         {{9 << 3 | 3, 9 << 3 | 4}, "kind"}, /* groups */

@@ -113,7 +113,8 @@ static void refuses_bombs(void **state)
 {
     static unsigned char bomb[100000];
     const struct pst_wire_limits limits = {
-        PSTD_REQUEST_FIELD, PSTD_UNKNOWN_FIELD, sizeof(bomb) * 2, 8};
+        PSTD_REQUEST_FIELD, PSTD_UNKNOWN_FIELD, PSTD_UNKNOWN_FIELD,
+        sizeof(bomb) * 2, 8};
     size_t n = 0;
 
     (void)state;
@@ -144,7 +145,10 @@ static void refuses_bombs(void **state)
 static void refuses_garbled(void **state)
 {
     static const unsigned char long_varint[] = {
-        2 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1};
+        9 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1};
+    static const unsigned char long_tag[] = {0xc8, 0x80, 0x80, 0x80,
+                                             0x80, 0,    1};
+    static const unsigned char of_other_kind[] = {2 << 3, 1};
     static const unsigned char too_long[] = {2 << 3 | 2, 5, 1, 1};
     static const unsigned char group[] = {2 << 3 | 3};
     static const unsigned char zero[] = {0, 0};
@@ -154,6 +158,8 @@ static void refuses_garbled(void **state)
 
     (void)state;
     refuse(long_varint, sizeof(long_varint), "10 bytes");
+    refuse(long_tag, sizeof(long_tag), "5 bytes");
+    refuse(of_other_kind, sizeof(of_other_kind), "of another kind");
     refuse(too_long, sizeof(too_long), "longer");
     refuse(group, sizeof(group), "kind");
     refuse(zero, sizeof(zero), "number out of range");

@@ -116,7 +116,7 @@ bool fuzz_plan(const uint8_t *data, size_t size)
 {
     /* protobuf-c alone would follow a bomb, which is for the plan's reader to
      * refuse. */
-    const struct pst_wire_limits limits = {64, 16, 1 << 22, 1};
+    const struct pst_wire_limits limits = {64, 16, 16, 1 << 22, 1};
     Penstock__Plan__PlanFile *file;
     struct pst_diag diag;
     bool ret = use_plan(data, size);

@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Protobuf that protobuf-c alone would follow to the end of the stack or of
+ * the memory: plans and control frames of some megabytes, each refused within
+ * 10 ms of the reader and without memory of more than four times their size.
+ * Both are measured in a process of its own, the time as the best of some.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/frame.h"
+#include "plan.pb-c.h"
+#include "stages/base/str.h"
+#include "stages/split/pack.h"
+#include "tests/test.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true /* whose own time and memory count */
+#else
+#define SANITIZED false
+#endif
+
+#define BIG     ((size_t)10 << 20)
+#define ROOM    ((size_t)64 << 20)
+#define DEPTH   100000
+#define MAX_MS  10.0
+#define MAX_FOR 4 /* times the input's size */
+/* Of a plan's other form, in lines of text, of which each is noted. */
+#define MAX_LINES 8
+#define TRIES     5
+/* What a process takes for code that it runs for the first time. */
+#define SLACK ((size_t)512 << 10)
+
+/* --- bytes ---------------------------------------------------------------- */
+
+struct bytes {
+    unsigned char *at;
+    size_t n;
+};
+
+static struct bytes map_bytes(void)
+{
+    void *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    assert_true(at != MAP_FAILED);
+    return (struct bytes){.at = at};
+}
+
+static void put(struct bytes *b, const void *data, size_t n)
+{
+    assert_true(n <= ROOM - b->n);
+    memcpy(b->at + b->n, data, n);
+    b->n += n;
+}
+
+static void put_varint(struct bytes *b, uint64_t value)
+{
+    unsigned char byte;
+
+    for (; value >= 0x80; value >>= 7) {
+        byte = (unsigned char)(value | 0x80);
+        put(b, &byte, 1);
+    }
+    byte = (unsigned char)value;
+    put(b, &byte, 1);
+}
+
+static void put_head(struct bytes *b, unsigned field, size_t n)
+{
+    put_varint(b, (uint64_t)field << 3 | 2);
+    put_varint(b, n);
+}
+
+static size_t varint_size(uint64_t value)
+{
+    size_t n = 1;
+
+    for (; value >= 0x80; value >>= 7)
+        n++;
+    return n;
+}
+
+/* --- what is wrong with them ---------------------------------------------- */
+
+/* Messages of these numbers in each other, in turns. */
+static void nest(struct bytes *b, const unsigned *fields, unsigned n_fields)
+{
+    size_t *size = calloc(DEPTH + 1, sizeof(*size));
+
+    assert_non_null(size);
+    for (unsigned i = DEPTH; i-- > 0;)
+        size[i] = 1 + varint_size(size[i + 1]) + size[i + 1];
+    for (unsigned i = 0; i < DEPTH; i++)
+        put_head(b, fields[i % n_fields], size[i + 1]);
+    free(size);
+}
+
+static void repeat(struct bytes *b, const char *bytes, size_t n)
+{
+    while (b->n + n <= BIG)
+        put(b, bytes, n);
+}
+
+/* Empty messages, of which so many bytes of BIG are text that costs nothing
+ * more than its size. */
+static void pad(struct bytes *b, unsigned field, unsigned text, size_t n)
+{
+    static const char zeros[1 << 16];
+    const char empty[] = {(char)(field << 3 | 2), 0};
+
+    put_head(b, text, n);
+    for (size_t left = n; left > 0;) {
+        const size_t part = PST_MIN(left, sizeof(zeros));
+
+        put(b, zeros, part);
+        left -= part;
+    }
+    repeat(b, empty, sizeof(empty));
+}
+
+/* The number of a message's field that is of kind `type`, behind number
+ * `after`; 0: none. */
+static unsigned find_field(const ProtobufCMessageDescriptor *desc,
+                           ProtobufCType type, bool repeated, unsigned after)
+{
+    unsigned best = 0;
+
+    for (unsigned i = 0; i < desc->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &desc->fields[i];
+
+        if (f->type == type &&
+            (f->label == PROTOBUF_C_LABEL_REPEATED) == repeated &&
+            f->id > after && f->id < 16 && (best == 0 || f->id < best))
+            best = f->id;
+    }
+    return best;
+}
+
+/* --- readers -------------------------------------------------------------- */
+
+typedef enum pst_status (*reader_fn)(const struct bytes *b,
+                                     struct pst_diag *diag);
+
+static enum pst_status read_plan(const struct bytes *b, struct pst_diag *diag)
+{
+    struct pst_plan *plan = NULL;
+    const enum pst_status status = pst_plan_unpack(b->at, b->n, &plan, diag);
+
+    if (status == PST_OK)
+        pst_plan_free(plan);
+    return status;
+}
+
+/* A frame as it comes: some bytes at a time behind its length. */
+static enum pst_status read_frame(const struct bytes *b, size_t max_bytes,
+                                  size_t max_fields, struct pst_diag *diag)
+{
+    enum pst_status status = PST_AGAIN;
+    struct pstd_frames frames;
+    pstd_frame *frame = NULL;
+    unsigned char head[4];
+
+    for (unsigned i = 0; i < 4; i++)
+        head[i] = (unsigned char)(b->n >> (8 * i));
+    pstd_frames_init(&frames, max_bytes, max_fields);
+    if (pstd_frames_push(&frames, head, 4, diag) != PST_OK)
+        status = PST_ERR_NOMEM;
+    for (size_t at = 0; at < b->n && status == PST_AGAIN;) {
+        const size_t part = PST_MIN(b->n - at, (size_t)65536);
+
+        status = pstd_frames_push(&frames, b->at + at, part, diag);
+        if (status == PST_OK)
+            status = pstd_frames_next(&frames, &frame, diag);
+        at += part;
+    }
+    if (status == PST_OK)
+        pstd_frame_free(frame);
+    pstd_frames_fini(&frames);
+    return status;
+}
+
+static enum pst_status read_request(const struct bytes *b,
+                                    struct pst_diag *diag)
+{
+    return read_frame(b, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD, diag);
+}
+
+static enum pst_status read_reply(const struct bytes *b, struct pst_diag *diag)
+{
+    return read_frame(b, PSTD_REPLY_MAX, PSTD_REPLY_FIELD, diag);
+}
+
+/* --- measuring ------------------------------------------------------------ */
+
+struct measured {
+    enum pst_status status;
+    double ms;
+    size_t grown;
+    char text[sizeof(((struct pst_diag *)NULL)->text)];
+};
+
+static size_t status_bytes(const char *key)
+{
+    FILE *f = fopen("/proc/self/status", "re");
+    size_t kb = 0;
+    char line[256];
+
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0)
+            kb = strtoul(line + strlen(key), NULL, 10);
+    if (f != NULL)
+        (void)fclose(f);
+    return kb << 10;
+}
+
+/* VmHWM counts anew from here on. */
+static bool forget_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    const bool ok = f != NULL && fputs("5", f) >= 0;
+
+    return f != NULL && fclose(f) == 0 && ok;
+}
+
+static double cpu_ms(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static void measure_here(reader_fn read, const struct bytes *b,
+                         struct measured *ret)
+{
+    const struct bytes cut = {.at = (unsigned char *)"\x80", .n = 1};
+
+    (void)read(&cut, NULL); /* runs its code for the first time */
+    ret->ms = 1e9;
+    for (unsigned i = 0; i < TRIES; i++) {
+        struct pst_diag diag;
+        const bool counts = forget_peak();
+        const size_t before = status_bytes("VmRSS:");
+        const double begin = cpu_ms();
+
+        pst_diag_init(&diag);
+        ret->status = read(b, &diag);
+        ret->ms = PST_MIN(ret->ms, cpu_ms() - begin);
+        if (i == 0 && counts && before > 0)
+            ret->grown = status_bytes("VmHWM:") - before;
+        (void)snprintf(ret->text, sizeof(ret->text), "%s", diag.text);
+    }
+}
+
+static struct measured measure(reader_fn read, const struct bytes *b)
+{
+    struct measured *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct measured ret;
+    int how = 0;
+    pid_t child;
+
+    assert_true(shared != MAP_FAILED);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        measure_here(read, b, shared);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    ret = *shared;
+    (void)munmap(shared, sizeof(*shared));
+    if (how != 0)
+        fail_msg("the reader died: %x", (unsigned)how);
+    return ret;
+}
+
+/* Of what is refused all others; of the names the worst. */
+struct worst {
+    double ms, times;
+    char slowest[80], largest[80];
+    unsigned n;
+};
+
+static struct worst worst;
+
+/* `harmless`: it may also be read, as what another version has added. */
+static unsigned n_failed;
+
+static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vfprintf(stderr, fmt, args);
+    va_end(args);
+    n_failed++;
+}
+
+static void refuse(reader_fn read, const struct bytes *b, const char *what,
+                   bool harmless)
+{
+    const struct measured m = measure(read, b);
+    const double times = (double)m.grown / (double)b->n;
+
+    if (getenv("PST_VERBOSE") != NULL)
+        print_message("%-40s %9zu bytes %7.2f ms %6.2f times  %s\n", what, b->n,
+                      m.ms, times, m.text);
+    if (m.status == PST_OK
+            ? !harmless
+            : (m.status != PST_ERR_INPUT && m.status != PST_ERR_VERSION) ||
+                  m.text[0] == '\0')
+        failed("%s: %s\n", what, pst_status_name(m.status));
+    worst.n++;
+    if (m.ms > worst.ms) {
+        worst.ms = m.ms;
+        (void)snprintf(worst.slowest, sizeof(worst.slowest), "%s", what);
+    }
+    if (b->n > BIG / 2 && times > worst.times) {
+        worst.times = times;
+        (void)snprintf(worst.largest, sizeof(worst.largest), "%s", what);
+    }
+    if (!SANITIZED && m.ms > MAX_MS)
+        failed("%s: refused in %.1f ms\n", what, m.ms);
+    if (!SANITIZED && m.grown > MAX_FOR * b->n + SLACK)
+        failed("%s: %zu bytes take %zu\n", what, b->n, m.grown);
+}
+
+/* --- of each message ------------------------------------------------------ */
+
+/* Puts bytes into what the reader wants around them. */
+typedef void (*wrap_fn)(const struct bytes *in, struct bytes *out);
+
+struct way {
+    const char *name;
+    reader_fn read;
+    wrap_fn wrap;
+    const ProtobufCMessageDescriptor *desc;
+};
+
+static void wrap_none(const struct bytes *in, struct bytes *out)
+{
+    put(out, in->at, in->n);
+}
+
+/* As the body of a file with the digest that it has. */
+static void wrap_body(const struct bytes *in, struct bytes *out)
+{
+    char digest[33];
+
+    pst_digest(in->at, in->n, digest);
+    put_varint(out, 1 << 3);
+    put_varint(out, PST_PLAN_VERSION);
+    put_head(out, 2, 32);
+    put(out, digest, 32);
+    put_head(out, 3, in->n);
+    put(out, in->at, in->n);
+}
+
+/* In a request, a reply or a message of the plan. */
+static void wrap_in(unsigned field, const struct bytes *in, struct bytes *out)
+{
+    put_head(out, field, in->n);
+    put(out, in->at, in->n);
+}
+
+static void wrap_request(const struct bytes *in, struct bytes *out)
+{
+    wrap_in(2, in, out);
+}
+
+static void wrap_train(const struct bytes *in, struct bytes *out)
+{
+    struct bytes train = map_bytes();
+
+    wrap_in(14, in, &train);
+    wrap_in(2, &train, out);
+    (void)munmap(train.at, ROOM);
+}
+
+static void wrap_reply(const struct bytes *in, struct bytes *out)
+{
+    wrap_in(3, in, out);
+}
+
+static void wrap_log(const struct bytes *in, struct bytes *out)
+{
+    struct bytes log = map_bytes();
+
+    wrap_in(13, in, &log);
+    wrap_in(3, &log, out);
+    (void)munmap(log.at, ROOM);
+}
+
+static void wrap_event(const struct bytes *in, struct bytes *out)
+{
+    wrap_in(4, in, out);
+}
+
+/* As lines without digest: it is not looked at before they are read. */
+static void wrap_lines(const struct bytes *in, struct bytes *out)
+{
+    put_varint(out, 1 << 3);
+    put_varint(out, PST_PLAN_VERSION);
+    put_head(out, 4, in->n);
+    put(out, in->at, in->n);
+}
+
+static void wrap_param(const struct bytes *in, struct bytes *out)
+{
+    struct bytes param = map_bytes();
+
+    wrap_in(7, in, &param);
+    wrap_body(&param, out);
+    (void)munmap(param.at, ROOM);
+}
+
+static const struct way ways[] = {
+    {"plan.pb", read_plan, wrap_none, &penstock__plan__plan_file__descriptor},
+    {"its body", read_plan, wrap_body, &penstock__plan__plan__descriptor},
+    {"a parameter", read_plan, wrap_param, &penstock__plan__param__descriptor},
+    {"a frame", read_reply, wrap_none, &pst__control__frame__descriptor},
+    {"a request", read_request, wrap_request,
+     &pst__control__request__descriptor},
+    {"options", read_reply, wrap_train, &pst__control__train__descriptor},
+    {"a reply", read_reply, wrap_reply, &pst__control__reply__descriptor},
+    {"a log", read_reply, wrap_log, &pst__control__event_list__descriptor},
+    {"an event", read_reply, wrap_event, &pst__control__event__descriptor},
+};
+
+static void try_it(const struct way *way, struct bytes *b, const char *kind,
+                   unsigned number, bool harmless)
+{
+    struct bytes wrapped = map_bytes();
+    char what[80];
+
+    (void)snprintf(what, sizeof(what), "%s: %s %u", way->name, kind, number);
+    way->wrap(b, &wrapped);
+    refuse(way->read, &wrapped, what, harmless);
+    (void)munmap(wrapped.at, ROOM);
+    (void)munmap(b->at, ROOM);
+    *b = map_bytes();
+}
+
+/* No message of ours contains itself: what nests deeper than the schema is
+ * text or a field that is not known, and costs no more than these. */
+static void nests(void **state)
+{
+    const struct way *way = *state;
+    struct bytes b = map_bytes();
+
+    for (unsigned i = 1; i < 16; i++) {
+        const unsigned turns[] = {i, i % 15 + 1};
+
+        nest(&b, turns, 1);
+        try_it(way, &b, "nested fields", i, true);
+        nest(&b, turns, 2);
+        try_it(way, &b, "nested in turns", i, true);
+        for (unsigned k = 0; k < DEPTH; k++)
+            put_varint(&b, i << 3 | 3); /* a group begins */
+        try_it(way, &b, "nested groups", i, false);
+    }
+    (void)munmap(b.at, ROOM);
+    assert_int_equal(n_failed, 0);
+}
+
+/* All of the file, and with so much text that a limit for the whole of it would
+ * let the rest pass. */
+static void empties(void **state)
+{
+    static const unsigned of_1000[] = {200, 500, 800, 900, 930, 950, 960,
+                                       970, 975, 980, 985, 990, 995};
+    const struct way *way = *state;
+    const unsigned text =
+        find_field(way->desc, PROTOBUF_C_TYPE_STRING, false, 0);
+    struct bytes b = map_bytes();
+    unsigned field;
+
+    for (int repeated = 0; repeated < 2; repeated++)
+        for (field = 0; (field = find_field(way->desc, PROTOBUF_C_TYPE_MESSAGE,
+                                            repeated != 0, field)) != 0;) {
+            const char empty[] = {(char)(field << 3 | 2), 0};
+
+            repeat(&b, empty, sizeof(empty));
+            try_it(way, &b, "empty messages", field, false);
+            for (unsigned k = 0; k < PST_COUNT(of_1000) && text != 0; k++) {
+                pad(&b, field, text, BIG / 1000 * of_1000[k]);
+                try_it(way, &b, "padded messages", field, false);
+                pad(&b, field, text, BIG / 1000 * of_1000[k]);
+                put_varint(&b, text << 3); /* a number */
+                put_varint(&b, 1);
+                try_it(way, &b, "padded and another kind", field, false);
+            }
+        }
+    for (field = 0; (field = find_field(way->desc, PROTOBUF_C_TYPE_STRING, true,
+                                        field)) != 0;) {
+        const char empty[] = {(char)(field << 3 | 2), 0};
+
+        repeat(&b, empty, sizeof(empty));
+        try_it(way, &b, "empty texts", field, false);
+    }
+    (void)munmap(b.at, ROOM);
+    assert_int_equal(n_failed, 0);
+}
+
+static void unknowns(void **state)
+{
+    static const char varint[] = "\xa8\x3e\x01",
+                      fixed64[] = "\xa9\x3e\0\0\0\0\0\0\0",
+                      fixed32[] = "\xad\x3e\0\0\0", empty[] = "\xaa\x3e";
+    const struct way *way = *state;
+    struct bytes b = map_bytes();
+
+    repeat(&b, varint, 3);
+    try_it(way, &b, "unknown numbers", 1, false);
+    repeat(&b, fixed64, 10);
+    try_it(way, &b, "unknown numbers", 8, false);
+    repeat(&b, fixed32, 6);
+    try_it(way, &b, "unknown numbers", 4, false);
+    repeat(&b, empty, 3);
+    try_it(way, &b, "unknown bytes", 0, false);
+    for (unsigned i = 0; i < 64; i++) { /* as many as are allowed */
+        static const char zeros[1 << 16];
+
+        put(&b, empty, 2);
+        put_varint(&b, sizeof(zeros));
+        put(&b, zeros, sizeof(zeros));
+    }
+    try_it(way, &b, "large unknown bytes", 64, true);
+    (void)munmap(b.at, ROOM);
+    assert_int_equal(n_failed, 0);
+}
+
+static void truncated(void **state)
+{
+    static const char ones[] = "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80";
+    const struct way *way = *state;
+    const unsigned text =
+        find_field(way->desc, PROTOBUF_C_TYPE_STRING, false, 0);
+    struct bytes b = map_bytes();
+
+    for (unsigned n = 1; n < sizeof(ones); n++) {
+        put(&b, ones, n);
+        try_it(way, &b, "cut tags of", n, false);
+        put_varint(&b, 100 << 3);
+        put(&b, ones, n);
+        try_it(way, &b, "cut numbers of", n, false);
+        put_varint(&b, 100 << 3 | 2);
+        put(&b, ones, n);
+        try_it(way, &b, "cut lengths of", n, false);
+        if (text == 0)
+            continue;
+        pad(&b, text, text, BIG - BIG / 1000);
+        put(&b, ones, n);
+        try_it(way, &b, "cut behind texts", n, false);
+    }
+    repeat(&b, ones, 10);
+    try_it(way, &b, "a number of bytes", 10, false);
+    repeat(&b, "\xff", 1);
+    try_it(way, &b, "a number of bytes", 255, false);
+    (void)munmap(b.at, ROOM);
+    assert_int_equal(n_failed, 0);
+}
+
+/* The form of a plan in which layers that are alike stand once. */
+static void lines(void **state)
+{
+    static const char *const all[] = {"c{\n}\n", "c{\n", "g{\nk{\n}\n}\n",
+                                      "a\"\n",   "z1\n", "a1",
+                                      "a[1 1\n", "}\n",  "i\"\n"};
+    struct bytes b = map_bytes();
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(all); i++) {
+        struct bytes file = map_bytes();
+        struct measured m;
+
+        repeat(&b, all[i], strlen(all[i]));
+        wrap_lines(&b, &file);
+        m = measure(read_plan, &file);
+        if (m.status != PST_ERR_INPUT)
+            failed("lines %u: %s\n", i, pst_status_name(m.status));
+        if (!SANITIZED && m.grown > MAX_LINES * file.n)
+            failed("lines %u: %zu bytes take %zu\n", i, file.n, m.grown);
+        (void)munmap(file.at, ROOM);
+        b.n = 0;
+    }
+    (void)munmap(b.at, ROOM);
+    assert_int_equal(n_failed, 0);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } parts[] = {{"nests", nests},
+                 {"empties", empties},
+                 {"unknowns", unknowns},
+                 {"truncated", truncated}};
+    static struct CMUnitTest tests[PST_COUNT(parts) * PST_COUNT(ways) + 1];
+    size_t n = 0;
+    int ret;
+
+    for (size_t p = 0; p < PST_COUNT(parts); p++)
+        for (size_t w = 0; w < PST_COUNT(ways); w++)
+            tests[n++] = (struct CMUnitTest){.name = parts[p].name,
+                                             .test_func = parts[p].run,
+                                             .initial_state =
+                                                 (void *)(uintptr_t)&ways[w]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(lines);
+    ret = cmocka_run_group_tests_name("bombs", tests, NULL, NULL);
+    print_message("%u bombs: %.2f ms at most (%s), %.2f times the size (%s)\n",
+                  worst.n, worst.ms, worst.slowest, worst.times, worst.largest);
+    return ret;
+}
