@@ -51,10 +51,16 @@ static void substitute(char **data, size_t *size, const char *find,
                        const char *replace)
 {
     const size_t a = strlen(find), b = strlen(replace);
-    char *out = malloc(*size * (b / a + 2) + b + 1), *end = out;
     const char *p = *data, *stop = *data + *size;
-    unsigned n = 0;
+    char *out, *end;
+    size_t n = 0;
 
+    while ((p = memmem(p, (size_t)(stop - p), find, a)) != NULL) {
+        p += a;
+        n++;
+    }
+    p = *data;
+    out = end = malloc(*size + n * b + 1);
     assert_non_null(out);
     while (p < stop) {
         const char *q = memmem(p, (size_t)(stop - p), find, a);
@@ -65,7 +71,6 @@ static void substitute(char **data, size_t *size, const char *find,
         if (q != NULL) {
             end = mempcpy(end, replace, b);
             p = q + a;
-            n++;
         }
     }
     if (n == 0)
