@@ -32,6 +32,8 @@ part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tin
 part "early warnings" python3 tests/elastic/warned.py $penstock $tiny
 part "1000 flips, 200 cuts" python3 tests/elastic/damage.py $penstock $tiny \
   1000 "$seed"
+part "690 other numbers of stages and replicas" \
+  env PST_TEST_SEED="$seed" build/tests/run/test-run-reshard
 part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
 for i in {1..10}; do
   part "stragglers, $i of 10" python3 tests/elastic/slow.py $penstock $norm
