@@ -2,27 +2,13 @@
 /*
  * Operators on complex numbers, by formulas. A complex tensor is a real one
  * with one more dimension, the last, of two elements: real and imaginary part.
- * The importer (stages/frontend/import/complex.c) takes row complex.NAME for
- * aten.NAME where an operand is complex and makes operands complex that are
+ * The importer (stages/frontend/import/pairs/complex.c) takes row complex.NAME
+ * for aten.NAME where an operand is complex and makes operands complex that are
  * not; rows of namespace from_real have real operands. Gradients are those of
- * the two parts, which is what PyTorch has for a real loss.
+ * the two parts, which is what PyTorch has for a real loss. Numbers are given
+ * as pairs where the schema has a Tensor.
  */
-#include "stages/ops/formula/formula.h"
-
-#define COMPLEX(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(complex_##id, "complex::" schema, formula)
-#define FROM_REAL(id, schema, formula)                                         \
-    PST_REWRITE_FORMULA(from_real_##id, "from_real::" schema, formula)
-
-/* Parts of `self` and of `other`. */
-#define ONE "a = select.int(self, -1, 0); b = select.int(self, -1, 1);"
-/* m: the power of two next to the larger of |x| and |y|, by which numbers are
- * divided without rounding; then squares neither overflow nor vanish. */
-#define SCALE(x, y)                                                            \
-    "top = detach(maximum(abs(" x "), abs(" y ")));"                           \
-    "power = top / (frexp.Tensor(top)[0] * 2);"                                \
-    "m = isfinite(power) ? power : 1.0;"
-#define TWO ONE "c = select.int(other, -1, 0); d = select.int(other, -1, 1);"
+#include "stages/ops/complex/rows.h"
 
 /* --- to and from real numbers --------------------------------------------- */
 
@@ -100,27 +86,14 @@ COMPLEX(mul_Scalar, "mul.Scalar(Tensor self, Scalar other) -> Tensor",
         "self * other");
 COMPLEX(div_Scalar, "div.Scalar(Tensor self, Scalar other) -> Tensor",
         "self / other");
+COMPLEX(rsub_Tensor, "rsub.Tensor(Tensor self, Tensor other, " ALPHA,
+        "other - (alpha == 1 ? self : self * alpha)");
+COMPLEX(rsub_Scalar,
+        "rsub.Scalar(Tensor self, Tensor other, Scalar alpha=1) -> Tensor",
+        "other - (alpha == 1 ? self : self * alpha)");
 COMPLEX(neg, "neg(Tensor self) -> Tensor", "-self");
 COMPLEX(reciprocal, "reciprocal(Tensor self) -> Tensor",
         ONE SCALE("a", "b") "e = a / m; f = b / m; n = e * e + f * f;"
                             "stack([e / n / m, -f / n / m], -1)");
 COMPLEX(exp, "exp(Tensor self) -> Tensor",
         ONE "m = exp(a); stack([m * cos(b), m * sin(b)], -1)");
-
-/* --- products ------------------------------------------------------------- */
-
-#define PRODUCT(op)                                                            \
-    "stack([" op "(a, c) - " op "(b, d), " op "(a, d) + " op "(b, c)], -1)"
-COMPLEX(matmul, "matmul(Tensor self, Tensor other) -> Tensor",
-        TWO PRODUCT("matmul"));
-COMPLEX(mm, "mm(Tensor self, Tensor mat2) -> Tensor",
-        "other = mat2;" TWO PRODUCT("mm"));
-COMPLEX(bmm, "bmm(Tensor self, Tensor mat2) -> Tensor",
-        "other = mat2;" TWO PRODUCT("bmm"));
-
-/* All of one operand is the case of no product. */
-COMPLEX(einsum,
-        "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
-        "self = tensors[0]; other = tensors[1];" TWO
-        "stack([einsum(equation, [a, c]) - einsum(equation, [b, d]), "
-        "einsum(equation, [a, d]) + einsum(equation, [b, c])], -1)");

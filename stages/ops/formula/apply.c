@@ -249,23 +249,26 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* --- calls -------------------------------------------------------------- */
 
-/* NAME.OVERLOAD, or NAME with the overload that the second argument asks for.
- */
+/* NAME.OVERLOAD, or NAME with the overload that the second argument asks for;
+ * "complex." in front of it is a namespace. */
 static const struct pst_op *find(const struct pst_formula_call *c)
 {
-    static const char *const spaces[] = {"aten", "penstock"};
+    const bool pairs = strncmp(c->name, "complex.", 8) == 0;
+    const char *const spaces[] = {pairs ? "complex" : "aten",
+                                  pairs ? "complex" : "penstock"};
+    const char *base = pairs ? c->name + 8 : c->name;
     const bool tensor = c->n > 1 && c->args[1].kind == PST_ARG_VALUE;
     const bool number = c->n > 1 && pst_formula_is_number(&c->args[1]);
     const char *const overloads[] = {number ? "Scalar" : "default",
                                      tensor ? "Tensor" : "default", "default",
                                      "int"};
-    const bool full = strchr(c->name, '.') != NULL;
+    const bool full = strchr(base, '.') != NULL;
     const struct pst_op *op = NULL;
     char name[128];
 
     for (unsigned k = 0; k < 2 * PST_COUNT(overloads) && op == NULL; k++) {
         snprintf(name, sizeof(name), full ? "%s.%s" : "%s.%s.%s", spaces[k % 2],
-                 c->name, overloads[k / 2]);
+                 base, overloads[k / 2]);
         op = pst_op_find(name);
     }
     return op;
