@@ -187,9 +187,14 @@ static enum pst_status read_payload(struct pst_reader *r,
         if (!pst_json_is(json, PST_JSON_OBJECT))
             return wrong(r, what, arg);
         return pst_read_graph(r, pst_json_get(json, "graph"), &arg->graph);
+    case PST_DOC_COMPLEX:
+        return pst_json_double(pst_json_get(json, "real"), &arg->parts[0]) &&
+                       pst_json_double(pst_json_get(json, "imag"),
+                                       &arg->parts[1])
+                   ? PST_OK
+                   : wrong(r, what, arg);
     case PST_DOC_NONE:
     case PST_DOC_DEVICE:
-    case PST_DOC_COMPLEX:
     case PST_DOC_OTHER:
         break;
     }

@@ -68,6 +68,7 @@ struct pst_doc_meta {
     struct pst_meta meta; /* strides as written; complex: see below */
     int64_t offset;       /* elements */
     bool symbolic;        /* some of dims are not NULL */
+    bool pairs;           /* it is complex */
     /* Where sizes, strides and offset come from; NULL: they are numbers. Of
      * complex tensors the last two are NULL: they are not the record's. */
     const char *dims[PST_MAX_RANK], *strides[PST_MAX_RANK], *from;
@@ -111,7 +112,7 @@ const char *pst_doc_dtype_name(int64_t dtype);
     X(DEVICE, "as_device")                     /* - */                         \
     X(GRAPH, "as_graph")                       /* graph */                     \
     X(OPERATOR, "as_operator")                 /* name: a target */            \
-    X(COMPLEX, "as_complex")                   /* - */
+    X(COMPLEX, "as_complex")                   /* parts */
 
 enum pst_doc_arg_kind {
 #define PST_DOC_ARG_ROW(kind, tag) PST_DOC_##kind,
@@ -132,6 +133,7 @@ struct pst_doc_arg {
         int64_t code;
         struct pst_doc_number number;
         const struct pst_doc_number *numbers;
+        double parts[2]; /* real, imaginary */
         struct pst_doc_graph *graph;
     };
 };

@@ -114,6 +114,7 @@ static enum pst_status make_pairs(struct pst_doc_meta *t, const char *where,
                             where, t->meta.rank);
     memset(t->strides, 0, sizeof(t->strides));
     t->from = NULL;
+    t->pairs = true;
     t->meta.size[t->meta.rank] = 2;
     t->meta.stride[t->meta.rank++] = 1;
     return pst_meta_check(&t->meta, diag);

@@ -14,6 +14,7 @@ struct source {
     const char *where; /* names the argument in messages */
     bool raw;          /* values as they stand, not their newest version */
     bool written;      /* the argument that an in-place operator writes */
+    bool promotes;     /* pst_import_pairs makes pairs of numbers */
 };
 
 /* A parameter that is kept wider than the file has it, as the file has it. */
@@ -213,9 +214,12 @@ static enum pst_status read_arg(const struct source *s,
     case PST_DOC_DEVICE:
         ret->kind = PST_ARG_IGNORED;
         return PST_OK;
+    case PST_DOC_COMPLEX:
+        if (s->promotes)
+            return PST_OK;
+        break;
     case PST_DOC_GRAPH:
     case PST_DOC_OPERATOR:
-    case PST_DOC_COMPLEX:
     case PST_DOC_OTHER:
         break;
     }
@@ -229,7 +233,7 @@ enum pst_status pst_import_value(struct pst_import *import,
                                  const struct pst_doc_arg *arg,
                                  const char *where, struct pst_arg *ret)
 {
-    const struct source s = {import, scope, where, false, false};
+    const struct source s = {.import = import, .scope = scope, .where = where};
 
     return read_arg(&s, arg, ret);
 }
@@ -304,7 +308,11 @@ enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_arg **ret)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    const struct source s = {import, scope, target->name, raw, false};
+    const struct source s = {.import = import,
+                             .scope = scope,
+                             .where = target->name,
+                             .raw = raw,
+                             .promotes = target->promotes};
     struct pst_arena *arena = &import->build.graph->arena;
     struct pst_arg *args =
         pst_arena_calloc(arena, schema->n_args, sizeof(*args));
@@ -327,7 +335,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
                                 schema->args[i].name);
         args[i] = schema->args[i].def;
     }
-    if (status == PST_OK)
+    if (status == PST_OK && !target->promotes)
         status = wrap_numbers(import, schema, args);
     if (status == PST_OK)
         *ret = args;

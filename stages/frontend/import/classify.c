@@ -196,26 +196,82 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
     return unsupported(name);
 }
 
-/* Rows for complex operands; in-place forms have none. */
+/* Operators that drop imaginary parts where their result is real. */
+static bool drops_imaginary_parts(const char *name)
+{
+    static const char *const names[] = {
+        "aten.copy_.",      "aten.copy.",      "aten.to.",
+        "aten._to_copy.",   "aten.type_as.",   "aten.zeros_like.",
+        "aten.empty_like.", "aten.ones_like.", "aten.full_like.",
+        "aten.new_zeros.",  "aten.new_empty.", "aten.new_ones.",
+        "aten.new_full."};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        if (pst_has_prefix(name, names[i]))
+            return true;
+    return false;
+}
+
+/* The row for pairs, for the in-place form, or for what writes to `out`. */
+static bool find_complex_row(const char *name, struct pst_target *ret)
+{
+    const struct pst_op *twin = NULL;
+
+    ret->kind = PST_TARGET_OP;
+    ret->op = pst_import_complex_row(name, &ret->mover);
+    if (ret->op == NULL && pst_op_find(name) == NULL) {
+        twin = pst_functional_twin(name);
+        ret->kind = PST_TARGET_INPLACE;
+        if (twin == NULL) {
+            twin = pst_out_twin(name);
+            ret->kind = PST_TARGET_OUT;
+        }
+    }
+    if (twin != NULL)
+        ret->op =
+            pst_import_complex_row(pst_op_schema(twin)->name, &ret->mover);
+    return ret->op != NULL;
+}
+
+/* The name whose row takes the numbers that this node has. */
+static const char *name_for_numbers(const struct pst_doc_node *node,
+                                    const char *name, char *text, size_t size)
+{
+    for (size_t i = 0; i < PST_COUNT(same_as); i++)
+        if (strcmp(name, same_as[i][0]) == 0)
+            return same_as[i][1];
+    if (is_number(node, "other") && scalar_name(name, text, size))
+        return text;
+    if (strcmp(name, "aten.pow.Tensor_Scalar") == 0 &&
+        pst_doc_arg(node, "exponent", PST_DOC_COMPLEX) != NULL)
+        return "aten.pow.Tensor_Tensor";
+    return name;
+}
+
+/* Rows for complex operands. */
 static struct pst_target complex_target(const struct pst_doc_node *node,
+                                        const struct pst_doc_graph *graph,
                                         const char *name)
 {
-    struct pst_target t = {.kind = PST_TARGET_OP,
-                           .name = name,
-                           .pairs = true,
-                           .mover = pst_import_mover(name)};
-    char scalar[256];
+    struct pst_target t = {.name = name, .pairs = true};
+    const struct pst_doc_arg *self = pst_doc_arg(node, "self", PST_DOC_TENSOR);
+    const bool into_real =
+        node->n_outputs > 0 && !pst_import_is_complex(graph, &node->outputs[0]);
+    char text[256];
 
-    if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)))
-        t.op = pst_import_complex_row(scalar);
-    else
-        t.op = pst_import_complex_row(name);
-    if (t.op != NULL) {
-        t.promotes = !pst_has_prefix(pst_op_schema(t.op)->name, "from_real.");
+    t.real_parts = into_real && drops_imaginary_parts(name);
+    if (t.real_parts && find_row(name, &t))
         return t;
+    if (find_complex_row(name_for_numbers(node, name, text, sizeof(text)),
+                         &t)) {
+        t.promotes = !pst_has_prefix(pst_op_schema(t.op)->name, "from_real.");
+        if (t.kind != PST_TARGET_INPLACE ||
+            (self != NULL && pst_import_is_complex(graph, self)))
+            return t;
     }
-    return pst_op_find(name) != NULL ? refuse(name, 2, "complex numbers")
-                                     : unsupported(name);
+    find_row(name, &t);
+    return t.op != NULL ? refuse(name, 2, "complex numbers")
+                        : unsupported(name);
 }
 
 /* Numbers of the graph; false if it is something else. */
@@ -286,7 +342,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         return t;
     }
     if (graph != NULL && pst_import_complex(node, graph))
-        return complex_target(node, name);
+        return complex_target(node, graph, name);
     if (pst_has_prefix(name, "aten.to.") ||
         strcmp(name, "aten.type_as.default") == 0) {
         t.kind = PST_TARGET_CONVERT;

@@ -353,6 +353,7 @@ void pst_import_fini(struct pst_import *import)
 {
     drop_names(import);
     pst_vec_fini(&import->windows);
+    pst_vec_fini(&import->mirrors);
     pst_map_fini(&import->used);
     pst_map_fini(&import->numbers);
     pst_layouts_fini(&import->layouts);
@@ -376,6 +377,7 @@ static void start(struct pst_import *import)
     model->ties.n = import->n_ties;
     model->storages.n = 0;
     import->windows.n = 0;
+    import->mirrors.n = 0;
     model->notes.n = import->n_notes;
 }
 

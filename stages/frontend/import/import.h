@@ -52,6 +52,14 @@ struct pst_import_window {
     int64_t offset;
 };
 
+/* A complex view and its conjugate (conjugate.c). */
+struct pst_mirror {
+    struct pst_value *of, *conjugate;
+    bool lazy; /* PyTorch's conjugate has of's numbers in memory */
+};
+
+struct pst_names;
+
 struct pst_import {
     struct pst_model *model;
     struct pst_zip *zip;
@@ -71,6 +79,7 @@ struct pst_import {
     const struct pst_doc_place *cut;   /* the first whose stack is not nested */
     struct pst_scope outer;            /* of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
+    struct PST_VEC(struct pst_mirror) mirrors;
     size_t n_modules, n_ties, n_notes; /* of the model before the import */
     unsigned n_regions;                /* that are recomputed */
 };
@@ -157,21 +166,47 @@ struct pst_target pst_import_target(const struct pst_doc_node *node,
 enum pst_status pst_import_resolve(struct pst_document *doc,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* --- complex.c ---------------------------------------------------------- */
+/* --- pairs/complex.c ----------------------------------------------------- */
 
 /* Does it read or make complex numbers? */
 bool pst_import_complex(const struct pst_doc_node *node,
                         const struct pst_doc_graph *graph);
-/* The row that does to pairs what that operator does to complex numbers. */
-const struct pst_op *pst_import_complex_row(const char *name);
-/* Of an operator that only moves elements; else NULL. */
-const struct pst_mover *pst_import_mover(const char *name);
+bool pst_import_is_complex(const struct pst_doc_graph *graph,
+                           const struct pst_doc_arg *arg);
+/* The row that does to pairs what that operator does to complex numbers, and
+ * how it is told to leave them together (NULL: it need not be told). */
+const struct pst_op *pst_import_complex_row(const char *name,
+                                            const struct pst_mover **ret_mover);
 /* Changes bound arguments of such a node to what its row takes. */
 enum pst_status pst_import_pairs(struct pst_import *import,
                                  const struct pst_scope *scope,
                                  const struct pst_doc_node *node,
                                  const struct pst_target *target,
                                  struct pst_arg *args) PST_MUST_CHECK;
+
+/* --- pairs/conjugate.c --------------------------------------------------- */
+
+/* A node that makes a conjugate, or a copy of one; else *ret_done is false and
+ * nothing is done. */
+enum pst_status pst_import_conjugate(struct pst_import *import,
+                                     struct pst_scope *scope,
+                                     const struct pst_target *target,
+                                     const struct pst_names *names,
+                                     const struct pst_arg *args,
+                                     bool *ret_done) PST_MUST_CHECK;
+/* Behind each write: the other sides of mirrors follow. */
+enum pst_status pst_import_reflect(struct pst_import *import,
+                                   struct pst_value *written) PST_MUST_CHECK;
+
+/* --- pairs/movers.c ------------------------------------------------------ */
+
+/* Of an operator that only moves elements; else NULL. */
+const struct pst_mover *pst_import_mover(const char *name);
+/* Changes dimensions and sizes among its arguments to those of pairs. */
+enum pst_status pst_import_move(struct pst_import *import,
+                                const struct pst_mover *m,
+                                const struct pst_schema *schema,
+                                struct pst_arg *args) PST_MUST_CHECK;
 
 /* --- scan.c ------------------------------------------------------------- */
 

@@ -77,7 +77,7 @@ static enum pst_status explain(struct pst_import *import,
 {
     const char *strides[PST_MAX_RANK] = {NULL}, *from = pst_expr_unknown;
 
-    if (value->base == NULL || value->meta.rank != t->meta.rank)
+    if (value->base == NULL || value->meta.rank != t->meta.rank || t->pairs)
         return PST_OK;
     for (unsigned d = 0; d < t->meta.rank; d++)
         strides[d] = value->meta.stride[d] == t->meta.stride[d]
@@ -165,6 +165,8 @@ static enum pst_status commit_writes(struct pst_import *import,
             pst_functionalise_write(import->functional, raw[i].value,
                                     w->writes[i]) == NULL)
             status = import->build.status;
+        if (status == PST_OK)
+            status = pst_import_reflect(import, raw[i].value);
     }
     return status;
 }
@@ -220,6 +222,7 @@ static enum pst_status import_op(struct pst_import *import,
     enum pst_status status;
     struct pst_node *node;
     struct pst_arg *args;
+    bool done;
 
     status = pst_import_bind(import, scope, doc_node, target, false, &args);
     if (status == PST_OK && target->pairs)
@@ -230,7 +233,10 @@ static enum pst_status import_op(struct pst_import *import,
         status = pst_import_autocast(import, scope,
                                      pst_import_autocast_kind(target->name),
                                      args, schema->n_args);
-    if (status != PST_OK)
+    if (status == PST_OK)
+        status =
+            pst_import_conjugate(import, scope, target, names, args, &done);
+    if (status != PST_OK || done)
         return status;
     if (pst_op_is_rewrite(target->op))
         return import_rewrite(import, scope, doc_node, target, names, args);
@@ -277,6 +283,8 @@ static enum pst_status import_inplace(struct pst_import *import,
     if (scope->pure)
         return refuse_write(import);
     status = pst_import_bind(import, scope, doc_node, target, true, &args);
+    if (status == PST_OK && target->pairs)
+        status = pst_import_pairs(import, scope, doc_node, target, args);
     if (status != PST_OK)
         return status;
     if (schema->n_args == 0 || args[0].kind != PST_ARG_VALUE)
@@ -300,6 +308,10 @@ static enum pst_status import_inplace(struct pst_import *import,
     if (names->n > 1)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "an in-place operator has one result");
+    if (!(target->op->flags & PST_OP_VIEW))
+        status = pst_import_reflect(import, written);
+    if (status != PST_OK)
+        return status;
     if (names->n == 1 && names->at[0] != NULL) /* t_() gives a new shape */
         status = pst_import_define(
             import, scope, names->at[0],
@@ -329,6 +341,8 @@ static enum pst_status import_out(struct pst_import *import,
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its argument \"out\" is no tensor of the graph");
     status = pst_import_bind(import, scope, doc_node, target, false, &args);
+    if (status == PST_OK && target->pairs)
+        status = pst_import_pairs(import, scope, doc_node, target, args);
     if (status != PST_OK)
         return status;
     status = pst_import_writes_storage(import, written);
@@ -339,8 +353,9 @@ static enum pst_status import_out(struct pst_import *import,
         now = pst_functionalise_write(import->functional, written, now);
     if (now == NULL)
         return import->build.status;
-    if (names->n == 0 || names->at[0] == NULL)
-        return PST_OK;
+    status = pst_import_reflect(import, written);
+    if (status != PST_OK || names->n == 0 || names->at[0] == NULL)
+        return status;
     return pst_import_define(import, scope, names->at[0], written, &now->meta);
 }
 

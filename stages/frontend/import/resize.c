@@ -49,8 +49,9 @@ static enum pst_status fill(struct pst_import *import, struct pst_scope *scope,
     now = pst_functionalise_write(import->functional, written, source);
     if (now == NULL)
         return import->build.status;
-    return result == NULL
-               ? PST_OK
+    status = pst_import_reflect(import, written);
+    return result == NULL || status != PST_OK
+               ? status
                : pst_import_define(import, scope, result, written, &now->meta);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds all that is not supported before anything is built. */
 #include "stages/frontend/import/import.h"
+#include "stages/graph/oprow.h"
+#include "stages/ops/op.h"
 
 #include <string.h>
 
@@ -220,12 +222,24 @@ static enum pst_status scan_graph(struct scan *s,
                                   const struct pst_doc_graph *graph,
                                   bool outer);
 
-static enum pst_status scan_arg(struct scan *s, const struct pst_doc_arg *arg,
+/* Among complex operands, where a tensor may stand: it becomes one. */
+static bool takes_complex(const struct pst_target *target, const char *name)
+{
+    const struct pst_schema *schema =
+        target->promotes ? pst_op_schema(target->op) : NULL;
+    const int at = schema != NULL ? pst_import_find_arg(schema, name) : -1;
+
+    return at >= 0 && schema->args[at].type == PST_TYPE_TENSOR;
+}
+
+static enum pst_status scan_arg(struct scan *s,
+                                const struct pst_doc_input *input,
                                 const struct pst_target *target, bool outer)
 {
-    const bool known = arg->kind != PST_DOC_OTHER &&
-                       arg->kind != PST_DOC_OPERATOR &&
-                       arg->kind != PST_DOC_COMPLEX;
+    const struct pst_doc_arg *arg = &input->arg;
+    const bool known =
+        arg->kind != PST_DOC_OTHER && arg->kind != PST_DOC_OPERATOR &&
+        (arg->kind != PST_DOC_COMPLEX || takes_complex(target, input->name));
     enum pst_status status = PST_OK;
 
     if (!known && target->kind != PST_TARGET_NONE)
@@ -258,7 +272,7 @@ static enum pst_status scan_node(struct scan *s,
     if (status == PST_OK)
         status = scan_sizes(s, graph, node);
     for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++)
-        status = scan_arg(s, &node->inputs[k].arg, target, outer);
+        status = scan_arg(s, &node->inputs[k], target, outer);
     return status;
 }
 

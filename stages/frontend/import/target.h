@@ -61,7 +61,8 @@ struct pst_target {
     bool pairs;    /* operands are complex: pst_import_pairs */
     const struct pst_mover *mover; /* of pairs; NULL: a row of its own */
     bool promotes;                 /* of pairs: real operands become complex */
-    bool reads_number;             /* from a tensor: item() */
+    bool real_parts; /* of pairs: the result is real, and made of real parts */
+    bool reads_number; /* from a tensor: item() */
     enum pst_mode_sign sign;
 };
 
