@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the numeric cases of operators, 200 random chains of operators, a sample
-# of operators on all dtypes and the ends of what numbers can be
+# of operators on all dtypes, complex numbers and the ends of what numbers can be
 # (tests/cases/README.md), once for each instruction set of the processor.
 #
 #   scripts/cases.sh [options of tests/cases/main.c]
@@ -35,6 +35,7 @@ stamp="$seed $(cat "$root"/tests/cases/*.py | sha1sum)"
 drawn chains "chains of operators" --seed "$seed"
 drawn dtypes "operators of all dtypes" --count 500 --seed "$seed"
 drawn edges "edges of what numbers can be"
+drawn pairs "complex numbers"
 drawn layouts "layouts in memory" --seed "$seed"
 
 # verdicts SET: runs a set by four kernel sets; a program counts once.
@@ -67,7 +68,7 @@ verdicts() {
 all=$(mktemp)
 stale=$(mktemp)
 trap 'rm -f "$all" "$stale"' EXIT
-for set in "$data" "$root"/build/{chains,dtypes,edges,layouts}; do
+for set in "$data" "$root"/build/{chains,dtypes,edges,pairs,layouts}; do
   rm -f "$set".*.verdicts
   verdicts "$set" "$@"
 done

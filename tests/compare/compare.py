@@ -306,6 +306,7 @@ def all_cases(full, seed):
     cases += [("arch", model, n) for model in names for n in (1, 3)]
     cases += [("arch", "factors", 2, "core")]  # has checks with effects
     cases += [("arch", "shared_buffers", 1)]  # a name each in the dump
+    cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:

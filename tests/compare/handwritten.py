@@ -178,3 +178,87 @@ def shared_buffers():
             return y.square().mean(), y
 
     return Shared(), lambda: dict(x=torch.randn(4, 3))
+
+
+class Spectral(nn.Module):
+    """The corners of a picture's spectrum times complex weights, put into
+    zeros one after the other."""
+
+    def __init__(self, channels, modes):
+        super().__init__()
+        self.modes = modes
+        shape = channels, channels, modes, modes
+        self.low = nn.Parameter(torch.randn(shape, dtype=torch.cfloat) / 8)
+        self.high = nn.Parameter(torch.randn(shape, dtype=torch.cfloat) / 8)
+
+    def forward(self, x):
+        n = self.modes
+        f = torch.fft.rfft2(x)
+        out = torch.zeros_like(f)
+        out[:, :, :n, :n] = torch.einsum("bixy,ioxy->boxy",
+                                         f[:, :, :n, :n], self.low)
+        out[:, :, -n:, :n] = torch.einsum("bixy,ioxy->boxy",
+                                          f[:, :, -n:, :n], self.high)
+        return torch.fft.irfft2(out, s=x.shape[-2:])
+
+
+@handwritten
+def fno():
+    """A Fourier neural operator: complex parameters, a spectrum that is
+    written in place."""
+
+    class Operator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 1, 1)
+            self.spectral = nn.ModuleList(Spectral(8, 4) for _ in range(3))
+            self.local = nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in range(3))
+
+        def forward(self, x, wanted):
+            rows, columns = (torch.linspace(0, 1, n, dtype=x.dtype)
+                             for n in x.shape[-2:])
+            where = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
+            h = self.up(torch.cat(
+                [x, where.expand(len(x), *where.shape)], 1))
+            for spectral, local in zip(self.spectral, self.local):
+                h = F.gelu(spectral(h) + local(h))
+            y = self.down(h)
+            return (y - wanted).square().mean(), y
+
+    return Operator(), lambda: dict(x=torch.randn(2, 1, 16, 16),
+                                    wanted=torch.randn(2, 1, 16, 16))
+
+
+@handwritten
+def waves():
+    """Complex layers as users write them: literals, masks, conjugates, a norm
+    of absolute values, a recurrence of rotations that is written in place."""
+
+    class Waves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Parameter(torch.randn(6, 6, dtype=torch.cfloat) / 3)
+            self.shift = nn.Parameter(torch.randn(6, dtype=torch.cfloat) / 3)
+            self.rate = nn.Parameter(torch.randn(6) / 3)
+
+        def forward(self, x, wanted):
+            z = x[..., :6] * (1 + 0.5j) + 1j * x[..., 6:]
+            z = F.linear(z, self.mix, self.shift)
+            z = torch.where(z.real > 0, z, 0.1 * z.conj())
+            turn = torch.exp(1j * self.rate) * 0.9
+            seen = torch.empty_like(z)
+            state = z[:, 0] * 0
+            for t in range(z.shape[1]):
+                state = state * turn + z[:, t]
+                seen[:, t] = state
+            seen *= torch.sigmoid(z.abs())
+            seen[:, 0].add_(self.shift)
+            near = torch.einsum("bti,bsi->bts", seen, seen.conj()) / 6
+            out = torch.softmax(near.abs(), -1).to(z.dtype) @ torch.tanh(seen)
+            out = out / torch.linalg.vector_norm(out, dim=-1, keepdim=True)
+            out = torch.log(out + 2) ** 2 + out.sqrt().mH.mT
+            y = torch.hstack([out.real, out.imag]).mean(-1)
+            return (y - wanted).square().mean(), y
+
+    return Waves(), lambda: dict(x=torch.randn(2, 5, 12),
+                                 wanted=torch.randn(2, 10))

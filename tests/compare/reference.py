@@ -43,9 +43,24 @@ def joined(parts):
     return torch.stack(parts) if parts[0].dim() == 0 else torch.cat(parts)
 
 
+def pairs(t):
+    """Complex numbers as penstock has them."""
+    return torch.view_as_real(t) if t.is_complex() else t
+
+
+def converted(model, dtype):
+    """A copy with that dtype; complex numbers have it in their parts."""
+    model = copy.deepcopy(model)
+
+    def convert(t):
+        return t.to(dtype.to_complex() if t.is_complex() else dtype) \
+            if t.is_complex() or t.is_floating_point() else t
+    return model._apply(convert)  # pylint: disable=protected-access
+
+
 def train(model, batch, microbatches, optimizer, lr, steps, dtype):
     """The tensors of a dump: the first step's, then the final parameters."""
-    model = copy.deepcopy(model).to(dtype)
+    model = converted(model, dtype)
     batch = {k: v.to(dtype) if v.is_floating_point() else v
              for k, v in batch.items()}
     opt = None
@@ -81,7 +96,7 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
         dump[f"param.{n}"] = p.detach().clone()
     for n, b in model.named_buffers(remove_duplicate=False):
         dump[f"buffer.{n}"] = b.clone()
-    return {n: t.contiguous() for n, t in dump.items()}
+    return {n: pairs(t).contiguous() for n, t in dump.items()}
 
 
 def find(name):

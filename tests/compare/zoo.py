@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import models
 from architectures import DECODER, ENCODER, VOCABULARY, causal, masked, \
     picture, tokens, Labelled
+from handwritten import fno
 
 ZOO = {name: lambda entry=entry: (entry[0](), entry[1])
        for name, entry in models.MODELS.items()}
@@ -97,3 +98,6 @@ def resnet():
     return picture(hf.ResNetForImageClassification(hf.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16, 16, 24], depths=[1, 1, 1, 1],
         num_labels=5)), size=64)
+
+
+entry(fno)
