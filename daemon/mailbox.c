@@ -235,6 +235,11 @@ const char *pstd_mailbox_plan(const struct pstd_mailbox *w)
     return w->plan;
 }
 
+struct pstd_intake *pstd_mailbox_intake(const struct pstd_mailbox *w)
+{
+    return w->hooks.intake;
+}
+
 void pstd_mailbox_post(struct pstd_mailbox *w, const struct pstd_note *note,
                        bool must)
 {

@@ -11,6 +11,8 @@
 
 #include <uv.h>
 
+struct pstd_intake;
+
 /* Control words; those of all ranks reach all with the next step. Ranks but 0
  * know the first two. */
 #define PSTD_CTL_STOP       1u
@@ -32,6 +34,7 @@ enum pstd_order_kind {
     PSTD_ORDER_RESUME,
     PSTD_ORDER_STOP,
     PSTD_ORDER_CHANGE, /* data: daemon/change_order.h */
+    PSTD_ORDER_SERVE,
 };
 
 #define PSTD_ORDER_MAX 65000 /* bytes of data */
@@ -58,6 +61,7 @@ struct pstd_mailbox_hooks {
     pstd_note_fn on_note;
     pstd_done_fn on_done;
     void *ctx;
+    struct pstd_intake *intake; /* borrowed; NULL: the job does not serve */
 };
 
 /* All that the exec thread does. */
@@ -89,6 +93,7 @@ void pstd_mailbox_answer(struct pstd_mailbox *mailbox,
 const struct pstd_config *pstd_mailbox_config(
     const struct pstd_mailbox *mailbox);
 const char *pstd_mailbox_plan(const struct pstd_mailbox *mailbox);
+struct pstd_intake *pstd_mailbox_intake(const struct pstd_mailbox *mailbox);
 /* Copies the note. must: waits for room; else it may be lost, and counted. */
 void pstd_mailbox_post(struct pstd_mailbox *mailbox,
                        const struct pstd_note *note, bool must);

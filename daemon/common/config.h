@@ -51,6 +51,8 @@
 #define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of these: alike on all ranks */
 #define PSTD_OPT_HOSTS       PSTD_GROUP(31) /* --hosts --hostfile */
 #define PSTD_OPT_EXPLAIN     PSTD_GROUP(32)
+#define PSTD_OPT_SERVE       PSTD_GROUP(33) /* of a served model */
+#define PSTD_OPT_ASK         PSTD_GROUP(34)
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -150,6 +152,11 @@ struct pstd_config {
     bool die_with_parent, die_with_client;
     uint64_t max_restarts, min_ranks;
     const char *hosts, *hostfile, *interface;
+
+    /* Serving. */
+    bool serve;
+    uint64_t queue;
+    double batch_wait, ask_timeout;
 
     /* Commands. */
     bool help, json, quiet, reference, list;

@@ -124,6 +124,13 @@
     X(CONTINUED, "continued", "info", "step=")                                 \
     X(TRAIN_END, "train_end", "info",                                          \
       "run= status= stopped= step= loss= step_s= tok_s= bubble= id= text=")    \
+    X(SERVE_BEGIN, "serve_begin", "info",                                      \
+      "step= microbatches= rows= most= queue= batch_wait_ms= placement= "      \
+      "planned_bytes= checkpoint=; from now on there are answers")             \
+    X(SERVING, "serving", "info",                                              \
+      "every 15 s, and at the end: answered= failed= refused= gone= waiting= " \
+      "samples= steps= mean_s= longest_s=; requests since the start, "         \
+      "longest_s since the last one")                                          \
     X(STOP, "stop", "info", "by=")                                             \
     X(EARLY_WARNING, "early_warning", "warn",                                  \
       "signal= by= pid= text=; the job may end soon; nothing ends by it")      \

@@ -34,10 +34,12 @@
 
 static const struct pstd_option rows[] = {
     ROW(schedule, "schedule", 0, SOURCE,
-        T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "1f1b", 0, 0, "NAME",
+        T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_SERVE, "1f1b", 0, 0,
+        "NAME",
         "order of the work; penstockd --help lists all; or csv:FILE with lists "
         "of your own"),
-    TEXT(place, "place", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, NULL,
+    TEXT(place, "place",
+         T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_SERVE, NULL,
          "STAGE=RANK,...",
          "where each stage is, also FIRST-LAST=RANK; without it the schedule "
          "decides"),
@@ -76,17 +78,18 @@ static const struct pstd_option rows[] = {
          "use"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
-    ROW(memory_limit, "memory-limit", 0, MIB, T_STEP | PSTD_OPT_PLAN, "0", 0,
-        BIG, "MIB",
+    ROW(memory_limit, "memory-limit", 0, MIB,
+        T_STEP | PSTD_OPT_SERVE | PSTD_OPT_PLAN, "0", 0, BIG, "MIB",
         "what a rank may have, in MiB or with a unit (2GiB); auto chooses by "
         "it; 0: any"),
-    FLAG(overcommit, "overcommit", T_STEP | C_STEP,
+    FLAG(overcommit, "overcommit", T_STEP | PSTD_OPT_SERVE | C_STEP,
          "begin also if less memory is left than the ranks will use"),
     ROW(microbatches, "microbatches", 'm', UINT,
-        T_STEP | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
+        T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
     UINT(microbatch_size, "microbatch-size",
-         T_STEP | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0", 0, 0x1p31,
+         T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0",
+         0, 0x1p31,
          "rows of a microbatch, for models with a free batch dimension; 0: as "
          "exported"),
     UINT(batch, "batch", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 0x1p31,
@@ -96,20 +99,22 @@ static const struct pstd_option rows[] = {
            "rows|equal|tokens",
            "how much a microbatch counts: by its rows, as any other, by the "
            "targets that the loss does not ignore"),
-    TEXT(chunk, "chunk", T_STEP | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, NULL,
-         "NAME=DIM|replicate,...",
+    TEXT(chunk, "chunk",
+         T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
+         NULL, "NAME=DIM|replicate,...",
          "dimension of an input that is divided into microbatches, or that "
          "each gets it whole; if not given: 0"),
-    TEXT(size, "size", T_STEP | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, NULL,
-         "NAME.DIM=SIZE,...",
+    TEXT(size, "size",
+         T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
+         NULL, "NAME.DIM=SIZE,...",
          "sizes of inputs besides the rows, for models that leave them free; "
          "others are as exported"),
-    UINT(threads, "threads", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 1024,
-         "kernel threads of a rank; 0: its share of the cores"),
+    UINT(threads, "threads", T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
+         "0", 0, 1024, "kernel threads of a rank; 0: its share of the cores"),
     UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_SPLIT, "0", 0, MANY,
          "of everything random"),
-    CHOICE(dtype, "dtype", T_STEP | C_STEP | PSTD_OPT_PLAN, "f32", "f32|bf16",
-           "factors of products; all else is f32"),
+    CHOICE(dtype, "dtype", T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
+           "f32", "f32|bf16", "factors of products; all else is f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "what moves the parameters: none, sgd, adamw"),
     REAL(lr, "lr", T_STEP, NULL, 0, BIG,
@@ -163,8 +168,8 @@ static const struct pstd_option rows[] = {
 
     UINT(steps, "steps", T_RUN, "1", 0, MANY,
          "steps in all, those before a resume included"),
-    PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_LOAD, "DIR",
-         "folder of checkpoints"),
+    PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_SERVE | PSTD_OPT_LOAD,
+         "DIR", "folder of checkpoints"),
     UINT(checkpoint_every, "checkpoint-every", T_RUN, "0", 0, MANY,
          "steps between checkpoints; 0: only at the end"),
     FLAG(checkpoint_sync, "checkpoint-sync", T_RUN,
@@ -198,7 +203,7 @@ static const struct pstd_option rows[] = {
          "loss, outputs and gradients of the first step, then the parameters"),
     PATH(write_costs, "write-costs", T_RUN, "FILE",
          "what the parts of a step cost on these ranks, for --costs"),
-    REAL(watchdog, "watchdog", T_LOCAL, NULL, 0, BIG,
+    REAL(watchdog, "watchdog", T_LOCAL | PSTD_OPT_SERVE, NULL, 0, BIG,
          "seconds that a rank may stand still before the job ends and names it "
          "and what it was doing; 0: for ever; if not given: 60, and in steps, "
          "once there were some, 10 times the longest of the newest, at least "
@@ -262,11 +267,21 @@ static const struct pstd_option rows[] = {
          "name of the job; its sockets are in "
          "$XDG_RUNTIME_DIR/penstock/NAME, else /tmp/penstock-UID/NAME"),
 
+    FLAG(serve, "serve", PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
+         "with --one-run: answer requests for outputs instead of training"),
+    UINT(queue, "queue", PSTD_OPT_SERVE | PSTD_OPT_DAEMON, "64", 1, 65536,
+         "requests that may wait; who asks beyond that is told to ask again"),
+    REAL(batch_wait, "batch-wait", PSTD_OPT_SERVE | PSTD_OPT_DAEMON, "0", 0,
+         10000,
+         "milliseconds that a request waits for others to share its step, "
+         "unless they fill one before"),
+    REAL(ask_timeout, "timeout", PSTD_OPT_ASK, "0", 0, BIG,
+         "seconds to wait for an answer; 0: for ever"),
+
     ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT | PSTD_OPT_ATTR, NULL, 0,
         0, "PATH",
         "what to write: split, the folder of a plan; infer, weights, attr get, "
-        "a "
-        ".safetensors"),
+        "ask, a .safetensors; ask also a .json"),
     UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
          "number of stages; 0: as the markers in the model say, else 1"),
     ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "NAME[:begin|:end]",
@@ -352,7 +367,8 @@ static const struct pstd_option rows[] = {
     UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
          "steps to take the mean of"),
     FLAG(
-        other_model, "other-model", PSTD_OPT_LOAD,
+        other_model, "other-model",
+        PSTD_OPT_LOAD | PSTD_OPT_SERVE | PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
         "take a checkpoint of another model whose tensors have these names and "
         "shapes, as of one that was exported to train"),
     ROW(keep_random, "keep-random", 0, LIST, PSTD_OPT_LOAD, NULL, 0, 0,
@@ -382,7 +398,7 @@ static const struct pstd_option rows[] = {
          "the adapters alone, as peft has them: -o is a folder, or a file with "
          "adapter_config.json beside it"),
     FLAG(verify, "verify",
-         T_LOCAL | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW |
+         T_LOCAL | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW |
              PSTD_OPT_CHECKPOINTS,
          "check all of it: of checkpoints every byte, exit code 65 if one is "
          "damaged; of what the compiler makes every operand's window and who "

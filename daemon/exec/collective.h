@@ -26,6 +26,7 @@ struct pstd_executor {
     struct pst_flight **flights;  /* of all ranks, ours are there; or NULL */
     uint64_t runs;
     bool stopping;
+    bool agreed; /* all ranks know of the failure that ends the job */
 };
 
 /* COLLECTIVE. The first rank's failure becomes everybody's. Fails with

@@ -10,6 +10,7 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
 #include "daemon/exec/run.h"
+#include "daemon/exec/serve/serve.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/log.h"
@@ -130,7 +131,7 @@ static enum pst_status emit_ready(struct pstd_executor *w,
     return PST_OK;
 }
 
-static enum pst_status serve(struct pstd_executor *w, struct pst_diag *diag)
+static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
 {
     while (!w->stopping) {
         struct pstd_order order;
@@ -140,6 +141,8 @@ static enum pst_status serve(struct pstd_executor *w, struct pst_diag *diag)
             return status;
         if (order.kind == PSTD_ORDER_TRAIN)
             status = pstd_run(w, &order, diag);
+        else if (order.kind == PSTD_ORDER_SERVE)
+            status = pstd_serve(w, diag);
         else if (order.kind == PSTD_ORDER_STOP)
             w->stopping = true;
         pst_free(order.data);
@@ -220,10 +223,10 @@ void pstd_execute(struct pstd_mailbox *mailbox)
         status = start(&w, &diag);
     alone = status == PST_OK || status == PST_ERR_PEER;
     if (status == PST_OK)
-        status = serve(&w, &diag);
+        status = obey(&w, &diag);
     if (status != PST_OK) {
         fail(&w, &diag);
-        if (w.size > 1 && alone)
+        if (w.size > 1 && alone && !w.agreed)
             w.transport->ops->abort(w.transport, pst_status_exit_code(status));
     } else {
         pst_diag_init(&diag); /* faults of runs are told by their results */

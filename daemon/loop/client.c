@@ -39,6 +39,8 @@ void pstd_client_close(struct pstd_client *client)
         return;
     client->closing = true;
     client->watching = false;
+    if (client->control->hooks.gone != NULL)
+        client->control->hooks.gone(client->control->hooks.ctx, client);
     uv_close((uv_handle_t *)&client->pipe, on_closed);
 }
 
@@ -215,7 +217,8 @@ static bool may_go_on(struct pstd_client *client)
     struct pstd_control *control = client->control;
     const uint64_t now = uv_now(client->control->loop);
 
-    if (client->closing || queue_of(client) >= PSTD_QUEUE)
+    if (client->closing || queue_of(client) >= PSTD_QUEUE ||
+        client->asked >= PSTD_MAX_ASKED)
         return false;
     client->credit += 1e-3 * REQUESTS_S * (double)(now - client->credit_ms);
     client->credit = PST_MIN(client->credit, (double)REQUESTS);
@@ -302,7 +305,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     take_frames(client);
-    if (control->held > PSTD_ALL_FRAMES && client->in.n > 0)
+    if (control->held > control->max_held && client->in.n > 0)
         pstd_control_drop(client, "too much is held in unfinished frames");
 }
 
@@ -370,9 +373,10 @@ enum pst_status pstd_client_new(struct pstd_control *c)
     if (client == NULL)
         return PST_ERR_NOMEM;
     client->control = c;
+    client->serial = ++c->serials;
     client->active_ms = client->credit_ms = uv_now(c->loop);
     client->credit = REQUESTS;
-    pstd_frames_init(&client->in, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
+    pstd_frames_init(&client->in, c->max_request, PSTD_REQUEST_FIELD);
     if (uv_pipe_init(c->loop, &client->pipe, 0) != 0) {
         pst_free(client);
         return PST_ERR_NOMEM;

@@ -9,6 +9,7 @@
 #include "daemon/change_order.h"
 #include "daemon/common/setup.h"
 #include "daemon/loop/queries.h"
+#include "daemon/loop/serve/serving.h"
 #include "stages/base/alloc.h"
 
 typedef enum pst_status (*command_fn)(struct pstd_call *call);
@@ -238,6 +239,9 @@ static const struct row rows[] = {
     {BODY(SWAP), "swap", PSTD_IN_TRAINING, true, swap},
     {BODY(FREEZE), "freeze", PSTD_IN_TRAINING, true, freeze},
     {BODY(ATTR), "attr", PSTD_IN_TRAINING, true, attr},
+    {BODY(GET_SIGNATURE), "get-signature", PSTD_IN_SERVING, false,
+     pstd_serving_signature},
+    {BODY(INFER), "infer", PSTD_IN_SERVING, false, pstd_serving_infer},
     {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, stop},
 };
 

@@ -77,7 +77,7 @@ static unsigned rank_of(const struct pstd_client *client)
         return 0;
     if (is_stuck(client))
         return 1;
-    return client->watching ? 3 : 2;
+    return client->watching || client->asked > 0 ? 3 : 2;
 }
 
 static bool goes_before(const struct pstd_client *a,
@@ -185,6 +185,8 @@ void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
     c->history = history;
     c->hooks = hooks;
     c->client_timeout = client_timeout;
+    c->max_request = PSTD_REQUEST_MAX;
+    c->max_held = PSTD_ALL_FRAMES;
     c->listener.fd = c->listener.lock_fd = -1;
 }
 
@@ -268,8 +270,8 @@ static const char *find_fault(struct pstd_client *client, uint64_t now,
         uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe);
     const double quiet = (double)(now - client->active_ms);
 
-    if (queued < client->queued)
-        client->active_ms = now; /* it reads */
+    if (queued < client->queued || client->asked > 0)
+        client->active_ms = now; /* it reads, or it is our turn */
     client->queued = queued;
     if (client->half_since_ms > 0 &&
         (double)(now - client->half_since_ms) > limit_ms)

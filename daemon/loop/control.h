@@ -18,10 +18,12 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define PSTD_MAX_CLIENTS 2048        /* less if few files may be open */
-#define PSTD_QUEUE       (64u << 10) /* bytes that wait: no more is made */
-#define PSTD_ALL_QUEUES  (24u << 20) /* of all clients together */
-#define PSTD_ALL_FRAMES  (8u << 20)  /* of frames that are not complete */
+#define PSTD_MAX_CLIENTS  2048         /* less if few files may be open */
+#define PSTD_QUEUE        (64u << 10)  /* bytes that wait: no more is made */
+#define PSTD_ALL_QUEUES   (24u << 20)  /* of all clients together */
+#define PSTD_ALL_FRAMES   (8u << 20)   /* of frames that are not complete */
+#define PSTD_ASKED_FRAMES (128u << 20) /* the same where models are served */
+#define PSTD_MAX_ASKED    16 /* requests of a client that may wait at once */
 
 struct pstd_control;
 struct pstd_client;
@@ -34,6 +36,8 @@ struct pstd_control_hooks {
     /* True while steps are made, which must not become slower: then peers have
      * only so many requests and connections a second. NULL: always. */
     bool (*busy)(void *ctx);
+    /* A client is about to be closed. NULL: nobody wants to know. */
+    void (*gone)(void *ctx, const struct pstd_client *client);
     void *ctx;
 };
 
@@ -50,6 +54,8 @@ struct pstd_client {
     struct pstd_control *control;
     struct pstd_client *next;
     struct pstd_frames in;
+    uint64_t serial; /* never used again in this process */
+    unsigned asked;  /* requests whose answer it waits for (loop/serve/) */
     unsigned uid;
     int pid;
     bool greeted, watching, closing;
@@ -68,6 +74,9 @@ struct pstd_control {
     struct pstd_control_hooks hooks;
     struct pstd_identity identity;
     double client_timeout; /* seconds */
+    size_t max_request;    /* bytes of a frame */
+    size_t max_held;       /* of all that are not complete */
+    uint64_t serials;      /* given so far */
     uv_pipe_t pipe;
     bool open;
     struct pstd_listener listener;

@@ -4,6 +4,7 @@
 /*
  * What the loop thread knows of its job, and what it does with it. Loop thread.
  */
+#include "daemon/intake.h"
 #include "daemon/loop/budget.h"
 #include "daemon/loop/control.h"
 #include "daemon/loop/record/job_state.h"
@@ -49,6 +50,7 @@ struct pstd_daemon {
     const char *plan;
     char *job_name;
     struct pstd_mailbox *mailbox;
+    struct pstd_intake *intake; /* of a job that serves; NULL: it does not */
     struct pstd_job job;
     struct pstd_logfile log;
     struct pstd_budget budget;

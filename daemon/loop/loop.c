@@ -13,6 +13,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/launcher.h"
 #include "daemon/loop/once.h"
+#include "daemon/loop/serve/serving.h"
 #include "daemon/loop/signals.h"
 #include "stages/base/alloc.h"
 
@@ -125,18 +126,12 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
     pstd_mailbox_answer(d->mailbox, &diag);
 }
 
-static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
+/* Stages of all ranks, and of this process. */
+static void set_placement(struct pstd_daemon *d, const char *placement)
 {
-    const char *placement = pstd_note_get_text(note, "placement");
-    const char *dir = pstd_note_get_text(note, "checkpoint");
     struct pst_str stage = {0};
     struct pstd_known *k = &d->known;
 
-    k->run = (uint64_t)pstd_note_get_int(note, "run");
-    k->step = (uint64_t)pstd_note_get_int(note, "first_step");
-    k->steps = (uint64_t)pstd_note_get_int(note, "steps");
-    k->paused = k->pausing = k->changing = false;
-    pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     pstd_set_text(&k->placement, placement);
     if (d->processes == 1 && k->stages > 1)
         pst_str_addf(&stage, "0-%u", k->stages - 1);
@@ -144,7 +139,32 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
         pstd_placement_of(placement != NULL ? placement : "", d->rank, &stage);
     pstd_set_text(&k->stage, pst_str_text(&stage));
     pst_str_fini(&stage);
+}
+
+static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    const char *dir = pstd_note_get_text(note, "checkpoint");
+    struct pstd_known *k = &d->known;
+
+    k->run = (uint64_t)pstd_note_get_int(note, "run");
+    k->step = (uint64_t)pstd_note_get_int(note, "first_step");
+    k->steps = (uint64_t)pstd_note_get_int(note, "steps");
+    k->paused = k->pausing = k->changing = false;
+    pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
+    set_placement(d, pstd_note_get_text(note, "placement"));
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
+}
+
+static void on_serve_begin(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    const char *dir;
+
+    set_placement(d, pstd_note_get_text(note, "placement"));
+    dir = pstd_note_get_text(note, "checkpoint");
+    pstd_set_text(&d->known.checkpoint_dir,
+                  dir != NULL && *dir != '\0' ? dir : NULL);
+    d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
+    (void)pstd_job_go(&d->job, PSTD_JOB_SERVING);
 }
 
 static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
@@ -222,6 +242,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     }
     if (note->event == PSTD_EVENT_TRAIN_BEGIN)
         on_train_begin(d, note);
+    if (note->event == PSTD_EVENT_SERVE_BEGIN)
+        on_serve_begin(d, note);
     pstd_daemon_publish(d, note);
     if (note->event == PSTD_EVENT_READY) {
         (void)pstd_job_go(&d->job, PSTD_JOB_READY);
@@ -273,6 +295,9 @@ static void on_tick(uv_timer_t *timer)
     }
     if (d->ticks % TOTALS_S == 0)
         emit_totals(d);
+    if (d->ticks % TOTALS_S == 0 && d->job.state == PSTD_JOB_SERVING &&
+        d->rank == 0)
+        pstd_serving_emit(d);
     pstd_daemon_tell_suppressed(d);
     pstd_daemon_write_prom(d);
 }
@@ -283,6 +308,7 @@ static void close_handles(struct pstd_daemon *d)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->tick, NULL);
     pstd_watch_close(&d->watch);
+    pstd_intake_close(d->intake);
 }
 
 static void finish(struct pstd_daemon *d)
@@ -293,13 +319,16 @@ static void finish(struct pstd_daemon *d)
     pstd_mailbox_close(d->mailbox);
 }
 
-/* Who watched a run to its end asks for its result next. */
+/* Who watched a run to its end asks for its result next; and answers that are
+ * on their way arrive, if who asked takes them in time. */
 static void on_linger(uv_timer_t *timer)
 {
     struct pstd_daemon *d = timer->data;
+    const double ms = ++d->ticks * (double)LINGER_TICK_MS;
+    const bool sends = d->intake != NULL && d->control.queued > 0 &&
+                       ms < 1e3 * d->config->client_timeout;
 
-    if (++d->ticks > LINGER_MS / LINGER_TICK_MS ||
-        !pstd_control_watched(&d->control))
+    if (!sends && (ms > LINGER_MS || !pstd_control_watched(&d->control)))
         finish(d);
 }
 
@@ -310,6 +339,9 @@ static void on_done(void *ctx)
     struct pstd_note note;
 
     (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
+    pstd_serving_answers(d);
+    if (d->intake != NULL && d->rank == 0)
+        pstd_serving_emit(d);
     d->failure = *pstd_mailbox_result(d->mailbox);
     if (d->failure.status == PST_OK && d->refused.status != PST_OK)
         d->failure = d->refused;
@@ -375,6 +407,17 @@ static char *job_name(const struct pstd_config *config, const char *plan)
     return name.text;
 }
 
+/* Requests for outputs, and answers, can be greater than commands. */
+static enum pst_status open_intake(struct pstd_daemon *d, struct pst_diag *diag)
+{
+    if (!d->config->serve)
+        return PST_OK;
+    d->control.max_request = PSTD_ASK_BYTES;
+    d->control.max_held = PSTD_ASKED_FRAMES;
+    return pstd_intake_new(&d->loop, (unsigned)d->config->queue,
+                           pstd_serving_answers, d, &d->intake, diag);
+}
+
 int pstd_daemon_run(const struct pstd_config *config, const char *plan)
 {
     struct pstd_daemon *d = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*d));
@@ -396,14 +439,18 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     d->job.changed = on_state;
     d->job.ctx = d;
     d->known.loss = d->known.grad_norm = NAN;
-    pstd_control_init(
-        &d->control, &d->loop, &d->history,
-        (struct pstd_control_hooks){on_request, publish, makes_steps, d},
-        config->client_timeout);
+    pstd_control_init(&d->control, &d->loop, &d->history,
+                      (struct pstd_control_hooks){on_request, publish,
+                                                  makes_steps,
+                                                  pstd_serving_gone, d},
+                      config->client_timeout);
     open_handles(d);
-    status = pstd_mailbox_start(
-        &d->loop, config, plan, pstd_execute,
-        (struct pstd_mailbox_hooks){on_note, on_done, d}, &d->mailbox, &diag);
+    status = open_intake(d, &diag);
+    if (status == PST_OK)
+        status = pstd_mailbox_start(
+            &d->loop, config, plan, pstd_execute,
+            (struct pstd_mailbox_hooks){on_note, on_done, d, d->intake},
+            &d->mailbox, &diag);
     if (status != PST_OK) {
         (void)fprintf(stderr, "penstockd: %s%s\n", diag.text,
                       pst_error_tag(diag.error));

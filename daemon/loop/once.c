@@ -18,7 +18,9 @@ void pstd_once_ready(struct pstd_daemon *d)
     if (!is_first(d) || d->job.state != PSTD_JOB_READY)
         return;
     pst_diag_init(&diag);
-    if (pstd_command_run(d, &diag) == PST_OK)
+    if ((d->config->serve
+             ? pstd_mailbox_order(d->mailbox, PSTD_ORDER_SERVE, "", 0, &diag)
+             : pstd_command_run(d, &diag)) == PST_OK)
         return;
     (void)fprintf(stderr, "penstockd: %s%s\n", diag.text,
                   pst_error_tag(diag.error));

@@ -34,6 +34,17 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.checkpoint_dir = text_or_empty(k->checkpoint_dir);
     s.last_error = text_or_empty(k->last_error);
     s.paused = k->paused;
+    if (d->intake != NULL) {
+        const struct pstd_intake_counts c =
+            pstd_intake_counts(d->intake, false);
+
+        s.answered = c.answered;
+        s.failed = c.failed;
+        s.refused = c.refused;
+        s.waiting = c.waiting;
+        if (c.answered > 0)
+            s.answer_seconds = c.seconds / (double)c.answered;
+    }
     call->reply.body_case = PST__CONTROL__REPLY__BODY_STATUS_NOW;
     call->reply.status_now = &s;
     pstd_call_reply(call);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "daemon/loop/serve/serving.h"
 #include "stages/base/host/alive.h"
 
 #define AGAIN_MS 1000 /* a second signal after this ends us at once */
@@ -91,6 +92,8 @@ static void on_cont(struct pstd_daemon *d)
 {
     if (was_stopped)
         return;
+    if (senders[index_of(SIGCONT)].pid == getppid())
+        pstd_serving_lost(d);
     warn(d, "SIGCONT", SIGCONT,
          senders[index_of(SIGCONT)].pid == getppid()
              ? "the launcher ends the job: a rank was lost, or it was told to"

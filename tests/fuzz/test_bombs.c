@@ -16,7 +16,7 @@
 #include "daemon/common/frame.h"
 #include "plan.pb-c.h"
 #include "stages/base/str.h"
-#include "stages/split/pack.h"
+#include "stages/split/store/pack.h"
 #include "tests/test.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -14,8 +14,10 @@
 #define PSTD_JOB_LIST(X)                                                       \
     X(IDLE, "idle", PSTD_IN_LOADING | PSTD_IN_STOPPING)                        \
     X(LOADING, "loading", PSTD_IN_READY | PSTD_IN_FAILED | PSTD_IN_STOPPING)   \
-    X(READY, "ready", PSTD_IN_TRAINING | PSTD_IN_FAILED | PSTD_IN_STOPPING)    \
+    X(READY, "ready",                                                          \
+      PSTD_IN_TRAINING | PSTD_IN_SERVING | PSTD_IN_FAILED | PSTD_IN_STOPPING)  \
     X(TRAINING, "training", PSTD_IN_READY | PSTD_IN_FAILED | PSTD_IN_STOPPING) \
+    X(SERVING, "serving", PSTD_IN_FAILED | PSTD_IN_STOPPING)                   \
     X(STOPPING, "stopping", PSTD_IN_FAILED)                                    \
     X(FAILED, "failed", 0)
 

@@ -37,7 +37,7 @@ static int start(void **state)
     d->config = &config;
     d->job_name = (char *)"test";
     pstd_control_init(&d->control, &d->loop, &d->history,
-                      (struct pstd_control_hooks){NULL, publish, NULL, d},
+                      (struct pstd_control_hooks){.publish = publish, .ctx = d},
                       config.client_timeout);
     assert_ok(pstd_control_open(&d->control, path, false,
                                 (struct pstd_identity){"test", "", 0, 1},

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/serve/serve.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/exec/serve/batch.h"
+#include "daemon/exec/serve/signature.h"
+#include "stages/base/alloc.h"
+#include "stages/run/state/carried.h"
+#include "stages/split/evaluate.h"
+
+#define WAIT_MS 50 /* between two looks of rank 0 at the others while idle */
+
+struct serving {
+    struct pstd_executor *w;
+    const struct pstd_config *config;
+    struct pst_carried *carried; /* the plan instead, or NULL */
+    struct pst_plan *of;         /* what is cut again, borrowed */
+    struct pst_eval_cut cut;
+    struct pst_batch batch;
+    struct pst_engine *engine;
+    uint64_t step;  /* of the checkpoint */
+    uint64_t made;  /* steps so far */
+    unsigned *kept; /* the plan's outputs that are answered */
+    size_t n_kept;
+    /* On rank 0. */
+    struct pstd_intake *intake;
+    struct pstd_requests requests;
+    void **outputs; /* those, of a whole step */
+};
+
+/* What rank 0 tells the others before each step; plain bytes. */
+struct head {
+    uint32_t stop;
+};
+
+/* --- before the first request --------------------------------------------- */
+
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct serving *s = ctx;
+
+    return pst_plan_read_param(s->of, i, dst, diag);
+}
+
+/* The plan in the newest checkpoint, if the model was changed in its run. What
+ * is wrong with a folder is told when it is loaded. */
+static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
+{
+    const char *dir = s->config->checkpoint;
+    const struct pst_checkpoint_query query = {.dir = dir,
+                                               .step = PST_CHECKPOINT_LATEST};
+    struct pst_checkpoint *ckpt;
+    uint64_t step;
+    bool any;
+
+    if (dir == NULL || pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
+        return PST_OK;
+    step = ckpt->info.step;
+    any = pst_carried_is_in(ckpt);
+    pst_checkpoint_close(ckpt);
+    return any ? pst_carried_open(s->w->plan, dir, step, false, &s->carried,
+                                  diag)
+               : PST_OK;
+}
+
+static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
+{
+    enum pst_status status = open_carried(s, diag);
+
+    s->of = s->carried != NULL ? s->carried->plan : s->w->plan;
+    if (status == PST_OK)
+        status = pst_eval_cut_init(&s->cut, s->of, read_start, s, diag);
+    if (status == PST_OK)
+        status = pstd_open_batch(s->config, s->cut.plan, &s->batch, diag);
+    if (status == PST_OK && s->batch.n_tail > 0)
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "--batch: microbatches of a served model are "
+                              "alike: give a multiple of -m");
+    return status;
+}
+
+static enum pst_status make_engine(struct serving *s, struct pst_diag *diag)
+{
+    const unsigned replicas = pstd_replicas(s->config);
+    struct pst_exec_options options;
+    enum pst_status status = pstd_exec_options(
+        s->config, s->w->ranks / replicas, false, &options, diag);
+
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    options.replicas = replicas;
+    options.recompute = NULL;
+    options.keep_outputs = true;
+    options.scatter = true; /* rank 0 alone has the requests */
+    pstd_set_batch(&options, &s->batch);
+    return pst_engine_new(s->batch.plan, s->w->transport, &options, &s->engine,
+                          diag);
+}
+
+static void emit_skipped(void *ctx, const char *dir, uint64_t step,
+                         const char *text)
+{
+    struct serving *s = ctx;
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_SKIPPED);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_text(&note, "dir", dir);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* COLLECTIVE. */
+static enum pst_status load(struct serving *s, struct pst_diag *diag)
+{
+    const struct pst_load_choice choice = {.dir = s->config->checkpoint,
+                                           .step = PST_CHECKPOINT_LATEST,
+                                           .any_model = s->config->other_model,
+                                           .skipped = emit_skipped,
+                                           .ctx = s};
+    struct pst_checkpoint_info info = {0};
+    enum pst_status status;
+
+    if (choice.dir == NULL)
+        return PST_OK;
+    status = pst_engine_load(s->engine, &choice, &info, NULL, diag);
+    if (status == PST_OK)
+        s->step = info.step;
+    return status;
+}
+
+/* All ranks fetch the same outputs. */
+static enum pst_status keep_outputs(struct serving *s,
+                                    const struct pstd_signature *signature,
+                                    struct pst_diag *diag)
+{
+    const size_t n = signature->n_outputs;
+
+    s->kept = pst_calloc(PST_TAG_DAEMON, n, sizeof(*s->kept));
+    if (s->kept == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*s->kept));
+    s->n_kept = n;
+    for (size_t k = 0; k < n; k++)
+        s->kept[k] = signature->outputs[k].index;
+    return PST_OK;
+}
+
+/* Rank 0: memory for a step of requests. */
+static enum pst_status make_requests(struct serving *s,
+                                     struct pstd_signature *signature,
+                                     struct pst_diag *diag)
+{
+    const int64_t all = signature->samples * signature->microbatches;
+    enum pst_status status;
+
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
+    s->outputs = pst_calloc(PST_TAG_DAEMON, s->n_kept, sizeof(*s->outputs));
+    if (s->outputs == NULL)
+        return pst_diag_nomem(diag, s->n_kept * sizeof(void *));
+    for (size_t k = 0; k < s->n_kept; k++) {
+        const size_t bytes = pstd_port_bytes(&signature->outputs[k], all);
+
+        s->outputs[k] = pst_alloc(PST_TAG_DAEMON, bytes + 1);
+        if (s->outputs[k] == NULL)
+            return pst_diag_nomem(diag, bytes);
+    }
+    signature->step = s->step;
+    status = pstd_requests_init(&s->requests, signature, diag);
+    if (status != PST_OK)
+        return status;
+    pstd_intake_open(s->intake, signature);
+    s->requests.signature = pstd_intake_signature(s->intake);
+    return PST_OK;
+}
+
+static size_t planned_bytes(const struct serving *s)
+{
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < pst_engine_n_local(s->engine); i++)
+        bytes += pst_engine_memory(s->engine, i).arena;
+    return bytes;
+}
+
+static void emit_begin(struct serving *s)
+{
+    const struct pstd_config *c = s->config;
+    struct pst_str placement = {0};
+    struct pstd_note note;
+
+    pstd_placement(pst_engine_schedule(s->engine), &placement);
+    pstd_note_init(&note, PSTD_EVENT_SERVE_BEGIN);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_int(&note, "microbatches", s->batch.microbatches);
+    pstd_note_int(&note, "rows", pst_plan_rows(s->batch.plan));
+    pstd_note_int(&note, "most",
+                  s->w->rank == 0 ? s->requests.signature->most : 0);
+    pstd_note_int(&note, "queue", (int64_t)c->queue);
+    pstd_note_real(&note, "batch_wait_ms", c->batch_wait);
+    pstd_note_text(&note, "placement", pst_str_text(&placement));
+    pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s));
+    pstd_note_text(&note, "checkpoint",
+                   c->checkpoint != NULL ? c->checkpoint : "");
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pst_str_fini(&placement);
+}
+
+/* COLLECTIVE. */
+static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
+{
+    struct pstd_signature signature = {0};
+    enum pst_status status = make_plan(s, diag);
+
+    if (status == PST_OK)
+        status = pstd_signature_make(s->batch.plan, s->batch.microbatches,
+                                     &signature, diag);
+    if (status == PST_OK)
+        status = keep_outputs(s, &signature, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK)
+        status = pstd_agree(s->w, make_engine(s, diag), diag);
+    if (status == PST_OK)
+        status = pstd_agree(s->w, load(s, diag), diag);
+    if (status == PST_OK) {
+        if (s->w->rank == 0)
+            status = make_requests(s, &signature, diag);
+        status = pstd_agree(s->w, status, diag);
+    }
+    pstd_signature_fini(&signature);
+    return status;
+}
+
+/* --- one step ------------------------------------------------------------- */
+
+/* A fault of values: nothing was applied, and other requests may be right. */
+static bool is_values(enum pst_status status)
+{
+    return status == PST_ERR_RANGE || status == PST_ERR_INPUT;
+}
+
+/* COLLECTIVE. Rank 0 has set the requests. */
+static enum pst_status run_step(struct serving *s, struct pst_diag *diag)
+{
+    struct pst_step_result r = {0};
+    enum pst_status status;
+
+    (void)pst_alive_enter(PST_ALIVE_STEP);
+    status = pst_engine_step(s->engine, s->made++, pstd_requests_fill,
+                             &s->requests, 0, &r, diag);
+    for (size_t k = 0; k < s->n_kept && status == PST_OK; k++) {
+        void *dst = s->outputs != NULL ? s->outputs[k] : NULL;
+
+        status = pst_engine_output(s->engine, s->kept[k], dst, diag);
+        if (status == PST_OK && dst != NULL)
+            pstd_requests_take(&s->requests, k, dst);
+    }
+    return status;
+}
+
+/* --- the loop ------------------------------------------------------------- */
+
+/* Rank 0: told to stop, here or on another rank? */
+static bool is_stopped(struct serving *s)
+{
+    const unsigned wishes = pst_pulse_take_wishes(s->w->pulse);
+
+    if (wishes != 0) {
+        pstd_emit_stop(s->w);
+        pstd_mailbox_control(s->w->mailbox, wishes);
+    }
+    return pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) != 0;
+}
+
+static enum pst_status tell(struct serving *s, struct head *head,
+                            struct pst_diag *diag)
+{
+    return pstd_broadcast(s->w, head, sizeof(*head), diag);
+}
+
+/* All of a list failed alike. */
+static void give_up(struct serving *s, struct pstd_ask *list,
+                    enum pst_status status, const char *text, unsigned steps)
+{
+    for (struct pstd_ask *a = list; a != NULL; a = a->next)
+        (void)pst_diag_set(&a->diag, status, "%s", text);
+    pstd_intake_give(s->intake, list, steps);
+}
+
+/* One step of the list, which is given back unless its values are at fault:
+ * then *ret_fault, and the list is the caller's. */
+static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
+                                bool *ret_fault, struct pst_diag *diag)
+{
+    struct head head = {0};
+    enum pst_status status;
+
+    *ret_fault = false;
+    pstd_requests_set(&s->requests, list);
+    if (pstd_requests_reserve(&s->requests, diag) != PST_OK) {
+        give_up(s, list, PST_ERR_BUSY, diag->text, 0);
+        return PST_OK;
+    }
+    status = tell(s, &head, diag);
+    if (status == PST_OK)
+        status = run_step(s, diag);
+    if (is_values(status)) {
+        *ret_fault = true;
+        return PST_OK;
+    }
+    if (status == PST_OK)
+        pstd_intake_give(s->intake, list, 1);
+    else
+        give_up(s, list, PST_ERR_BUSY,
+                "the job lost a rank before it answered; ask again", 1);
+    return status;
+}
+
+/* Answers a list. One request's values must not cost the others theirs: after
+ * a fault each is tried alone. */
+static enum pst_status answer(struct serving *s, struct pstd_ask *list,
+                              struct pst_diag *diag)
+{
+    const bool several = list->next != NULL;
+    bool fault;
+    enum pst_status status = try_step(s, list, &fault, diag);
+
+    if (status != PST_OK || !fault)
+        return status;
+    if (!several) {
+        give_up(s, list, diag->status, diag->text, 1);
+        return PST_OK;
+    }
+    while (list != NULL && status == PST_OK) {
+        struct pstd_ask *ask = list;
+
+        list = ask->next;
+        ask->next = NULL;
+        status = try_step(s, ask, &fault, diag);
+        if (status == PST_OK && fault)
+            give_up(s, ask, diag->status, diag->text, 1);
+    }
+    if (list != NULL)
+        give_up(s, list, PST_ERR_BUSY,
+                "the job lost a rank before it answered; ask again", 0);
+    return status;
+}
+
+/* Rank 0. A stop lets those that were accepted have their answers; one at once
+ * does not. */
+static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
+{
+    const double batch_s = 1e-3 * s->config->batch_wait;
+    struct head head = {.stop = 1};
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK) {
+        const bool stopped = is_stopped(s);
+        struct pstd_ask *list;
+
+        if (stopped)
+            pstd_intake_shut(
+                s->intake,
+                pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0);
+        (void)pst_alive_enter(PST_ALIVE_IDLE);
+        list = pstd_intake_take(s->intake, WAIT_MS, batch_s);
+        if (list != NULL)
+            status = answer(s, list, diag);
+        else if (stopped)
+            break;
+        else
+            status = pst_pulse_look(s->w->pulse, 0, diag);
+    }
+    return status == PST_OK ? tell(s, &head, diag) : status;
+}
+
+/* The others. */
+static enum pst_status serve_next(struct serving *s, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK) {
+        struct head head = {0};
+
+        (void)pst_alive_enter(PST_ALIVE_IDLE);
+        status = tell(s, &head, diag);
+        if (status == PST_OK && head.stop)
+            break;
+        if (status == PST_OK)
+            status = run_step(s, diag);
+        if (is_values(status))
+            status = PST_OK;
+    }
+    return status;
+}
+
+static void free_serving(struct serving *s)
+{
+    pst_engine_free(s->engine);
+    s->w->engine = NULL;
+    pst_batch_fini(&s->batch);
+    pst_eval_cut_fini(&s->cut);
+    pst_carried_close(s->carried);
+    pstd_requests_fini(&s->requests);
+    for (size_t k = 0; k < s->n_kept && s->outputs != NULL; k++)
+        pst_free(s->outputs[k]);
+    pst_free(s->outputs);
+    pst_free(s->kept);
+    pst_free(s);
+}
+
+enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
+{
+    struct serving *s = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*s));
+    enum pst_status status;
+
+    if (s == NULL)
+        return pst_diag_nomem(diag, sizeof(*s));
+    s->w = w;
+    s->config = pstd_mailbox_config(w->mailbox);
+    s->intake = pstd_mailbox_intake(w->mailbox);
+    (void)pst_alive_enter(PST_ALIVE_LOAD);
+    status = prepare(s, diag);
+    w->agreed = status != PST_OK && status != PST_ERR_PEER;
+    w->engine = s->engine;
+    if (status == PST_OK) {
+        emit_begin(s);
+        status = w->rank == 0 ? serve_first(s, diag) : serve_next(s, diag);
+    }
+    if (s->intake != NULL)
+        pstd_intake_shut(s->intake, true);
+    w->stopping = true;
+    if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */
+        return status;
+    free_serving(s);
+    return status;
+}

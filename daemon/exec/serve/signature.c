@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/serve/signature.h"
+
+#include "stages/base/alloc.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* --- what outputs depend on ----------------------------------------------- */
+
+/* Values of one stage that something needs, by id. */
+struct needs {
+    unsigned char *values;
+};
+
+static void mark(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct needs *n = ctx;
+
+    (void)arg;
+    n->values[(*slot)->id] = 1;
+}
+
+/* A node without results checks something: it sees what the model sees. */
+static bool is_needed(const struct needs *n, const struct pst_node *node)
+{
+    for (unsigned i = 0; i < node->n_outs; i++)
+        if (node->outs[i] != NULL && n->values[node->outs[i]->id])
+            return true;
+    return node->n_outs == 0;
+}
+
+/* From the outputs of a stage that are needed to its inputs. */
+static void walk(const struct pst_plan *plan, unsigned stage,
+                 const struct pstd_signature *s, unsigned char *edges,
+                 unsigned char *inputs, struct needs *n)
+{
+    const struct pst_stage *st = &plan->stages.at[stage];
+    const struct pst_graph *graph = st->graph;
+
+    for (size_t i = 0; i < s->n_outputs; i++) {
+        const struct pst_plan_output *o =
+            &plan->outputs.at[s->outputs[i].index];
+
+        if (o->stage == (int)stage)
+            n->values[graph->outputs.at[o->output].arg.value->id] = 1;
+    }
+    for (size_t i = 0; i < plan->edges.n; i++) {
+        const struct pst_edge *e = &plan->edges.at[i];
+
+        if (e->from_stage == stage && edges[i])
+            n->values[graph->outputs.at[e->from_output].arg.value->id] = 1;
+    }
+    for (size_t i = graph->nodes.n; i-- > 0;)
+        if (is_needed(n, graph->nodes.at[i]))
+            pst_node_uses(graph->nodes.at[i], mark, n);
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        if (n->values[graph->inputs.at[i]->id]) {
+            if (st->inputs[i].kind == PST_SOURCE_EDGE)
+                edges[st->inputs[i].index] = 1;
+            else
+                inputs[st->inputs[i].index] = 1;
+        }
+}
+
+/* Marks inputs that nothing depends on which is answered: targets of a loss. */
+static enum pst_status find_optional(const struct pst_plan *plan,
+                                     struct pstd_signature *s,
+                                     struct pst_diag *diag)
+{
+    unsigned char *edges = pst_calloc(PST_TAG_DAEMON, plan->edges.n + 1, 1);
+    unsigned char *inputs = pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, 1);
+    enum pst_status status = PST_OK;
+
+    if (edges == NULL || inputs == NULL)
+        status = pst_diag_nomem(diag, plan->edges.n + plan->inputs.n);
+    for (size_t i = 0; i < s->n_outputs && status == PST_OK; i++) {
+        const struct pst_plan_output *o =
+            &plan->outputs.at[s->outputs[i].index];
+
+        if (o->stage < 0)
+            inputs[o->output] = 1;
+    }
+    for (size_t k = plan->stages.n; k-- > 0 && status == PST_OK;) {
+        const size_t size = plan->stages.at[k].graph->values.n + 1;
+        struct needs n = {pst_calloc(PST_TAG_DAEMON, size, 1)};
+
+        if (n.values == NULL)
+            status = pst_diag_nomem(diag, size);
+        else
+            walk(plan, (unsigned)k, s, edges, inputs, &n);
+        pst_free(n.values);
+    }
+    for (size_t i = 0; i < s->n_inputs && status == PST_OK; i++)
+        s->inputs[i].optional = !inputs[s->inputs[i].index];
+    pst_free(edges);
+    pst_free(inputs);
+    return status;
+}
+
+/* --- ports ---------------------------------------------------------------- */
+
+/* A request has whole ones of what a microbatch has `samples` of. */
+static enum pst_status set_port(struct pstd_port *port, const char *name,
+                                unsigned index, const struct pst_meta *meta,
+                                int64_t samples, struct pst_diag *diag)
+{
+    port->name = pst_strdup(PST_TAG_DAEMON, name);
+    if (port->name == NULL)
+        return pst_diag_nomem(diag, strlen(name));
+    port->index = index;
+    port->meta = *meta;
+    pst_meta_set_contiguous(&port->meta);
+    port->outer = 1;
+    port->inner = pst_dtype_size(meta->dtype);
+    for (int d = 0; d < (int)meta->rank; d++) {
+        if (d < port->dim)
+            port->outer *= (size_t)meta->size[d];
+        else if (d > port->dim)
+            port->inner *= (size_t)meta->size[d];
+    }
+    port->each = 1;
+    if (port->dim >= 0 && meta->rank > 0)
+        port->each = meta->size[port->dim] / samples;
+    port->inner *= (size_t)port->each;
+    return PST_OK;
+}
+
+/* Samples of a microbatch: its rows, if all inputs have as many; else it is
+ * one. */
+static int64_t samples_of(const struct pst_plan *plan)
+{
+    const int64_t rows = pst_plan_rows(plan);
+
+    for (size_t i = 0; i < plan->inputs.n; i++) {
+        const struct pst_plan_input *in = &plan->inputs.at[i];
+
+        if (in->chunk >= 0 && in->meta.size[in->chunk] != rows)
+            return 1;
+    }
+    return rows;
+}
+
+static enum pst_status add_inputs(const struct pst_plan *plan,
+                                  struct pstd_signature *s,
+                                  struct pst_diag *diag)
+{
+    s->inputs =
+        pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, sizeof(*s->inputs));
+    if (s->inputs == NULL)
+        return pst_diag_nomem(diag, plan->inputs.n * sizeof(*s->inputs));
+    for (unsigned i = 0; i < plan->inputs.n; i++) {
+        const struct pst_plan_input *in = &plan->inputs.at[i];
+        struct pstd_port *port = &s->inputs[s->n_inputs++];
+        enum pst_status status;
+
+        port->dim = in->meta.rank > 0 ? in->chunk : -1;
+        s->apart = s->apart || port->dim < 0;
+        status = set_port(port, in->name, i, &in->meta, s->samples, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+/* Whether an output has something for each sample: along *ret_dim. */
+static enum pst_status has_samples(const struct pst_plan *plan, unsigned i,
+                                   int64_t samples, unsigned *ret_dim,
+                                   bool *ret, struct pst_diag *diag)
+{
+    const struct pst_plan_output *o = &plan->outputs.at[i];
+    enum pst_status status = pst_plan_output_dim(plan, i, ret_dim, diag);
+
+    *ret = false;
+    if (status != PST_OK || !o->is_tensor)
+        return status;
+    if (samples == 1) { /* whatever a microbatch gives is that sample's */
+        *ret = true;
+        return PST_OK;
+    }
+    if (o->meta.rank == 0 || o->meta.size[*ret_dim] != samples)
+        return PST_OK;
+    *ret = true;
+    if (pst_plan_is_free(plan) && o->stage >= 0) {
+        const struct pst_value *value =
+            plan->stages.at[o->stage].graph->outputs.at[o->output].arg.value;
+
+        *ret = value->dims != NULL && value->dims[*ret_dim] != NULL;
+    }
+    return PST_OK;
+}
+
+static enum pst_status add_outputs(const struct pst_plan *plan,
+                                   struct pstd_signature *s,
+                                   struct pst_diag *diag)
+{
+    s->outputs =
+        pst_calloc(PST_TAG_DAEMON, plan->outputs.n + 1, sizeof(*s->outputs));
+    if (s->outputs == NULL)
+        return pst_diag_nomem(diag, plan->outputs.n * sizeof(*s->outputs));
+    for (unsigned i = 0; i < plan->outputs.n; i++) {
+        struct pstd_port *port = &s->outputs[s->n_outputs];
+        unsigned dim;
+        bool any;
+        enum pst_status status =
+            has_samples(plan, i, s->samples, &dim, &any, diag);
+
+        if (status == PST_OK && any) {
+            s->n_outputs++;
+            port->dim = (int)dim;
+            status = set_port(port, plan->outputs.at[i].path, i,
+                              &plan->outputs.at[i].meta, s->samples, diag);
+        }
+        if (status != PST_OK)
+            return status;
+    }
+    if (s->n_outputs == 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "no output of the model has one row for each of "
+                            "the %" PRId64 " rows of a microbatch, so there is "
+                            "nothing to answer",
+                            s->samples);
+    return PST_OK;
+}
+
+/* --- the whole ------------------------------------------------------------ */
+
+static enum pst_status refuse_memory(const struct pst_plan *plan,
+                                     struct pst_diag *diag)
+{
+    for (size_t k = 0; k < plan->stages.n; k++) {
+        const struct pst_graph *graph = plan->stages.at[k].graph;
+
+        for (size_t i = 0; i < graph->outputs.n; i++) {
+            const struct pst_output *o = &graph->outputs.at[i];
+
+            if (o->kind == PST_OUTPUT_BUFFER_UPDATE)
+                return pst_diag_set(
+                    diag, PST_ERR_UNSUPPORTED,
+                    "each step changes the buffer %s: an answer would depend "
+                    "on the requests before it; `penstock infer` runs such a "
+                    "model",
+                    o->target->fqn);
+        }
+    }
+    return PST_OK;
+}
+
+/* As many as a step has, and as fit into frames. */
+static enum pst_status find_most(struct pstd_signature *s,
+                                 struct pst_diag *diag)
+{
+    size_t in = 0, in_whole = 0, out = 0;
+    int64_t most = s->samples * s->microbatches;
+
+    for (size_t i = 0; i < s->n_inputs; i++)
+        *(s->inputs[i].dim < 0 ? &in_whole : &in) +=
+            pstd_port_bytes(&s->inputs[i], 1);
+    for (size_t i = 0; i < s->n_outputs; i++)
+        out += pstd_port_bytes(&s->outputs[i], 1);
+    if (in_whole > PSTD_ASK_BYTES / 2)
+        most = 0;
+    if (in > 0)
+        most =
+            PST_MIN(most, (int64_t)((PSTD_ASK_BYTES / 2 + PSTD_ASK_BYTES / 4 -
+                                     PST_MIN(in_whole, PSTD_ASK_BYTES / 2)) /
+                                    in));
+    if (out > 0)
+        most = PST_MIN(most, (int64_t)(PSTD_ASK_BYTES / 4 * 3 / out));
+    if (most < 1)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "a sample has %zu bytes of inputs and %zu of "
+                            "outputs: more than a request or an answer may "
+                            "have (%u)",
+                            in + in_whole, out, PSTD_ASK_BYTES / 4 * 3);
+    s->most = most;
+    return PST_OK;
+}
+
+enum pst_status pstd_signature_make(const struct pst_plan *plan,
+                                    unsigned microbatches,
+                                    struct pstd_signature *ret,
+                                    struct pst_diag *diag)
+{
+    struct pstd_signature s = {.samples = samples_of(plan),
+                               .microbatches = microbatches};
+    enum pst_status status = refuse_memory(plan, diag);
+
+    if (status == PST_OK)
+        status = add_inputs(plan, &s, diag);
+    if (status == PST_OK)
+        status = add_outputs(plan, &s, diag);
+    if (status == PST_OK)
+        status = find_optional(plan, &s, diag);
+    if (status == PST_OK)
+        status = find_most(&s, diag);
+    if (status == PST_OK)
+        *ret = s;
+    else
+        pstd_signature_fini(&s);
+    return status;
+}
