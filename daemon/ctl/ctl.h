@@ -27,7 +27,7 @@ extern const struct pstctl_command pstctl_split, pstctl_show, pstctl_plan,
     pstctl_modules, pstctl_checkpoints, pstctl_calibrate, pstctl_weights,
     pstctl_swap, pstctl_freeze, pstctl_unfreeze, pstctl_attr, pstctl_flight,
     pstctl_report, pstctl_doctor, pstctl_top, pstctl_manual, pstctl_completion,
-    pstctl_explain;
+    pstctl_explain, pstctl_serve, pstctl_ask_job;
 
 /* All of them; of main. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);

@@ -268,6 +268,26 @@ static void evaluated(const pstctl_event *event, struct pst_str *out)
                      (long long)pstctl_integer(event, "best_step"));
 }
 
+static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
+{
+    const char *placement = pstctl_text(event, "placement");
+    const long long step = pstctl_integer(event, "step");
+    char from[64] = "the start values";
+
+    pst_free(p->placement);
+    p->placement = pst_strdup(PST_TAG_CLIENT, placement ? placement : "");
+    if (step > 0)
+        (void)snprintf(from, sizeof(from), "the checkpoint of step %lld", step);
+    if (!p->quiet)
+        pstctl_printf(p->out,
+                      "serving with %s: %lld microbatches of %lld rows a step, "
+                      "at most %lld samples a request\n",
+                      from, (long long)pstctl_integer(event, "microbatches"),
+                      (long long)pstctl_integer(event, "rows"),
+                      (long long)pstctl_integer(event, "most"));
+    (void)fflush(p->out);
+}
+
 void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 {
     struct pst_str text = {0};
@@ -279,6 +299,8 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                      (unsigned long long)event->dropped);
     } else if (strcmp(event->name, "train_begin") == 0) {
         begin(p, event);
+    } else if (strcmp(event->name, "serve_begin") == 0) {
+        begin_serving(p, event);
     } else if (strcmp(event->name, "step") == 0) {
         p->step = (uint64_t)pstctl_integer(event, "step");
         if (!p->begun) { /* we came later */

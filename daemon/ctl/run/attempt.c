@@ -16,6 +16,7 @@
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"
 #include "daemon/ctl/timeline.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 
 #define CONNECT_MS 5    /* between attempts */
@@ -90,10 +91,10 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
     r->signal_ms = now_ms();
     if (r->signals++ == 0) {
         r->signal = (int)info.ssi_signo;
-        pstctl_printf(stderr,
-                      "%spenstock: %s: stopping at the end of the step; once "
-                      "more to end at once\n",
-                      r->progress.live ? "\n" : "", who);
+        pstctl_printf(stderr, "%spenstock: %s: %s; once more to end at once\n",
+                      r->progress.live ? "\n" : "", who,
+                      r->config->serve ? "answering those that wait"
+                                       : "stopping at the end of the step");
         return PST_OK;
     }
     return pst_diag_set(diag, ended(r), "interrupted by %s", who);
@@ -104,6 +105,7 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
 static void take_begin(struct pstctl_attempt *r)
 {
     r->begun = true;
+    r->begun_at = pst_now();
     if (r->begun_fd != NULL && *r->begun_fd >= 0) {
         (void)close(*r->begun_fd);
         *r->begun_fd = -1;
@@ -123,7 +125,8 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
         return PST_OK;
     pstctl_progress_event(&r->progress, event);
-    if (strcmp(event->name, "train_begin") == 0)
+    if (strcmp(event->name, "train_begin") == 0 ||
+        strcmp(event->name, "serve_begin") == 0)
         take_begin(r);
     if (strcmp(event->name, "train_end") == 0)
         r->over = true;
@@ -307,6 +310,8 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
 
     r->died = r->signals == 0 && status == PST_ERR_PEER;
+    if (r->config->serve) /* a stop is its only good end */
+        return status;
     if (status == PST_OK && r->supervised) /* `penstock stop` while it loads */
         return pst_diag_set(diag, PST_E_RUN_STOPPED,
                             "the job was stopped before its run began");
@@ -328,6 +333,10 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
     pstctl_progress_end(&r->progress);
     if (r->left)
         return status;
+    if (status == PST_OK && r->config->serve) {
+        wait_end(r, END_MS);
+        return post_mortem(r, diag);
+    }
     if (status == PST_OK) {
         status = report(r, &why);
         if (status != PST_ERR_NOT_FOUND || r->answered)
@@ -431,7 +440,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .owner = {.fd = -1},
         .signal_fd = -1,
         .begun_fd = begun_fd,
-        .supervised = config->max_restarts > 0 || config->detach,
+        .supervised =
+            config->max_restarts > 0 || config->detach || config->serve,
         .launch = PSTCTL_LAUNCH_NONE,
         .follow = PSTCTL_FOLLOW_NONE,
         .progress = {.out = config->json ? stderr : stdout,

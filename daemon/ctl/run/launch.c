@@ -243,6 +243,14 @@ static enum pst_status start(const struct argv *argv,
     return PST_OK;
 }
 
+static bool is_for_ranks(const struct pstd_config *config,
+                         const struct pstd_option *row)
+{
+    return (row->groups & PSTD_OPT_TRAIN) != 0 ||
+           (config->serve && (row->groups & PSTD_OPT_SERVE) &&
+            (row->groups & PSTD_OPT_DAEMON));
+}
+
 /* The options of the run, for each rank to read. */
 static enum pst_status add_run(struct argv *argv,
                                const struct pstd_config *config,
@@ -252,7 +260,7 @@ static enum pst_status add_run(struct argv *argv,
     const struct pstd_option *rows = pstd_options(&n);
 
     for (size_t i = 0; i < n; i++) {
-        if (!(rows[i].groups & PSTD_OPT_TRAIN) || !config->given[i])
+        if (!config->given[i] || !is_for_ranks(config, &rows[i]))
             continue;
         pst_str_addf(&texts[i], "--%s=", rows[i].name);
         if (!pstd_config_text(config, &rows[i], &texts[i]))
@@ -300,6 +308,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--log-dir", config->log_dir);
     add_option(&argv, "--prom", config->prom);
     add_option(&argv, "--tensorboard", config->tensorboard);
+    if (config->serve)
+        add(&argv, "--serve");
     if (config->verify_messages)
         add(&argv, "--verify-messages");
     if (config->core_files)

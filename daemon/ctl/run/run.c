@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* `penstock run`: starts a job, gives it one run, watches it, ends it; with
  * --max-restarts it starts a job that died again. */
-#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/ctl/ctl.h"
 #include "daemon/ctl/run/attempt.h"
 #include "daemon/ctl/run/supervise.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/guard.h"
 #include "stages/run/headroom.h"
 
@@ -75,6 +77,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
         .room = a->homeless ? pstctl_hosts_room(&a->hosts) : 0,
         .oom = pst_headroom_oom_kills("") > job->oom_kills,
         .step = a->progress.step,
+        .begun_s = a->begun ? pst_now() - a->begun_at : 0,
         .launch = &a->launch,
         .placement = a->progress.placement};
     return status;
@@ -184,10 +187,17 @@ static enum pst_status detach(const struct pstd_config *config,
         pstctl_printf(stdout, "{\"supervisor\": %d}\n", (int)pid);
     else
         pstctl_printf(stdout,
-                      "the run has begun; process %d supervises it: `penstock "
+                      "the %s has begun; process %d supervises it: `penstock "
                       "watch` shows it, `penstock stop` ends it\n",
-                      (int)pid);
+                      config->serve ? "job" : "run", (int)pid);
     return PST_OK;
+}
+
+enum pst_status pstctl_run_job(const struct pstd_config *config,
+                               struct pst_diag *diag)
+{
+    pst_guard_process(config->core_files);
+    return config->detach ? detach(config, diag) : run_job(config, NULL, diag);
 }
 
 static enum pst_status run_run(const struct pstd_config *config,
@@ -195,10 +205,7 @@ static enum pst_status run_run(const struct pstd_config *config,
 {
     const enum pst_status status = check(config, diag);
 
-    if (status != PST_OK)
-        return status;
-    pst_guard_process(config->core_files);
-    return config->detach ? detach(config, diag) : run_job(config, NULL, diag);
+    return status == PST_OK ? pstctl_run_job(config, diag) : status;
 }
 
 const struct pstctl_command pstctl_run = {

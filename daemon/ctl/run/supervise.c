@@ -7,6 +7,8 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
+#define LONG_S 60 /* of a start that serves: it is progress */
+
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
                                   enum pst_status status)
 {
@@ -22,6 +24,7 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
 static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
                    const struct pst_diag *why, struct pstctl_end *ret)
 {
+    const uint64_t at = s->config->serve ? s->served : ret->checkpoint;
     unsigned missing = 0;
 
     pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
@@ -29,12 +32,10 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->cause = PSTCTL_CAUSE_HOSTS;
         missing = ret->ranks - fate->room;
     }
-    if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret), ret->checkpoint,
-                           missing))
-        ret->again = pstctl_budget_renew(&s->budget, ret->checkpoint);
+    if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret), at, missing))
+        ret->again = pstctl_budget_renew(&s->budget, at);
     else
-        ret->again =
-            pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
+        ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
 }
 
@@ -51,8 +52,11 @@ static void conclude(struct pstctl_supervisor *s,
                             .step = fate->step,
                             .restarts = s->restarts,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
-    if (pstctl_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
-        PST_OK)
+    s->served += fate->begun_s >= LONG_S;
+    if (s->config->serve)
+        ret->checkpoint = 0; /* those there are nobody's progress here */
+    else if (pstctl_past_look(&s->past, s->config, &ret->checkpoint,
+                              &ignored) != PST_OK)
         ret->checkpoint = s->budget.step;
     if (fate->died) {
         decide(s, fate, why, ret);
@@ -68,17 +72,20 @@ static void conclude(struct pstctl_supervisor *s,
 static void print_restart(const struct pstctl_supervisor *s,
                           const struct pstctl_end *end)
 {
-    char from[64] = "the beginning", after[32] = "", with[64] = "";
+    char from[64] = " from the beginning", after[32] = "", with[64] = "";
 
     if (end->checkpoint > 0)
-        (void)snprintf(from, sizeof(from), "step %" PRIu64, end->checkpoint);
+        (void)snprintf(from, sizeof(from), " from step %" PRIu64,
+                       end->checkpoint);
+    if (s->config->serve)
+        from[0] = '\0';
     if (end->delay_s > 0)
         (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);
     if (end->next_ranks < end->ranks)
         (void)snprintf(with, sizeof(with), " with %u ranks instead of %u",
                        end->next_ranks, end->ranks);
     pstctl_printf(stderr,
-                  "penstock: %s; starting the job again%s%s from %s (%" PRIu64
+                  "penstock: %s; starting the job again%s%s%s (%" PRIu64
                   " of %" PRIu64 " times without progress)\n",
                   end->text, with, after, from, s->budget.used,
                   s->budget.limit);
@@ -91,6 +98,12 @@ static enum pst_status give_up(const struct pstctl_supervisor *s,
 
     if (s->budget.limit == 0)
         return was.status;
+    if (s->config->serve)
+        return pst_diag_pass(
+            diag, &was,
+            "%s; the job was started again %" PRIu64
+            " times and never served for %d s (--max-restarts)",
+            was.text, s->budget.used, LONG_S);
     return pst_diag_pass(diag, &was,
                          "%s; the job was started again %" PRIu64
                          " times without a newer checkpoint than that of step "
@@ -103,7 +116,9 @@ static enum pst_status next_options(const struct pstctl_supervisor *s,
                                     struct pstd_config *ret,
                                     struct pst_diag *diag)
 {
-    enum pst_status status = pstctl_past_config(&s->past, s->config, ret, diag);
+    enum pst_status status =
+        s->config->serve ? pstd_config_copy(ret, s->config, diag)
+                         : pstctl_past_config(&s->past, s->config, ret, diag);
 
     if (status != PST_OK)
         return status;
@@ -115,7 +130,8 @@ static enum pst_status next_options(const struct pstctl_supervisor *s,
 
 static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
 {
-    enum pst_status status = pstctl_past_init(&s->past, s->config, diag);
+    enum pst_status status =
+        s->config->serve ? PST_OK : pstctl_past_init(&s->past, s->config, diag);
 
     s->budget = (struct pstctl_budget){.limit = s->config->max_restarts,
                                        .step = s->past.step};

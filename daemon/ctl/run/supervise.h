@@ -14,11 +14,12 @@
 struct pstctl_fate {
     /* It ended without a result, and nobody had asked it to. */
     bool died;
-    bool begun;    /* options and files were accepted */
-    bool homeless; /* died before it began: hosts were not there */
-    unsigned room; /* then: ranks for which there is a place */
-    bool oom;      /* the kernel has killed a process for memory meanwhile */
-    uint64_t step; /* newest that was seen to end */
+    bool begun;     /* options and files were accepted */
+    bool homeless;  /* died before it began: hosts were not there */
+    unsigned room;  /* then: ranks for which there is a place */
+    bool oom;       /* the kernel has killed a process for memory meanwhile */
+    uint64_t step;  /* newest that was seen to end */
+    double begun_s; /* seconds since it had begun */
     const struct pstctl_launch *launch; /* borrowed until `clear` */
     const char *placement;              /* the same; NULL: not known */
 };
@@ -45,6 +46,7 @@ struct pstctl_supervisor {
     struct pstctl_budget budget;
     struct pstctl_ranks ranks;
     uint64_t restarts; /* so far */
+    uint64_t served;   /* of a model that is served: starts that did for long */
 };
 
 /* How the job ended at last. */

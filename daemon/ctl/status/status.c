@@ -17,7 +17,7 @@ static json_t *status_json(const struct pstctl_conn *conn,
 {
     return json_pack(
         "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:o s:o s:b}",
+        "s:I s:o s:I s:o s:o s:b s:I s:I s:I s:I s:o}",
         "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
         "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
         pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
@@ -31,7 +31,10 @@ static json_t *status_json(const struct pstctl_conn *conn,
         pstctl_json_real(s->uptime_seconds), "checkpoint_step",
         (json_int_t)s->checkpoint_step, "checkpoint_dir",
         pstctl_json_text(s->checkpoint_dir), "last_error",
-        pstctl_json_text(s->last_error), "paused", s->paused);
+        pstctl_json_text(s->last_error), "paused", s->paused, "answered",
+        (json_int_t)s->answered, "failed", (json_int_t)s->failed, "refused",
+        (json_int_t)s->refused, "waiting", (json_int_t)s->waiting, "answer_s",
+        pstctl_json_real(s->answer_seconds));
 }
 
 static void print_status(const struct pstctl_conn *conn,
@@ -51,6 +54,16 @@ static void print_status(const struct pstctl_conn *conn,
                      (unsigned long long)s->steps, s->loss, s->lr);
         pstctl_duration(s->step_seconds, &text);
         pst_str_addf(&text, " a step, bubble %.0f%%\n", 100 * s->bubble);
+    }
+    if (strcmp(s->state, "serving") == 0) {
+        pst_str_addf(
+            &text,
+            "requests: %llu answered, %llu failed, %llu refused, %llu "
+            "waiting; ",
+            (unsigned long long)s->answered, (unsigned long long)s->failed,
+            (unsigned long long)s->refused, (unsigned long long)s->waiting);
+        pstctl_duration(s->answer_seconds, &text);
+        pst_str_add(&text, " from request to answer\n");
     }
     if (s->checkpoint_step > 0)
         pst_str_addf(&text, "newest checkpoint: step %llu in %s\n",

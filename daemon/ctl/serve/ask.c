@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock ask`: outputs of a model that a job serves. */
+#include "daemon/ctl/ctl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/print.h"
+#include "daemon/ctl/serve/tensors.h"
+#include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
+
+struct asking {
+    const struct pstd_config *config;
+    struct pstctl_conn conn;
+    pstd_frame *frame; /* of the signature */
+    const pstctl_signature *signature;
+    struct pstctl_tensors inputs, outputs;
+    uint64_t samples; /* of the inputs */
+    uint64_t most;    /* of a request */
+    uint64_t step;    /* of the checkpoint that answered last */
+    bool whole;       /* the inputs go as they are: the job judges them */
+};
+
+/* The ranks went away: those that are started again may answer. */
+static enum pst_status lost(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_BUSY,
+                        "the job ended, or lost a rank, before it answered; "
+                        "ask again");
+}
+
+/* A job whose ranks are being started has nobody at its socket. */
+static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
+{
+    const struct pstd_config *c = a->config;
+    struct pst_str path = {0}, job = {0};
+    struct pst_diag ignored;
+    enum pst_status status = pstctl_connect(c, &a->conn, diag), found = PST_OK;
+
+    if (status != PST_ERR_NO_DAEMON)
+        return status;
+    if (c->socket != NULL) {
+        pst_str_add(&path, c->socket);
+    } else if (c->job != NULL) {
+        pstd_socket_job(c->job, &job);
+        found = pstd_socket_path(pst_str_text(&job), 0, &path, &ignored);
+    }
+    if (found == PST_OK && path.len > 0 && pstctl_is_owned(path.text))
+        status = pst_diag_set(diag, PST_ERR_BUSY,
+                              "the job's ranks are being started; ask again");
+    pst_str_fini(&path);
+    pst_str_fini(&job);
+    return status;
+}
+
+/* The reply to a request that was sent; others that come are of nobody. */
+static enum pst_status await_reply(struct asking *a, uint64_t id,
+                                   pstd_frame **ret, struct pst_diag *diag)
+{
+    const double limit = a->config->ask_timeout, begin = pst_now();
+
+    for (;;) {
+        const double left = begin + limit - pst_now();
+        const int ms =
+            limit > 0 ? (int)PST_MIN(1e3 * PST_MAX(left, 0.0), 1e9) : -1;
+        pstd_frame *frame = NULL;
+        enum pst_status status = pstctl_read(&a->conn, ms, &frame, diag);
+
+        if (status == PST_ERR_NO_DAEMON || status == PST_ERR_IO)
+            return lost(diag);
+        if (status == PST_AGAIN)
+            return pst_diag_set(diag, PST_ERR_BUSY,
+                                "no answer within %g s (--timeout); ask again",
+                                limit);
+        if (status != PST_OK)
+            return status;
+        if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+            (frame->reply->id == id || frame->reply->id == 0)) {
+            *ret = frame;
+            return PST_OK;
+        }
+        pstd_frame_free(frame);
+    }
+}
+
+/* Sends and waits. Anything but `body` is a fault, whose text is the job's. */
+static enum pst_status call(struct asking *a, pstctl_request *request,
+                            Pst__Control__Reply__BodyCase body,
+                            pstd_frame **ret, struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    enum pst_status status = pstctl_send(&a->conn, request, diag);
+
+    if (status == PST_ERR_IO || status == PST_ERR_NO_DAEMON)
+        return lost(diag);
+    if (status == PST_OK)
+        status = await_reply(a, request->id, &frame, diag);
+    if (status != PST_OK)
+        return status;
+    if (frame->reply->status != PST_OK)
+        status = pst_diag_set(diag, (enum pst_status)frame->reply->status, "%s",
+                              frame->reply->text);
+    else if (frame->reply->body_case != body)
+        status = pstctl_not_expected(diag);
+    if (status == PST_OK)
+        *ret = frame;
+    else
+        pstd_frame_free(frame);
+    return status;
+}
+
+static enum pst_status get_signature(struct asking *a, struct pst_diag *diag)
+{
+    Pst__Control__GetSignature get = PST__CONTROL__GET_SIGNATURE__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    enum pst_status status;
+
+    request.body_case = PST__CONTROL__REQUEST__BODY_GET_SIGNATURE;
+    request.get_signature = &get;
+    status =
+        call(a, &request, PST__CONTROL__REPLY__BODY_SIGNATURE, &a->frame, diag);
+    if (status == PST_OK)
+        a->signature = a->frame->reply->signature;
+    return status;
+}
+
+/* --- samples -------------------------------------------------------------- */
+
+static const Pst__Control__Port *find_port(Pst__Control__Port **ports, size_t n,
+                                           const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(ports[i]->name, name) == 0)
+            return ports[i];
+    return NULL;
+}
+
+/* How many samples a tensor has along the dimension of its port; 0: it does
+ * not fit. */
+static uint64_t samples_of(const struct pst_meta *meta,
+                           const Pst__Control__Port *port)
+{
+    uint64_t n = 0;
+
+    if (port == NULL || port->dim < 0 || port->n_size != meta->rank ||
+        (unsigned)port->dim >= meta->rank)
+        return 0;
+    for (unsigned d = 0; d < meta->rank; d++) {
+        if ((int)d == port->dim && port->size[d] > 0 &&
+            (uint64_t)meta->size[d] % port->size[d] == 0)
+            n = (uint64_t)meta->size[d] / port->size[d];
+        else if ((uint64_t)meta->size[d] != port->size[d])
+            return 0;
+    }
+    return n;
+}
+
+/* Inputs that do not fit together go as they are. */
+static void count_samples(struct asking *a)
+{
+    const pstctl_signature *s = a->signature;
+
+    a->most = s->most_samples;
+    for (size_t i = 0; i < a->inputs.all.n; i++) {
+        const struct pstctl_tensor *t = &a->inputs.all.at[i];
+        const Pst__Control__Port *port =
+            find_port(s->inputs, s->n_inputs, t->name);
+        const uint64_t n = samples_of(&t->meta, port);
+
+        if (port != NULL && port->dim < 0)
+            continue;
+        a->whole = a->whole || n == 0 || (a->samples > 0 && n != a->samples);
+        a->samples = n;
+    }
+    if (a->samples == 0 || a->most == 0)
+        a->whole = true;
+}
+
+/* Pieces in front of dimension dim, bytes of one sample in one piece. */
+static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
+                   size_t *ret_outer, size_t *ret_inner)
+{
+    *ret_outer = 1;
+    for (int d = 0; d < dim; d++)
+        *ret_outer *= (size_t)meta->size[d];
+    *ret_inner =
+        pst_meta_bytes(meta) / PST_MAX(*ret_outer, (size_t)1) / (size_t)samples;
+}
+
+/* --- one request ---------------------------------------------------------- */
+
+/* A tensor, or its samples from `from` on, as a message. *ret_copy: owned. */
+static enum pst_status pack(const struct asking *a,
+                            const struct pstctl_tensor *t, uint64_t from,
+                            uint64_t n, uint64_t *sizes,
+                            Pst__Control__Tensor *ret, unsigned char **ret_copy,
+                            struct pst_diag *diag)
+{
+    const pstctl_signature *s = a->signature;
+    const Pst__Control__Port *port = find_port(s->inputs, s->n_inputs, t->name);
+    size_t outer, inner;
+
+    pst__control__tensor__init(ret);
+    ret->name = t->name;
+    ret->dtype = (char *)pst_dtype_safetensors(t->meta.dtype);
+    ret->size = sizes;
+    ret->n_size = t->meta.rank;
+    ret->data.data = t->data;
+    ret->data.len = pst_meta_bytes(&t->meta);
+    for (unsigned d = 0; d < t->meta.rank; d++)
+        sizes[d] = (uint64_t)t->meta.size[d];
+    *ret_copy = NULL;
+    if (a->whole || port == NULL || port->dim < 0 || n == a->samples)
+        return PST_OK;
+    divide(&t->meta, port->dim, a->samples, &outer, &inner);
+    sizes[port->dim] = n * port->size[port->dim];
+    ret->data.len = outer * inner * (size_t)n;
+    ret->data.data = *ret_copy = pst_alloc(PST_TAG_CLIENT, ret->data.len + 1);
+    if (*ret_copy == NULL)
+        return pst_diag_nomem(diag, ret->data.len);
+    for (size_t o = 0; o < outer; o++)
+        memcpy(*ret_copy + o * inner * (size_t)n,
+               t->data + (o * (size_t)a->samples + (size_t)from) * inner,
+               inner * (size_t)n);
+    return PST_OK;
+}
+
+/* One output of an answer that has n samples, as samples from `from` on of what
+ * is written. */
+static enum pst_status take_output(struct asking *a, size_t k, uint64_t from,
+                                   uint64_t n, const Pst__Control__Tensor *t,
+                                   struct pst_diag *diag)
+{
+    const Pst__Control__Port *port = a->signature->outputs[k];
+    struct pst_meta meta = {.rank = (unsigned)t->n_size};
+    struct pstctl_tensor *to;
+    size_t outer, inner;
+
+    if (strcmp(t->name, port->name) != 0 || t->n_size > PST_MAX_RANK ||
+        port->dim < 0 || (size_t)port->dim >= PST_MAX(t->n_size, (size_t)1) ||
+        !pst_dtype_from_safetensors(t->dtype, &meta.dtype))
+        return pstctl_not_expected(diag);
+    for (size_t d = 0; d < t->n_size; d++)
+        meta.size[d] = (int64_t)t->size[d];
+    pst_meta_set_contiguous(&meta);
+    if (pst_meta_check(&meta, diag) != PST_OK ||
+        pst_meta_bytes(&meta) != t->data.len)
+        return pstctl_not_expected(diag);
+    divide(&meta, port->dim, n, &outer, &inner);
+    if (a->outputs.all.n <= k) {
+        enum pst_status status;
+
+        meta.size[port->dim] =
+            meta.size[port->dim] / (int64_t)n * (int64_t)a->samples;
+        status = pstctl_tensors_add(&a->outputs, t->name, &meta, &to, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    to = &a->outputs.all.at[k];
+    if (pst_meta_bytes(&to->meta) != outer * inner * (size_t)a->samples)
+        return pstctl_not_expected(diag);
+    for (size_t o = 0; o < outer; o++)
+        memcpy(to->data + (o * (size_t)a->samples + (size_t)from) * inner,
+               t->data.data + o * inner * (size_t)n, inner * (size_t)n);
+    return PST_OK;
+}
+
+static enum pst_status take_outputs(struct asking *a, uint64_t from, uint64_t n,
+                                    const Pst__Control__Outputs *outputs,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (outputs->n_outputs != a->signature->n_outputs)
+        return pstctl_not_expected(diag);
+    a->step = outputs->step;
+    for (size_t k = 0; k < outputs->n_outputs && status == PST_OK; k++)
+        status = take_output(a, k, from, n, outputs->outputs[k], diag);
+    return status;
+}
+
+static enum pst_status send_tensors(struct asking *a, uint64_t from, uint64_t n,
+                                    Pst__Control__Tensor *tensors,
+                                    Pst__Control__Tensor **pointers,
+                                    unsigned char **copies, uint64_t *sizes,
+                                    struct pst_diag *diag)
+{
+    Pst__Control__Infer infer = PST__CONTROL__INFER__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    pstd_frame *frame = NULL;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < a->inputs.all.n && status == PST_OK; i++) {
+        status = pack(a, &a->inputs.all.at[i], from, n,
+                      sizes + i * PST_MAX_RANK, &tensors[i], &copies[i], diag);
+        pointers[i] = &tensors[i];
+    }
+    infer.inputs = pointers;
+    infer.n_inputs = a->inputs.all.n;
+    request.body_case = PST__CONTROL__REQUEST__BODY_INFER;
+    request.infer = &infer;
+    if (status == PST_OK)
+        status =
+            call(a, &request, PST__CONTROL__REPLY__BODY_OUTPUTS, &frame, diag);
+    if (status == PST_OK)
+        status = take_outputs(a, from, n, frame->reply->outputs, diag);
+    pstd_frame_free(frame);
+    return status;
+}
+
+// NOLINTBEGIN(bugprone-sizeof-expression): arrays of pointers
+static enum pst_status ask_once(struct asking *a, uint64_t from, uint64_t n,
+                                struct pst_diag *diag)
+{
+    const size_t room = a->inputs.all.n + 1;
+    Pst__Control__Tensor *tensors =
+        pst_calloc(PST_TAG_CLIENT, room, sizeof(*tensors));
+    Pst__Control__Tensor **pointers =
+        pst_calloc(PST_TAG_CLIENT, room, sizeof(*pointers));
+    unsigned char **copies = pst_calloc(PST_TAG_CLIENT, room, sizeof(*copies));
+    uint64_t *sizes =
+        pst_calloc(PST_TAG_CLIENT, room * PST_MAX_RANK, sizeof(*sizes));
+    enum pst_status status =
+        tensors == NULL || pointers == NULL || copies == NULL || sizes == NULL
+            ? pst_diag_nomem(diag, room * sizeof(*tensors))
+            : send_tensors(a, from, n, tensors, pointers, copies, sizes, diag);
+
+    for (size_t i = 0; copies != NULL && i < room; i++)
+        pst_free(copies[i]);
+    pst_free(tensors);
+    pst_free(pointers);
+    pst_free(copies);
+    pst_free(sizes);
+    return status;
+}
+// NOLINTEND(bugprone-sizeof-expression)
+
+/* As many requests as the inputs need, one after the other. */
+static enum pst_status ask_all(struct asking *a, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    uint64_t from = 0;
+
+    if (a->whole) {
+        a->samples = PST_MAX(a->samples, (uint64_t)1);
+        return ask_once(a, 0, a->samples, diag);
+    }
+    while (from < a->samples && status == PST_OK) {
+        const uint64_t n = PST_MIN(a->most, a->samples - from);
+
+        status = ask_once(a, from, n, diag);
+        from += n;
+    }
+    return status;
+}
+
+static enum pst_status report(const struct asking *a, struct pst_diag *diag)
+{
+    const struct pstd_config *c = a->config;
+    enum pst_status status = pstctl_tensors_write(c->output, &a->outputs, diag);
+
+    if (status != PST_OK || c->output == NULL)
+        return status;
+    if (c->json)
+        return pstctl_json_print(
+            json_pack("{s:I s:I s:s}", "samples", (json_int_t)a->samples,
+                      "step", (json_int_t)a->step, "output", c->output),
+            diag);
+    pstctl_printf(stdout, "outputs for %" PRIu64 " samples in %s\n", a->samples,
+                  c->output);
+    return PST_OK;
+}
+
+static enum pst_status run_ask(const struct pstd_config *config,
+                               struct pst_diag *diag)
+{
+    struct asking a = {.config = config, .conn = {.fd = -1}};
+    enum pst_status status = connect_to(&a, diag);
+
+    if (status == PST_OK)
+        status = get_signature(&a, diag);
+    if (status == PST_OK)
+        status =
+            pstctl_tensors_read(config->args[0], a.signature, &a.inputs, diag);
+    if (status == PST_OK) {
+        count_samples(&a);
+        status = ask_all(&a, diag);
+    }
+    if (status == PST_OK)
+        status = report(&a, diag);
+    pstctl_tensors_fini(&a.inputs);
+    pstctl_tensors_fini(&a.outputs);
+    pstd_frame_free(a.frame);
+    pstctl_close(&a.conn);
+    return status;
+}
+
+const struct pstctl_command pstctl_ask_job = {
+    "ask",
+    "INPUTS.safetensors|.json|.csv",
+    1,
+    1,
+    PSTD_OPT_CONNECT | PSTD_OPT_ASK | PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
+    "outputs of a model that a job serves",
+    "Sends the inputs to the job of `penstock serve` and writes what it "
+    "answers: to -o\nFILE.safetensors or FILE.json, else as JSON on standard "
+    "output. More samples than a\nrequest may have go in several. Exit code "
+    "75: the job is busy, is being started again\nor has lost a rank: nothing "
+    "was wrong with the request, ask again.",
+    run_ask};

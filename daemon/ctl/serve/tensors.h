@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
+#define PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
+/* Tensors of requests and answers, and the files that they are in. One thread.
+ */
+#include "daemon/common/frame.h"
+#include "stages/base/vec.h"
+#include "stages/graph/tensor.h"
+
+struct pstctl_tensor {
+    char *name; /* owned, as data is */
+    struct pst_meta meta;
+    unsigned char *data; /* contiguous */
+};
+
+struct pstctl_tensors {
+    struct PST_VEC(struct pstctl_tensor) all;
+};
+
+typedef Pst__Control__Signature pstctl_signature;
+
+void pstctl_tensors_fini(struct pstctl_tensors *t);
+/* Room for one more, by name; its data are not set. */
+enum pst_status pstctl_tensors_add(struct pstctl_tensors *t, const char *name,
+                                   const struct pst_meta *meta,
+                                   struct pstctl_tensor **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* FILE.safetensors, .json or .csv; text has the dtypes of the signature. */
+enum pst_status pstctl_tensors_read(const char *path, const pstctl_signature *s,
+                                    struct pstctl_tensors *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* FILE.json, else safetensors; NULL: JSON on standard output. */
+enum pst_status pstctl_tensors_write(const char *path,
+                                     const struct pstctl_tensors *t,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
+/* text.c */
+enum pst_status pstctl_tensors_read_json(const char *path,
+                                         const pstctl_signature *s,
+                                         struct pstctl_tensors *ret,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_tensors_read_csv(const char *path,
+                                        const pstctl_signature *s,
+                                        struct pstctl_tensors *ret,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_tensors_write_json(const char *path,
+                                          const struct pstctl_tensors *t,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif
