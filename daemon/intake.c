@@ -326,11 +326,16 @@ static void count(struct pstd_intake *in, const struct pstd_ask *ask)
     in->counts.longest = PST_MAX(in->counts.longest, seconds);
 }
 
-void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list,
-                      unsigned steps)
+void pstd_intake_count_step(struct pstd_intake *in)
 {
     uv_mutex_lock(&in->lock);
-    in->counts.steps += steps;
+    in->counts.steps++;
+    uv_mutex_unlock(&in->lock);
+}
+
+void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list)
+{
+    uv_mutex_lock(&in->lock);
     while (list != NULL) {
         struct pstd_ask *next = list->next;
 

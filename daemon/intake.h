@@ -101,9 +101,10 @@ void pstd_intake_open(struct pstd_intake *in, struct pstd_signature *signature);
  * list in order, owned; NULL: there is none. */
 struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
                                   double batch_s);
-/* Exec thread. Takes a list with results or diagnoses. steps: that it took. */
-void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list,
-                      unsigned steps);
+/* Exec thread. Takes a list with results or diagnoses. */
+void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list);
+/* Exec thread. A step was made. */
+void pstd_intake_count_step(struct pstd_intake *in);
 /* Any thread. No request is taken any more. at_once: those that wait are
  * answered with PST_ERR_BUSY. */
 void pstd_intake_shut(struct pstd_intake *in, bool at_once);

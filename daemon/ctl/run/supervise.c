@@ -7,7 +7,8 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
-#define LONG_S 60 /* of a start that serves: it is progress */
+#define LONG_S  60 /* of a start that serves: it is progress */
+#define SERVE_S 4u /* longest rest before such a start */
 
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
                                   enum pst_status status)
@@ -36,6 +37,8 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
+    if (s->config->serve) /* somebody waits for it */
+        ret->delay_s = PST_MIN(ret->delay_s, SERVE_S);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
 }
 

@@ -284,11 +284,11 @@ static enum pst_status tell(struct serving *s, struct head *head,
 
 /* All of a list failed alike. */
 static void give_up(struct serving *s, struct pstd_ask *list,
-                    enum pst_status status, const char *text, unsigned steps)
+                    enum pst_status status, const char *text)
 {
     for (struct pstd_ask *a = list; a != NULL; a = a->next)
         (void)pst_diag_set(&a->diag, status, "%s", text);
-    pstd_intake_give(s->intake, list, steps);
+    pstd_intake_give(s->intake, list);
 }
 
 /* One step of the list, which is given back unless its values are at fault:
@@ -302,10 +302,11 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     *ret_fault = false;
     pstd_requests_set(&s->requests, list);
     if (pstd_requests_reserve(&s->requests, diag) != PST_OK) {
-        give_up(s, list, PST_ERR_BUSY, diag->text, 0);
+        give_up(s, list, PST_ERR_BUSY, diag->text);
         return PST_OK;
     }
     status = tell(s, &head, diag);
+    pstd_intake_count_step(s->intake);
     if (status == PST_OK)
         status = run_step(s, diag);
     if (is_values(status)) {
@@ -313,10 +314,10 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
         return PST_OK;
     }
     if (status == PST_OK)
-        pstd_intake_give(s->intake, list, 1);
+        pstd_intake_give(s->intake, list);
     else
         give_up(s, list, PST_ERR_BUSY,
-                "the job lost a rank before it answered; ask again", 1);
+                "the job lost a rank before it answered; ask again");
     return status;
 }
 
@@ -332,7 +333,7 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
     if (status != PST_OK || !fault)
         return status;
     if (!several) {
-        give_up(s, list, diag->status, diag->text, 1);
+        give_up(s, list, diag->status, diag->text);
         return PST_OK;
     }
     while (list != NULL && status == PST_OK) {
@@ -342,11 +343,11 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
         ask->next = NULL;
         status = try_step(s, ask, &fault, diag);
         if (status == PST_OK && fault)
-            give_up(s, ask, diag->status, diag->text, 1);
+            give_up(s, ask, diag->status, diag->text);
     }
     if (list != NULL)
         give_up(s, list, PST_ERR_BUSY,
-                "the job lost a rank before it answered; ask again", 0);
+                "the job lost a rank before it answered; ask again");
     return status;
 }
 
