@@ -54,6 +54,11 @@ part "5 minutes, a fault each 15 s" \
 PST_NEED_RIG=1 part "several hosts" \
   python3 tests/nodes/nodes.py $penstock examples/bytegpt/bytegpt.pt2 \
   LICENSE all
+for transport in self mpi; do
+  part "20 minutes of requests, $transport" \
+    python3 tests/serve/serve.py $penstock tests/golden/rows.pt2 \
+    examples/bytegpt/bytegpt.pt2 $transport --full --seed "$seed"
+done
 for name in "${failed[@]}"; do
   echo "FAILED: $name"
 done

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of a served model that speaks the protocol itself
+(proto/control.proto), and safetensors files, for the tests of this folder."""
+import json
+import socket
+import struct
+
+BUSY = -14  # stages/base/status.h: the retriable one
+SIZES = {"F32": 4, "I64": 8}
+
+
+class Lost(Exception):
+    """The connection ended before the answer came."""
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(key, value):
+    if isinstance(value, int):
+        return varint(key << 3) + varint(value)
+    if isinstance(value, str):
+        value = value.encode()
+    return varint(key << 3 | 2) + varint(len(value)) + value
+
+
+def fields(data):
+    """Numbers of fields and their values: integers, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        if key & 7 == 0:
+            value, at = read_varint(data, at)
+        elif key & 7 == 1:
+            value, at = data[at:at + 8], at + 8
+        else:
+            assert key & 7 == 2, key
+            size, at = read_varint(data, at)
+            value, at = data[at:at + size], at + size
+        yield key >> 3, value
+
+
+def read_varint(data, at):
+    n = shift = 0
+    while True:
+        n |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return n, at
+
+
+def signed(n):
+    return n >> 1 ^ -(n & 1)
+
+
+class Tensor:
+    """Sizes and bytes, as in a file and in a message."""
+
+    def __init__(self, dtype, size, data):
+        self.dtype, self.size, self.data = dtype, list(size), bytes(data)
+
+    def rows(self, begin, end):
+        """Along dimension 0."""
+        each = len(self.data) // self.size[0]
+        return Tensor(self.dtype, [end - begin] + self.size[1:],
+                      self.data[begin * each:end * each])
+
+    def pack(self, name):
+        size = b"".join(varint(n) for n in self.size)
+        return field(1, name) + field(2, self.dtype) + field(3, size) + \
+            field(4, self.data)
+
+
+def unpack(data):
+    """A message Tensor: its name and what it is."""
+    name, dtype, size, content = "", "", [], b""
+    for key, value in fields(data):
+        if key == 1:
+            name = value.decode()
+        elif key == 2:
+            dtype = value.decode()
+        elif key == 3:
+            at = 0
+            while at < len(value):
+                n, at = read_varint(value, at)
+                size.append(n)
+        else:
+            content = value
+    return name, Tensor(dtype, size, content)
+
+
+def infer(number, inputs):
+    """A frame; inputs: a dictionary, or a list of pairs."""
+    pairs = inputs.items() if isinstance(inputs, dict) else inputs
+    body = b"".join(field(1, t.pack(name)) for name, t in pairs)
+    data = field(2, field(1, number) + field(25, body))
+    return struct.pack("<I", len(data)) + data
+
+
+class Answer:
+    def __init__(self, data):
+        self.id = self.status = 0
+        self.text, self.outputs = "", {}
+        for key, value in fields(data):
+            if key == 1:
+                self.id = value
+            elif key == 2:
+                self.status = signed(value)
+            elif key == 3:
+                self.text = value.decode()
+            elif key == 16:
+                self.outputs = dict(unpack(v) for k, v in fields(value)
+                                    if k == 1)
+
+
+class Asker:
+    """One connection."""
+
+    def __init__(self, path, timeout=100):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(timeout)
+        try:
+            self.socket.connect(path)
+            self.socket.sendall(b"\x06\0\0\0\x0a\x04\x08\x01\x10\x01")
+            assert self.read()[0] == 1 << 3 | 2
+        except (ConnectionError, FileNotFoundError, Lost) as error:
+            self.socket.close()
+            raise Lost(str(error)) from error
+        self.number = 0
+
+    def take(self, n):
+        data = b""
+        while len(data) < n:
+            got = self.socket.recv(min(n - len(data), 1 << 20))
+            if not got:
+                raise Lost("closed")
+            data += got
+        return data
+
+    def read(self):
+        try:
+            return self.take(struct.unpack("<I", self.take(4))[0])
+        except ConnectionError as error:
+            raise Lost(str(error)) from error
+
+    def send(self, inputs):
+        self.number += 1
+        try:
+            self.socket.sendall(infer(self.number, inputs))
+        except ConnectionError as error:
+            raise Lost(str(error)) from error
+        return self.number
+
+    def answer(self):
+        """The next reply, whatever it answers."""
+        while True:
+            for key, value in fields(self.read()):
+                if key == 3:
+                    return Answer(value)
+
+    def ask(self, inputs):
+        number = self.send(inputs)
+        answer = self.answer()
+        assert answer.id in (0, number), (answer.id, number)
+        return answer
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def read_file(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    found = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + n for n in entry["data_offsets"])
+            found[name] = Tensor(entry["dtype"], entry["shape"],
+                                 data[begin:end])
+    return found
+
+
+def write_file(path, tensors):
+    header, data = {}, b""
+    for name, t in sorted(tensors.items(), key=lambda x: -SIZES[x[1].dtype]):
+        header[name] = {"dtype": t.dtype, "shape": t.size,
+                        "data_offsets": [len(data), len(data) + len(t.data)]}
+        data += t.data
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def floats(rng, *size):
+    n = 1
+    for one in size:
+        n *= one
+    return Tensor("F32", size, struct.pack(
+        f"<{n}f", *(rng.uniform(-2, 2) for _ in range(n))))
+
+
+def integers(rng, below, *size):
+    n = 1
+    for one in size:
+        n *= one
+    return Tensor("I64", size, struct.pack(
+        f"<{n}q", *(rng.randrange(below) for _ in range(n))))

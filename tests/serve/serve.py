@@ -1,0 +1,491 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job that answers requests for outputs.
+
+usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 self|mpi [--full] [--seed N]
+
+answers   files of all kinds, more samples than a request has: what `ask`
+          writes equals what `infer` writes for the same rows, bit by bit
+refused   wrong names, sizes, dtypes, numbers; an id out of range beside good
+          requests of the same step: only the guilty one gets an error
+clients   64 at once, with seeded requests: no error, every answer equal
+gone      clients that are killed while they wait: nobody else notices
+full      more requests than --queue: those beyond are told at once to ask again
+drain     a stop, a signal: no accepted request is lost, new ones are refused
+killed    a rank is killed: who waits is told to ask again within a second, and
+          is served again within ten
+--full: clients and gone for ten minutes, killed ten times.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from asking import (BUSY, Asker, Lost, Tensor, floats, integers, read_file,
+                    write_file)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "elastic"))
+from job import Bench, field  # pylint: disable=wrong-import-position
+
+ROWS = 36
+CLIENTS = 64
+RANGE, SHAPE, NOT_FOUND, INPUT = -6, -5, -7, -3
+TOLD_S, BACK_S = 1.0, 10.0
+SLOW = "F:1+:40"  # milliseconds that a stage takes for a microbatch
+
+
+class Job:
+    """`penstock serve`, and what it should answer."""
+
+    def __init__(self, bench, plan, transport, name, *words, **env):
+        self.bench, self.name = bench, name
+        self.process = bench.begin(
+            "serve", plan, "-n", "2", "-m", "2", "--threads", "1",
+            "--transport", transport, "--job", name, "--log-dir", name, *words,
+            **env)
+        bench.await_event(name, "serve_begin", "rank-0")
+        self.path = bench.path("penstock", name, "rank0.sock")
+
+    def ask(self, timeout=100):
+        return Asker(self.path, timeout)
+
+    def status(self):
+        return json.loads(self.bench.call("status", "--job", self.name,
+                                          "--json"))
+
+    def end(self, code=0):
+        out, err = self.process.communicate(timeout=100)
+        assert self.process.returncode == code, (code, self.process.returncode,
+                                                 out, err)
+        return out + err
+
+    def stop(self, *words):
+        self.bench.call("stop", "--job", self.name, "--no-wait", *words)
+        return self.end()
+
+
+class Model:
+    """A plan, rows, and the outputs that `infer` has for them."""
+
+    def __init__(self, bench, model, name, inputs, outputs):
+        self.plan = name + ".plan"
+        self.inputs = inputs
+        bench.call("split", os.path.abspath(model), "--stages", "2", "-o",
+                   self.plan)
+        data, out = name + ".safetensors", name + ".want.safetensors"
+        write_file(bench.path(data), inputs)
+        bench.call("infer", self.plan, "-m", "2", "--data", data, "-o", out)
+        self.want = {k: v for k, v in read_file(bench.path(out)).items()
+                     if k in outputs}
+        assert self.want, outputs
+
+    def part(self, begin, end, *names):
+        return {k: v.rows(begin, end) for k, v in self.inputs.items()
+                if not names or k in names}
+
+    def check(self, answer, begin, end):
+        assert answer.status == 0, (answer.status, answer.text)
+        assert set(answer.outputs) == set(self.want), answer.outputs
+        for name, t in self.want.items():
+            got, want = answer.outputs[name], t.rows(begin, end)
+            assert got.size == want.size, (name, got.size, want.size)
+            assert got.data == want.data, (name, begin, end)
+
+
+# --- parts --------------------------------------------------------------------
+
+def answers(bench, model, transport):
+    """Files in, files out."""
+    job = Job(bench, model.plan, transport, "answers")
+    bench.call("ask", "rows.safetensors", "-o", "got.safetensors", "--job",
+               job.name)
+    got = read_file(bench.path("got.safetensors"))
+    for name, want in model.want.items():
+        assert (got[name].size, got[name].data) == (want.size, want.data), name
+    # Text: numbers of 32 bits with enough digits are the same numbers.
+    x = model.inputs["x"].data
+    numbers = memoryview(x).cast("f").tolist()
+    lines = [numbers[7 * i:7 * i + 7] for i in range(ROWS)]
+    with open(bench.path("x.json"), "w", encoding="utf-8") as file:
+        json.dump({"x": lines}, file)
+    with open(bench.path("x.csv"), "w", encoding="utf-8") as file:
+        file.write(",".join(["x"] * 7) + "\n" + "".join(
+            ",".join(map(repr, line)) + "\n" for line in lines))
+    for kind in "json", "csv":
+        bench.call("ask", "x." + kind, "-o", "got.safetensors", "--job",
+                   job.name)
+        got = read_file(bench.path("got.safetensors"))
+        for name, want in model.want.items():
+            assert got[name].data == want.data, (kind, name)
+    said = json.loads(bench.call("ask", "x.csv", "--job", job.name))
+    for name, want in model.want.items():
+        flat = [n for line in said[name] for n in line]
+        assert flat == memoryview(want.data).cast("f").tolist(), name
+    bench.call("ask", "x.csv", "-o", "out.json", "--job", job.name)
+    with open(bench.path("out.json"), encoding="utf-8") as file:
+        assert json.load(file) == said
+    bad_files(bench, job)
+    now = job.status()
+    assert now["state"] == "serving" and now["answered"] >= 25, now
+    job.stop()
+    bench.call("ask", "x.csv", "--job", job.name, code=69)
+    print(f"answers: {ROWS} rows by safetensors, JSON and CSV equal infer's")
+
+
+def bad_files(bench, job):
+    cases = [('{"y": [[1]]}', 65, "no input 'y'; it has: x"),
+             ('{"x": [[1, 2], [3]]}', 65, "element"),
+             ('{"x": [1, 2]}', 65, "f32[n, 7]"),
+             ('{"x": [[1, 2, 3, 4, 5, 6, true]]}', 0, ""),
+             ('{"x": [[1, 2, 3, 4, 5, 6, "a"]]}', 65, "element 6"),
+             ('[1]', 65, "no object"), ('{', 65, "x.json:1"),
+             ('{"x": []}', 65, "model takes")]
+    for text, code, says in cases:
+        with open(bench.path("bad.json"), "w", encoding="utf-8") as file:
+            file.write(text)
+        said = bench.call("ask", "bad.json", "--job", job.name, code=code)
+        assert says.replace("x.json", "bad.json") in said, (text, said)
+    cases = [("x,x\n1,2\n", "7 numbers, there are 2 columns"),
+             ("x,x,x,x,x,x,x\n1,2,3,4,5,6\n", "sample 1, column 6"),
+             ("x,x,x,x,x,x,x\n1,2,3,4,5,6,7,8\n", "column 7"),
+             ("x,x,x,x,x,x,z\n", "no input 'z'"),
+             ("x,x,x,x,x,x,x\n", "no sample"),
+             ("x,x,target,x,x,x,x,x\n1,2,3,4,5,6,7,8\n", "side by side")]
+    for text, says in cases:
+        with open(bench.path("bad.csv"), "w", encoding="utf-8") as file:
+            file.write(text)
+        said = bench.call("ask", "bad.csv", "--job", job.name, code=65)
+        assert says in said, (text, said)
+
+
+def refused(bench, model, gpt, transport):
+    """Requests that are wrong."""
+    job = Job(bench, model.plan, transport, "refused")
+    x, target = model.inputs["x"].rows(0, 2), model.inputs["target"].rows(0, 2)
+    cases = [
+        ("name", [("x", x), ("y", x)], NOT_FOUND, "no input 'y'"),
+        ("missing", [("target", target)], NOT_FOUND, "no input 'x'"),
+        ("twice", [("x", x), ("x", x)], INPUT, "2 times"),
+        ("dtype", [("x", Tensor("F64", [2, 7], bytes(112)))], SHAPE, "F64"),
+        ("no dtype", [("x", Tensor("", [2, 7], x.data))], SHAPE, "f32[n, 7]"),
+        ("rank", [("x", Tensor("F32", [14], x.data))], SHAPE, "f32[n, 7]"),
+        ("shape", [("x", Tensor("F32", [7, 2], x.data))], SHAPE, "f32[n, 7]"),
+        ("bytes", [("x", Tensor("F32", [2, 7], x.data[:-4]))], SHAPE, "bytes"),
+        ("none", [("x", Tensor("F32", [0, 7], b""))], SHAPE, "f32[n, 7]"),
+        ("many", [("x", model.inputs["x"].rows(0, 9))], SHAPE, "at most 8"),
+        ("huge", [("x", Tensor("F32", [1 << 62, 7], x.data))], SHAPE, "most"),
+        ("ranks", [("x", Tensor("F32", [1] * 3000, x.data))], SHAPE, "..."),
+        ("differ", [("x", x), ("target", target.rows(0, 1))], SHAPE, "samples"),
+    ]
+    with job.ask() as client:
+        for name, inputs, status, says in cases:
+            answer = client.ask(inputs)
+            assert answer.status == status and says in answer.text, \
+                (name, answer.status, answer.text)
+        model.check(client.ask(model.part(3, 5)), 3, 5)
+        model.check(client.ask(model.part(3, 5, "x")), 3, 5)
+    job.stop()
+    job = Job(bench, gpt.plan, transport, "ids", "--batch-wait", "300")
+    wrong = {"x": Tensor("I64", [1, 128], bytes(8 * 127) +
+                         (10 ** 6).to_bytes(8, "little"))}
+    askers = [job.ask() for _ in range(4)]
+    asked = [gpt.part(0, 2, "x"), wrong, gpt.part(2, 3, "x"),
+             gpt.part(3, 5, "x")]
+    for client, inputs in zip(askers, asked):
+        client.send(inputs)
+    got = [client.answer() for client in askers]
+    for client in askers:
+        client.close()
+    gpt.check(got[0], 0, 2)
+    gpt.check(got[2], 2, 3)
+    gpt.check(got[3], 3, 5)
+    assert got[1].status == RANGE and "1000000" in got[1].text, got[1].text
+    now = job.status()
+    assert now["failed"] == 1 and now["answered"] == 3, now
+    said = job.stop()
+    steps = int(field(bench.events("ids", "serving", "rank-0")[-1], "steps"))
+    assert steps == 1 + 4, steps  # all together, then each alone
+    print(f"refused: {len(cases)} wrong requests by name; beside an id out of "
+          "range the other three requests of the step were answered")
+    return said
+
+
+class Crowd:
+    """So many clients that ask until they are told to stop."""
+
+    def __init__(self, job, model, seed, names, n=CLIENTS):
+        self.job, self.model, self.names = job, model, names
+        self.until, self.errors, self.times = False, [], []
+        self.samples = 0
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run, args=(seed, i))
+                        for i in range(n)]
+        self.begin = time.monotonic()
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, seed, number):
+        rng = random.Random(f"{seed} {number}")
+        try:
+            with self.job.ask() as client:
+                while not self.until:
+                    self.one(rng, client)
+        except Exception as error:  # pylint: disable=broad-except
+            self.errors.append(repr(error))
+
+    def one(self, rng, client):
+        n = rng.randint(1, 4)
+        first = rng.randint(0, self.model.inputs["x"].size[0] - n)
+        begin = time.monotonic()
+        answer = client.ask(self.model.part(first, first + n, *self.names))
+        seconds = time.monotonic() - begin
+        self.model.check(answer, first, first + n)
+        with self.lock:
+            self.times.append(seconds)
+            self.samples += n
+
+    def end(self):
+        self.until = True
+        for thread in self.threads:
+            thread.join(100)
+        seconds = time.monotonic() - self.begin
+        assert not self.errors, (len(self.errors), self.errors[:3])
+        times = sorted(self.times)
+        return (f"{len(times)} requests of {len(self.threads)} clients in "
+                f"{seconds:.1f} s, {len(times) / seconds:.0f} a second, "
+                f"{self.samples / seconds:.0f} samples a second; seconds to "
+                f"the answer: median {statistics.median(times):.4f}, 99 % "
+                f"{times[int(.99 * len(times))]:.4f}, longest {times[-1]:.4f}")
+
+
+def clients(bench, model, transport, seed, seconds):
+    job = Job(bench, model.plan, transport, "clients")
+    crowd = Crowd(job, model, seed, ["x"])
+    time.sleep(seconds)
+    said = crowd.end()
+    now = job.status()
+    assert now["answered"] == len(crowd.times), now
+    assert now["failed"] == now["refused"] == now["waiting"] == 0, now
+    job.stop()
+    print(f"clients: {said}; 0 errors")
+
+
+def gone(bench, model, transport, seed, seconds):
+    """Some are killed while they wait."""
+    job = Job(bench, model.plan, transport, "gone", PENSTOCK_FAULT=SLOW)
+    crowd = Crowd(job, model, seed, ["x"], n=8)
+    rng = random.Random(seed)
+    killed = 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if killed % 4 == 0:  # a program, killed somewhere on its way
+            asks = bench.begin("ask", "rows.safetensors", "-o", "gone.json",
+                               "--job", job.name)
+            time.sleep(rng.uniform(.01, .1))
+            asks.kill()
+            asks.communicate()
+        else:  # a connection that closes behind its requests, or within one
+            client = job.ask()
+            for _ in range(rng.randint(0, 5)):
+                client.send(model.part(0, 4))
+            client.socket.sendall(b"\x40\0\0\0\x12")
+            client.close()
+        killed += 1
+        time.sleep(.02)
+    said = crowd.end()
+    now = job.status()
+    assert now["failed"] == now["refused"] == 0, now
+    job.stop()
+    dropped = int(field(bench.events("gone", "serving", "rank-0")[-1], "gone"))
+    assert dropped > 0, "no request waited when its client went"
+    print(f"gone: {killed} clients killed, {dropped} of their requests "
+          f"dropped; beside them {said}")
+
+
+def full(bench, model, transport):
+    job = Job(bench, model.plan, transport, "full", "--queue", "4",
+              PENSTOCK_FAULT=SLOW)
+    askers = [job.ask() for _ in range(20)]
+    for client in askers:
+        client.send(model.part(0, 4, "x"))
+    good = told = 0
+    for client in askers:
+        answer = client.answer()
+        if answer.status == BUSY:
+            assert "--queue" in answer.text and "4 requests" in answer.text, \
+                answer.text
+            told += 1
+        else:
+            model.check(answer, 0, 4)
+            good += 1
+        client.close()
+    assert good >= 4 and told, (good, told)
+    now = job.status()
+    assert now["refused"] == told and now["answered"] == good, now
+    codes = [ask_while_full(bench, job, model)]
+    while codes[-1] != 75:
+        assert len(codes) < 20, codes
+        codes.append(ask_while_full(bench, job, model))
+    job.stop()
+    print(f"full: {told} of 20 told to ask again, {good} answered; ask ends "
+          f"with {codes[-1]}")
+
+
+def ask_while_full(bench, job, model):
+    """The program says so, too."""
+    askers = [job.ask() for _ in range(12)]
+    for client in askers:
+        client.send(model.part(0, 4, "x"))
+    said = bench.begin("ask", "x.csv", "--job", job.name)
+    said.communicate(timeout=100)
+    for client in askers:
+        client.answer()
+        client.close()
+    assert said.returncode in (0, 75), said.returncode
+    return said.returncode
+
+
+def drain(bench, model, transport):
+    """By a request, and by a signal to the command."""
+    for how in "stop", "signal":
+        name = "drain-" + how
+        job = Job(bench, model.plan, transport, name, PENSTOCK_FAULT=SLOW)
+        askers = [job.ask() for _ in range(10)]
+        late = job.ask()
+        for client in askers:
+            for k in range(3):
+                client.send(model.part(k, k + 4, "x"))
+        while job.status()["waiting"] + job.status()["answered"] < 20:
+            time.sleep(.01)
+        accepted = job.status()
+        begin = time.monotonic()
+        if how == "stop":
+            bench.call("stop", "--job", name, "--no-wait")
+        else:
+            job.process.send_signal(signal.SIGTERM)
+        bench.await_event(name, "stop", "rank-0")
+        assert late.ask(model.part(0, 1, "x")).status == BUSY
+        n = 0
+        for client in askers:
+            for _ in range(3):
+                answer = client.answer()
+                k = answer.id - 1
+                model.check(answer, k, k + 4)
+                n += 1
+            client.close()
+        late.close()
+        job.end()
+        print(f"drain by a {how}: {n} accepted requests, {n} answered in "
+              f"{time.monotonic() - begin:.1f} s; {accepted['waiting']} waited")
+    job = Job(bench, model.plan, transport, "at-once", PENSTOCK_FAULT=SLOW)
+    client = job.ask()
+    for k in range(12):
+        client.send(model.part(0, 4, "x"))
+    bench.await_event("at-once", "state", "rank-0")
+    job.stop("--now")
+    told = {"answered": 0, "told": 0}
+    try:
+        for _ in range(12):
+            answer = client.answer()
+            assert answer.status in (0, BUSY), answer.status
+            told["told" if answer.status else "answered"] += 1
+    except Lost:
+        pass
+    client.close()
+    assert told["told"] > 0, told
+    print(f"drain --now: {told}")
+
+
+def killed(bench, model, transport, times):
+    """A rank, while requests wait."""
+    job = Job(bench, model.plan, transport, "killed", "--max-restarts", "20",
+              PENSTOCK_FAULT=SLOW)
+    told, back = [], []
+    for i in range(times):
+        askers = [job.ask() for _ in range(6)]
+        for client in askers:
+            client.send(model.part(0, 4, "x"))
+        rank = i % 2 if transport == "mpi" else 0
+        starts = bench.events("killed", "start", f"rank-{rank}")
+        os.kill(int(field(starts[-1], "pid")), signal.SIGKILL)
+        begin = time.monotonic()
+        lost = 0
+        for client in askers:
+            try:
+                lost += client.answer().status == BUSY
+            except Lost:
+                lost += 1
+            client.close()
+        told.append(time.monotonic() - begin)
+        assert lost, "all were answered"
+        if i == 0:
+            bench_ask(bench, job)
+        while True:
+            try:
+                with job.ask() as client:
+                    answer = client.ask(model.part(0, 4, "x"))
+                if answer.status != BUSY:
+                    break
+            except Lost:
+                pass
+            assert time.monotonic() - begin < 60, "it never came back"
+            time.sleep(.01)
+        model.check(answer, 0, 4)
+        back.append(time.monotonic() - begin)
+    job.stop()
+    ends = bench.events("killed", "job_restart")
+    assert len(ends) == times, ends
+    print(f"killed: {times} ranks; who waited was told within "
+          f"{max(told):.3f} s, served again within {max(back):.2f} s (each: "
+          f"{', '.join(f'{x:.2f}' for x in back)})")
+    assert max(told) <= TOLD_S, told
+    assert max(back) <= BACK_S, back
+
+
+def bench_ask(bench, job):
+    """The program, meanwhile: retriable."""
+    said = bench.begin("ask", "x.csv", "--job", job.name)
+    said.communicate(timeout=100)
+    assert said.returncode in (0, 75), said.returncode
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("penstock")
+    parser.add_argument("rows")
+    parser.add_argument("gpt")
+    parser.add_argument("transport")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args.penstock, folder)
+        model = Model(bench, args.rows, "rows",
+                      {"x": floats(rng, ROWS, 7),
+                       "target": integers(rng, 5, ROWS)}, ["1"])
+        gpt = Model(bench, args.gpt, "gpt",
+                    {"x": integers(rng, 256, 16, 128),
+                     "y": integers(rng, 256, 16, 128)}, ["1"])
+        answers(bench, model, args.transport)
+        refused(bench, model, gpt, args.transport)
+        clients(bench, model, args.transport, args.seed,
+                600 if args.full else 4)
+        gone(bench, model, args.transport, args.seed, 600 if args.full else 3)
+        full(bench, model, args.transport)
+        drain(bench, model, args.transport)
+        killed(bench, model, args.transport, 10 if args.full else 3)
+        bench.no_files_left()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
