@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that answers requests for outputs.
 
-usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 self|mpi [--full] [--seed N]
+usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 self|mpi [--full] [--seed N] [--only PART]
 
 answers   files of all kinds, more samples than a request has: what `ask`
           writes equals what `infer` writes for the same rows, bit by bit
@@ -100,6 +100,17 @@ class Model:
             assert got.data == want.data, (name, begin, end)
 
 
+def write_text(bench, model):
+    """Numbers of 32 bits with enough digits are the same numbers."""
+    numbers = memoryview(model.inputs["x"].data).cast("f").tolist()
+    lines = [numbers[7 * i:7 * i + 7] for i in range(ROWS)]
+    with open(bench.path("x.json"), "w", encoding="utf-8") as file:
+        json.dump({"x": lines}, file)
+    with open(bench.path("x.csv"), "w", encoding="utf-8") as file:
+        file.write(",".join(["x"] * 7) + "\n" + "".join(
+            ",".join(map(repr, line)) + "\n" for line in lines))
+
+
 # --- parts --------------------------------------------------------------------
 
 def answers(bench, model, transport):
@@ -110,15 +121,6 @@ def answers(bench, model, transport):
     got = read_file(bench.path("got.safetensors"))
     for name, want in model.want.items():
         assert (got[name].size, got[name].data) == (want.size, want.data), name
-    # Text: numbers of 32 bits with enough digits are the same numbers.
-    x = model.inputs["x"].data
-    numbers = memoryview(x).cast("f").tolist()
-    lines = [numbers[7 * i:7 * i + 7] for i in range(ROWS)]
-    with open(bench.path("x.json"), "w", encoding="utf-8") as file:
-        json.dump({"x": lines}, file)
-    with open(bench.path("x.csv"), "w", encoding="utf-8") as file:
-        file.write(",".join(["x"] * 7) + "\n" + "".join(
-            ",".join(map(repr, line)) + "\n" for line in lines))
     for kind in "json", "csv":
         bench.call("ask", "x." + kind, "-o", "got.safetensors", "--job",
                    job.name)
@@ -330,7 +332,7 @@ def full(bench, model, transport):
     assert good >= 4 and told, (good, told)
     now = job.status()
     assert now["refused"] == told and now["answered"] == good, now
-    codes = [ask_while_full(bench, job, model)]
+    codes = [ask_while_full(bench, job, model)]  # it may find room
     while codes[-1] != 75:
         assert len(codes) < 20, codes
         codes.append(ask_while_full(bench, job, model))
@@ -354,9 +356,10 @@ def ask_while_full(bench, job, model):
 
 
 def drain(bench, model, transport):
-    """By a request, and by a signal to the command."""
-    for how in "stop", "signal":
-        name = "drain-" + how
+    """By a request, by a signal to the command or to a rank."""
+    ways = ["stop", "signal"] + ["rank 1"] * (transport == "mpi")
+    for how in ways:
+        name = "drain-" + how.replace(" ", "-")
         job = Job(bench, model.plan, transport, name, PENSTOCK_FAULT=SLOW)
         askers = [job.ask() for _ in range(10)]
         late = job.ask()
@@ -369,8 +372,10 @@ def drain(bench, model, transport):
         begin = time.monotonic()
         if how == "stop":
             bench.call("stop", "--job", name, "--no-wait")
-        else:
+        elif how == "signal":
             job.process.send_signal(signal.SIGTERM)
+        else:
+            os.kill(bench.pid(name, 1), signal.SIGTERM)
         bench.await_event(name, "stop", "rank-0")
         assert late.ask(model.part(0, 1, "x")).status == BUSY
         n = 0
@@ -383,7 +388,7 @@ def drain(bench, model, transport):
             client.close()
         late.close()
         job.end()
-        print(f"drain by a {how}: {n} accepted requests, {n} answered in "
+        print(f"drain by {how}: {n} accepted requests, {n} answered in "
               f"{time.monotonic() - begin:.1f} s; {accepted['waiting']} waited")
     job = Job(bench, model.plan, transport, "at-once", PENSTOCK_FAULT=SLOW)
     client = job.ask()
@@ -465,6 +470,7 @@ def main():
     parser.add_argument("transport")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="one of the parts")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -475,14 +481,24 @@ def main():
         gpt = Model(bench, args.gpt, "gpt",
                     {"x": integers(rng, 256, 16, 128),
                      "y": integers(rng, 256, 16, 128)}, ["1"])
-        answers(bench, model, args.transport)
-        refused(bench, model, gpt, args.transport)
-        clients(bench, model, args.transport, args.seed,
-                600 if args.full else 4)
-        gone(bench, model, args.transport, args.seed, 600 if args.full else 3)
-        full(bench, model, args.transport)
-        drain(bench, model, args.transport)
-        killed(bench, model, args.transport, 10 if args.full else 3)
+        write_text(bench, model)
+        long = 600 if args.full else 0
+        transport = args.transport
+        parts = {
+            "answers": lambda: answers(bench, model, transport),
+            "refused": lambda: refused(bench, model, gpt, transport),
+            "clients": lambda: clients(bench, model, transport, args.seed,
+                                       long or 4),
+            "gone": lambda: gone(bench, model, transport, args.seed,
+                                 long or 3),
+            "full": lambda: full(bench, model, transport),
+            "drain": lambda: drain(bench, model, transport),
+            "killed": lambda: killed(bench, model, transport,
+                                     10 if args.full else 3),
+        }
+        for name, part in parts.items():
+            if args.only in (None, name):
+                part()
         bench.no_files_left()
     return 0
 

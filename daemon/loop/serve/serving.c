@@ -52,16 +52,29 @@ static enum pst_status init_ports(struct ports *p, const struct pstd_port *from,
     return PST_OK;
 }
 
-enum pst_status pstd_serving_signature(struct pstd_call *call)
+static enum pst_status find_signature(struct pstd_call *call,
+                                      const struct pstd_signature **ret)
 {
-    const struct pstd_signature *s = pstd_intake_signature(call->d->intake);
-    Pst__Control__Signature reply = PST__CONTROL__SIGNATURE__INIT;
-    struct ports in = {0}, out = {0};
-    enum pst_status status;
-
-    if (s == NULL)
+    if (call->d->rank != 0)
+        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+                            "this is rank %u; rank 0 answers requests",
+                            call->d->rank);
+    *ret = pstd_intake_signature(call->d->intake);
+    if (*ret == NULL)
         return pst_diag_set(&call->diag, PST_ERR_BUSY,
                             "the job is not ready for requests");
+    return PST_OK;
+}
+
+enum pst_status pstd_serving_signature(struct pstd_call *call)
+{
+    Pst__Control__Signature reply = PST__CONTROL__SIGNATURE__INIT;
+    struct ports in = {0}, out = {0};
+    const struct pstd_signature *s = NULL;
+    enum pst_status status = find_signature(call, &s);
+
+    if (status != PST_OK)
+        return status;
     status = init_ports(&in, s->inputs, s->n_inputs, &call->diag);
     if (status == PST_OK)
         status = init_ports(&out, s->outputs, s->n_outputs, &call->diag);
@@ -86,13 +99,12 @@ enum pst_status pstd_serving_signature(struct pstd_call *call)
 
 enum pst_status pstd_serving_infer(struct pstd_call *call)
 {
-    const struct pstd_signature *s = pstd_intake_signature(call->d->intake);
+    const struct pstd_signature *s = NULL;
     struct pstd_ask *ask = NULL;
-    enum pst_status status;
+    enum pst_status status = find_signature(call, &s);
 
-    if (s == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY,
-                            "the job is not ready for requests");
+    if (status != PST_OK)
+        return status;
     status = pstd_serving_read(s, call->request->infer, &ask, &call->diag);
     if (status != PST_OK)
         return status;
