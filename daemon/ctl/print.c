@@ -421,7 +421,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
     for (size_t i = 0; i < r->n_ranks; i++)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
-        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:s s:I s:o s:b s:o "
+        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b s:o "
         "s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "steps", (json_int_t)r->steps,

@@ -93,7 +93,7 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                           struct pst_diag *why);
 void __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
-                                enum pst_status status, const char *text);
+                                const struct pst_diag *answer);
 struct pstd_totals __wrap_pstd_mailbox_totals(struct pstd_mailbox *mailbox);
 uint64_t __wrap_pstd_mailbox_lost(struct pstd_mailbox *mailbox);
 struct pst_diag *__wrap_pstd_mailbox_result(struct pstd_mailbox *mailbox);
@@ -222,10 +222,11 @@ void __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
 }
 
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
-                                enum pst_status status, const char *text)
+                                const struct pst_diag *answer)
 {
     (void)mailbox;
-    sim_check(status == PST_OK, "the daemon does not start: %s", text);
+    sim_check(answer->status == PST_OK, "the daemon does not start: %s",
+              answer->text);
 }
 
 struct pstd_totals __wrap_pstd_mailbox_totals(struct pstd_mailbox *mailbox)
