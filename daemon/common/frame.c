@@ -36,14 +36,16 @@ enum pst_status pstd_frame_unpack(const void *data, size_t size,
                                            .empty = PSTD_UNKNOWN_FIELD,
                                            .bytes = HEAP(size),
                                            .depth = MAX_DEPTH};
+    struct pst_diag why;
     const enum pst_status status = pst_wire_scan(
-        &pst__control__frame__descriptor, data, size, &limits, diag);
+        &pst__control__frame__descriptor, data, size, &limits, &why);
     pstd_frame *frame;
 
-    if (status != PST_OK) {
-        pst_diag_prefix(diag, "bad frame");
-        return status;
-    }
+    if (status == PST_ERR_INPUT)
+        return pst_diag_set(diag, PST_E_CONTROL_FRAME, "bad frame: %s",
+                            why.text);
+    if (status != PST_OK)
+        return pst_diag_pass(diag, &why, "bad frame: %s", why.text);
     frame = pst__control__frame__unpack(&allocator, size, data);
     if (frame == NULL)
         return pst_diag_set(diag, PST_E_CONTROL_FRAME,

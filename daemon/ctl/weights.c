@@ -214,7 +214,9 @@ static enum pst_status check_args(const struct pstd_config *config,
                    ? pst_diag_set(diag, PST_E_COMMAND_NO_SUCH_FILE,
                                   "%s: there is no such plan or checkpoint",
                                   path)
-                   : pst_diag_errno(diag, errno, "%s", path);
+                   : pst_diag_errno(diag, errno,
+                                    "cannot open the plan or checkpoint %s",
+                                    path);
     if (!S_ISDIR(st.st_mode))
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "%s is a file; weights takes a plan, a folder of "

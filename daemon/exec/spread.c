@@ -50,8 +50,10 @@ enum pst_status pstd_spread_file(struct pstd_executor *w, const char *path,
     *ret = (struct pstd_spread){.file = -1};
     if (w->rank == 0 && (size_t)snprintf(ret->path, sizeof(ret->path), "%s",
                                          path) >= sizeof(ret->path))
-        status =
-            pst_diag_set(diag, PST_E_CHECKPOINT_PATH, "the path is too long");
+        status = pst_diag_set(
+            diag, PST_E_FILE_LONG_PATH,
+            "%.80s...: the path has %zu bytes, at most %zu are possible", path,
+            strlen(path), sizeof(ret->path) - 1);
 
     if (w->rank == 0 && status == PST_OK)
         status = pst_file_open(path, &file, diag);

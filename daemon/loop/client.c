@@ -350,9 +350,12 @@ static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
 {
     uv_os_fd_t fd = -1;
     enum pst_status status;
+    const int err = uv_fileno((uv_handle_t *)&client->pipe, &fd);
 
-    if (uv_fileno((uv_handle_t *)&client->pipe, &fd) != 0)
-        return pst_diag_set(diag, PST_E_CONTROL_LISTEN, "no descriptor");
+    if (err != 0)
+        return pst_diag_set(diag, PST_E_CONTROL_LISTEN,
+                            "a new connection to rank %u has no descriptor: %s",
+                            client->control->identity.rank, uv_strerror(err));
     status = pstd_socket_peer(fd, &client->uid, &client->pid, diag);
     if (status != PST_OK)
         return status;

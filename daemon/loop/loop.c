@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/loop.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -418,6 +417,13 @@ static enum pst_status open_intake(struct pstd_daemon *d, struct pst_diag *diag)
                            pstd_serving_answers, d, &d->intake, diag);
 }
 
+static int report(const struct pst_diag *diag)
+{
+    (void)fprintf(stderr, "penstockd: %s%s\n", diag->text,
+                  pst_error_tag(diag->error));
+    return pst_status_exit_code(diag->status);
+}
+
 int pstd_daemon_run(const struct pstd_config *config, const char *plan)
 {
     struct pstd_daemon *d = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*d));
@@ -426,9 +432,9 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     int left;
 
     if (d == NULL || uv_loop_init(&d->loop) != 0) {
-        (void)fprintf(stderr, "penstockd: out of memory\n");
+        (void)pst_diag_nomem(&diag, sizeof(*d));
         pst_free(d);
-        return pst_status_exit_code(PST_ERR_NOMEM);
+        return report(&diag);
     }
     pst_diag_init(&diag);
     d->config = config;
@@ -452,15 +458,18 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
             (struct pstd_mailbox_hooks){on_note, on_done, d, d->intake},
             &d->mailbox, &diag);
     if (status != PST_OK) {
-        (void)fprintf(stderr, "penstockd: %s%s\n", diag.text,
-                      pst_error_tag(diag.error));
+        (void)report(&diag);
         d->failure = diag;
         close_handles(d);
     }
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     left = uv_loop_close(&d->loop);
-    assert(left == 0);
-    (void)left;
+    if (left != 0) { /* what is freed now may be in use */
+        (void)pst_diag_set(&diag, PST_E_INTERNAL_BUG,
+                           "rank %u: the loop ended with open handles: %s",
+                           d->rank, uv_strerror(left));
+        return report(&diag);
+    }
     status = d->failure.status;
     pstd_daemon_free(d);
     return pst_status_exit_code(status);

@@ -39,16 +39,19 @@ void pstd_once_record(struct pstd_daemon *d)
 {
     struct pst_str path = {0}, frames = {0};
     struct pst_diag diag;
+    enum pst_status status;
 
     if (!is_first(d) || d->socket == NULL || d->result == NULL)
         return;
     pst_str_addf(&path, "%s" PSTD_SOCKET_RESULT, d->socket);
     pstd_command_record(d, &frames);
-    if (path.failed || frames.failed ||
-        pst_file_write(path.text, frames.text, frames.len, &diag) != PST_OK)
-        (void)fprintf(stderr, "penstockd: the result is not kept: %s\n",
-                      path.failed || frames.failed ? "out of memory"
-                                                   : diag.text);
+    if (path.failed || frames.failed)
+        status = pst_diag_nomem(&diag, frames.len);
+    else
+        status = pst_file_write(path.text, frames.text, frames.len, &diag);
+    if (status != PST_OK)
+        (void)fprintf(stderr, "penstockd: the result is not kept: %s%s\n",
+                      diag.text, pst_error_tag(diag.error));
     pst_str_fini(&path);
     pst_str_fini(&frames);
 }

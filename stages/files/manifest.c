@@ -361,7 +361,7 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
     *ret = lstat(path, &st) == 0;
     if (*ret || errno == ENOENT || errno == ENOTDIR)
         return PST_OK;
-    return pst_diag_errno(diag, errno, "%s", path);
+    return pst_diag_errno(diag, errno, "cannot look for the manifest %s", path);
 }
 
 /* What cannot be looked at may be one. */
@@ -435,7 +435,8 @@ enum pst_status pst_checkpoint_step_of(const char *path, char **ret_dir,
 
     *ret_dir = NULL;
     if (real == NULL)
-        return pst_diag_errno(diag, errno, "%s", path);
+        return pst_diag_errno(diag, errno, "cannot find the checkpoint %s",
+                              path);
     slash = strrchr(real, '/');
     if (slash != NULL && parse_step(slash + 1, ret_step)) {
         *slash = '\0';
@@ -464,7 +465,8 @@ enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
     if (!d && errno == ENOENT)
         return PST_OK;
     if (!d)
-        return pst_diag_errno(diag, errno, "%s", dir);
+        return pst_diag_errno(diag, errno, "cannot list the checkpoints in %s",
+                              dir);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while ((errno = 0, e = readdir(d))) {
         uint64_t step;
@@ -477,7 +479,8 @@ enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
         }
     }
     if (errno) {
-        const enum pst_status status = pst_diag_errno(diag, errno, "%s", dir);
+        const enum pst_status status = pst_diag_errno(
+            diag, errno, "cannot list the checkpoints in %s", dir);
 
         closedir(d);
         return status;

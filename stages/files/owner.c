@@ -315,7 +315,7 @@ static enum pst_status remember(const char *fallback, struct record *r,
                  cwd[0] ? "/" : "", fallback);
     return n >= 0 && (size_t)n < sizeof(r->fallback)
                ? PST_OK
-               : pst_diag_set(diag, PST_E_CHECKPOINT_PATH,
+               : pst_diag_set(diag, PST_E_FILE_LONG_PATH,
                               "%s: the path is too long", fallback);
 }
 

@@ -491,6 +491,7 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag)
 {
+    const struct pst_decision *decision;
     enum pst_status status;
 
     ret->control = 0;
@@ -521,11 +522,12 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     if (status != PST_OK)
         return status;
     fill_result(engine, step, ret);
+    decision = pst_rank_decision(engine->ranks[0]);
     if (!ret->applied)
-        return pst_diag_set(diag, PST_E_RUN_NOT_FINITE,
-                            "step %llu was not applied: %s",
-                            (unsigned long long)step + 1,
-                            pst_rank_decision(engine->ranks[0])->text);
+        return pst_diag_set(
+            diag, decision->diverged ? PST_E_RUN_NOT_FINITE : PST_E_OP_DATA,
+            "step %llu was not applied: %s", (unsigned long long)step + 1,
+            decision->text);
     return PST_OK;
 }
 

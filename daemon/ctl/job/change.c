@@ -186,7 +186,8 @@ static enum pst_status run_swap(const struct pstd_config *config,
     enum pst_status status;
 
     if (path == NULL)
-        return pst_diag_errno(diag, errno, "%s", config->args[1]);
+        return pst_diag_errno(diag, errno, "cannot open the new module %s",
+                              config->args[1]);
     status = read_name(config, &fqn, &call, diag);
     if (status == PST_OK)
         status = read_states(config->state, &states, diag);

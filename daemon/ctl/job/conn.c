@@ -16,17 +16,18 @@
 #define AGAIN_MS    20
 #define PATIENCE_MS 1000 /* longer than that, nobody is there to answer */
 
-static enum pst_status write_all(int fd, const unsigned char *data, size_t size,
+static enum pst_status write_all(const struct pstctl_conn *conn,
+                                 const unsigned char *data, size_t size,
                                  struct pst_diag *diag)
 {
     while (size > 0) {
-        const ssize_t n = write(fd, data, size);
+        const ssize_t n = write(conn->fd, data, size);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return pst_diag_set(diag, PST_E_JOB_WENT_AWAY,
-                                "penstockd went away");
+                                "penstockd at %s went away", conn->path);
         data += n;
         size -= (size_t)n;
     }
@@ -44,7 +45,7 @@ static enum pst_status send_frame(struct pstctl_conn *conn,
 
     if (status != PST_OK)
         return status;
-    status = write_all(conn->fd, data, size, diag);
+    status = write_all(conn, data, size, diag);
     pst_free(data);
     return status;
 }
@@ -67,7 +68,7 @@ enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
             continue;
         if (n <= 0)
             return pst_diag_set(diag, PST_E_JOB_WENT_AWAY,
-                                "penstockd went away");
+                                "penstockd at %s went away", conn->path);
         status = pstd_frames_push(&conn->in, chunk, (size_t)n, diag);
         if (status != PST_OK)
             return status;

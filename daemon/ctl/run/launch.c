@@ -188,12 +188,13 @@ static void become(const struct argv *argv, int fd,
     (void)dup2(fd, STDERR_FILENO);
     set_environment();
     (void)execvp(argv->at[0], (char *const *)argv->at);
-    (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s%s\n",
+    (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s%s%s\n",
                   argv->at[0], strerror(errno),
                   strcmp(argv->at[0], "mpirun") == 0
                       ? " (install Open MPI, package openmpi-bin, or use "
                         "--transport self)"
-                      : "");
+                      : "",
+                  pst_error_tag(PST_E_JOB_PROGRAM));
     _exit(pst_status_exit_code(PST_ERR_CONFIG));
 }
 // NOLINTEND(concurrency-mt-unsafe)

@@ -223,7 +223,9 @@ static enum pst_status edit(struct change *x,
         x->n = x->attr.told.cast;
         return status;
     default:
-        return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no such change");
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "there is no change of kind %d (to \"%.200s\")",
+                            (int)order->kind, order->name);
     }
 }
 

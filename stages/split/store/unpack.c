@@ -41,12 +41,12 @@ static enum pst_status scan(const ProtobufCMessageDescriptor *descriptor,
                                            .bytes =
                                                3 * size + ((size_t)256 << 10),
                                            .depth = 3};
-    const enum pst_status status =
-        pst_wire_scan(descriptor, data, size, &limits, diag);
+    struct pst_diag why;
 
-    if (status != PST_OK)
-        pst_diag_prefix(diag, "%s: not a plan", PST_PLAN_FILE);
-    return status;
+    if (pst_wire_scan(descriptor, data, size, &limits, &why) == PST_OK)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_PLAN_DAMAGED, "%s: not a plan: %s",
+                        PST_PLAN_FILE, why.text);
 }
 
 struct unpacker {
