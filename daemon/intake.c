@@ -131,7 +131,8 @@ enum pst_status pstd_intake_new(uv_loop_t *loop, unsigned limit,
         uv_mutex_destroy(&in->lock);
     }
     pst_free(in);
-    return pst_diag_set(diag, PST_ERR_IO, "cannot make a queue of requests");
+    return pst_diag_set(diag, PST_E_HOST_TRY_AGAIN,
+                        "cannot make a queue of requests");
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -168,15 +169,15 @@ static enum pst_status admit(const struct pstd_intake *in, size_t bytes,
                              struct pst_diag *diag)
 {
     if (!in->open || in->shut)
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_SERVE_LOST,
                             "the job takes no more requests");
     if (in->n >= in->limit)
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_SERVE_QUEUE,
                             "%u requests wait, which is all that --queue "
                             "allows; ask again",
                             in->n);
     if (bytes > PSTD_INTAKE_BYTES - PST_MIN(in->bytes, PSTD_INTAKE_BYTES))
-        return pst_diag_set(diag, PST_ERR_BUSY,
+        return pst_diag_set(diag, PST_E_SERVE_QUEUE,
                             "%u requests with %zu bytes wait, all together "
                             "may have %u; ask again",
                             in->n, in->bytes, PSTD_INTAKE_BYTES);
@@ -356,7 +357,7 @@ void pstd_intake_shut(struct pstd_intake *in, bool at_once)
     while (at_once && (ask = pop(&in->waiting)) != NULL) {
         in->n--;
         in->bytes -= ask->bytes;
-        (void)pst_diag_set(&ask->diag, PST_ERR_BUSY,
+        (void)pst_diag_set(&ask->diag, PST_E_SERVE_LOST,
                            "the job was ended before it answered; ask again");
         count(in, ask);
         append(&in->answers, ask);

@@ -51,7 +51,9 @@ const char *pst_error_tag(enum pst_error error)
 
 enum pst_status pst_error_status(enum pst_error error)
 {
-    return find(error)->status;
+    /* A number that is no row is a fault of ours, and no success. */
+    return (unsigned)error < PST_COUNT(rows) ? find(error)->status
+                                             : PST_ERR_INTERNAL;
 }
 
 const char *pst_error_cause(enum pst_error error)

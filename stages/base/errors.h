@@ -24,7 +24,7 @@ enum pst_error {
 const char *pst_error_id(enum pst_error error);
 /* " [file.missing]": how a line for people ends; "" likewise. */
 const char *pst_error_tag(enum pst_error error);
-/* PST_OK of PST_E_NONE. */
+/* PST_OK of PST_E_NONE, PST_ERR_INTERNAL of numbers that are no row. */
 enum pst_status pst_error_status(enum pst_error error);
 /* A sentence each: what it means, and what to do next. */
 const char *pst_error_cause(enum pst_error error);

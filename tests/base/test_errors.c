@@ -33,6 +33,8 @@ static void unknown(void **state)
     assert_int_equal(pst_error_find(""), PST_E_NONE);
     assert_int_equal(pst_error_find(NULL), PST_E_NONE);
     assert_string_equal(pst_error_id((enum pst_error)9999), "");
+    assert_int_equal(pst_error_status((enum pst_error)PST_ERR_IO),
+                     PST_ERR_INTERNAL);
     assert_string_equal(pst_error_tag((enum pst_error) - 1), "");
     assert_int_equal(pst_error_of_line("x [file.nothing]", &len), PST_E_NONE);
     assert_int_equal(len, strlen("x [file.nothing]"));

@@ -27,7 +27,7 @@ struct asking {
 /* The ranks went away: those that are started again may answer. */
 static enum pst_status lost(struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_BUSY,
+    return pst_diag_set(diag, PST_E_SERVE_LOST,
                         "the job ended, or lost a rank, before it answered; "
                         "ask again");
 }
@@ -49,7 +49,7 @@ static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
         found = pstd_socket_path(pst_str_text(&job), 0, &path, &ignored);
     }
     if (found == PST_OK && path.len > 0 && pstctl_is_owned(path.text))
-        status = pst_diag_set(diag, PST_ERR_BUSY,
+        status = pst_diag_set(diag, PST_E_SERVE_LOST,
                               "the job's ranks are being started; ask again");
     pst_str_fini(&path);
     pst_str_fini(&job);
@@ -72,7 +72,7 @@ static enum pst_status await_reply(struct asking *a, uint64_t id,
         if (status == PST_ERR_NO_DAEMON || status == PST_ERR_IO)
             return lost(diag);
         if (status == PST_AGAIN)
-            return pst_diag_set(diag, PST_ERR_BUSY,
+            return pst_diag_set(diag, PST_E_SERVE_TIMEOUT,
                                 "no answer within %g s (--timeout); ask again",
                                 limit);
         if (status != PST_OK)
@@ -101,8 +101,7 @@ static enum pst_status call(struct asking *a, pstctl_request *request,
     if (status != PST_OK)
         return status;
     if (frame->reply->status != PST_OK)
-        status = pst_diag_set(diag, (enum pst_status)frame->reply->status, "%s",
-                              frame->reply->text);
+        status = pstctl_reply_status(frame->reply, diag);
     else if (frame->reply->body_case != body)
         status = pstctl_not_expected(diag);
     if (status == PST_OK)

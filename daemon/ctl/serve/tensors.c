@@ -72,7 +72,7 @@ enum pst_status pstctl_tensors_read(const char *path, const pstctl_signature *s,
         return pstctl_tensors_read_csv(path, s, ret, diag);
     if (pst_has_suffix(path, ".safetensors"))
         return read_safetensors(path, ret, diag);
-    return pst_diag_set(diag, PST_ERR_USAGE,
+    return pst_diag_set(diag, PST_E_ASK_FILE_KIND,
                         "%s: inputs are in a .safetensors, .json or .csv",
                         path);
 }

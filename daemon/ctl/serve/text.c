@@ -63,7 +63,7 @@ static enum pst_status refuse_name(const char *path, const char *name,
 
     for (size_t i = 0; i < s->n_inputs; i++)
         pst_str_addf(&names, "%s%s", i > 0 ? ", " : "", s->inputs[i]->name);
-    (void)pst_diag_set(diag, PST_ERR_NOT_FOUND,
+    (void)pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
                        "%s: the model has no input '%.*s'; it has: %s", path,
                        (int)PST_MIN(len, (size_t)100), name,
                        pst_str_text(&names));
@@ -76,7 +76,7 @@ static enum pst_status dtype_of(const Pst__Control__Port *port,
 {
     if (pst_dtype_from_safetensors(port->dtype, ret))
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(diag, PST_E_ASK_DTYPE,
                         "this client does not know the dtype %.20s",
                         port->dtype);
 }
@@ -139,12 +139,12 @@ static enum pst_status take_json(const char *path, const char *name,
     if (status != PST_OK)
         return status;
     if (!find_sizes(value, &meta))
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_ASK_SHAPE,
                             "%s: '%s' has more than %d dimensions", path, name,
                             PST_MAX_RANK);
     status = pstctl_tensors_add(ret, name, &meta, &tensor, diag);
     if (status == PST_OK && !take_array(value, &meta, 0, tensor->data, &at))
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_ASK_TEXT,
                               "%s: '%s' is no array of numbers of %s: lists of "
                               "a depth are alike in length, and element %lld "
                               "(from 0) is wrong or missing",
@@ -171,10 +171,10 @@ enum pst_status pstctl_tensors_read_json(const char *path,
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     pst_free(text);
     if (root == NULL)
-        return pst_diag_set(diag, PST_ERR_INPUT, "%s:%d: %s", path, error.line,
+        return pst_diag_set(diag, PST_E_ASK_TEXT, "%s:%d: %s", path, error.line,
                             error.text);
     if (!json_is_object(root))
-        status = pst_diag_set(diag, PST_ERR_INPUT,
+        status = pst_diag_set(diag, PST_E_ASK_TEXT,
                               "%s: no object of inputs by their names", path);
     else
         json_object_foreach(root, name, value)
@@ -283,11 +283,11 @@ static enum pst_status add_column(struct csv *c, const char *name, size_t len,
     }
     for (size_t i = 0; i < n; i++)
         if (c->columns.at[i].port == column.port)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_ASK_TEXT,
                                 "%s: columns of '%s' do not stand side by side",
                                 c->path, column.port->name);
     if (column.port->dim != 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_ASK_DTYPE,
                             "%s: samples of input '%s' are not along dimension "
                             "0: a .json or .safetensors can have them",
                             c->path, column.port->name);
@@ -329,7 +329,7 @@ static enum pst_status make_tensors(struct csv *c, struct pstctl_tensors *ret,
         if (status != PST_OK)
             return status;
         if (port->n_size == 0 || port->n_size > PST_MAX_RANK)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_ASK_TEXT,
                                 "the job says that input '%s' has %zu "
                                 "dimensions",
                                 port->name, port->n_size);
@@ -339,7 +339,7 @@ static enum pst_status make_tensors(struct csv *c, struct pstctl_tensors *ret,
             each *= (int64_t)port->size[d];
         }
         if (each != column->n)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_ASK_SHAPE,
                                 "%s: a sample of input '%s' has %lld numbers, "
                                 "there are %lld columns",
                                 c->path, port->name, (long long)each,
@@ -393,7 +393,7 @@ static enum pst_status read_line(const struct csv *c, char *line, int64_t row,
                              row * column->n + i) ||
                 (*end == '\0') != last)
                 return pst_diag_set(
-                    diag, PST_ERR_INPUT,
+                    diag, PST_E_ASK_TEXT,
                     "%s: sample %lld, column %lld (%s): not "
                     "one %s of %lld in the line",
                     c->path, (long long)row + 1,
@@ -431,7 +431,7 @@ static enum pst_status read_csv(struct csv *c, char *text,
     }
     if (status == PST_OK && c->lines == 0)
         status =
-            pst_diag_set(diag, PST_ERR_INPUT,
+            pst_diag_set(diag, PST_E_ASK_TEXT,
                          "%s: no sample behind the line of names", c->path);
     if (status == PST_OK)
         status = make_tensors(c, ret, diag);
@@ -459,7 +459,7 @@ enum pst_status pstctl_tensors_read_csv(const char *path,
         return status;
     status = strlen(text) == size
                  ? read_csv(&c, text, ret, diag)
-                 : pst_diag_set(diag, PST_ERR_INPUT, "%s: a zero byte", path);
+                 : pst_diag_set(diag, PST_E_ASK_TEXT, "%s: a zero byte", path);
     pst_vec_fini(&c.columns);
     pst_free(text);
     return status;

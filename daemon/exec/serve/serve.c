@@ -77,7 +77,7 @@ static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
     if (status == PST_OK)
         status = pstd_open_batch(s->config, s->cut.plan, &s->batch, diag);
     if (status == PST_OK && s->batch.n_tail > 0)
-        status = pst_diag_set(diag, PST_ERR_USAGE,
+        status = pst_diag_set(diag, PST_E_RUN_OPTIONS,
                               "--batch: microbatches of a served model are "
                               "alike: give a multiple of -m");
     return status;
@@ -284,11 +284,20 @@ static enum pst_status tell(struct serving *s, struct head *head,
 
 /* All of a list failed alike. */
 static void give_up(struct serving *s, struct pstd_ask *list,
-                    enum pst_status status, const char *text)
+                    const struct pst_diag *why)
 {
     for (struct pstd_ask *a = list; a != NULL; a = a->next)
-        (void)pst_diag_set(&a->diag, status, "%s", text);
+        a->diag = *why;
     pstd_intake_give(s->intake, list);
+}
+
+static void give_up_lost(struct serving *s, struct pstd_ask *list)
+{
+    struct pst_diag why;
+
+    (void)pst_diag_set(&why, PST_E_SERVE_LOST,
+                       "the job lost a rank before it answered; ask again");
+    give_up(s, list, &why);
 }
 
 /* One step of the list, which is given back unless its values are at fault:
@@ -302,7 +311,8 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     *ret_fault = false;
     pstd_requests_set(&s->requests, list);
     if (pstd_requests_reserve(&s->requests, diag) != PST_OK) {
-        give_up(s, list, PST_ERR_BUSY, diag->text);
+        diag->status = PST_ERR_BUSY; /* of this request, not of the job */
+        give_up(s, list, diag);
         return PST_OK;
     }
     status = tell(s, &head, diag);
@@ -316,8 +326,7 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     if (status == PST_OK)
         pstd_intake_give(s->intake, list);
     else
-        give_up(s, list, PST_ERR_BUSY,
-                "the job lost a rank before it answered; ask again");
+        give_up_lost(s, list);
     return status;
 }
 
@@ -333,7 +342,7 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
     if (status != PST_OK || !fault)
         return status;
     if (!several) {
-        give_up(s, list, diag->status, diag->text);
+        give_up(s, list, diag);
         return PST_OK;
     }
     while (list != NULL && status == PST_OK) {
@@ -343,11 +352,10 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
         ask->next = NULL;
         status = try_step(s, ask, &fault, diag);
         if (status == PST_OK && fault)
-            give_up(s, ask, diag->status, diag->text);
+            give_up(s, ask, diag);
     }
     if (list != NULL)
-        give_up(s, list, PST_ERR_BUSY,
-                "the job lost a rank before it answered; ask again");
+        give_up_lost(s, list);
     return status;
 }
 

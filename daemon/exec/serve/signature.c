@@ -215,7 +215,7 @@ static enum pst_status add_outputs(const struct pst_plan *plan,
             return status;
     }
     if (s->n_outputs == 0)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_SERVE_MODEL,
                             "no output of the model has one row for each of "
                             "the %" PRId64 " rows of a microbatch, so there is "
                             "nothing to answer",
@@ -236,7 +236,7 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
 
             if (o->kind == PST_OUTPUT_BUFFER_UPDATE)
                 return pst_diag_set(
-                    diag, PST_ERR_UNSUPPORTED,
+                    diag, PST_E_SERVE_MODEL,
                     "each step changes the buffer %s: an answer would depend "
                     "on the requests before it; `penstock infer` runs such a "
                     "model",
@@ -268,7 +268,7 @@ static enum pst_status find_most(struct pstd_signature *s,
     if (out > 0)
         most = PST_MIN(most, (int64_t)(PSTD_ASK_BYTES / 4 * 3 / out));
     if (most < 1)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(diag, PST_E_SERVE_MODEL,
                             "a sample has %zu bytes of inputs and %zu of "
                             "outputs: more than a request or an answer may "
                             "have (%u)",

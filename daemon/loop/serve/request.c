@@ -47,7 +47,7 @@ static enum pst_status refuse_shape(const struct pstd_port *port,
 
     add_wanted(port, &want);
     add_sent(t, &have);
-    (void)pst_diag_set(diag, PST_ERR_SHAPE,
+    (void)pst_diag_set(diag, PST_E_ASK_SHAPE,
                        "input '%s' of the request is %s; the model takes %s%s",
                        port->name, pst_str_text(&have), pst_str_text(&want),
                        port->dim >= 0 ? ", n samples" : "");
@@ -77,7 +77,7 @@ static enum pst_status check_tensor(const struct pstd_signature *s,
         if (size == 0 || size % (uint64_t)port->each != 0)
             return refuse_shape(port, t, diag);
         if (size / (uint64_t)port->each > (uint64_t)s->most)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_ASK_SHAPE,
                                 "a request has at most %" PRId64
                                 " samples; input '%s' has %" PRIu64
                                 ": ask with several requests",
@@ -85,14 +85,14 @@ static enum pst_status check_tensor(const struct pstd_signature *s,
                                 size / (uint64_t)port->each);
         n = (int64_t)(size / (uint64_t)port->each);
         if (*samples != 0 && n != *samples)
-            return pst_diag_set(diag, PST_ERR_SHAPE,
+            return pst_diag_set(diag, PST_E_ASK_SHAPE,
                                 "input '%s' has %" PRId64
                                 " samples, an input before it has %" PRId64,
                                 port->name, n, *samples);
         *samples = n;
     }
     if (t->data.len != pstd_port_bytes(port, n))
-        return pst_diag_set(diag, PST_ERR_SHAPE,
+        return pst_diag_set(diag, PST_E_ASK_SHAPE,
                             "input '%s' of the request has %zu bytes of data, "
                             "its sizes want %zu",
                             port->name, t->data.len, pstd_port_bytes(port, n));
@@ -127,7 +127,7 @@ static enum pst_status refuse_names(const struct pstd_signature *s,
         if (known)
             continue;
         add_inputs(s, &names);
-        (void)pst_diag_set(diag, PST_ERR_NOT_FOUND,
+        (void)pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
                            "the model has no input '%.100s'; it has: %s", name,
                            pst_str_text(&names));
         pst_str_fini(&names);
@@ -152,14 +152,14 @@ static enum pst_status check(const struct pstd_signature *s,
         const Pst__Control__Tensor *t = find(from, port->name, &n);
 
         if (n > 1)
-            return pst_diag_set(diag, PST_ERR_INPUT,
+            return pst_diag_set(diag, PST_E_ASK_TEXT,
                                 "the request has input '%s' %zu times",
                                 port->name, n);
         if (t != NULL) {
             status = check_tensor(s, port, t, ret_samples, diag);
             *ret_bytes += t->data.len;
         } else if (!port->optional) {
-            return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+            return pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
                                 "the request has no input '%s'", port->name);
         }
     }

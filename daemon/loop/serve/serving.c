@@ -56,12 +56,12 @@ static enum pst_status find_signature(struct pstd_call *call,
                                       const struct pstd_signature **ret)
 {
     if (call->d->rank != 0)
-        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "this is rank %u; rank 0 answers requests",
                             call->d->rank);
     *ret = pstd_intake_signature(call->d->intake);
     if (*ret == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY,
+        return pst_diag_set(&call->diag, PST_E_SERVE_LOST,
                             "the job is not ready for requests");
     return PST_OK;
 }
@@ -139,13 +139,24 @@ static void send_reply(struct pstd_client *client, const struct pstd_ask *ask,
 }
 
 static void send_failure(struct pstd_client *client, const struct pstd_ask *ask,
-                         enum pst_status status, const char *text)
+                         const struct pst_diag *why)
 {
     Pst__Control__Reply reply = PST__CONTROL__REPLY__INIT;
 
-    reply.status = status;
-    reply.text = (char *)text;
+    reply.status = why->status;
+    reply.text = (char *)why->text;
+    reply.error_id = (char *)pst_error_id(why->error);
     send_reply(client, ask, &reply);
+}
+
+static void send_no_memory(struct pstd_client *client,
+                           const struct pstd_ask *ask)
+{
+    struct pst_diag why;
+
+    (void)pst_diag_carry(&why, PST_E_MEMORY_HOST, PST_ERR_BUSY,
+                         "out of memory for the answer to a request");
+    send_failure(client, ask, &why);
 }
 
 static void fill_tensor(const struct pstd_port *port,
@@ -216,9 +227,9 @@ void pstd_serving_answers(void *ctx)
             client->asked--;
             client->active_ms = uv_now(&d->loop);
             if (ask->diag.status != PST_OK)
-                send_failure(client, ask, ask->diag.status, ask->diag.text);
+                send_failure(client, ask, &ask->diag);
             else if (send_outputs(s, client, ask) != PST_OK)
-                send_failure(client, ask, PST_ERR_BUSY, "out of memory");
+                send_no_memory(client, ask);
             pstd_client_go_on(client);
         }
         pstd_ask_free(ask);

@@ -123,7 +123,7 @@ static enum pst_status reflect(struct pst_import *import,
         if (!forth && !back)
             continue;
         if (depth == MAX_DEPTH)
-            return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                                 "writes to conjugates of conjugates, %d deep, "
                                 "are not supported",
                                 MAX_DEPTH);

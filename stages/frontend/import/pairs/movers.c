@@ -176,7 +176,7 @@ enum pst_status pst_import_move(struct pst_import *import,
         int64_t *ints;
 
         if (names_the_pair(m, found, name, arg))
-            return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+            return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                                 "%s: a dimension of a complex number that has "
                                 "none",
                                 schema->name);
