@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of checkpoints, limits, jobs and their sockets. Each function is given
+a Bench and expect(id, code, place, done), and makes what it needs."""
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+import greedy
+import versions
+from bench import PATIENCE, rows, safetensors
+
+RUN = ["run", "tiny.plan", "-m", "2", "--data", "data.safetensors"]
+SELF = [*RUN, "--transport", "self", "-n", "1"]
+
+
+def checkpoints(b, expect):
+    def run(*words):
+        return b.call(*SELF, "--steps", "4", "--checkpoint", *words)
+
+    done = run("ck", "--checkpoint-every", "2", "--quiet", "--json")
+    assert json.loads(done.stdout)["error_id"] == "", done
+    expect("checkpoint.other-options", 78, "--seed 0",
+           run("ck", "--resume", "--seed", "3"))
+    expect("checkpoint.no-step", 65, "step 3", run("ck", "--resume=3"))
+    expect("checkpoint.other-run", 78, "ck", run("ck"))
+    expect("checkpoint.none", 65, "none", run("none", "--resume"))
+    expect("checkpoint.kept", 77, "step 4",
+           b.call("checkpoints", "ck", "--remove", "4"))
+    expect("checkpoint.other-model", 78, "step 4", b.call(
+        "eval", "dynamic.plan", "--data", "data.safetensors", "--checkpoint",
+        "ck"))
+    for step in "00000002", "00000004":
+        name = next(n for n in os.listdir(b.at("ck", "step-" + step))
+                    if n.endswith(".safetensors"))
+        b.damage(f"ck/step-{step}/{name}", -2, b"\x7f\x7f")
+    expect("checkpoint.damaged", 65, "ck",
+           b.call("checkpoints", "ck", "--verify"))
+    listed = json.loads(b.call("checkpoints", "ck", "--verify", "--json").stdout)
+    assert [row["error_id"] for row in listed["checkpoints"]] == \
+        ["checkpoint.damaged"] * 2, listed
+    expect("checkpoint.damaged", 65, "step-00000002", run("ck", "--resume=2"))
+    expect("checkpoint.all-bad", 65, "ck", run("ck", "--resume"))
+    b.write("taken", "a file")
+    expect("file.wrong-kind", 74, "taken", run("taken/ck"))
+
+
+def limits(b, expect):
+    def limit(which, value):
+        return lambda: resource.setrlimit(which, (value, value))
+
+    expect("file.size-limit", 74, "lim.plan", b.call(
+        "split", "tiny.pt2", "-o", "lim.plan",
+        preexec_fn=limit(resource.RLIMIT_FSIZE, 0)))
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        expect("file.output", 74, "standard output",
+               b.call("ops", stdout=full))
+    with open(b.at("big.json"), "wb") as file:
+        file.truncate(1 << 40)
+    expect("file.too-large", 65, "big.json", b.call(
+        "split", "norm.pt2", "-o", "x.plan", "--policy", "file:big.json"))
+
+
+def surroundings(b, expect):
+    env = b.env
+    b.env = {key: value for key, value in env.items()
+             if key not in ("HOME", "XDG_CACHE_HOME")}
+    expect("host.cache", 78, "HOME", b.call("calibrate"))
+    b.env = dict(env, PATH=b.at("empty"))
+    expect("job.program", 78, "mpirun", b.call(
+        *RUN, "-n", "2", "--steps", "1", "--transport", "mpi"))
+    b.env = env
+
+
+def wait_for(b, what, *words):
+    until = time.monotonic() + PATIENCE
+    while True:
+        done = b.call(*words)
+        if done.returncode == 0 and what in done.stdout:
+            return done
+        assert time.monotonic() < until, (words, done)
+        time.sleep(0.05)
+
+
+def begin(b, name, *more):
+    job = subprocess.Popen(
+        [b.penstock, *SELF, "--steps", "1000000000", "--job", name, "--quiet",
+         "--log-dir", "log-" + name, *more], cwd=b.folder, env=b.env, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE)
+    wait_for(b, '"training"', "status", "--job", name, "--json")
+    return job
+
+
+def end(b, job, name, number):
+    """Its penstock gets the signal; what it then ended with."""
+    job.send_signal(number)
+    out, err = job.communicate(timeout=PATIENCE)
+    return subprocess.CompletedProcess(name, job.returncode, out, err)
+
+
+def control(b, expect, name):
+    """What the daemon tells who speaks the protocol itself."""
+    path = os.path.join(b.folder, "penstock", name, "rank0.sock")
+
+    class Daemon:
+        @staticmethod
+        def connect():
+            found = socket.socket(socket.AF_UNIX)
+            found.connect(path)
+            return found
+
+    good = versions.hello(1, 1)
+    for error, frames in (
+            ("control.version", [versions.hello(9, 8)]),
+            ("control.unknown", [good, versions.ask(900)]),
+            ("control.request", [good, versions.ask(20)]),
+            ("control.request", [versions.ask(10)]),
+            ("control.frame", [greedy.frame(b"\xff\xff\xff")])):
+        reply = versions.replies(Daemon, *frames)[-1]
+        assert error.encode() in reply, (error, reply)
+        expect(error, None, "", None)
+
+
+def refused_events(b, name):
+    with open(b.at("log-" + name, "rank-0.log"), encoding="utf-8") as file:
+        return [line.split(" id=")[1].split(" ")[0] for line in file
+                if "_refused " in line]
+
+
+def job(b, expect):
+    one = begin(b, "one")
+    expect("checkpoint.folder", 78, "--checkpoint",
+           b.call("checkpoint", "--job", "one"))
+    expect("job.state", 75, "", b.call("resume", "--job", "one"))
+    expect("socket.in-use", 75, "one", b.call(*SELF, "--steps", "1", "--job",
+                                              "one"))
+    expect("parameter.unknown", 65, "nobody",
+           b.call("freeze", "nobody", "--job", "one"))
+    expect("module.unknown", 65, "nobody",
+           b.call("attr", "get", "nobody", "--job", "one"))
+    expect("attr.name", 65, "f99",
+           b.call("attr", "cast", "fc.weight", "f99", "--job", "one"))
+    expect("module.unknown", 65, "nobody",
+           b.call("swap", "nobody", "norm.pt2", "--job", "one"))
+    expect("swap.interface", 65, "fc",
+           b.call("swap", "fc", "norm.pt2", "--job", "one"))
+    expect("file.missing", 74, "none.pt2",
+           b.call("swap", "fc", "none.pt2", "--job", "one"))
+    expect("job.state", 75, "train", b.call("train", "--job", "one"))
+    events = refused_events(b, "one")
+    assert "parameter.unknown" in events and "attr.name" in events, events
+    control(b, expect, "one")
+    two = begin(b, "two", "--checkpoint", "ck2")
+    expect("checkpoint.in-use", 78, "ck2", b.call(
+        *SELF, "--steps", "1", "--checkpoint", "ck2", "--job", "three"))
+    expect("socket.choose", 64, "two", b.call("status"))
+    expect("run.stopped", 130, "step", end(b, two, "two", signal.SIGINT))
+    expect("run.terminated", 143, "step", end(b, one, "one", signal.SIGTERM))
+
+
+def kill_rank(b, name):
+    with open(b.at("log-" + name, "rank-0.log"), encoding="utf-8") as file:
+        start = next(line for line in file if "event=start " in line)
+    os.kill(int(start.split(" pid=")[1].split()[0]), signal.SIGKILL)
+
+
+def killed(b, expect):
+    found = begin(b, "three")
+    kill_rank(b, "three")
+    out, err = found.communicate(timeout=PATIENCE)
+    expect("run.killed", 1, "signal 9", subprocess.CompletedProcess(
+        "killed", found.returncode, out, err))
+    b.good(*SELF, "--steps", "1000000000", "--job", "four", "--detach",
+           "--log-dir", "log-four")
+    kill_rank(b, "four")
+    path, until = b.at("log-four", "last_exit.json"), time.monotonic() + PATIENCE
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.05)
+    with open(path, encoding="utf-8") as file:
+        assert json.load(file)["error_id"] == "run.killed"
+
+
+def strangers(b, expect):
+    """Listeners that are no penstockd."""
+    def meet(name, *data):
+        path = b.at(name)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(8)
+
+        def serve():
+            while True:
+                try:
+                    found = listener.accept()[0]
+                except OSError:
+                    return
+                with found:
+                    found.recv(4096)
+                    for part in data:
+                        found.sendall(part)
+
+        threading.Thread(target=serve, daemon=True).start()
+        done = b.call("status", "--socket", path)
+        listener.close()
+        return done
+
+    expect("job.went-away", 69, "gone.sock", meet("gone.sock"))
+    expect("control.version", 65, "protocol",
+           meet("later.sock", versions.hello(9, 8)))
+    expect("control.frame", 65, "frame", meet(
+        "noise.sock", struct.pack("<I", 3) + b"\xff\xff\xff"))
+    os.mkdir(b.at("open"))
+    os.chmod(b.at("open"), 0o777)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(b.at("open/x.sock"))
+    expect("socket.folder", 77, "open",
+           b.call("status", "--socket", "open/x.sock"))
+    b.write("plain", "no socket")
+    expect("socket.path", 78, "plain", b.call(
+        "penstockd", "tiny.plan", "--transport", "self", "-n", "1", "--socket",
+        "plain"))
+
+
+def ranks(b, expect):
+    """Over MPI: what a rank finds is what all of them and penstock end with."""
+    data = rows(4)
+    data["labels"] = ("I64", [4, 3], struct.pack("<12q", *(99,) * 12))
+    safetensors(b.at("labels.safetensors"), data)
+    done = b.call(*RUN[:4], "--data", "labels.safetensors", "-n", "2", "--steps",
+                  "1", "--transport", "mpi", "--log-dir", "log-ranks")
+    expect("op.data", 65, "rank 1", done)
+    for rank in "01":
+        with open(b.at("log-ranks", f"rank-{rank}.log"),
+                  encoding="utf-8") as file:
+            end_line = [line for line in file if "event=train_end " in line]
+        assert end_line and " id=op.data " in end_line[0], end_line
+    env = b.env
+    b.env = dict(env, OMPI_MCA_plm_rsh_agent="/bin/false")
+    expect("hosts.unusable", 69, "x.invalid", b.call(
+        *RUN, "-n", "2", "--steps", "1", "--hosts", "x.invalid,localhost"))
+    b.env = env
