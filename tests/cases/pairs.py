@@ -32,6 +32,7 @@ v = torch.zeros_like(u, dtype=ct); v.copy_(u); v
 v = torch.zeros_like(z.t()); v[0] = z[1]; v
 v = torch.empty(3, 3, dtype=ct); v.copy_(z); v
 v = torch.empty_like(z); v.fill_(2); v + z
+v = torch.empty_permuted((3, 3), (1, 0), dtype=ct); v.copy_(z); v * w
 v = z.new_empty(2); v.zero_(); v + z[:, :2]
 torch.ones(3, dtype=ct) * z
 torch.ones_like(z) - z
@@ -304,6 +305,8 @@ z.gather(-2, torch.tensor([[2, 0, 1]]))
 torch.scatter(z, 1, torch.tensor([[2], [0], [1]]), w[:, :1])
 torch.scatter(z, 1, torch.tensor([[2], [0], [1]]), 0.5)
 torch.scatter(z, 0, torch.tensor([[2], [0], [1]]), 0.5j)
+torch.diagonal_scatter(z.detach(), w[0].detach())
+torch.diagonal_scatter(z.detach(), w[0, :2].detach(), -1, -1, -2)
 torch.scatter_add(z, -1, torch.tensor([[2, 2], [0, 0], [1, 1]]), w[:, 1:])
 torch.index_put(z, (torch.tensor([0, 2]), torch.tensor([1, 1])), w[0, :2])
 torch.index_add(z, -1, torch.tensor([2, 2]), w[:, :2], alpha=2)
@@ -319,6 +322,7 @@ z.mean()
 z.mean((0, 1))
 z.sum(dtype=torch.complex128)
 z[0, 0].sum() + z[0, 1].mean()
+z[0, 0].sum(0) + z[0, 1].mean(-1) * z[1, 1].sum(())
 torch.dstack([z, w])
 torch.dstack([z[0], w[0]])
 torch.hstack([z, w])

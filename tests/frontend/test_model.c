@@ -391,6 +391,46 @@ static void holes_among_complex_operands_are_refused(void **state)
     refused(PST_ERR_INPUT, "aten.cat.default", edits, PST_COUNT(edits));
 }
 
+/* A complex number of the file needs both parts, stands where a tensor may, and
+ * is not written to what is real. */
+static void complex_numbers_stand_where_tensors_may(void **state)
+{
+#define LINEAR  "\"arg\": {\"as_tensor\": {\"name\": \"linear\"}}"
+#define NEXT    ", \"kind\": 1}, {\"name\": "
+#define COMPLEX "\"arg\": {\"as_complex\": {\"real\": 1.0, \"imag\": 2.0}}"
+    static const struct {
+        enum pst_status status;
+        const char *text, *target, *inputs;
+    } bad[] = {
+        {PST_ERR_INPUT, "as_complex", "torch.ops.aten.mul.Tensor",
+         "\"name\": \"self\", " LINEAR NEXT
+         "\"other\", \"arg\": {\"as_complex\": {\"real\": 1.0}}"},
+        {PST_ERR_UNSUPPORTED,
+         "complex numbers among the arguments (give them in a buffer): "
+         "aten.add.Tensor",
+         "torch.ops.aten.add.Tensor",
+         "\"name\": \"self\", " LINEAR NEXT "\"other\", " LINEAR NEXT
+         "\"alpha\", " COMPLEX},
+        {PST_ERR_UNSUPPORTED, "tier 2, complex numbers: aten.mul_.Tensor",
+         "torch.ops.aten.mul_.Tensor",
+         "\"name\": \"self\", " LINEAR NEXT "\"other\", " COMPLEX},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        const struct repack_edit edits[] = {
+            {PROGRAM, "torch.ops.aten.relu.default", bad[i].target},
+            {PROGRAM, "\"name\": \"self\", " LINEAR, bad[i].inputs},
+            {PROGRAM, "\"relu\": {\"dtype\": 7,", "\"relu\": {\"dtype\": 10,"},
+        };
+
+        refused(bad[i].status, bad[i].text, edits, PST_COUNT(edits));
+    }
+#undef LINEAR
+#undef NEXT
+#undef COMPLEX
+}
+
 /* An offset of a written view as another function of the rows that has the
  * same value at export, and as a number: it is computed, the file is not asked.
  */
@@ -531,6 +571,7 @@ int main(void)
         cmocka_unit_test(bad_programs_are_named),
         cmocka_unit_test(windows_follow_their_views),
         cmocka_unit_test(holes_among_complex_operands_are_refused),
+        cmocka_unit_test(complex_numbers_stand_where_tensors_may),
         cmocka_unit_test(unsupported_operators_are_named),
         cmocka_unit_test(damaged_weights_are_refused),
         cmocka_unit_test(absent_weights_are_marked),

@@ -11,6 +11,10 @@
     "bool? pin_memory=None"
 #define FORMAT ", MemoryFormat? memory_format=None"
 
+COMPLEX(empty_permuted,
+        "empty_permuted(SymInt[] size, int[] physical_layout, " OPTIONS
+        ") -> Tensor",
+        "stack([zeros(size, dtype=dtype), zeros(size, dtype=dtype)], -1)");
 COMPLEX(ones, "ones(SymInt[] size, " OPTIONS ") -> Tensor",
         "stack([ones(size, dtype=dtype), zeros(size, dtype=dtype)], -1)");
 COMPLEX(ones_like, "ones_like(Tensor self, " OPTIONS FORMAT ") -> Tensor",

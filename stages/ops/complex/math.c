@@ -140,11 +140,20 @@ COMPLEX(linalg_norm,
         "dtype=dtype) : fail('a matrix norm of complex numbers')) : "
         "linalg_vector_norm(r, 2, dim, keepdim, dtype=dtype)");
 
-/* --- sums of all --------------------------------------------------------- */
+/* --- sums ---------------------------------------------------------------- */
 
+/* What has no dimensions is its own sum. */
+#define SUM(op)                                                                \
+    "z = cast(self, dtype);"                                                   \
+    "rank(self) == 1 ? z : " op "(z, dim, keepdim)"
+#define DIMS "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+COMPLEX(sum_dim_IntList, "sum.dim_IntList(Tensor self, int[1]? dim, " DIMS,
+        SUM("sum.dim_IntList"));
+COMPLEX(mean_dim, "mean.dim(Tensor self, int[1]? dim, " DIMS, SUM("mean.dim"));
+#define SUM_OF_ALL(op)                                                         \
+    "z = cast(self, dtype);"                                                   \
+    "rank(self) == 1 ? z : " op "(z, dims(select.int(self, -1, 0)))"
 COMPLEX(sum, "sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
-        "a = select.int(self, -1, 0); z = cast(self, dtype);"
-        "rank(a) == 0 ? z : sum.dim_IntList(z, dims(a))");
+        SUM_OF_ALL("sum.dim_IntList"));
 COMPLEX(mean, "mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
-        "a = select.int(self, -1, 0); z = cast(self, dtype);"
-        "rank(a) == 0 ? z : mean.dim(z, dims(a))");
+        SUM_OF_ALL("mean.dim"));

@@ -73,6 +73,12 @@ COMPLEX(scatter_value,
             "d = expand_as(select.int(value, -1, 1), index);"
             "stack([scatter.src(a, dim, index, c), "
             "scatter.src(b, dim, index, d)], -1)");
+COMPLEX(diagonal_scatter,
+        "diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, "
+        "int dim2=1) -> Tensor",
+        ONE "c = select.int(src, -1, 0); d = select.int(src, -1, 1);"
+            "stack([diagonal_scatter(a, c, offset, dim1, dim2), "
+            "diagonal_scatter(b, d, offset, dim1, dim2)], -1)");
 COMPLEX(scatter_add,
         "scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
         SCATTER("scatter_add", "src"));

@@ -13,7 +13,8 @@ static const struct pst_mover {
     bool adds_dim;      /* a negative dimension counts the result's */
     const char *append; /* this list takes `last`; NULL: none */
     int64_t last;       /* 0: the number of the last dimension */
-    bool every;         /* without `dim` it is of all dimensions */
+    bool every;         /* without `dim` it is of all dimensions; of none it
+                           does nothing */
 } movers[] = {
     {"aten.view.default", false, "size", 2, false},
     {"aten.reshape.default", false, "shape", 2, false},
@@ -154,9 +155,10 @@ static bool every_dim(struct pst_import *import, int64_t rank,
 static bool names_the_pair(const struct pst_mover *m, int64_t rank,
                            const char *name, const struct pst_arg *arg)
 {
-    if (rank != 0 || m->adds_dim || !names_dims(name) || m->append != NULL)
+    if (rank != 0 || m->adds_dim || m->every || !names_dims(name) ||
+        m->append != NULL)
         return false;
-    return m->every || arg->kind == PST_ARG_INT ||
+    return arg->kind == PST_ARG_INT ||
            (arg->kind == PST_ARG_INTS && arg->n > 0);
 }
 
@@ -183,7 +185,7 @@ enum pst_status pst_import_move(struct pst_import *import,
         if (names_dims(name) && arg->kind == PST_ARG_INT && arg->i < 0)
             arg->i += dims;
         if (m->every && strcmp(name, "dim") == 0 &&
-            (arg->kind != PST_ARG_INTS || arg->n == 0) &&
+            (arg->kind != PST_ARG_INTS || arg->n == 0 || found == 0) &&
             !every_dim(import, rank, arg))
             return pst_diag_nomem(import->diag, (size_t)rank * sizeof(*ints));
         if (arg->kind != PST_ARG_INTS || (!append && !names_dims(name)))
