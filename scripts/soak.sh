@@ -57,7 +57,7 @@ PST_NEED_RIG=1 part "several hosts" \
 for transport in self mpi; do
   part "20 minutes of requests, $transport" \
     python3 tests/serve/serve.py $penstock tests/golden/rows.pt2 \
-    examples/bytegpt/bytegpt.pt2 $transport --full --seed "$seed"
+    examples/bytegpt/bytegpt.pt2 $norm $tiny $transport --full --seed "$seed"
 done
 for name in "${failed[@]}"; do
   echo "FAILED: $name"

@@ -187,6 +187,23 @@ def frames(corpus):
     corpus.put("frame", "event", framed(event))
 
 
+def tensor(name, dtype, size, data):
+    return message(1, message(1, name) + message(2, dtype) +
+                   message(3, b"".join(map(varint, size))) +
+                   message(4, data))
+
+
+def requests(corpus):
+    """For the model of tests/fuzz/targets/texts.c."""
+    x = tensor("x", "F32", [3, 3], bytes(36))
+    mask = tensor("mask", "BOOL", [2, 6], bytes([1, 0] * 6))
+    whole = tensor("whole", "I64", [4], bytes(32))
+    for name, body in ("all", x + mask + whole), ("less", mask + x), \
+            ("missing", x + whole), ("twice", x + x + mask):
+        corpus.put("request", name,
+                   message(2, number(1, 7) + message(25, body)))
+
+
 def rest(corpus, root):
     costs = {"format": "penstock-costs", "version": 1, "plan": "0" * 32,
              "stages": [{"forward": 1e-3, "input": 1e-3, "weight": 2e-3},
@@ -225,6 +242,7 @@ def main():
     models(corpus, golden)
     weights(corpus)
     frames(corpus)
+    requests(corpus)
     rest(corpus, root)
     print(f"{corpus.bytes} bytes")
 

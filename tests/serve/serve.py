@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that answers requests for outputs.
 
-usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 self|mpi [--full] [--seed N] [--only PART]
+usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 NORM.pt2 TINY.pt2 self|mpi
+                [--full] [--seed N] [--only PART]
 
 answers   files of all kinds, more samples than a request has: what `ask`
           writes equals what `infer` writes for the same rows, bit by bit
+models    one with batch norm, exported in training mode; one whose answers
+          would depend on the requests before is refused
 refused   wrong names, sizes, dtypes, numbers; an id out of range beside good
           requests of the same step: only the guilty one gets an error
 clients   64 at once, with seeded requests: no error, every answer equal
 gone      clients that are killed while they wait: nobody else notices
-full      more requests than --queue: those beyond are told at once to ask again
+full      more requests than --queue: those beyond are told to ask again
 drain     a stop, a signal: no accepted request is lost, new ones are refused
 killed    a rank is killed: who waits is told to ask again within a second, and
           is served again within ten
@@ -37,7 +40,7 @@ from job import Bench, field  # pylint: disable=wrong-import-position
 
 ROWS = 36
 CLIENTS = 64
-RANGE, SHAPE, NOT_FOUND, INPUT = -6, -5, -7, -3
+RANGE, SHAPE, NOT_FOUND, INPUT, USAGE = -6, -5, -7, -3, -2
 TOLD_S, BACK_S = 1.0, 10.0
 SLOW = "F:1+:40"  # milliseconds that a stage takes for a microbatch
 
@@ -111,7 +114,7 @@ def write_text(bench, model):
             ",".join(map(repr, line)) + "\n" for line in lines))
 
 
-# --- parts --------------------------------------------------------------------
+# --- parts -------------------------------------------------------------------
 
 def answers(bench, model, transport):
     """Files in, files out."""
@@ -168,6 +171,19 @@ def bad_files(bench, job):
         assert says in said, (text, said)
 
 
+def models(bench, norm, tiny, transport):
+    job = Job(bench, norm.plan, transport, "models")
+    with job.ask() as client:
+        for begin, end in (0, 8), (8, 9), (9, 13), (20, 27), (0, 8):
+            norm.check(client.ask(norm.part(begin, end)), begin, end)
+    job.stop()
+    said = bench.call("serve", os.path.abspath(tiny), "--transport", transport,
+                      "--job", "refuses", code=65)
+    assert "each step changes the buffer steps" in said, said
+    print("models: batch norm equals infer's; a counter among the outputs is "
+          "refused")
+
+
 def refused(bench, model, gpt, transport):
     """Requests that are wrong."""
     job = Job(bench, model.plan, transport, "refused")
@@ -185,7 +201,8 @@ def refused(bench, model, gpt, transport):
         ("many", [("x", model.inputs["x"].rows(0, 9))], SHAPE, "at most 8"),
         ("huge", [("x", Tensor("F32", [1 << 62, 7], x.data))], SHAPE, "most"),
         ("ranks", [("x", Tensor("F32", [1] * 3000, x.data))], SHAPE, "..."),
-        ("differ", [("x", x), ("target", target.rows(0, 1))], SHAPE, "samples"),
+        ("differ", [("x", x), ("target", target.rows(0, 1))], SHAPE,
+         "an input before it"),
     ]
     with job.ask() as client:
         for name, inputs, status, says in cases:
@@ -194,6 +211,11 @@ def refused(bench, model, gpt, transport):
                 (name, answer.status, answer.text)
         model.check(client.ask(model.part(3, 5)), 3, 5)
         model.check(client.ask(model.part(3, 5, "x")), 3, 5)
+    if transport == "mpi":
+        with Asker(job.path.replace("rank0", "rank1")) as client:
+            answer = client.ask([("x", x)])
+            assert answer.status == USAGE and "rank 0" in answer.text, \
+                answer.text
     job.stop()
     job = Job(bench, gpt.plan, transport, "ids", "--batch-wait", "300")
     wrong = {"x": Tensor("I64", [1, 128], bytes(8 * 127) +
@@ -388,8 +410,9 @@ def drain(bench, model, transport):
             client.close()
         late.close()
         job.end()
+        seconds = time.monotonic() - begin
         print(f"drain by {how}: {n} accepted requests, {n} answered in "
-              f"{time.monotonic() - begin:.1f} s; {accepted['waiting']} waited")
+              f"{seconds:.1f} s; {accepted['waiting']} waited")
     job = Job(bench, model.plan, transport, "at-once", PENSTOCK_FAULT=SLOW)
     client = job.ask()
     for k in range(12):
@@ -467,6 +490,8 @@ def main():
     parser.add_argument("penstock")
     parser.add_argument("rows")
     parser.add_argument("gpt")
+    parser.add_argument("norm")
+    parser.add_argument("tiny")
     parser.add_argument("transport")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
@@ -481,11 +506,14 @@ def main():
         gpt = Model(bench, args.gpt, "gpt",
                     {"x": integers(rng, 256, 16, 128),
                      "y": integers(rng, 256, 16, 128)}, ["1"])
+        norm = Model(bench, args.norm, "norm", {"x": floats(rng, ROWS, 4)},
+                     ["1"])
         write_text(bench, model)
         long = 600 if args.full else 0
         transport = args.transport
         parts = {
             "answers": lambda: answers(bench, model, transport),
+            "models": lambda: models(bench, norm, args.tiny, transport),
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,
                                        long or 4),

@@ -275,6 +275,10 @@ static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
     v->paused = s->paused;
     v->step = s->step;
     v->steps = s->steps;
+    v->answered = s->answered;
+    v->refused = s->refused;
+    v->waiting = s->waiting;
+    v->answer_s = s->answer_seconds;
     v->loss = s->loss;
     v->lr = s->lr;
     v->step_s = s->step_seconds;

@@ -171,6 +171,16 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         put(p, PSTCTL_TOP_WARN, &line);
         return;
     }
+    if (strcmp(v->state, "serving") == 0) {
+        pst_str_addf(&line, "%llu answered  %llu refused  %llu waiting  ",
+                     (unsigned long long)v->answered,
+                     (unsigned long long)v->refused,
+                     (unsigned long long)v->waiting);
+        pstctl_duration(v->answer_s, &line);
+        pst_str_add(&line, "/answer");
+        put(p, PSTCTL_TOP_PLAIN, &line);
+        return;
+    }
     if (v->steps == 0) {
         pst_str_add(&line, "no step so far");
         put(p, PSTCTL_TOP_PLAIN, &line);

@@ -27,6 +27,8 @@ struct pstctl_top_event {
 struct pstctl_top_view {
     bool there;    /* the job answers */
     char why[256]; /* else */
+    uint64_t answered, refused, waiting; /* requests to a served model */
+    double answer_s;
     char job[64], state[32], error[256];
     bool paused;
     unsigned ranks, stages;

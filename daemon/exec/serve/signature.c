@@ -2,15 +2,19 @@
 #include "daemon/exec/serve/signature.h"
 
 #include "stages/base/alloc.h"
+#include "stages/ops/rows.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 /* --- what outputs depend on ----------------------------------------------- */
 
-/* Values of one stage that something needs, by id. */
+/* What the answered outputs depend on. */
 struct needs {
-    unsigned char *values;
+    unsigned char *edges, *inputs;     /* by index in the plan */
+    struct PST_VEC(const char *) fqns; /* of buffers; borrowed */
+    unsigned char *values;             /* of the stage at hand, by id */
+    bool nomem;
 };
 
 static void mark(void *ctx, struct pst_value **slot, unsigned arg)
@@ -30,13 +34,17 @@ static bool is_needed(const struct needs *n, const struct pst_node *node)
     return node->n_outs == 0;
 }
 
-/* From the outputs of a stage that are needed to its inputs. */
-static void walk(const struct pst_plan *plan, unsigned stage,
-                 const struct pstd_signature *s, unsigned char *edges,
-                 unsigned char *inputs, struct needs *n)
+static void add_fqn(struct needs *n, const char *fqn)
 {
-    const struct pst_stage *st = &plan->stages.at[stage];
-    const struct pst_graph *graph = st->graph;
+    if (fqn != NULL && !pst_vec_push(PST_TAG_DAEMON, &n->fqns, fqn))
+        n->nomem = true;
+}
+
+/* Marks what a stage makes that is needed. */
+static void mark_outputs(const struct pst_plan *plan, unsigned stage,
+                         const struct pstd_signature *s, struct needs *n)
+{
+    const struct pst_graph *graph = plan->stages.at[stage].graph;
 
     for (size_t i = 0; i < s->n_outputs; i++) {
         const struct pst_plan_output *o =
@@ -48,53 +56,135 @@ static void walk(const struct pst_plan *plan, unsigned stage,
     for (size_t i = 0; i < plan->edges.n; i++) {
         const struct pst_edge *e = &plan->edges.at[i];
 
-        if (e->from_stage == stage && edges[i])
+        if (e->from_stage == stage && n->edges[i])
             n->values[graph->outputs.at[e->from_output].arg.value->id] = 1;
     }
+}
+
+/* From the outputs of a stage that are needed to its inputs and buffers. */
+static void walk(const struct pst_plan *plan, unsigned stage, struct needs *n)
+{
+    const struct pst_stage *st = &plan->stages.at[stage];
+    const struct pst_graph *graph = st->graph;
+
     for (size_t i = graph->nodes.n; i-- > 0;)
         if (is_needed(n, graph->nodes.at[i]))
             pst_node_uses(graph->nodes.at[i], mark, n);
-    for (size_t i = 0; i < graph->inputs.n; i++)
-        if (n->values[graph->inputs.at[i]->id]) {
-            if (st->inputs[i].kind == PST_SOURCE_EDGE)
-                edges[st->inputs[i].index] = 1;
-            else
-                inputs[st->inputs[i].index] = 1;
+    for (size_t i = 0; i < graph->buffers.n; i++)
+        if (n->values[graph->buffers.at[i]->id])
+            add_fqn(n, graph->buffers.at[i]->fqn);
+    for (size_t i = 0; i < graph->inputs.n; i++) {
+        const struct pst_stage_input *from = &st->inputs[i];
+
+        if (!n->values[graph->inputs.at[i]->id])
+            continue;
+        if (from->kind == PST_SOURCE_EDGE) {
+            n->edges[from->index] = 1;
+            add_fqn(n, plan->edges.at[from->index].carries);
+        } else {
+            n->inputs[from->index] = 1;
         }
+    }
 }
 
-/* Marks inputs that nothing depends on which is answered: targets of a loss. */
-static enum pst_status find_optional(const struct pst_plan *plan,
-                                     struct pstd_signature *s,
-                                     struct pst_diag *diag)
+static enum pst_status find_needs(const struct pst_plan *plan,
+                                  const struct pstd_signature *s,
+                                  struct needs *n, struct pst_diag *diag)
 {
-    unsigned char *edges = pst_calloc(PST_TAG_DAEMON, plan->edges.n + 1, 1);
-    unsigned char *inputs = pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, 1);
-    enum pst_status status = PST_OK;
-
-    if (edges == NULL || inputs == NULL)
-        status = pst_diag_nomem(diag, plan->edges.n + plan->inputs.n);
-    for (size_t i = 0; i < s->n_outputs && status == PST_OK; i++) {
+    n->edges = pst_calloc(PST_TAG_DAEMON, plan->edges.n + 1, 1);
+    n->inputs = pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, 1);
+    if (n->edges == NULL || n->inputs == NULL)
+        return pst_diag_nomem(diag, plan->edges.n + plan->inputs.n);
+    for (size_t i = 0; i < s->n_outputs; i++) {
         const struct pst_plan_output *o =
             &plan->outputs.at[s->outputs[i].index];
 
         if (o->stage < 0)
-            inputs[o->output] = 1;
+            n->inputs[o->output] = 1;
     }
-    for (size_t k = plan->stages.n; k-- > 0 && status == PST_OK;) {
+    for (size_t k = plan->stages.n; k-- > 0 && !n->nomem;) {
         const size_t size = plan->stages.at[k].graph->values.n + 1;
-        struct needs n = {pst_calloc(PST_TAG_DAEMON, size, 1)};
 
-        if (n.values == NULL)
-            status = pst_diag_nomem(diag, size);
-        else
-            walk(plan, (unsigned)k, s, edges, inputs, &n);
-        pst_free(n.values);
+        n->values = pst_calloc(PST_TAG_DAEMON, size, 1);
+        if (n->values == NULL)
+            return pst_diag_nomem(diag, size);
+        mark_outputs(plan, (unsigned)k, s, n);
+        walk(plan, (unsigned)k, n);
+        pst_free(n->values);
+        n->values = NULL;
     }
+    return n->nomem ? pst_diag_nomem(diag, sizeof(char *)) : PST_OK;
+}
+
+static void fini_needs(struct needs *n)
+{
+    pst_free(n->edges);
+    pst_free(n->inputs);
+    pst_free(n->values);
+    pst_vec_fini(&n->fqns);
+}
+
+/* Is it the buffer as it was? Norms in evaluation write back what they read. */
+static bool is_kept(const struct pst_value *value,
+                    const struct pst_value *buffer)
+{
+    while (value != buffer) {
+        const struct pst_node *def = value->def;
+
+        if (def == NULL)
+            return false;
+        if (def->op == &pst_op_clone)
+            value = def->args[0].value;
+        else if (def->op == &pst_op_norm_mode && !def->args[3].b &&
+                 def->args[2].kind == PST_ARG_NONE)
+            value = def->args[1].value;
+        else
+            return false;
+    }
+    return true;
+}
+
+/* An answer that depends on what a step leaves behind depends on the requests
+ * before it. Counters that nothing reads do not matter. */
+static enum pst_status refuse_memory(const struct pst_plan *plan,
+                                     const struct needs *n,
+                                     struct pst_diag *diag)
+{
+    for (size_t k = 0; k < plan->stages.n; k++) {
+        const struct pst_graph *graph = plan->stages.at[k].graph;
+
+        for (size_t i = 0; i < graph->outputs.n; i++) {
+            const struct pst_output *o = &graph->outputs.at[i];
+
+            if (o->kind != PST_OUTPUT_BUFFER_UPDATE ||
+                is_kept(o->arg.value, o->target))
+                continue;
+            for (size_t f = 0; f < n->fqns.n; f++)
+                if (strcmp(n->fqns.at[f], o->target->fqn) == 0)
+                    return pst_diag_set(
+                        diag, PST_ERR_UNSUPPORTED,
+                        "each step changes the buffer %s, which outputs depend "
+                        "on: an answer would depend on the requests before it; "
+                        "`penstock infer` runs such a model",
+                        o->target->fqn);
+        }
+    }
+    return PST_OK;
+}
+
+/* Marks inputs that nothing depends on which is answered: targets of a loss. */
+static enum pst_status check_needs(const struct pst_plan *plan,
+                                   struct pstd_signature *s,
+                                   struct pst_diag *diag)
+{
+    struct needs n = {0};
+    enum pst_status status = find_needs(plan, s, &n, diag);
+
+    if (status == PST_OK)
+        status = refuse_memory(plan, &n, diag);
     for (size_t i = 0; i < s->n_inputs && status == PST_OK; i++)
-        s->inputs[i].optional = !inputs[s->inputs[i].index];
-    pst_free(edges);
-    pst_free(inputs);
+        s->inputs[i].optional = !n.inputs[s->inputs[i].index];
+    fini_needs(&n);
     return status;
 }
 
@@ -225,27 +315,6 @@ static enum pst_status add_outputs(const struct pst_plan *plan,
 
 /* --- the whole ------------------------------------------------------------ */
 
-static enum pst_status refuse_memory(const struct pst_plan *plan,
-                                     struct pst_diag *diag)
-{
-    for (size_t k = 0; k < plan->stages.n; k++) {
-        const struct pst_graph *graph = plan->stages.at[k].graph;
-
-        for (size_t i = 0; i < graph->outputs.n; i++) {
-            const struct pst_output *o = &graph->outputs.at[i];
-
-            if (o->kind == PST_OUTPUT_BUFFER_UPDATE)
-                return pst_diag_set(
-                    diag, PST_E_SERVE_MODEL,
-                    "each step changes the buffer %s: an answer would depend "
-                    "on the requests before it; `penstock infer` runs such a "
-                    "model",
-                    o->target->fqn);
-        }
-    }
-    return PST_OK;
-}
-
 /* As many as a step has, and as fit into frames. */
 static enum pst_status find_most(struct pstd_signature *s,
                                  struct pst_diag *diag)
@@ -284,14 +353,12 @@ enum pst_status pstd_signature_make(const struct pst_plan *plan,
 {
     struct pstd_signature s = {.samples = samples_of(plan),
                                .microbatches = microbatches};
-    enum pst_status status = refuse_memory(plan, diag);
+    enum pst_status status = add_inputs(plan, &s, diag);
 
-    if (status == PST_OK)
-        status = add_inputs(plan, &s, diag);
     if (status == PST_OK)
         status = add_outputs(plan, &s, diag);
     if (status == PST_OK)
-        status = find_optional(plan, &s, diag);
+        status = check_needs(plan, &s, diag);
     if (status == PST_OK)
         status = find_most(&s, diag);
     if (status == PST_OK)

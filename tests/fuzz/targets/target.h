@@ -23,6 +23,7 @@
     X(plan)        /* plan.pb, digest made right */                            \
     X(manifest)    /* manifest.json of a checkpoint, digest made right */      \
     X(frame)       /* frames of the control socket */                          \
+    X(request)     /* tensors for a served model */                            \
     X(csv)         /* a schedule as text */                                    \
     X(costs)       /* measured costs as JSON */                                \
     X(expr)        /* symbolic expressions */                                  \

@@ -8,6 +8,7 @@
 #include "daemon/common/frame.h"
 #include "daemon/ctl/flight/blame.h"
 #include "daemon/ctl/report/line.h"
+#include "daemon/loop/serve/serving.h"
 #include "stages/base/alloc.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/symbol.h"
@@ -66,6 +67,81 @@ bool fuzz_frame(const uint8_t *data, size_t size)
     }
     pstd_frames_fini(&frames);
     return ret;
+}
+
+/* --- requests --------------------------------------------------------------
+ */
+
+/* A model of f32[n, 3], which samples come along, bool[2, 2 n], and an i64[4]
+ * that is whole and may be missing. */
+static const struct pstd_signature *served(void)
+{
+    static struct pstd_port inputs[] = {
+        {.name = (char *)"x", .dim = 0, .each = 1, .outer = 1, .inner = 12},
+        {.name = (char *)"mask", .dim = 1, .each = 2, .outer = 2, .inner = 2},
+        {.name = (char *)"whole",
+         .dim = -1,
+         .each = 1,
+         .optional = true,
+         .outer = 1,
+         .inner = 32},
+    };
+    static const struct pstd_signature signature = {.inputs = inputs,
+                                                    .n_inputs =
+                                                        PST_COUNT(inputs),
+                                                    .samples = 4,
+                                                    .microbatches = 2,
+                                                    .most = 8};
+
+    inputs[0].meta = pst_meta_make(PST_F32, 2, (const int64_t[]){4, 3});
+    inputs[1].meta = pst_meta_make(PST_BOOL, 2, (const int64_t[]){2, 8});
+    inputs[2].meta = pst_meta_make(PST_I64, 1, (const int64_t[]){4});
+    return &signature;
+}
+
+/* What is accepted has all that a step reads, to the last byte. */
+static void use_request(const struct pstd_signature *s,
+                        const struct pstd_ask *ask)
+{
+    size_t bytes = 0;
+    volatile unsigned char sum = 0;
+
+    fuzz_check(ask->samples >= 1 && ask->samples <= s->most, "samples");
+    for (size_t i = 0; i < s->n_inputs; i++) {
+        const size_t n = pstd_port_bytes(&s->inputs[i], ask->samples);
+
+        fuzz_check(ask->inputs[i] != NULL || s->inputs[i].optional, "missing");
+        for (size_t k = 0; ask->inputs[i] != NULL && k < n; k++)
+            sum = (unsigned char)(sum + ask->inputs[i][k]);
+        bytes += ask->inputs[i] != NULL ? n : 0;
+    }
+    fuzz_check(bytes == ask->bytes, "bytes");
+}
+
+bool fuzz_request(const uint8_t *data, size_t size)
+{
+    const struct pstd_signature *s = served();
+    struct pstd_ask *ask = NULL;
+    pstd_frame *frame = NULL;
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pstd_frame_unpack(data, size, PSTD_REQUEST_FIELD, &frame, &diag);
+    if (status != PST_OK)
+        return fuzz_refused(status, &diag);
+    if (frame->body_case != PST__CONTROL__FRAME__BODY_REQUEST ||
+        frame->request->body_case != PST__CONTROL__REQUEST__BODY_INFER) {
+        pstd_frame_free(frame);
+        return false;
+    }
+    status = pstd_serving_read(s, frame->request->infer, &ask, &diag);
+    pstd_frame_free(frame);
+    if (status != PST_OK)
+        return fuzz_refused(status, &diag);
+    use_request(s, ask);
+    pstd_ask_free(ask);
+    return true;
 }
 
 /* --- schedules and costs ------------------------------------------------- */
