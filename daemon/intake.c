@@ -275,31 +275,38 @@ static bool is_full(const struct pstd_intake *in)
     return at == in->signature.samples * in->signature.microbatches;
 }
 
-/* Under the lock. */
-static void wait_for_more(struct pstd_intake *in, double batch_s)
+/* Under the lock, at most until `until`: is it time for a step of those that
+ * wait? */
+static bool wait_for_more(struct pstd_intake *in, double batch_s, double until)
 {
     while (!in->shut && in->waiting.first != NULL && !is_full(in)) {
-        const double left = in->waiting.first->came + batch_s - pst_now();
+        const double due = in->waiting.first->came + batch_s, now = pst_now();
 
-        if (left <= 0)
-            return;
-        (void)uv_cond_timedwait(&in->came, &in->lock, (uint64_t)(1e9 * left));
+        if (due <= now)
+            return true;
+        if (until <= now)
+            return false;
+        (void)uv_cond_timedwait(&in->came, &in->lock,
+                                (uint64_t)(1e9 * (PST_MIN(due, until) - now)));
     }
+    return true;
 }
 
 struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
                                   double batch_s)
 {
+    const double until = pst_now() + 1e-3 * ms;
     struct list taken = {.first = NULL};
     int64_t at = 0, begin;
+    bool due = true;
 
     taken.end = &taken.first;
     uv_mutex_lock(&in->lock);
     if (in->waiting.first == NULL && !in->shut)
         (void)uv_cond_timedwait(&in->came, &in->lock, ms * 1000000ull);
     if (batch_s > 0)
-        wait_for_more(in, batch_s);
-    while (in->waiting.first != NULL &&
+        due = wait_for_more(in, batch_s, until);
+    while (due && in->waiting.first != NULL &&
            pstd_signature_place(&in->signature, in->waiting.first->samples, &at,
                                 &begin)) {
         struct pstd_ask *ask = pop(&in->waiting);

@@ -96,9 +96,9 @@ struct pstd_intake_counts pstd_intake_counts(struct pstd_intake *in,
 
 /* Exec thread. Takes the signature: from now on there may be requests. */
 void pstd_intake_open(struct pstd_intake *in, struct pstd_signature *signature);
-/* Exec thread. Waits at most ms for a request, then, while they fill no step,
- * until the oldest has waited batch_s. Returns those that fit into a step, a
- * list in order, owned; NULL: there is none. */
+/* Exec thread. Waits at most ms until the requests that wait fill a step, or
+ * the oldest has waited batch_s, or no more are taken. Returns those that fit
+ * into a step, a list in order, owned; NULL: it is not time for one. */
 struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
                                   double batch_s);
 /* Exec thread. Takes a list with results or diagnoses. */

@@ -227,7 +227,7 @@ static bool may_go_on(struct pstd_client *client)
         pstd_control_again(client->control);
         return false;
     }
-    if (control->queued > PSTD_ALL_QUEUES)
+    if (control->queued > control->max_queued)
         pstd_control_relieve(client->control);
     return !client->closing;
 }

@@ -187,6 +187,7 @@ void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
     c->client_timeout = client_timeout;
     c->max_request = PSTD_REQUEST_MAX;
     c->max_held = PSTD_ALL_FRAMES;
+    c->max_queued = PSTD_ALL_QUEUES;
     c->listener.fd = c->listener.lock_fd = -1;
 }
 

@@ -23,6 +23,7 @@
 #define PSTD_ALL_QUEUES   (24u << 20)  /* of all clients together */
 #define PSTD_ALL_FRAMES   (8u << 20)   /* of frames that are not complete */
 #define PSTD_ASKED_FRAMES (128u << 20) /* the same where models are served */
+#define PSTD_ASKED_QUEUES (256u << 20) /* and of answers there */
 #define PSTD_MAX_ASKED    16 /* requests of a client that may wait at once */
 
 struct pstd_control;
@@ -76,6 +77,7 @@ struct pstd_control {
     double client_timeout; /* seconds */
     size_t max_request;    /* bytes of a frame */
     size_t max_held;       /* of all that are not complete */
+    size_t max_queued;     /* of all answers that wait to be sent */
     uint64_t serials;      /* given so far */
     uv_pipe_t pipe;
     bool open;

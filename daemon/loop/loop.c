@@ -413,6 +413,7 @@ static enum pst_status open_intake(struct pstd_daemon *d, struct pst_diag *diag)
         return PST_OK;
     d->control.max_request = PSTD_ASK_BYTES;
     d->control.max_held = PSTD_ASKED_FRAMES;
+    d->control.max_queued = PSTD_ASKED_QUEUES;
     return pstd_intake_new(&d->loop, (unsigned)d->config->queue,
                            pstd_serving_answers, d, &d->intake, diag);
 }

@@ -12,6 +12,7 @@ models    one with batch norm, exported in training mode; one whose answers
 refused   wrong names, sizes, dtypes, numbers; an id out of range beside good
           requests of the same step: only the guilty one gets an error
 clients   64 at once, with seeded requests: no error, every answer equal
+large     the same with answers of 128 to 512 KiB
 gone      clients that are killed while they wait: nobody else notices
 full      more requests than --queue: those beyond are told to ask again
 drain     a stop, a signal: no accepted request is lost, new ones are refused
@@ -46,7 +47,9 @@ SLOW = "F:1+:40"  # milliseconds that a stage takes for a microbatch
 
 
 class Job:
-    """`penstock serve`, and what it should answer."""
+    """`penstock serve`. The ranks end with it, however it does."""
+
+    all = []
 
     def __init__(self, bench, plan, transport, name, *words, **env):
         self.bench, self.name = bench, name
@@ -54,6 +57,7 @@ class Job:
             "serve", plan, "-n", "2", "-m", "2", "--threads", "1",
             "--transport", transport, "--job", name, "--log-dir", name, *words,
             **env)
+        self.all.append(self.process)
         bench.await_event(name, "serve_begin", "rank-0")
         self.path = bench.path("penstock", name, "rank0.sock")
 
@@ -290,8 +294,8 @@ class Crowd:
                 f"{times[int(.99 * len(times))]:.4f}, longest {times[-1]:.4f}")
 
 
-def clients(bench, model, transport, seed, seconds):
-    job = Job(bench, model.plan, transport, "clients")
+def clients(bench, model, transport, seed, seconds, name="clients"):
+    job = Job(bench, model.plan, transport, name)
     crowd = Crowd(job, model, seed, ["x"])
     time.sleep(seconds)
     said = crowd.end()
@@ -299,7 +303,7 @@ def clients(bench, model, transport, seed, seconds):
     assert now["answered"] == len(crowd.times), now
     assert now["failed"] == now["refused"] == now["waiting"] == 0, now
     job.stop()
-    print(f"clients: {said}; 0 errors")
+    print(f"{name}: {said}; 0 errors")
 
 
 def gone(bench, model, transport, seed, seconds):
@@ -517,6 +521,8 @@ def main():
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,
                                        long or 4),
+            "large": lambda: clients(bench, gpt, transport, args.seed,
+                                     long / 10 or 4, "large"),
             "gone": lambda: gone(bench, model, transport, args.seed,
                                  long or 3),
             "full": lambda: full(bench, model, transport),
@@ -524,10 +530,14 @@ def main():
             "killed": lambda: killed(bench, model, transport,
                                      10 if args.full else 3),
         }
-        for name, part in parts.items():
-            if args.only in (None, name):
-                part()
-        bench.no_files_left()
+        try:
+            for name, part in parts.items():
+                if args.only in (None, name):
+                    part()
+            bench.no_files_left()
+        finally:
+            for process in Job.all:
+                process.kill()
     return 0
 
 

@@ -397,6 +397,12 @@ static void takes_what_fits(void **state)
     expect(pstd_intake_take(q.in, 0, 0), "");
     assert_int_equal(put(&q, 5, 4), PST_OK);
     expect(pstd_intake_take(q.in, 0, 100), "5"); /* full: nothing to wait for */
+    assert_int_equal(put(&q, 6, 3), PST_OK);
+    expect(pstd_intake_take(q.in, 1, 100), ""); /* not yet */
+    expect(pstd_intake_take(q.in, 1000, 0.01), "6");
+    assert_int_equal(put(&q, 7, 3), PST_OK);
+    pstd_intake_shut(q.in, false); /* nobody will fill it */
+    expect(pstd_intake_take(q.in, 0, 100), "7");
     close_queue(&q);
 }
 
