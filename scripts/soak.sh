@@ -35,6 +35,8 @@ part "1000 flips, 200 cuts" python3 tests/elastic/damage.py $penstock $tiny \
 part "690 other numbers of stages and replicas" \
   env PST_TEST_SEED="$seed" build/tests/run/test-run-reshard
 part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
+part "200 flips of messages" \
+  python3 tests/elastic/flips.py $penstock $tiny 200 "$seed"
 for i in {1..10}; do
   part "stragglers, $i of 10" python3 tests/elastic/slow.py $penstock $norm
 done

@@ -308,14 +308,15 @@ static bool test_piece(struct piece *p)
 }
 
 /* All pieces of a message have come, its checksum among them if it has one. */
-static enum pst_status check(const struct mpi *t, const struct piece *p)
+static enum pst_status check(const struct mpi *t, struct piece *p)
 {
     uint32_t sum = 0;
 
     if (!p->recv)
         return PST_OK;
-    if (pst_fault_is_set())
-        pst_fault_data("message", p->data, (size_t)p->len);
+    for (struct piece *q = p; pst_fault_is_set() && q != NULL; q = q->next)
+        pst_fault_data(q->is_sum ? "checksum" : "message", q->data,
+                       (size_t)q->len);
     if (!t->base.checks)
         return PST_OK;
     for (; p != NULL && !p->is_sum; p = p->next)

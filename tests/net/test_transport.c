@@ -259,6 +259,71 @@ static void sees_changed_bits(void **state)
     barrier();
 }
 
+#define FLIPS 1000
+
+static unsigned draw(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % n;
+}
+
+/* Sets the fault that comes next; point NULL: none. */
+static void plan_flip(const char *point, unsigned bit)
+{
+    char fault[64], text[16];
+
+    (void)snprintf(fault, sizeof(fault), "%s:flip",
+                   point != NULL ? point : "none");
+    (void)snprintf(text, sizeof(text), "%u", bit);
+    require(setenv("PENSTOCK_FAULT", fault, 1) == 0);
+    require(setenv("PENSTOCK_FAULT_BIT", text, 1) == 0);
+    pst_fault_read();
+}
+
+/* Any bit of any message or of its checksum is seen, and nothing is seen where
+ * there is none. */
+static void sees_each_bit(void **state)
+{
+    static unsigned char out_data[100000], in_data[100000];
+    unsigned seed = 1, seen = 0, clean = 0;
+
+    (void)state;
+    if (is_self || !net->checks)
+        return;
+    for (size_t i = 0; i < sizeof(out_data); i++)
+        out_data[i] = (unsigned char)draw(&seed, 256);
+    for (unsigned k = 0; first_rank < 2 && k < 2 * FLIPS; k++) {
+        const size_t size =
+            1 + draw(&seed, k % 8 == 0 ? sizeof(out_data) : 300);
+        const bool in_sum = draw(&seed, 4) == 0;
+        const unsigned bit = draw(&seed, in_sum ? 32 : 8 * (unsigned)size);
+        struct pst_request req;
+        enum pst_status status;
+
+        if (first_rank == 0) {
+            send(0, 1, 7, out_data, size, &req);
+            require(finish(&req) == PST_OK);
+            continue;
+        }
+        plan_flip(k % 2 == 1 ? NULL : in_sum ? "checksum" : "message", bit);
+        recv(1, 0, 7, in_data, size, &req);
+        status = finish(&req);
+        if (k % 2 == 1) {
+            require(status == PST_OK && memcmp(in_data, out_data, size) == 0);
+            clean++;
+            continue;
+        }
+        require(status == PST_ERR_DAMAGED);
+        require(in_sum == (memcmp(in_data, out_data, size) == 0));
+        seen++;
+    }
+    require(unsetenv("PENSTOCK_FAULT") == 0);
+    require(unsetenv("PENSTOCK_FAULT_BIT") == 0);
+    pst_fault_read();
+    require(first_rank != 1 || (seen == FLIPS && clean == FLIPS));
+    barrier();
+}
+
 static void refuses_wrong_places(void **state)
 {
     struct pst_request req;
@@ -358,6 +423,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(moves_big_and_empty_messages),
         cmocka_unit_test(notices_wrong_lengths),
         cmocka_unit_test(sees_changed_bits),
+        cmocka_unit_test(sees_each_bit),
         cmocka_unit_test(refuses_wrong_places),
         cmocka_unit_test(recycles_its_slots),
         cmocka_unit_test(self_send_is_a_rendezvous),

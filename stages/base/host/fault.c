@@ -16,6 +16,8 @@ static struct {
     uint64_t step;    /* at the begin of that step, from 1; 0: at the point */
     char point[24], action[16];
     const char *once; /* file that is removed when it happens; NULL: none */
+    bool has_bit;
+    uint64_t bit; /* that "flip" flips, counted round; else one in the middle */
 } fault;
 
 // NOLINTBEGIN(concurrency-mt-unsafe): nobody changes the environment
@@ -31,6 +33,7 @@ void pst_fault_read(void)
 {
     const char *text = getenv("PENSTOCK_FAULT");
     const char *action = text != NULL ? strrchr(text, ':') : NULL;
+    const char *bit = getenv("PENSTOCK_FAULT_BIT");
     const char *at;
     char *end = NULL;
     size_t n;
@@ -46,6 +49,8 @@ void pst_fault_read(void)
     (void)snprintf(fault.point, sizeof(fault.point), "%.*s", (int)n, text);
     (void)snprintf(fault.action, sizeof(fault.action), "%s", action + 1);
     fault.once = getenv("PENSTOCK_FAULT_ONCE");
+    fault.has_bit = bit != NULL;
+    fault.bit = bit != NULL ? strtoull(bit, NULL, 10) : 0;
     fault.again = end != NULL && *end == '+';
     at = strchr(fault.point, '@');
     fault.step = at != NULL ? strtoull(at + 1, NULL, 10) : 0;
@@ -108,13 +113,21 @@ void pst_fault_point(const char *name)
         happen();
 }
 
+static void flip(unsigned char *data, size_t size)
+{
+    const uint64_t bit =
+        fault.has_bit ? fault.bit % (8 * (uint64_t)size) : 8 * (size / 2) + 4;
+
+    data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+}
+
 void pst_fault_data(const char *name, void *data, size_t size)
 {
     if (size == 0 || !is_due(name))
         return;
     if (strcmp(fault.action, "flip") == 0 &&
         (fault.once == NULL || unlink(fault.once) == 0))
-        ((unsigned char *)data)[size / 2] ^= 16;
+        flip(data, size);
     else
         happen();
 }
