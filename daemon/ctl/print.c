@@ -132,29 +132,62 @@ static void keep(char **at, const char *text)
         text != NULL && *text != '\0' ? pst_strdup(PST_TAG_CLIENT, text) : NULL;
 }
 
-static void make_line(const struct pstctl_progress *p,
-                      const pstctl_event *event, struct pst_str *out)
+/* Seconds of a step. The first one that is told of is left out as soon as
+ * there is another: much is done once, before it. */
+static double rate(const struct pstctl_progress *p)
 {
-    const uint64_t done = p->step - p->first_step;
-    const double rate = (now_s() - p->first_s) / (double)PST_MAX(done, 1);
+    const bool later = p->told_steps > 0 && p->step > p->told_step;
+    const uint64_t from = later ? p->told_step : p->first_step;
+
+    return (now_s() - (later ? p->told_s : p->first_s)) /
+           (double)PST_MAX(p->step - from, (uint64_t)1);
+}
+
+/* All that is known of a step, or what fits so many columns of it: what goes
+ * first is least wanted. */
+enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8 };
+
+static void make_line(const struct pstctl_progress *p,
+                      const pstctl_event *event, unsigned parts,
+                      struct pst_str *out)
+{
     const double tok_s = pstctl_number(event, "tok_s");
     const double bubble = pstctl_number(event, "bubble");
 
-    pst_str_addf(out, "step %llu/%llu  loss %.4f", (unsigned long long)p->step,
-                 (unsigned long long)p->steps, pstctl_number(event, "loss"));
-    if (tok_s > 0) {
+    pst_str_addf(out, "step %llu/%llu", (unsigned long long)p->step,
+                 (unsigned long long)p->steps);
+    if (parts & LOSS)
+        pst_str_addf(out, "  loss %.4f", pstctl_number(event, "loss"));
+    if (tok_s > 0 && (parts & TOK_S)) {
         pst_str_add(out, "  ");
         pstctl_count(tok_s, out);
         pst_str_add(out, " tok/s");
     }
-    pst_str_add(out, "  ");
-    pstctl_duration(pstctl_number(event, "step_s"), out);
-    pst_str_add(out, "/step");
-    if (isfinite(bubble))
+    if (parts & STEP_S) {
+        pst_str_add(out, "  ");
+        pstctl_duration(pstctl_number(event, "step_s"), out);
+        pst_str_add(out, "/step");
+    }
+    if (isfinite(bubble) && (parts & BUBBLE))
         pst_str_addf(out, "  bubble %.0f%%", 100 * bubble);
     if (p->step < p->steps) {
         pst_str_add(out, "  ETA ");
-        pstctl_duration(rate * (double)(p->steps - p->step), out);
+        pstctl_duration(rate(p) * (double)(p->steps - p->step), out);
+    }
+}
+
+static void fit_line(const struct pstctl_progress *p, const pstctl_event *event,
+                     size_t columns, struct pst_str *out)
+{
+    static const unsigned parts[] = {TOK_S | BUBBLE | STEP_S | LOSS,
+                                     TOK_S | STEP_S | LOSS, STEP_S | LOSS, LOSS,
+                                     0};
+
+    for (size_t i = 0; i < PST_COUNT(parts); i++) {
+        pst_str_fini(out);
+        make_line(p, event, parts[i], out);
+        if (out->len <= columns)
+            break;
     }
 }
 
@@ -172,8 +205,11 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
     const double now = now_s();
     const double gap = p->live ? LIVE_GAP_S : PLAIN_GAP_S;
 
-    pst_str_fini(&p->pending);
-    make_line(p, event, &p->pending);
+    if (p->told_steps++ == 0) {
+        p->told_s = now;
+        p->told_step = p->step;
+    }
+    fit_line(p, event, p->live ? width(p->out) - 1 : SIZE_MAX, &p->pending);
     if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
         return;
     if (p->live)
@@ -196,13 +232,35 @@ static void say(struct pstctl_progress *p, const char *text)
     (void)fflush(p->out);
 }
 
+/* On a terminal that can go back to the begin of its line, and clear it. */
+static bool is_live(const struct pstctl_progress *p)
+{
+    const char *term = getenv("TERM"); // NOLINT(concurrency-mt-unsafe)
+
+    return isatty(fileno(p->out)) && !p->quiet && term != NULL &&
+           *term != '\0' && strcmp(term, "dumb") != 0;
+}
+
+/* A pause is no part of the time that steps take. */
+static void go_on(struct pstctl_progress *p)
+{
+    const double gone = now_s() - p->paused_s;
+
+    if (p->paused_s > 0) {
+        p->first_s += gone;
+        p->told_s += gone;
+    }
+    p->paused_s = 0;
+}
+
 static void begin(struct pstctl_progress *p, const pstctl_event *event)
 {
     struct pst_str text = {0};
 
     p->begun = true;
-    p->live = isatty(fileno(p->out)) && !p->quiet;
+    p->live = is_live(p);
     p->first_s = now_s();
+    p->told_steps = 0;
     p->first_step = (uint64_t)pstctl_integer(event, "first_step");
     p->step = p->first_step;
     p->steps = (uint64_t)pstctl_integer(event, "steps");
@@ -305,7 +363,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         p->step = (uint64_t)pstctl_integer(event, "step");
         if (!p->begun) { /* we came later */
             p->begun = true;
-            p->live = isatty(fileno(p->out)) && !p->quiet;
+            p->live = is_live(p);
             p->first_s = now_s();
             p->first_step = p->step - 1;
         }
@@ -346,6 +404,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                      (long long)pstctl_integer(event, "step"));
     } else if (strcmp(event->name, "paused") == 0) {
         pst_str_add(&text, "paused");
+        p->paused_s = now_s();
+    } else if (strcmp(event->name, "continued") == 0) {
+        go_on(p);
     }
     if (text.len > 0)
         say(p, text.text);

@@ -22,6 +22,8 @@ struct pstctl_progress {
     bool live, begun, printed_step;
     uint64_t first_step, steps, step; /* of the run; newest */
     double first_s, last_s;           /* when: begin, last print */
+    uint64_t told_steps, told_step;   /* step events so far; the first one's */
+    double told_s, paused_s;          /* when: that one; a pause, 0: none */
     char *placement, *checkpoint;     /* owned */
     uint64_t saved_step;              /* newest checkpoint */
     bool saved;

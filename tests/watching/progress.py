@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The line that says how a run goes: what it says, and how it looks where.
+
+usage: progress.py PENSTOCK TINY.pt2 [STEPS]
+
+eta      from a tenth of the run on it says within 10 % when that will end, also
+         where the run has been paused
+pipe     plain lines, no more than two a second
+narrow   40 columns: the line fits, and its end is still when the run will end
+resize   the line fits the new width after SIGWINCH, at once
+plain    TERM=dumb, NO_COLOR, a locale without UTF-8: no escape that is not
+         obeyed there, no byte above 0x7f
+"""
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import clients  # noqa: E402
+
+STEP_MS = 20
+PATIENCE = 60
+LINE = re.compile(r"step (\d+)/(\d+)(.*)")
+ETA = re.compile(r"ETA (\S+)(?: (s|ms|us))?")
+CLEAR = "\r\x1b[K"
+
+
+def seconds(text):
+    number, unit = ETA.search(text).groups()
+    if unit is not None:
+        return float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
+    parts = [int(x) for x in number.split(":")]
+    return sum(x * 60 ** i for i, x in enumerate(reversed(parts)))
+
+
+class Bench:
+    def __init__(self, penstock, model, folder):
+        self.penstock, self.folder = penstock, folder
+        self.env = {k: v for k, v in os.environ.items()
+                    if k not in ("NO_COLOR", "LANG", "LC_ALL", "LC_CTYPE")}
+        self.env.update(XDG_RUNTIME_DIR=folder, TMPDIR=folder, TERM="xterm",
+                        LC_ALL="C.UTF-8")
+        clients.write_data(os.path.join(folder, "data.safetensors"))
+        subprocess.run([penstock, "split", model, "-o", "tiny.plan"],
+                       cwd=folder, check=True, capture_output=True)
+
+    def words(self, steps, *more):
+        return [self.penstock, "run", "tiny.plan", "-n", "2", "-m", "2",
+                "--data", "data.safetensors", "--transport", "self", "--steps",
+                str(steps), "--job", "line", *more]
+
+    def slow(self, **env):
+        return {**self.env, "PENSTOCK_FAULT": f"step:1+:{STEP_MS}", **env}
+
+    def call(self, *words):
+        return subprocess.run([self.penstock, *words, "--job", "line"],
+                              cwd=self.folder, env=self.env, check=False,
+                              capture_output=True, text=True)
+
+
+class Terminal:
+    """A run in a terminal of so many columns."""
+
+    def __init__(self, b, columns, steps, **env):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ,
+                        struct.pack("4H", 24, columns, 0, 0))
+            os.chdir(b.folder)
+            os.execve(b.penstock, b.words(steps), b.slow(**env))
+        self.text = b""
+
+    def resize(self, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ,
+                    struct.pack("4H", 24, columns, 0, 0))
+
+    def read(self, wanted=None):
+        """Up to its end, or until enough has come."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if wanted is not None and wanted(self.lines()):
+                return
+            if not select.select([self.fd], [], [], .05)[0]:
+                continue
+            try:
+                got = os.read(self.fd, 65536)
+            except OSError:
+                got = b""
+            if not got:
+                _, status = os.waitpid(self.pid, 0)
+                assert status == 0, (status, self.text)
+                os.close(self.fd)
+                return
+            self.text += got
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError(self.text)
+
+    def lines(self):
+        """Those that were live, one behind the other."""
+        text = self.text.decode("utf-8")
+        return [x.split("\n")[0].rstrip("\r") for x in text.split(CLEAR)[1:]
+                if x.startswith("step ")]
+
+
+def pipe(b, steps, env, meanwhile=lambda step: 0.0):
+    """Lines with the time when they came; how long the run was held up."""
+    job = subprocess.Popen(b.words(steps), cwd=b.folder, env=env, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    lines, held = [], 0.0
+    for line in job.stdout:
+        lines.append((time.monotonic(), held, line.rstrip("\n")))
+        found = LINE.match(line)
+        if found:
+            held += meanwhile(int(found[1]))
+    assert job.wait(PATIENCE) == 0, job.stderr.read()
+    said = job.stderr.read()
+    job.stdout.close()
+    job.stderr.close()
+    assert "\x1b" not in said and "\r" not in said, said
+    return lines
+
+
+def judge(lines, steps, what):
+    """How far it was off at most; time that a pause took is not foreseen."""
+    ends = [(at, held) for at, held, line in lines
+            if line.startswith(f"step {steps}/{steps}")]
+    end, all_held = ends[-1]
+    worst, judged = 0.0, 0
+    for at, held, line in lines:
+        found = LINE.match(line)
+        if not found or int(found[1]) < steps / 10 or "ETA" not in line:
+            continue
+        left = end - at - (all_held - held)
+        if left < .1 * STEP_MS * 1e-3 * steps:
+            continue  # less than what a line may be late
+        off = abs(seconds(line) - left) / left
+        worst, judged = max(worst, off), judged + 1
+        assert off < .1, (what, line, left, off)
+    assert judged >= 3, (what, lines)
+    print(f"ETA, {what}: off by {100 * worst:.1f} % at most in {judged} lines",
+          flush=True)
+
+
+def eta(b, steps):
+    judge(pipe(b, steps, b.slow()), steps, "steady")
+    paused = []
+
+    def hold(step):
+        if paused or step < steps / 3:
+            return 0.0
+        begin = time.monotonic()
+        paused.append(step)
+        assert b.call("pause").returncode == 0
+        time.sleep(2)
+        assert b.call("resume").returncode == 0
+        return time.monotonic() - begin
+
+    judge(pipe(b, steps, b.slow(), hold), steps, "paused")
+
+
+def plain_pipe(b, steps):
+    lines = pipe(b, steps, b.slow())
+    text = "\n".join(line for _, _, line in lines)
+    assert text.isascii() and "\x1b" not in text and "\r" not in text, text
+    at = [when for when, _, line in lines if LINE.match(line)]
+    gaps = [b - a for a, b in zip(at, at[1:-1])]
+    assert len(at) > 3 and min(gaps) > .3, gaps
+
+
+def narrow(b, steps):
+    for columns in 40, 30, 200:
+        t = Terminal(b, columns, steps)
+        t.read()
+        lines = t.lines()
+        assert len(lines) > 3, t.text
+        assert max(map(len, lines)) < columns, lines
+        for line in lines[1:-1]:
+            assert "ETA " in line, (columns, line)
+            assert ("/step" in line) == (columns > 60), (columns, line)
+
+
+def resize(b, steps):
+    t = Terminal(b, 100, 3 * steps)
+    t.read(lambda lines: len(lines) > 2)
+    assert max(map(len, t.lines())) > 40, t.lines()
+    t.resize(40)
+    before = len(t.lines())
+    t.read(lambda lines: len(lines) > before + 3)
+    # What was on its way may come before.
+    assert max(map(len, t.lines()[before + 1:before + 3])) < 40, t.lines()
+    t.resize(100)
+    before = len(t.lines())
+    t.read(lambda lines: len(lines) > before + 3)
+    assert max(map(len, t.lines()[before + 1:])) > 40, t.lines()
+    t.read()
+
+
+def plain(b, steps):
+    t = Terminal(b, 80, steps, TERM="dumb")
+    t.read()
+    assert b"\x1b" not in t.text, t.text
+    assert t.text.count(b"\nstep ") > 2, t.text
+    for env in ({"NO_COLOR": "1"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {}):
+        t = Terminal(b, 80, steps, **env)
+        t.read()
+        assert not re.search(rb"\x1b\[[\d;]*m", t.text), t.text
+        assert t.text.isascii() and len(t.lines()) > 2, t.text
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 250
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(penstock, model, folder)
+        eta(b, steps)
+        for part in plain_pipe, narrow, resize, plain:
+            part(b, steps // 3)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
