@@ -44,6 +44,9 @@ part "50 kills, 50 hangs" \
   python3 tests/elastic/recover.py $penstock $tiny 50 "$seed"
 part "the control socket" python3 tests/daemon/load.py $penstock \
   build/daemon/penstockd build/tests/daemon/load $tiny full
+part "10 000 events a second" build/tests/watching/test-flood 10
+part "lines of a job" python3 tests/watching/lines.py $penstock \
+  build/daemon/penstockd $tiny mpi 20
 part "arguments" python3 tests/daemon/arguments.py $penstock \
   build/daemon/penstockd all
 part "32 ranks" python3 tests/daemon/many.py $penstock \

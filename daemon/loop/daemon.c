@@ -62,6 +62,21 @@ static void emit_lost(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
+void pstd_daemon_tell_dropped(struct pstd_daemon *d)
+{
+    const uint64_t lost = pstd_mailbox_lost(d->mailbox) - d->dropped_told;
+    struct pstd_note note;
+
+    if (lost == 0)
+        return;
+    d->dropped_told += lost;
+    pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
+    pstd_note_int(&note, "lines", (int64_t)lost);
+    pstd_note_text(&note, "text",
+                   "events came faster than they could be written");
+    pstd_daemon_publish(d, &note);
+}
+
 static void emit_suppressed(struct pstd_daemon *d, enum pstd_event event,
                             uint64_t suppressed)
 {

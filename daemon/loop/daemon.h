@@ -63,7 +63,8 @@ struct pstd_daemon {
     struct pstd_watch watch;
     struct pstd_history history;
     struct pstd_journal journal;
-    uint64_t log_told; /* lost lines that were told */
+    uint64_t log_told;     /* lost lines that were told */
+    uint64_t dropped_told; /* the same of events that found no room */
     unsigned rank, ranks, processes;
     bool started;            /* rank is known */
     uint64_t stop_signal_ms; /* when the first one came, 0: none */
@@ -80,6 +81,8 @@ struct pstd_daemon {
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
 /* Tells how many notes were left out, of seconds that are over. */
 void pstd_daemon_tell_suppressed(struct pstd_daemon *d);
+/* The same of those that found no room in the mailbox so far. */
+void pstd_daemon_tell_dropped(struct pstd_daemon *d);
 /* The job has failed; logs it and prints it where nobody else does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
 /* The same of a note that is logged already: a failure that all ranks know of

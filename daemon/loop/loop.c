@@ -298,6 +298,7 @@ static void on_tick(uv_timer_t *timer)
         d->rank == 0)
         pstd_serving_emit(d);
     pstd_daemon_tell_suppressed(d);
+    pstd_daemon_tell_dropped(d);
     pstd_daemon_write_prom(d);
 }
 
@@ -345,6 +346,7 @@ static void on_done(void *ctx)
     if (d->failure.status == PST_OK && d->refused.status != PST_OK)
         d->failure = d->refused;
     pstd_once_record(d);
+    pstd_daemon_tell_dropped(d);
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);
