@@ -162,7 +162,7 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
             for (size_t f = 0; f < n->fqns.n; f++)
                 if (strcmp(n->fqns.at[f], o->target->fqn) == 0)
                     return pst_diag_set(
-                        diag, PST_ERR_UNSUPPORTED,
+                        diag, PST_E_SERVE_MODEL,
                         "each step changes the buffer %s, which outputs depend "
                         "on: an answer would depend on the requests before it; "
                         "`penstock infer` runs such a model",

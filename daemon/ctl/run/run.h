@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_JOB_RUN_H
-#define PENSTOCK_DAEMON_CTL_JOB_RUN_H
+#ifndef PENSTOCK_DAEMON_CTL_RUN_RUN_H
+#define PENSTOCK_DAEMON_CTL_RUN_RUN_H
 /* Jobs that a client starts: `penstock run` and `penstock serve`. One thread.
  */
 #include "daemon/common/config.h"
