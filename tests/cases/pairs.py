@@ -68,6 +68,7 @@ v = z.clone(); v.add_(w); v
 v = z.clone(); v.add_(w, alpha=0.5); v
 v = z.clone(); v.add_(u); v
 v = z.clone(); v.add_(2); v
+t = u.clone(); t.mul_(2); v = z.clone(); v.add_(t); v
 v = z.clone(); v.sub_(w[1]); v
 v = z.clone(); v.sub_(0.5); v
 v = z.clone(); v.mul_(w); v
@@ -185,10 +186,10 @@ z.tanh()
 (z * 8).cosh()
 (z * 8).sin()
 (z * 8).cos()
-torch.complex(u * 0 + 89.2, u * 0 + 1.5).cosh() / 1e30
-torch.complex(u * 0 - 89.2, u * 0 + 1.5).sinh() / 1e30
-torch.complex(u * 0 + 1.5, u * 0 + 89.2).cos() / 1e30
-torch.complex(u * 0 + 1.5, u * 0 - 89.2).sin() / 1e30
+torch.complex(u.detach() * 0 + 90.5, u.detach() * 0 + 1.5).cosh().real / 1e30
+torch.complex(u.detach() * 0 - 90.5, u.detach() * 0 + 1.5).sinh().real / 1e30
+torch.complex(u.detach() * 0 + 1.5, u.detach() * 0 + 90.5).cos().real / 1e30
+torch.complex(u.detach() * 0 + 1.5, u.detach() * 0 - 90.5).sin().imag / 1e30
 torch.sigmoid(z)
 torch.sigmoid(z * 40)
 torch.nn.functional.silu(z.detach())
@@ -272,6 +273,7 @@ z.prod()
 z.prod(0)
 z.prod(-1, keepdim=True)
 torch.cat([z, w, z], 1).prod(1)
+torch.cat([z, w, z], 1)[:, :7].prod(1)
 z[0, 0].prod()
 """
 SHAPES = """
