@@ -389,6 +389,7 @@ def drain(bench, model, transport):
         job = Job(bench, model.plan, transport, name, PENSTOCK_FAULT=SLOW)
         askers = [job.ask() for _ in range(10)]
         late = job.ask()
+        attached = bench.begin("attach", name)
         for client in askers:
             for k in range(3):
                 client.send(model.part(k, k + 4, "x"))
@@ -414,6 +415,8 @@ def drain(bench, model, transport):
             client.close()
         late.close()
         job.end()
+        said = attached.communicate(timeout=100)
+        assert attached.returncode == 0, said
         seconds = time.monotonic() - begin
         print(f"drain by {how}: {n} accepted requests, {n} answered in "
               f"{seconds:.1f} s; {accepted['waiting']} waited")

@@ -33,22 +33,38 @@ static void take_event(struct pstctl_progress *progress,
     pstctl_progress_event(progress, event);
 }
 
-/* *ret_run: that has ended; 0: the job is gone, and nobody has said how. */
+/* How the job was seen to end. */
+struct seen {
+    uint64_t run; /* that has ended; 0: none */
+    bool serves;  /* it answers requests: it has no run */
+    bool drained; /* and has ended as it was told to */
+};
+
+static void see(struct seen *seen, const pstctl_event *event)
+{
+    if (strcmp(event->name, "train_end") == 0)
+        seen->run = (uint64_t)pstctl_integer(event, "run");
+    else if (strcmp(event->name, "serving") == 0)
+        seen->serves = true;
+    else if (strcmp(event->name, "stopped") == 0)
+        seen->drained = seen->serves && pstctl_integer(event, "exit_code") == 0;
+}
+
+/* Until then; or the job is gone, and nobody has said how. */
 static enum pst_status follow(struct pstctl_follow *f,
                               struct pstctl_progress *progress,
-                              uint64_t *ret_run, struct pst_diag *diag)
+                              struct seen *seen, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    while (status == PST_OK && *ret_run == 0) {
+    while (status == PST_OK && seen->run == 0 && !seen->drained) {
         pstd_frame *frame = NULL;
 
         status = pstctl_follow_job(f, &frame, diag);
         if (status == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             take_event(progress, frame->event);
-            if (strcmp(frame->event->name, "train_end") == 0)
-                *ret_run = (uint64_t)pstctl_integer(frame->event, "run");
+            see(seen, frame->event);
         }
         pstd_frame_free(frame);
     }
@@ -64,7 +80,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     struct pstd_config named = *config;
     struct pstctl_follow f = PSTCTL_FOLLOW_NONE;
     struct pstctl_conn conn;
-    uint64_t run = 0;
+    struct seen seen = {0};
     enum pst_status status;
 
     if (config->n_args > 0)
@@ -75,11 +91,11 @@ static enum pst_status run_attach(const struct pstd_config *config,
     (void)sigaction(SIGINT, &interrupt, NULL);
     status = pstctl_follow_init(&f, &conn, conn.path, 0, diag);
     if (status == PST_OK)
-        status = follow(&f, &progress, &run, diag);
+        status = follow(&f, &progress, &seen, diag);
     pstctl_progress_end(&progress);
     pstctl_progress_fini(&progress);
-    if (status == PST_OK)
-        status = pstctl_report_run(&f.conn, config, run, diag);
+    if (status == PST_OK && !seen.drained)
+        status = pstctl_report_run(&f.conn, config, seen.run, diag);
     if (status == PST_ERR_NO_DAEMON)
         status = pst_diag_set(diag, PST_E_RUN_KILLED,
                               "the job has ended without a result; "
