@@ -57,6 +57,9 @@ struct pst_pulse {
     enum pst_alive_phase told;
     pst_wish_fn wish;
     void *wish_ctx;
+    /* A message that failed: the job is over, and whoever has been told of it
+     * must not wait for others again, who wait for something else. */
+    struct pst_diag broken;
     unsigned wishes;
     bool busy; /* a beat may allocate, and who allocates goes on */
 };
@@ -459,6 +462,9 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
     struct pst_request request = {0};
     enum pst_status status;
 
+    if (t->pulse != NULL && t->pulse->broken.status != PST_OK)
+        return pst_diag_set(diag, t->pulse->broken.status, "%s",
+                            t->pulse->broken.text);
     if (send)
         status = t->ops->isend(t, self, peer, tag, data, bytes, &request);
     else
@@ -470,5 +476,7 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
     status = wait_for(t, &request, peer, idle, ctx, diag);
     if (status == PST_OK)
         pst_alive_moved();
+    else if (t->pulse != NULL && diag != NULL)
+        t->pulse->broken = *diag;
     return status;
 }
