@@ -463,8 +463,8 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
     enum pst_status status;
 
     if (t->pulse != NULL && t->pulse->broken.status != PST_OK)
-        return pst_diag_set(diag, t->pulse->broken.status, "%s",
-                            t->pulse->broken.text);
+        return pst_diag_pass(diag, &t->pulse->broken, "%s",
+                             t->pulse->broken.text);
     if (send)
         status = t->ops->isend(t, self, peer, tag, data, bytes, &request);
     else
