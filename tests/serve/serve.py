@@ -12,7 +12,8 @@ models    one with batch norm, exported in training mode; one whose answers
 refused   wrong names, sizes, dtypes, numbers; an id out of range beside good
           requests of the same step: only the guilty one gets an error
 clients   64 at once, with seeded requests: no error, every answer equal
-large     the same with answers of 128 to 512 KiB
+large     the same with answers of 128 to 512 KiB; and 64 MiB of them that are
+          read late
 gone      clients that are killed while they wait: nobody else notices
 full      more requests than --queue: those beyond are told to ask again
 drain     a stop, a signal: no accepted request is lost, new ones are refused
@@ -306,6 +307,25 @@ def clients(bench, model, transport, seed, seconds, name="clients"):
     print(f"{name}: {said}; 0 errors")
 
 
+def large(bench, gpt, transport, seed, seconds):
+    """Answers that wait for who asked do not cost anybody theirs."""
+    job = Job(bench, gpt.plan, transport, "unread", "--queue", "200")
+    askers = [job.ask() for _ in range(CLIENTS)]
+    for client in askers:
+        for _ in range(2):
+            client.send(gpt.part(0, 4, "x"))
+    while job.status()["answered"] < 2 * CLIENTS:
+        time.sleep(.05)
+    with job.ask() as client:
+        gpt.check(client.ask(gpt.part(3, 4, "x")), 3, 4)
+    for client in askers:
+        for _ in range(2):
+            gpt.check(client.answer(), 0, 4)
+        client.close()
+    job.stop()
+    clients(bench, gpt, transport, seed, seconds, "large")
+
+
 def gone(bench, model, transport, seed, seconds):
     """Some are killed while they wait."""
     job = Job(bench, model.plan, transport, "gone", PENSTOCK_FAULT=SLOW)
@@ -524,8 +544,8 @@ def main():
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,
                                        long or 4),
-            "large": lambda: clients(bench, gpt, transport, args.seed,
-                                     long / 10 or 4, "large"),
+            "large": lambda: large(bench, gpt, transport, args.seed,
+                                   long / 10 or 3),
             "gone": lambda: gone(bench, model, transport, args.seed,
                                  long or 3),
             "full": lambda: full(bench, model, transport),
