@@ -435,6 +435,8 @@ def drain(bench, model, transport):
             client.close()
         late.close()
         job.end()
+        stops = bench.events(name, "stop", "rank-0")
+        assert len(stops) == 1, stops
         said = attached.communicate(timeout=100)
         assert attached.returncode == 0, said
         seconds = time.monotonic() - begin

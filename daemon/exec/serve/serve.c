@@ -269,10 +269,11 @@ static bool is_stopped(struct serving *s)
 {
     const unsigned wishes = pst_pulse_take_wishes(s->w->pulse);
 
-    if (wishes != 0) {
+    /* It says so again and again, while those that wait are answered. */
+    if (wishes != 0 && pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) == 0)
         pstd_emit_stop(s->w);
+    if (wishes != 0)
         pstd_mailbox_control(s->w->mailbox, wishes);
-    }
     return pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) != 0;
 }
 
