@@ -78,6 +78,8 @@ def rows_of(root):
     folder = os.path.join(root, "stages/base/errors")
     rows = []
     for name in sorted(os.listdir(folder)):
+        if not name.endswith(".def"):
+            continue
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
         found = ROW.findall(text)

@@ -7,7 +7,7 @@
  * is; callers pass it on, perhaps with a prefix. Every function here accepts
  * diag == NULL.
  */
-#include "stages/base/errors.h"
+#include "stages/base/errors/errors.h"
 
 #define PST_DIAG_TEXT 4096
 

@@ -39,7 +39,8 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
         if (!pst_action_receives(list[i].kind))
             moved[n_moved++] = list[i];
     }
-    memcpy(list, moved, n * sizeof(*moved));
+    if (n > 0) /* an empty list has no address */
+        memcpy(list, moved, n * sizeof(*moved));
     pst_free(computes);
     pst_free(moved);
     return PST_OK;

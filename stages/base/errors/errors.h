@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_BASE_ERRORS_H
-#define PENSTOCK_STAGES_BASE_ERRORS_H
+#ifndef PENSTOCK_STAGES_BASE_ERRORS_ERRORS_H
+#define PENSTOCK_STAGES_BASE_ERRORS_ERRORS_H
 /*
  * The catalogue of errors. A row is what a user can do something about in one
  * way: PST_ERROR(NAME, "area.slug", STATUS, cause, remedy). Several places may

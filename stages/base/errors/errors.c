@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/base/errors.h"
+#include "stages/base/errors/errors.h"
 
 #include <errno.h>
 #include <string.h>
