@@ -13,7 +13,8 @@ import json
 import subprocess
 import sys
 
-BEGIN, END = "<!-- programs -->\n", "<!-- end of programs -->\n"
+import doctable
+
 COMPILED = {"equal": "as eager", "differs": "**wrong numbers**",
             "raises": "refuses", "raises too": "refuses"}
 
@@ -52,20 +53,10 @@ def table(driver, path):
 def main():
     check = sys.argv[1:2] == ["--check"]
     driver, path, document = sys.argv[1 + check:]
-    with open(document, encoding="utf-8") as f:
-        text = f.read()
-    before, rest = text.split(BEGIN)
-    old, after = rest.split(END)
-    new = table(driver, path)
-    if check:
-        if old != new:
-            print("the table of programs is not current: run "
-                  "scripts/alias-table.py build/tests/alias/test-alias-cases "
-                  f"{path} {document}")
-        return int(old != new)
-    with open(document, "w", encoding="utf-8") as f:
-        f.write(before + BEGIN + new + END + after)
-    return 0
+    return doctable.settle(
+        document, "programs", table(driver, path), check,
+        "scripts/alias-table.py build/tests/alias/test-alias-cases "
+        f"{path} {document}")
 
 
 sys.exit(main())

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 
-BEGIN, END = "<!-- errors -->\n", "<!-- end of errors -->\n"
+import doctable
 
 
 def cell(text):
@@ -37,19 +37,9 @@ def table(penstock):
 def main():
     check = sys.argv[1:2] == ["--check"]
     penstock, document = sys.argv[1 + check:]
-    with open(document, encoding="utf-8") as f:
-        text = f.read()
-    before, rest = text.split(BEGIN)
-    old, after = rest.split(END)
-    new = table(penstock)
-    if check:
-        if old != new:
-            print("the list of errors is not current: run "
-                  "scripts/errors-table.py build/daemon/penstock "
-                  "docs/errors.md")
-        sys.exit(old != new)
-    with open(document, "w", encoding="utf-8") as f:
-        f.write(before + BEGIN + new + END + after)
+    return doctable.settle(
+        document, "errors", table(penstock), check,
+        "scripts/errors-table.py build/daemon/penstock docs/errors.md")
 
 
-main()
+sys.exit(main())

@@ -12,7 +12,8 @@ import json
 import subprocess
 import sys
 
-BEGIN, END = "<!-- operators -->\n", "<!-- end of operators -->\n"
+import doctable
+
 TITLES = {
     "pointwise": "elementwise", "reduce": "reductions", "sort": "order",
     "view": "shapes", "index": "indices", "embed": "embeddings",
@@ -49,19 +50,9 @@ def table(penstock):
 def main():
     check = sys.argv[1:2] == ["--check"]
     penstock, document = sys.argv[1 + check:]
-    with open(document, encoding="utf-8") as f:
-        text = f.read()
-    before, rest = text.split(BEGIN)
-    old, after = rest.split(END)
-    new = table(penstock)
-    if check:
-        if old != new:
-            print("the table of operators is not current: run "
-                  "scripts/ops-table.py build/daemon/penstock "
-                  "docs/operators.md")
-        sys.exit(old != new)
-    with open(document, "w", encoding="utf-8") as f:
-        f.write(before + BEGIN + new + END + after)
+    return doctable.settle(
+        document, "operators", table(penstock), check,
+        "scripts/ops-table.py build/daemon/penstock docs/operators.md")
 
 
-main()
+sys.exit(main())

@@ -380,3 +380,12 @@ uint64_t pstd_rss(void)
 {
     return status_kib("VmRSS") * 1024;
 }
+
+size_t pstd_planned_bytes(const struct pst_engine *engine)
+{
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < pst_engine_n_local(engine); i++)
+        bytes += pst_engine_memory(engine, i).arena;
+    return bytes;
+}

@@ -48,4 +48,7 @@ void pstd_placement_of(const char *placement, unsigned rank,
 uint64_t pstd_peak_rss(void);
 uint64_t pstd_rss(void);
 
+/* Of the arenas of all ranks in this process. */
+size_t pstd_planned_bytes(const struct pst_engine *engine);
+
 #endif

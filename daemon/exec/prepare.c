@@ -164,15 +164,6 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-static size_t planned_bytes(const struct pstd_executor *w)
-{
-    size_t bytes = 0;
-
-    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++)
-        bytes += pst_engine_memory(w->engine, i).arena;
-    return bytes;
-}
-
 /* What the factors of products are, and how they are multiplied. */
 static const char *products(const struct pstd_config *c)
 {
@@ -250,7 +241,8 @@ static void emit_begin(struct pstd_session *s)
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));
-    pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s->w));
+    pstd_note_int(&note, "planned_bytes",
+                  (int64_t)pstd_planned_bytes(s->w->engine));
     pstd_note_text(&note, "checkpoint",
                    c->checkpoint != NULL ? c->checkpoint : "");
     pstd_mailbox_post(s->w->mailbox, &note, true);

@@ -52,13 +52,18 @@ static void drop_half(char *text, size_t size)
         text[n - back] = '\0';
 }
 
-static void write_text(struct pst_diag *diag, const char *fmt, va_list ap)
+static void write_all(struct pst_diag *diag, enum pst_error error,
+                      enum pst_status status, const char *fmt, va_list ap)
 {
     char text[PST_DIAG_TEXT];
 
+    if (!diag)
+        return;
     vsnprintf(text, sizeof(text), fmt, ap);
     drop_half(text, sizeof(text));
     copy_escaped(diag->text, text);
+    diag->status = status;
+    diag->error = error;
 }
 
 enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_error error,
@@ -67,13 +72,9 @@ enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_error error,
     const enum pst_status status = pst_error_status(error);
     va_list ap;
 
-    if (!diag)
-        return status;
     va_start(ap, fmt);
-    write_text(diag, fmt, ap);
+    write_all(diag, error, status, fmt, ap);
     va_end(ap);
-    diag->status = status;
-    diag->error = error;
     return status;
 }
 
@@ -81,17 +82,12 @@ enum pst_status pst_diag_pass(struct pst_diag *diag,
                               const struct pst_diag *first, const char *fmt,
                               ...)
 {
-    const enum pst_status status = first->status;
-    const enum pst_error error = first->error;
+    const enum pst_status status = first->status; /* it may be diag */
     va_list ap;
 
-    if (!diag)
-        return status;
     va_start(ap, fmt);
-    write_text(diag, fmt, ap);
+    write_all(diag, first->error, status, fmt, ap);
     va_end(ap);
-    diag->status = status;
-    diag->error = error;
     return status;
 }
 
@@ -100,13 +96,9 @@ enum pst_status pst_diag_carry(struct pst_diag *diag, enum pst_error error,
 {
     va_list ap;
 
-    if (!diag)
-        return status;
     va_start(ap, fmt);
-    write_text(diag, fmt, ap);
+    write_all(diag, error, status, fmt, ap);
     va_end(ap);
-    diag->status = status;
-    diag->error = error;
     return status;
 }
 

@@ -15,7 +15,8 @@ in each microbatch) and of `zero3` (gathered again for the backward, too).
 Compared are all gradients of the first step and the loss of the last one, whose
 bits must be those of `none` for `zero1`. Steps and memory of a rank are taken in
 runs of their own, without a dump on either side, in alternation, and printed as
-ratios. Exit code 1 if a number is off.
+ratios (--rounds 0: only the numbers are compared). Exit code 1 if a number is
+off.
 
 --f64 compares the numbers of the model in double precision, with fixed weights
 (only f32 is trained). resnet50 needs it: in f32 its gradients are those of f64 to

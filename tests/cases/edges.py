@@ -375,23 +375,26 @@ def float_cases(folder, kind, lines, tols):
             inputs = {n: torch.randn(3, 3, 2, generator=gen,
                                      dtype=torch.float64).to(dtype)
                       for n in ("x", "y")}
-            leaves = {n: t.clone().requires_grad_()
-                      for n, t in inputs.items()}
             module = module_of(line, big)
-            out = module(**leaves)
-            cot = torch.randn(out.shape, generator=gen,
-                              dtype=torch.float64).to(dtype)
-            grads = torch.autograd.grad(
-                out, leaves.values(), cot,
-                allow_unused=True) if out.requires_grad else ()
-            more = {"cot.0": cot} if out.requires_grad else {}
-            more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
-                         if g is not None})
-            program = torch.export.export(module, tuple(inputs.values()),
-                                          strict=False)
             short = dtypes.SHORT[dtype]
-            yield write(folder, f"{kind}.{i:03}.{short}", line, program,
-                        inputs, out.detach(), more, tol)
+            yield float_case(folder, f"{kind}.{i:03}.{short}", line, module,
+                             inputs, gen, tol)
+
+
+def float_case(folder, name, line, module, inputs, gen, tol):
+    """With a gradient of each input, of a random cotangent."""
+    leaves = {n: t.clone().requires_grad_() for n, t in inputs.items()}
+    out = module(**leaves)
+    cot = torch.randn(out.shape, generator=gen,
+                      dtype=torch.float64).to(out.dtype)
+    grads = torch.autograd.grad(
+        out, leaves.values(), cot,
+        allow_unused=True) if out.requires_grad else ()
+    more = {"cot.0": cot} if out.requires_grad else {}
+    more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
+                 if g is not None})
+    program = torch.export.export(module, tuple(inputs.values()), strict=False)
+    return write(folder, name, line, program, inputs, out.detach(), more, tol)
 
 
 def write(folder, name, line, program, inputs, out, more, tol):

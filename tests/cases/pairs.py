@@ -17,7 +17,7 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 
 import dtypes  # noqa: E402
-from edges import write  # noqa: E402
+from edges import float_case  # noqa: E402
 
 # Of x, y (3, 3, 2), z and w, which are x and y as complex numbers (3, 3), and
 # u, the real part of w; `big` is 1e20 or 1e200, `ct` the dtype of z. What
@@ -394,22 +394,9 @@ def cases_of(folder, kind, i, line):
         inputs = {n: torch.randn(3, 3, 2, generator=gen,
                                  dtype=torch.float64).to(dtype)
                   for n in ("x", "y")}
-        leaves = {n: t.clone().requires_grad_()
-                  for n, t in inputs.items()}
         module = module_of(line, big, ct)
-        out = module(**leaves)
-        cot = torch.randn(out.shape, generator=gen,
-                          dtype=torch.float64).to(out.dtype)
-        grads = torch.autograd.grad(
-            out, leaves.values(), cot,
-            allow_unused=True) if out.requires_grad else ()
-        more = {"cot.0": cot} if out.requires_grad else {}
-        more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
-                     if g is not None})
-        program = torch.export.export(module, tuple(inputs.values()),
-                                      strict=False)
-        yield write(folder, f"{kind}.{i:03}.{dtypes.SHORT[dtype]}", line,
-                    program, inputs, out.detach(), more, tol)
+        name = f"{kind}.{i:03}.{dtypes.SHORT[dtype]}"
+        yield float_case(folder, name, line, module, inputs, gen, tol)
 
 
 def main():

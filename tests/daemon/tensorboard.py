@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 import clients
+from wire import fields
 
 STEPS = 12
 TAGS = {"train/loss": "loss", "train/lr": "lr", "train/grad_norm": "grad_norm",
@@ -57,31 +58,6 @@ def records(path):
             masked(body), f"{path}: record at {at}"
         yield body
         at += size + 16
-
-
-def varint(data, at):
-    value = shift = 0
-    while True:
-        value |= (data[at] & 127) << shift
-        shift += 7
-        at += 1
-        if data[at - 1] < 128:
-            return value, at
-
-
-def fields(data):
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        if key & 7 == 0:
-            value, at = varint(data, at)
-        else:
-            size = {1: 8, 5: 4}.get(key & 7)
-            if size is None:
-                assert key & 7 == 2, key
-                size, at = varint(data, at)
-            value, at = data[at:at + size], at + size
-        yield key >> 3, value
 
 
 def curves(folder):

@@ -18,19 +18,7 @@ import tempfile
 import threading
 
 import greedy
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(key, value):
-    if isinstance(value, int):
-        return varint(key << 3) + varint(value)
-    return varint(key << 3 | 2) + varint(len(value)) + value
+from wire import field
 
 
 def hello(proto, least, more=b""):

@@ -5,8 +5,8 @@
  *
  *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */
-#include "stages/base/host/fs.h"
 #include "stages/run/measure.h"
+#include "tests/ranks.h"
 #include "tests/run/chance.h"
 #include "tests/run/net.h"
 
@@ -412,22 +412,10 @@ int main(int argc, char **argv)
     if (argc > 2 && pst_parse_i64(argv[2], &n) && n > 1 && n <= 4)
         replicas = (unsigned)n;
     pst_diag_init(&diag);
-    if (pst_transport_mpi.open("", &mpi, &diag) != PST_OK) {
-        fprintf(stderr, "%s\n", diag.text);
+    mpi = ranks_open(folder, sizeof(folder));
+    if (mpi == NULL)
         return 1;
-    }
-    if (mpi->ops->rank(mpi) == 0 && mkdtemp(folder) == NULL)
-        folder[0] = '\0';
-    if (pst_engine_broadcast(mpi, folder, sizeof(folder), NULL, NULL, &diag) !=
-            PST_OK ||
-        folder[0] == '\0')
-        mpi->ops->abort(mpi, 1);
     failed = replicas > 1 ? cmocka_run_group_tests(shared, NULL, NULL)
                           : cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed > 0)
-        mpi->ops->abort(mpi, 1); /* the others may wait */
-    if (mpi->ops->rank(mpi) == 0)
-        failed += pst_remove_tree(folder, &diag) != PST_OK;
-    pst_transport_mpi.close(mpi);
-    return failed;
+    return ranks_close(mpi, folder, failed);
 }

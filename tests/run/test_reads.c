@@ -6,10 +6,9 @@
  *
  *   mpiexec -n 2 test-run-reads
  */
+#include "tests/ranks.h"
 #include "tests/split/model.h"
 
-#include "stages/base/host/fs.h"
-#include "stages/run/engine.h"
 #include "stages/split/split.h"
 
 #include <stdio.h>
@@ -125,21 +124,9 @@ int main(void)
     int failed;
 
     pst_diag_init(&diag);
-    if (pst_transport_mpi.open("", &mpi, &diag) != PST_OK) {
-        fprintf(stderr, "%s\n", diag.text);
+    mpi = ranks_open(folder, sizeof(folder));
+    if (mpi == NULL)
         return 1;
-    }
-    if (mpi->ops->rank(mpi) == 0 && mkdtemp(folder) == NULL)
-        folder[0] = '\0';
-    if (pst_engine_broadcast(mpi, folder, sizeof(folder), NULL, NULL, &diag) !=
-            PST_OK ||
-        folder[0] == '\0')
-        mpi->ops->abort(mpi, 1);
     failed = cmocka_run_group_tests_name("reads", tests, NULL, NULL);
-    if (failed > 0)
-        mpi->ops->abort(mpi, 1); /* the other one may wait */
-    if (mpi->ops->rank(mpi) == 0)
-        failed += pst_remove_tree(folder, &diag) != PST_OK;
-    pst_transport_mpi.close(mpi);
-    return failed;
+    return ranks_close(mpi, folder, failed);
 }

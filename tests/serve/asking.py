@@ -2,8 +2,14 @@
 """A client of a served model that speaks the protocol itself
 (proto/control.proto), and safetensors files, for the tests of this folder."""
 import json
+import os
 import socket
 import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+from wire import field, fields, read_varint, varint  # noqa: E402
 
 BUSY = -14  # stages/base/status.h: the retriable one
 SIZES = {"F32": 4, "I64": 8}
@@ -11,47 +17,6 @@ SIZES = {"F32": 4, "I64": 8}
 
 class Lost(Exception):
     """The connection ended before the answer came."""
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(key, value):
-    if isinstance(value, int):
-        return varint(key << 3) + varint(value)
-    if isinstance(value, str):
-        value = value.encode()
-    return varint(key << 3 | 2) + varint(len(value)) + value
-
-
-def fields(data):
-    """Numbers of fields and their values: integers, or bytes."""
-    at = 0
-    while at < len(data):
-        key, at = read_varint(data, at)
-        if key & 7 == 0:
-            value, at = read_varint(data, at)
-        elif key & 7 == 1:
-            value, at = data[at:at + 8], at + 8
-        else:
-            assert key & 7 == 2, key
-            size, at = read_varint(data, at)
-            value, at = data[at:at + size], at + size
-        yield key >> 3, value
-
-
-def read_varint(data, at):
-    n = shift = 0
-    while True:
-        n |= (data[at] & 127) << shift
-        shift += 7
-        at += 1
-        if data[at - 1] < 128:
-            return n, at
 
 
 def signed(n):

@@ -178,15 +178,6 @@ static enum pst_status make_requests(struct serving *s,
     return PST_OK;
 }
 
-static size_t planned_bytes(const struct serving *s)
-{
-    size_t bytes = 0;
-
-    for (unsigned i = 0; i < pst_engine_n_local(s->engine); i++)
-        bytes += pst_engine_memory(s->engine, i).arena;
-    return bytes;
-}
-
 static void emit_begin(struct serving *s)
 {
     const struct pstd_config *c = s->config;
@@ -203,7 +194,8 @@ static void emit_begin(struct serving *s)
     pstd_note_int(&note, "queue", (int64_t)c->queue);
     pstd_note_real(&note, "batch_wait_ms", c->batch_wait);
     pstd_note_text(&note, "placement", pst_str_text(&placement));
-    pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s));
+    pstd_note_int(&note, "planned_bytes",
+                  (int64_t)pstd_planned_bytes(s->engine));
     pstd_note_text(&note, "checkpoint",
                    c->checkpoint != NULL ? c->checkpoint : "");
     pstd_mailbox_post(s->w->mailbox, &note, true);
