@@ -91,6 +91,9 @@
     X(STRAGGLER, "straggler", "warn",                                          \
       "run= step= of_rank= kind= ratio= slow= stragglers=; a rank holds the "  \
       "others up; with slow=0 no more")                                        \
+    X(RANK_SILENT, "rank_silent", "warn",                                      \
+      "run= step= of_rank= seconds= step_s=; this rank did not hear of it "    \
+      "for so long in that step, and then did")                                \
     X(LOSS_SPIKE, "loss_spike", "warn",                                        \
       "run= step= loss= mean= deviations=; far above the losses before")       \
     X(ATTR, "attr", "info",                                                    \

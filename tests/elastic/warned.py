@@ -5,7 +5,8 @@
 usage: warned.py PENSTOCK TINY.pt2
 
 lost     a rank is killed: the other one says so before it is killed itself
-stopped  who was stopped expects SIGCONT, who was not says that it came
+stopped  who was stopped expects SIGCONT, who was not says that it came; others
+         say for how long they did not hear of it
 usr1     to `penstock run`, as of a batch system: a checkpoint
 """
 import datetime
@@ -18,6 +19,8 @@ import time
 import job
 
 import clients
+
+STOP_S = 2.8
 
 
 def words(name, steps=10 ** 9):
@@ -41,8 +44,12 @@ def stopped(b):
     b.await_event(name, "step", "rank-0", 3)
     pid = b.pid(name, 0)
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(STOP_S)
     os.kill(pid, signal.SIGCONT)
+    line = b.await_event(name, "rank_silent", "rank-1")
+    assert job.field(line, "of_rank") == "0", line
+    assert abs(float(job.field(line, "seconds")) - STOP_S) < 1, line
+    assert not b.events(name, "rank_silent", "rank-0")
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
     assert not warnings(b, name), warnings(b, name)

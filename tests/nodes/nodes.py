@@ -7,7 +7,9 @@ usage: nodes.py PENSTOCK BYTEGPT.pt2 DATA [NAME...|all]
 bits     the weights are those of one process
 refused  hosts that are not there are named, all of them; slots that do not do
 doctor   --hosts
-flap     a cable is out for a second: nothing is lost, nothing starts again
+flap     a cable is out for 1 s, 4 s: nothing is lost, nothing starts again; the
+         log tells who was not heard, and for how long
+flap_long  the same for 25 s
 lost     a cable is out for longer than the watchdog: the job ends everywhere,
          and goes on by itself when the cable is back
 drops    a network that loses packets
@@ -19,6 +21,7 @@ killed   mpirun, or its daemon on a host, is killed: no process is left
 Without names: the first three and one of the others, which PST_TEST_SEED
 draws. Ends with 77 where there are no namespaces (PST_NEED_RIG=1: with 1).
 """
+import datetime
 import glob
 import json
 import os
@@ -200,14 +203,67 @@ def check_doctor(b):
     assert sum("clock" in t for t in texts) == 1, found
 
 
-def check_flap(b):
-    job, name = b.job("--max-restarts", "2", "--watchdog", "20")
+def longest_step(b, name):
+    """Seconds between two steps of a job, and between which."""
+    with open(os.path.join(b.folder, name, "rank-0.log"),
+              encoding="utf-8") as file:
+        said = [datetime.datetime.fromisoformat(
+            re.match(r"ts=(\S+)Z ", line)[1]) for line in file
+            if " event=step " in line]
+    return max((after - before).total_seconds()
+               for before, after in zip(said, said[1:]))
+
+
+def silences(b, name):
+    """(rank, rank that it did not hear, for seconds, in a step of seconds) of
+    all logs of a job."""
+    found = []
+    for path in glob.glob(os.path.join(b.folder, name, "rank-*.log")):
+        with open(path, encoding="utf-8") as file:
+            found += [(int(m[1]), int(m[2]), float(m[3]), float(m[4])) for m in
+                      re.finditer(r" rank=(\d+) .*event=rank_silent .*of_rank="
+                                  r"(\d+) seconds=(\S+) step_s=(\S+)",
+                                  file.read())]
+    return found
+
+
+def flap(b, seconds):
+    job, name = b.job("--max-restarts", "2", "--watchdog", "90")
     b.await_step(name, 7)
     b.rig.link("n3", "down")
-    time.sleep(1)
+    time.sleep(seconds)
     b.rig.link("n3", "up")
     b.ends_well(job, name)
-    assert not b.events(name, "job_restart")
+    assert not b.events(name, "job_restart"), b.events(name, "job_ended")
+    # TCP sends again after twice as long each time: the job may lose more time
+    # than the cable was out.
+    lost, said = longest_step(b, name), silences(b, name)
+    print(f"  out for {seconds} s: {lost:.1f} s between two steps; (rank, did "
+          f"not hear rank, for seconds, in a step of seconds): {said}")
+    assert lost > seconds - 1
+    if seconds > 3:
+        pairs = {(rank, of) for rank, of, _, _ in said}
+        assert pairs == {(0, 4), (0, 5), (4, 0), (5, 0)}, said
+        assert all(seconds - 1 < silent < lost + 1 and abs(step - lost) < 1
+                   for _, _, silent, step in said), (lost, said)
+
+
+def check_flap(b):
+    for seconds in (1, 4):
+        flap(b, seconds)
+
+
+def check_flap_long(b):
+    flap(b, 25)
+
+
+def runs(pid):
+    """False: it has ended, though its parent may not have looked yet."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def check_lost(b):
@@ -215,9 +271,13 @@ def check_lost(b):
     b.await_step(name, 7)
     b.rig.link("n3", "down")
     begin = time.monotonic()
+    while any(runs(pid) for host in HOSTS for pid in b.ranks(host)):
+        assert time.monotonic() < begin + WATCHDOG_S + 3, "ranks go on"
+        time.sleep(.02)
+    stopped = time.monotonic() - begin
     b.nothing_left(HOSTS, WATCHDOG_S + 10)
-    print(f"  no process is left {time.monotonic() - begin:.1f} s after the "
-          "cable was out")
+    print(f"  after the cable was out, all ranks have stopped in {stopped:.1f} "
+          f"s, and mpirun's daemons in {time.monotonic() - begin:.1f} s")
     deadline = time.monotonic() + 20
     while not b.events(name, "job_ended") and time.monotonic() < deadline:
         time.sleep(.05)

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +21,15 @@
 #define MAX_ARGS  (64 + PSTD_MAX_OPTIONS)
 #define MAX_TAIL  ((size_t)4096)
 #define MAX_CAUSE ((size_t)1024)
+/* Linux: seconds and numbers of keep-alive probes. */
+#define MAX_KEEPALIVE 30000.0
+#define MAX_PROBES    100
 
 struct argv {
     const char *at[MAX_ARGS];
     unsigned n;
+    char numbers[3][24]; /* that stand in it */
+    unsigned n_numbers;
 };
 
 static void add(struct argv *argv, const char *arg)
@@ -98,13 +104,38 @@ static void add_limits(struct argv *argv)
     }
 }
 
-/* mpirun's daemons ask each other whether they are there, and end with their
- * ranks if nobody answers: TCP itself would wait for minutes. */
-static void add_hosts(struct argv *argv, const struct pst_str *names)
+static void add_number(struct argv *argv, const char *name, int64_t value)
 {
-    add_param(argv, "oob_tcp_keepalive_time", "3");
-    add_param(argv, "oob_tcp_keepalive_intvl", "1");
-    add_param(argv, "oob_tcp_keepalive_probes", "3");
+    char *text;
+
+    if (argv->n_numbers == PST_COUNT(argv->numbers))
+        return;
+    text = argv->numbers[argv->n_numbers++];
+    (void)snprintf(text, sizeof(argv->numbers[0]), "%lld", (long long)value);
+    add_param(argv, name, text);
+}
+
+/* mpirun's daemons ask each other whether they are there, and end with their
+ * ranks if nobody answers: TCP itself would wait for minutes. Who is cut off
+ * stops with the others, who have --watchdog: no earlier, since a cable may be
+ * out for as long, and a second or two later. */
+static void add_keepalive(struct argv *argv, double watchdog)
+{
+    const int64_t limit = (int64_t)ceil(PST_MIN(watchdog, MAX_KEEPALIVE));
+    const int64_t quiet = PST_MAX(limit / 2, 1);
+    const int64_t every = limit / (2 * MAX_PROBES) + 1;
+
+    if (watchdog <= 0)
+        return;
+    add_number(argv, "oob_tcp_keepalive_time", quiet);
+    add_number(argv, "oob_tcp_keepalive_intvl", every);
+    add_number(argv, "oob_tcp_keepalive_probes", (limit - quiet) / every + 1);
+}
+
+static void add_hosts(struct argv *argv, const struct pstd_config *config,
+                      const struct pst_str *names)
+{
+    add_keepalive(argv, pstd_watchdog(config));
     add_param(argv, "mca_base_env_list", names->text);
     add_limits(argv);
 }
@@ -294,7 +325,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
                    job->most_here * threads > pst_cpu_count());
     if (!self && job->spread) {
         add_names(&names);
-        add_hosts(&argv, &names);
+        add_hosts(&argv, config, &names);
     }
     add(&argv, pst_str_text(&daemon));
     add(&argv, job->plan);

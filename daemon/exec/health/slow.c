@@ -4,6 +4,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/run/measure.h"
+#include "stages/run/watch/pulse.h"
 
 void pstd_health_open(struct pstd_session *s)
 {
@@ -47,10 +48,29 @@ void pstd_health_close(struct pstd_session *s)
     pstd_stragglers_fini(&s->stragglers);
 }
 
+/* Links that were down, and processes that were stopped. */
+static void emit_silences(struct pstd_session *s, double step_s)
+{
+    struct pst_silence silence;
+
+    while (pst_pulse_take_silence(s->w->pulse, &silence)) {
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_RANK_SILENT);
+        pstd_note_int(&note, "run", (int64_t)s->result->run);
+        pstd_note_int(&note, "step", (int64_t)s->step);
+        pstd_note_int(&note, "of_rank", (int64_t)silence.rank);
+        pstd_note_real(&note, "seconds", silence.seconds);
+        pstd_note_real(&note, "step_s", step_s);
+        pstd_mailbox_post(s->w->mailbox, &note, true);
+    }
+}
+
 void pstd_health_step(struct pstd_session *s, double seconds)
 {
     struct pstd_stragglers *all = &s->stragglers;
 
+    emit_silences(s, seconds);
     for (unsigned k = 0; k < all->ranks; k++) {
         const struct pst_times t =
             pst_engine_reported(s->w->engine, k, &all->work[k].microbatches);

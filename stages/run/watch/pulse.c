@@ -20,6 +20,8 @@
  * rank 0 decides, then the others. */
 #define PATIENCE      0.75
 #define PATIENCE_MORE 0.5
+/* Seconds without a beat that are told when the next one has come. */
+#define WORTH_TELLING 2.0
 
 /* What a rank tells. Plain bytes: it is sent. */
 struct beat {
@@ -28,6 +30,9 @@ struct beat {
     int32_t kind, stage, microbatch;
     uint64_t step, moves;
     uint64_t sum; /* rank 0: moves of all ranks */
+    /* Not 0: rank 0 ends, since this rank does not answer, whose newest beat is
+     * told. */
+    uint32_t stuck;
 };
 
 struct sent {
@@ -40,6 +45,7 @@ struct other {
     struct beat beat;
     double told;  /* when its newest beat came, on our clock of time awake */
     double heard; /* since when it is silent: the same, or after a stop later */
+    double longest; /* silence that is over and was not taken */
     struct sent sent[SLOTS];
 };
 
@@ -107,6 +113,12 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
                          &free->request) == PST_OK;
 }
 
+static void send_beats(struct pst_pulse *p, const struct beat *beat)
+{
+    for (unsigned i = 0; i < p->n_others; i++)
+        send_beat(p, i, beat);
+}
+
 static void beat(struct pst_pulse *p, double clock)
 {
     const struct pst_alive_state state = pst_alive_state();
@@ -124,8 +136,19 @@ static void beat(struct pst_pulse *p, double clock)
 
     p->next_beat = clock + interval();
     p->told = state.phase;
-    for (unsigned i = 0; i < p->n_others; i++)
-        send_beat(p, i, &beat);
+    send_beats(p, &beat);
+}
+
+/* What rank 0 has found out, others would find out later, or not before mpirun
+ * ends them, which goes from host to host. */
+static void tell_end(struct pst_pulse *p, unsigned i)
+{
+    struct beat beat = p->others[i].beat;
+
+    if (p->rank != 0)
+        return;
+    beat.stuck = rank_of(p, i);
+    send_beats(p, &beat);
 }
 
 /* --- listening -------------------------------------------------------------
@@ -145,6 +168,8 @@ static void listen(struct pst_pulse *p)
             from < p->size) {
             struct other *o = &p->others[p->rank == 0 ? from - 1 : 0];
 
+            if (o->told > 0)
+                o->longest = PST_MAX(o->longest, p->awake.now - o->told);
             o->beat = beat;
             o->told = o->heard = p->awake.now;
             p->wishes |= beat.wish;
@@ -336,16 +361,35 @@ static bool judges(const struct pst_pulse *p)
     return p->rank == 0 || p->others[0].beat.phase == PST_ALIVE_IDLE;
 }
 
-static enum pst_status decide(const struct pst_pulse *p, struct pst_diag *diag)
+static enum pst_status was_told(const struct beat *beat, struct pst_diag *diag)
+{
+    struct pst_str there = {0};
+    enum pst_status status;
+
+    print_beat(beat, &there);
+    status = pst_diag_set(diag, PST_E_RUN_STUCK,
+                          PST_WATCHDOG_TEXT
+                          ": rank %u is stuck in %s: it does not answer, says "
+                          "rank 0 (--watchdog sets the limit)",
+                          beat->stuck, pst_str_text(&there));
+    pst_str_fini(&there);
+    return status;
+}
+
+static enum pst_status decide(struct pst_pulse *p, struct pst_diag *diag)
 {
     const double patience = PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
 
+    if (p->rank != 0 && p->others[0].beat.stuck != 0)
+        return was_told(&p->others[0].beat, diag);
     if (pst_alive_limit() <= 0)
         return PST_OK;
     for (unsigned i = 0; i < p->n_others; i++)
         if (p->awake.now - p->others[i].heard >
-            pst_alive_limit_of(p->others[i].beat.phase) + patience)
+            pst_alive_limit_of(p->others[i].beat.phase) + patience) {
+            tell_end(p, i);
             return silent(p, i, diag);
+        }
     if (judges(p) && pst_alive_state().phase != PST_ALIVE_IDLE &&
         known_until(p) - p->moved > longest_limit(p) + patience)
         return knot(p, diag);
@@ -421,6 +465,22 @@ unsigned pst_pulse_take_wishes(struct pst_pulse *p)
 
     p->wishes = 0;
     return p->rank == 0 ? wishes : 0;
+}
+
+bool pst_pulse_take_silence(struct pst_pulse *p, struct pst_silence *ret)
+{
+    if (is_mute(p))
+        return false;
+    for (unsigned i = 0; i < p->n_others; i++) {
+        struct other *o = &p->others[i];
+
+        if (o->longest <= WORTH_TELLING)
+            continue;
+        *ret = (struct pst_silence){rank_of(p, i), o->longest};
+        o->longest = 0;
+        return true;
+    }
+    return false;
 }
 
 static enum pst_status wait_for(struct pst_transport *t,

@@ -45,6 +45,18 @@ void pst_pulse_wish(struct pst_pulse *pulse, pst_wish_fn fn, void *ctx);
 /* Rank 0: bits that came from any rank since the last call. */
 unsigned pst_pulse_take_wishes(struct pst_pulse *pulse);
 
+/* A rank that was not heard of, though this one listened, and then was: for how
+ * many seconds, from its newest beat to the next. A link that was down, a
+ * process that was stopped, or work that leaves no time to beat. */
+struct pst_silence {
+    unsigned rank;
+    double seconds;
+};
+
+/* The longest one of a rank since it was taken last; false: none of more than
+ * two seconds. pulse NULL: false. */
+bool pst_pulse_take_silence(struct pst_pulse *pulse, struct pst_silence *ret);
+
 /* Called again and again while this rank waits for rank `peer` (its own: for
  * something else). pulse NULL: PST_OK. PST_ERR_PEER: the diagnosis, which
  * begins with PST_WATCHDOG_TEXT and names rank and phase. */
