@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators at the ends of what numbers can be, with gradients by PyTorch.
 
-usage: edges.py OUTDIR
+usage: edges.py OUTDIR [--only TEXT]    only lines that contain TEXT
 
 Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: integers beyond 2^53, which no double holds; dtypes
@@ -323,8 +323,13 @@ def whole_inputs(gen):
     return ret
 
 
-def whole_cases(folder):
-    for i, line in enumerate(dtypes.lines(WHOLE)):
+def asked(lines, only):
+    """Each line by its number, which is its seed."""
+    return [(i, line) for i, line in enumerate(lines) if only in line]
+
+
+def whole_cases(folder, only):
+    for i, line in asked(dtypes.lines(WHOLE), only):
         gen = torch.Generator().manual_seed(i)
         inputs = whole_inputs(gen)
         out = eval(line, dict(inputs, torch=torch))
@@ -333,8 +338,8 @@ def whole_cases(folder):
                     0.0)
 
 
-def mixed_cases(folder):
-    for k, line in enumerate(dtypes.lines(MIXED)):
+def mixed_cases(folder, only):
+    for k, line in asked(dtypes.lines(MIXED), only):
         gen = torch.Generator().manual_seed(k)
         inputs = {
             "h": torch.randint(-7, 8, (3, 4), generator=gen) * 0.5,
@@ -367,8 +372,8 @@ def fourier_lines():
             for line in dtypes.lines(FOURIER)]
 
 
-def float_cases(folder, kind, lines, tols):
-    for i, line in enumerate(lines):
+def float_cases(folder, kind, lines, tols, only):
+    for i, line in asked(lines, only):
         for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
                                 (torch.float64, 1e200, tols[1])):
             gen = torch.Generator().manual_seed(i)
@@ -418,17 +423,17 @@ def write(folder, name, line, program, inputs, out, more, tol):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("folder")
+    p.add_argument("--only", default="")
     args = p.parse_args()
     torch.set_num_threads(1)
     os.makedirs(args.folder, exist_ok=True)
-    cases = list(whole_cases(args.folder))
-    cases += mixed_cases(args.folder)
-    cases += float_cases(args.folder, "floats", dtypes.lines(FLOATS),
-                         (5e-6, 1e-13))
-    cases += float_cases(args.folder, "factors", factor_lines(),
-                         (2e-4, 1e-11))
-    cases += float_cases(args.folder, "fourier", fourier_lines(),
-                         (3e-5, 1e-12))
+    cases = list(whole_cases(args.folder, args.only))
+    cases += mixed_cases(args.folder, args.only)
+    for kind, lines, tols in (
+            ("floats", dtypes.lines(FLOATS), (5e-6, 1e-13)),
+            ("factors", factor_lines(), (2e-4, 1e-11)),
+            ("fourier", fourier_lines(), (3e-5, 1e-12))):
+        cases += float_cases(args.folder, kind, lines, tols, args.only)
     with open(os.path.join(args.folder, "cases.json"), "w",
               encoding="utf-8") as f:
         json.dump(cases, f, indent=0)
