@@ -165,6 +165,12 @@ torch.view_as_real(torch.fft.rfft2(x > 0)) * x[0, 0]
 torch.view_as_real(torch.arange(3).cfloat()) * x[0, 0]
 torch.nn.functional.grid_sample(torch.arange(345).to(x.dtype).view(1, 1, 1, 345) + x[0, 0, 0], torch.stack([(torch.arange(344).to(x.dtype) * 2 + 2) / 345 - 1, torch.zeros(344).to(x.dtype)], -1).view(1, 1, 344, 2), mode='nearest', align_corners=False)
 torch.nn.functional.grid_sample(torch.arange(345).to(x.dtype).view(1, 1, 1, 345) + x[0, 0, 0], torch.stack([(torch.arange(344).to(x.dtype) * 2 + 1) / 344 - 1, torch.zeros(344).to(x.dtype)], -1).view(1, 1, 344, 2), mode='nearest', align_corners=True)
+torch.special.i0e(x * 20)
+torch.special.i1(x * 20)
+torch.special.i1e(x * 20)
+torch.special.i1(x.relu())
+torch.special.i1e(x.relu())
+torch.special.multigammaln(x.exp() + 1, 2)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.
@@ -261,6 +267,10 @@ torch.linalg.solve(q, y[0].t(), left=False)
 (lambda e: e[1].abs() * e[0])(torch.linalg.eigh(q))
 (lambda e: e[1].abs() * e[0])(torch.linalg.eigh(q, UPLO='U'))
 torch.linalg.eigvalsh(q, UPLO='U')
+torch.linalg.tensorinv(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2))
+torch.linalg.tensorinv(q, ind=1)
+torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2), y[:2, :, 0])
+torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2).movedim(2, 0), y[:2, :, 0], dims=(0,))
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.
