@@ -15,11 +15,25 @@ forget_options
 data=$root/build/tests/data/cases
 need_build
 
+# sources NAME: tests/cases/NAME.py and what it imports of that folder.
+sources() {
+  local file=$root/tests/cases/$1.py word module
+  cat "$file"
+  while read -r word module _; do
+    case $word in
+      import | from)
+        [ ! -f "$root/tests/cases/$module.py" ] || sources "$module"
+        ;;
+    esac
+  done <"$file"
+}
+
 # drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed,
-# again if the scripts or the seed are others.
+# again if its sources or the seed are others.
 drawn() {
-  local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py
+  local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py stamp
   shift 2
+  stamp="$seed $(sources "$name" | sha1sum)"
   [ "$(cat "$dir/stamp" 2>/dev/null)" = "$stamp" ] && return
   need_python
   say "writing $text with PyTorch (seed $seed)"
@@ -31,7 +45,6 @@ drawn() {
 
 last=$(awk '{ print $1 }' "$root/build/chains/stamp" 2>/dev/null || true)
 seed=${PST_TEST_SEED:-${last:-1}}
-stamp="$seed $(cat "$root"/tests/cases/*.py | sha1sum)"
 drawn chains "chains of operators" --seed "$seed"
 drawn dtypes "operators of all dtypes" --count 500 --seed "$seed"
 drawn edges "edges of what numbers can be"

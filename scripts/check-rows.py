@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Rows that are defined stand in the table of their kind, those with kernels as
-such, and users are told of those that they can choose.
+such, and users are told of those that they can choose or meet.
 
 usage: check-rows.py LIBRARY ROOT
 
@@ -9,6 +9,7 @@ LIBRARY is build/stages/libstages.a: what it defines is read with nm, so that
 rows which macros make count too. A row that no table lists compiles without a
 word and is never found. One line per fault, exit code 1 if there is any.
 """
+import glob
 import os
 import re
 import subprocess
@@ -18,11 +19,17 @@ import sys
 TABLES = [("pst_op_", "stages/ops/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
           ("pst_cpu_kernels_", "stages/ops/ops.def", ["PST_OP"]),
           ("pst_optim_", "stages/optim/optims.def", ["PST_OPTIM"])]
-# table, where a name stands in it, documents that name all of it
+# tables, where a name stands in them, documents that name all of it, how, but
+# for these
+WORD = r"(?<![\w-]){}(?![\w-])"
 NAMES = [("stages/sched/scheds.def", r'PST_SCHED\(\w+, "([\w-]+)"',
-          ["docs/schedules.md"], {"inference"}),
+          ["docs/schedules.md"], WORD, {"inference"}),
          ("stages/optim/optims.def", r"^PST_OPTIM\((\w+)\)",
-          ["docs/commands.md", "daemon/common/options.c"], set())]
+          ["docs/commands.md", "daemon/common/options.c"], WORD, set()),
+         ("stages/optim/*.c", r'"((?!update\.)\w+\.\w+)"',  # states
+          ["docs/files.md"], WORD, set()),
+         ("daemon/ctl/commands.def", r'^PSTCTL_COMMAND\(\w+, "(\w+)"',
+          ["docs/commands.md"], r"^\| (?:`[^`]*`, )*`{}[ `]", set())]
 
 
 def main():
@@ -45,12 +52,16 @@ def main():
         faults += [f"row {prefix}{name} is not in {path}: "
                    f"{' or '.join(f'{m}({name})' for m in macros)} is missing"
                    for name in sorted(made - listed)]
-    for path, pattern, documents, hidden in NAMES:
-        for name in re.findall(pattern, text(path), re.M):
-            faults += [f"{document} does not name {name}, a row of {path}"
-                       for document in documents if name not in hidden
-                       and not re.search(rf"(?<![\w-]){re.escape(name)}"
-                                         rf"(?![\w-])", text(document))]
+    for path, pattern, documents, mention, hidden in NAMES:
+        found = [name for file in sorted(glob.glob(path, root_dir=root))
+                 for name in re.findall(pattern, text(file), re.M)
+                 if name not in hidden]
+        if not found:
+            faults.append(f"{path} has no name: is the pattern right?")
+        faults += [f"{document} does not name {name}, a row of {path}"
+                   for name in found for document in documents
+                   if not re.search(mention.format(re.escape(name)),
+                                    text(document), re.M)]
     print("\n".join(faults), end="\n" if faults else "")
     return 1 if faults else 0
 

@@ -20,14 +20,9 @@ struct pstctl_command {
     bool sandboxed; /* sees what it is given alone (sandbox.h) */
 };
 
-extern const struct pstctl_command pstctl_split, pstctl_show, pstctl_plan,
-    pstctl_verify, pstctl_run, pstctl_train, pstctl_eval, pstctl_infer,
-    pstctl_status, pstctl_attach, pstctl_watch, pstctl_log, pstctl_checkpoint,
-    pstctl_pause, pstctl_resume, pstctl_stop, pstctl_trace, pstctl_ops,
-    pstctl_modules, pstctl_checkpoints, pstctl_calibrate, pstctl_weights,
-    pstctl_swap, pstctl_freeze, pstctl_unfreeze, pstctl_attr, pstctl_flight,
-    pstctl_report, pstctl_doctor, pstctl_top, pstctl_manual, pstctl_completion,
-    pstctl_explain, pstctl_serve, pstctl_ask_job;
+#define PSTCTL_COMMAND(id, name) extern const struct pstctl_command pstctl_##id;
+#include "daemon/ctl/commands.def"
+#undef PSTCTL_COMMAND
 
 /* All of them; of main. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);

@@ -13,15 +13,9 @@
 #include "daemon/common/logfile.h"
 
 static const struct pstctl_command *const commands[] = {
-    &pstctl_split,       &pstctl_show,      &pstctl_plan,       &pstctl_verify,
-    &pstctl_run,         &pstctl_train,     &pstctl_eval,       &pstctl_infer,
-    &pstctl_serve,       &pstctl_ask_job,   &pstctl_status,     &pstctl_attach,
-    &pstctl_watch,       &pstctl_log,       &pstctl_checkpoint, &pstctl_pause,
-    &pstctl_resume,      &pstctl_stop,      &pstctl_trace,      &pstctl_ops,
-    &pstctl_checkpoints, &pstctl_calibrate, &pstctl_modules,    &pstctl_weights,
-    &pstctl_swap,        &pstctl_freeze,    &pstctl_unfreeze,   &pstctl_attr,
-    &pstctl_flight,      &pstctl_report,    &pstctl_doctor,     &pstctl_top,
-    &pstctl_explain,     &pstctl_manual,    &pstctl_completion,
+#define PSTCTL_COMMAND(id, name) &pstctl_##id,
+#include "daemon/ctl/commands.def"
+#undef PSTCTL_COMMAND
 };
 
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators at the ends of what numbers can be, with gradients by PyTorch.
 
-usage: edges.py OUTDIR
+usage: edges.py OUTDIR [--only TEXT]    only lines that contain TEXT
 
 Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: integers beyond 2^53, which no double holds; dtypes
@@ -165,6 +165,12 @@ torch.view_as_real(torch.fft.rfft2(x > 0)) * x[0, 0]
 torch.view_as_real(torch.arange(3).cfloat()) * x[0, 0]
 torch.nn.functional.grid_sample(torch.arange(345).to(x.dtype).view(1, 1, 1, 345) + x[0, 0, 0], torch.stack([(torch.arange(344).to(x.dtype) * 2 + 2) / 345 - 1, torch.zeros(344).to(x.dtype)], -1).view(1, 1, 344, 2), mode='nearest', align_corners=False)
 torch.nn.functional.grid_sample(torch.arange(345).to(x.dtype).view(1, 1, 1, 345) + x[0, 0, 0], torch.stack([(torch.arange(344).to(x.dtype) * 2 + 1) / 344 - 1, torch.zeros(344).to(x.dtype)], -1).view(1, 1, 344, 2), mode='nearest', align_corners=True)
+torch.special.i0e(x * 20)
+torch.special.i1(x * 20)
+torch.special.i1e(x * 20)
+torch.special.i1(x.relu())
+torch.special.i1e(x.relu())
+torch.special.multigammaln(x.exp() + 1, 2)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.
@@ -261,6 +267,10 @@ torch.linalg.solve(q, y[0].t(), left=False)
 (lambda e: e[1].abs() * e[0])(torch.linalg.eigh(q))
 (lambda e: e[1].abs() * e[0])(torch.linalg.eigh(q, UPLO='U'))
 torch.linalg.eigvalsh(q, UPLO='U')
+torch.linalg.tensorinv(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2))
+torch.linalg.tensorinv(q, ind=1)
+torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2), y[:2, :, 0])
+torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2).movedim(2, 0), y[:2, :, 0], dims=(0,))
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.
@@ -323,8 +333,13 @@ def whole_inputs(gen):
     return ret
 
 
-def whole_cases(folder):
-    for i, line in enumerate(dtypes.lines(WHOLE)):
+def asked(lines, only):
+    """Each line by its number, which is its seed."""
+    return [(i, line) for i, line in enumerate(lines) if only in line]
+
+
+def whole_cases(folder, only):
+    for i, line in asked(dtypes.lines(WHOLE), only):
         gen = torch.Generator().manual_seed(i)
         inputs = whole_inputs(gen)
         out = eval(line, dict(inputs, torch=torch))
@@ -333,8 +348,8 @@ def whole_cases(folder):
                     0.0)
 
 
-def mixed_cases(folder):
-    for k, line in enumerate(dtypes.lines(MIXED)):
+def mixed_cases(folder, only):
+    for k, line in asked(dtypes.lines(MIXED), only):
         gen = torch.Generator().manual_seed(k)
         inputs = {
             "h": torch.randint(-7, 8, (3, 4), generator=gen) * 0.5,
@@ -367,8 +382,8 @@ def fourier_lines():
             for line in dtypes.lines(FOURIER)]
 
 
-def float_cases(folder, kind, lines, tols):
-    for i, line in enumerate(lines):
+def float_cases(folder, kind, lines, tols, only):
+    for i, line in asked(lines, only):
         for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
                                 (torch.float64, 1e200, tols[1])):
             gen = torch.Generator().manual_seed(i)
@@ -418,17 +433,17 @@ def write(folder, name, line, program, inputs, out, more, tol):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("folder")
+    p.add_argument("--only", default="")
     args = p.parse_args()
     torch.set_num_threads(1)
     os.makedirs(args.folder, exist_ok=True)
-    cases = list(whole_cases(args.folder))
-    cases += mixed_cases(args.folder)
-    cases += float_cases(args.folder, "floats", dtypes.lines(FLOATS),
-                         (5e-6, 1e-13))
-    cases += float_cases(args.folder, "factors", factor_lines(),
-                         (2e-4, 1e-11))
-    cases += float_cases(args.folder, "fourier", fourier_lines(),
-                         (3e-5, 1e-12))
+    cases = list(whole_cases(args.folder, args.only))
+    cases += mixed_cases(args.folder, args.only)
+    for kind, lines, tols in (
+            ("floats", dtypes.lines(FLOATS), (5e-6, 1e-13)),
+            ("factors", factor_lines(), (2e-4, 1e-11)),
+            ("fourier", fourier_lines(), (3e-5, 1e-12))):
+        cases += float_cases(args.folder, kind, lines, tols, args.only)
     with open(os.path.join(args.folder, "cases.json"), "w",
               encoding="utf-8") as f:
         json.dump(cases, f, indent=0)

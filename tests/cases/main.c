@@ -5,7 +5,7 @@
  *
  *     cases DIR [-f TEXT] [-s I/N] [-k ref|best] [-x FILE] [-o FILE] [-v] [-q]
  *
- * -f TEXT  cases whose operator contains TEXT (several: any of them)
+ * -f TEXT  cases whose operator or call contains TEXT (several: any of them)
  * -s I/N   every N-th case, beginning with the I-th
  * -k       reference kernels or the best ones of the processor (PST_ISA);
  *          without it both, one after the other
@@ -93,10 +93,14 @@ static bool parse(int argc, char **argv, struct options *o)
     return true;
 }
 
-static bool is_asked_for(const struct options *o, const char *op)
+static bool is_asked_for(const struct options *o, json_t *spec)
 {
+    const char *op = json_string_value(json_object_get(spec, "op"));
+    const char *call = json_string_value(json_object_get(spec, "call"));
+
     for (size_t i = 0; i < o->n_filters; i++)
-        if (strstr(op, o->filters[i]) != NULL)
+        if (strstr(op, o->filters[i]) != NULL ||
+            (call != NULL && strstr(call, o->filters[i]) != NULL))
             return true;
     return o->n_filters == 0;
 }
@@ -201,7 +205,7 @@ int main(int argc, char **argv)
         return 2;
     json_array_foreach(all, i, spec)
     {
-        if (!is_asked_for(&o, json_string_value(json_object_get(spec, "op"))))
+        if (!is_asked_for(&o, spec))
             continue;
         if (count++ % o.shards != o.shard)
             continue;

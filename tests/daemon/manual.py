@@ -56,8 +56,9 @@ def main():
                        re.MULTILINE)
     assert len(names) > 25
     pages = {os.path.basename(x)[:-2] for x in glob.glob(folder + "/*.1")}
-    assert pages == {"penstock", "penstockd",
-                     *(f"penstock-{x}" for x in names)}, pages
+    want = {"penstock", "penstockd", *(f"penstock-{x}" for x in names)}
+    assert pages == want, ("a command and its name in daemon/ctl/commands.def "
+                           f"differ, or a page is an old one: {pages ^ want}")
     page = ask(penstock, "manual")
     assert all(f"\n\\fB{name}\\fR\n" in page for name in names)
     check_page("penstock", page, [])

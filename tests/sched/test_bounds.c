@@ -28,12 +28,13 @@ static double bubble_of(const struct pst_schedule *s)
     return bubble;
 }
 
+typedef unsigned (*held_fn)(unsigned ranks, unsigned per_rank, unsigned n,
+                            unsigned rank);
+
 /* Units of a step that a rank idles: `gaps` times P - 1; (stage, microbatch)
  * pairs that it holds at most. */
 static void assert_bounds(const char *name, unsigned ranks, unsigned per_rank,
-                          unsigned n, double gaps,
-                          unsigned (*held)(unsigned ranks, unsigned per_rank,
-                                           unsigned n, unsigned rank))
+                          unsigned n, double gaps, held_fn held)
 {
     struct pst_schedule *s = made(name, ranks, per_rank * ranks, n);
     const double idle = gaps * (ranks - 1), work = 3.0 * n * per_rank;
@@ -84,21 +85,49 @@ static unsigned held_dualpipe(unsigned ranks, unsigned per_rank, unsigned n,
     return held_zb(ranks, per_rank, n, rank) + 1;
 }
 
+/* The table, for V from per_rank to most. */
+static const struct {
+    const char *name;
+    unsigned per_rank, most;
+    double gaps;
+    held_fn held;
+} rows[] = {
+    {"gpipe", 1, 1, 3, held_all},
+    {"1f1b", 1, 1, 3, held_1f1b},
+    {"interleaved-1f1b", 1, 3, 3, held_interleaved},
+    {"looped-bfs", 1, 3, 3, held_all},
+    {"zb-h1", 1, 3, 1, held_zb},
+    {"zb-v", 2, 2, 1, held_zb},
+    {"dualpipe-v", 2, 2, 1, held_dualpipe},
+};
+
 static void bubbles_and_memory(void **state)
 {
     (void)state;
-    for (unsigned p = 2; p <= 8; p++)
-        for (unsigned n = 2 * p; n <= 4 * p; n += 2 * p) {
-            assert_bounds("gpipe", p, 1, n, 3, held_all);
-            assert_bounds("1f1b", p, 1, n, 3, held_1f1b);
-            assert_bounds("zb-v", p, 2, n, 1, held_zb);
-            assert_bounds("dualpipe-v", p, 2, n, 1, held_dualpipe);
-            for (unsigned v = 1; v <= 3; v++) {
-                assert_bounds("interleaved-1f1b", p, v, n, 3, held_interleaved);
-                assert_bounds("looped-bfs", p, v, n, 3, held_all);
-                assert_bounds("zb-h1", p, v, n, 1, held_zb);
-            }
-        }
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        for (unsigned p = 2; p <= 8; p++)
+            for (unsigned n = 2 * p; n <= 4 * p; n += 2 * p)
+                for (unsigned v = rows[i].per_rank; v <= rows[i].most; v++)
+                    assert_bounds(rows[i].name, p, v, n, rows[i].gaps,
+                                  rows[i].held);
+}
+
+/* "auto" makes one of the others, or a list that test_auto.c has. */
+static void every_schedule_has_its_bounds(void **state)
+{
+    size_t n;
+    const struct pst_sched_row *all = pst_sched_rows(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        bool found = !all[i].trains || strcmp(all[i].name, "auto") == 0;
+
+        for (size_t k = 0; k < PST_COUNT(rows) && !found; k++)
+            found = strcmp(rows[k].name, all[i].name) == 0;
+        if (!found)
+            fail_msg("no row here has the bubble and memory of schedule %s",
+                     all[i].name);
+    }
 }
 
 /* Rounds of different size: never worse than leaving microbatches out, and
@@ -245,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bubbles_and_memory),
+        cmocka_unit_test(every_schedule_has_its_bounds),
         cmocka_unit_test(remainders_cost_little),
         cmocka_unit_test(refusals_name_the_way_out),
         cmocka_unit_test(lists_are_refused_by_line_and_column),

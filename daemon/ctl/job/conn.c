@@ -268,30 +268,13 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret, struct pst_diag *diag)
 {
+    /* All members of the body are pointers to messages, and those without
+     * fields have the same bytes: none. */
     Pst__Control__GetStatus empty = PST__CONTROL__GET_STATUS__INIT;
-    Pst__Control__GetResult result = PST__CONTROL__GET_RESULT__INIT;
-    Pst__Control__GetTrace get_trace = PST__CONTROL__GET_TRACE__INIT;
-    Pst__Control__TakeTrace take_trace = PST__CONTROL__TAKE_TRACE__INIT;
-    Pst__Control__Checkpoint checkpoint = PST__CONTROL__CHECKPOINT__INIT;
-    Pst__Control__Pause pause_run = PST__CONTROL__PAUSE__INIT;
-    Pst__Control__Resume resume_run = PST__CONTROL__RESUME__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 
     request.body_case = body;
-    if (body == PST__CONTROL__REQUEST__BODY_GET_RESULT)
-        request.get_result = &result;
-    else if (body == PST__CONTROL__REQUEST__BODY_GET_TRACE)
-        request.get_trace = &get_trace;
-    else if (body == PST__CONTROL__REQUEST__BODY_TAKE_TRACE)
-        request.take_trace = &take_trace;
-    else if (body == PST__CONTROL__REQUEST__BODY_CHECKPOINT)
-        request.checkpoint = &checkpoint;
-    else if (body == PST__CONTROL__REQUEST__BODY_PAUSE)
-        request.pause = &pause_run;
-    else if (body == PST__CONTROL__REQUEST__BODY_RESUME)
-        request.resume = &resume_run;
-    else
-        request.get_status = &empty;
+    request.get_status = &empty;
     return pstctl_call(conn, &request, ret, diag);
 }
 

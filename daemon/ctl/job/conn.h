@@ -64,7 +64,7 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
                             pstd_frame **ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Requests without or with little of their own. *ret may be NULL. */
+/* A request that has no fields of its own. *ret may be NULL. */
 enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret,

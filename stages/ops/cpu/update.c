@@ -16,46 +16,30 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
                : NULL;
 }
 
-static void adamw_part(void *ctx, unsigned part, unsigned parts)
-{
-    const struct update *u = ctx;
-    const struct pst_task *t = u->task;
-    const struct pst_update *o = t->update;
-    int64_t i, end;
+/* pst_cpu_update_NAME: each thread runs the loop NAME (simd.h) on its part i of
+ * a parameter t->to, its gradient and what else the loop takes, with the
+ * numbers o of the step. */
+#define UPDATE(name, ...)                                                      \
+    static void name##_part(void *ctx, unsigned part, unsigned parts)          \
+    {                                                                          \
+        const struct update *u = ctx;                                          \
+        const struct pst_task *t = u->task;                                    \
+        const struct pst_update *o = t->update;                                \
+        int64_t i, end;                                                        \
+                                                                               \
+        pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);           \
+        if (i < end)                                                           \
+            u->simd->name(end - i, (float *)t->to + i, at(t, 0, i),            \
+                          __VA_ARGS__);                                        \
+    }                                                                          \
+    void pst_cpu_update_##name(const struct pst_task *task)                    \
+    {                                                                          \
+        struct update u = {task, pst_simd_best(task->isa)};                    \
+                                                                               \
+        pst_pool_run(task->pool, name##_part, &u);                             \
+    }
 
-    pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);
-    if (i >= end)
-        return;
-    u->simd->adamw(end - i, (float *)t->to + i, at(t, 0, i), at(t, 1, i),
-                   at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,
-                   o->weight_decay, o->bias1, o->bias2, o->grad_scale);
-}
-
-void pst_cpu_update_adamw(const struct pst_task *task)
-{
-    struct update u = {task, pst_simd_best(task->isa)};
-
-    pst_pool_run(task->pool, adamw_part, &u);
-}
-
-static void sgd_part(void *ctx, unsigned part, unsigned parts)
-{
-    const struct update *u = ctx;
-    const struct pst_task *t = u->task;
-    const struct pst_update *o = t->update;
-    int64_t i, end;
-
-    pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);
-    if (i >= end)
-        return;
-    u->simd->sgd(end - i, (float *)t->to + i, at(t, 0, i), at(t, 1, i), o->lr,
-                 o->momentum, o->dampening, o->weight_decay, o->nesterov,
-                 o->first, o->grad_scale);
-}
-
-void pst_cpu_update_sgd(const struct pst_task *task)
-{
-    struct update u = {task, pst_simd_best(task->isa)};
-
-    pst_pool_run(task->pool, sgd_part, &u);
-}
+UPDATE(adamw, at(t, 1, i), at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,
+       o->weight_decay, o->bias1, o->bias2, o->grad_scale)
+UPDATE(sgd, at(t, 1, i), o->lr, o->momentum, o->dampening, o->weight_decay,
+       o->nesterov, o->first, o->grad_scale)

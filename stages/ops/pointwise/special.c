@@ -19,7 +19,14 @@ FUNCTION(digamma, "digamma", pst_math_digamma(a),
          "self: grad * polygamma(1, self)");
 FUNCTION(erfinv, "erfinv", pst_math_erfinv(a),
          "self: grad * (exp(result * result) * 0.88622692545275801365)");
-FUNCTION(i0, "i0", pst_math_i0(a), "self: grad * i1(self)");
+FUNCTION(i0, "i0", pst_math_i0(a), "self: grad * special_i1(self)");
+FUNCTION(special_i0e, "special_i0e", pst_math_i0e(a),
+         "self: grad * (special_i1e(self) - sgn(self) * result)");
+FUNCTION(special_i1, "special_i1", pst_math_i1(a),
+         "self: grad * (self == 0 ? 0.5 : i0(self) - result / self)");
+FUNCTION(special_i1e, "special_i1e", pst_math_i1e(a),
+         "self: grad * (self == 0 ? 0.5 : special_i0e(self) - "
+         "result * (sgn(self) + 1 / self))");
 FUNCTION(special_entr, "special_entr",
          a == 0.0  ? 0.0
          : a < 0.0 ? -INFINITY
@@ -32,19 +39,6 @@ FUNCTION(special_ndtr, "special_ndtr", 0.5 * erfc(-a * SQRT_1_2),
 FUNCTION(special_log_ndtr, "special_log_ndtr", pst_math_log_ndtr(a),
          "self: grad * (exp(self * self * -0.5 - result) * "
          "0.39894228040143267794)");
-
-/* The derivative of i0; not differentiable twice. */
-PST_PW_F64(i1_f64, 1, pst_math_i1(a))
-PST_PW_REF(i1, 0, 1, i1_f64, NULL)
-static const struct pst_kernel i1_kernels[] = {
-    PST_PW_REF_KERNEL(i1),
-};
-const struct pst_op pst_op_i1 = {
-    .schema = "penstock::i1(Tensor self) -> Tensor",
-    .infer = pst_infer_unary_float,
-    .vjp = pst_vjp_none,
-};
-PST_CPU_KERNELS(i1, i1_kernels);
 
 PST_PW_F64(polygamma_f64, 1, pst_math_polygamma((int64_t)p->s[0], a))
 

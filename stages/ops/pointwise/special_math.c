@@ -4,6 +4,7 @@
 #include "stages/base/macros.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #define PI       3.14159265358979323846
 #define SQRT_PI  1.77245385090551602730
@@ -123,9 +124,10 @@ double pst_math_log_ndtr(double x)
     return log1p(-0.5 * erfc(x * SQRT_1_2));
 }
 
-/* I_order: the power series, and for large x e^x / sqrt(2 pi x) times the
- * asymptotic series, which is cut where its terms stop to fall. */
-static double bessel(double x, int order)
+/* I_order, scaled by e^-|x| if asked for: the power series, and for large x
+ * e^x / sqrt(2 pi x) times the asymptotic series, which is cut where its terms
+ * stop to fall. */
+static double bessel(double x, int order, bool scaled)
 {
     const double z = fabs(x), mu = 4.0 * order * order;
     double term = 1.0, sum = 1.0;
@@ -138,7 +140,7 @@ static double bessel(double x, int order)
             term *= 0.25 * z * z / ((double)k * (k + order));
             sum += term;
         }
-        return sum;
+        return scaled ? sum * exp(-z) : sum;
     }
     for (int k = 1; k < 60; k++) {
         const double odd = 2.0 * k - 1.0;
@@ -149,15 +151,27 @@ static double bessel(double x, int order)
         term = next;
         sum += term;
     }
+    if (scaled)
+        return sum / sqrt(2.0 * PI * z);
     return exp(0.5 * z) * sum / sqrt(2.0 * PI * z) * exp(0.5 * z);
 }
 
 double pst_math_i0(double x)
 {
-    return bessel(x, 0);
+    return bessel(x, 0, false);
+}
+
+double pst_math_i0e(double x)
+{
+    return bessel(x, 0, true);
 }
 
 double pst_math_i1(double x)
 {
-    return copysign(bessel(x, 1), x);
+    return copysign(bessel(x, 1, false), x);
+}
+
+double pst_math_i1e(double x)
+{
+    return copysign(bessel(x, 1, true), x);
 }

@@ -15,5 +15,8 @@ double pst_math_log_ndtr(double x);
 /* Modified Bessel functions of the first kind. */
 double pst_math_i0(double x);
 double pst_math_i1(double x);
+/* The same times e^-|x|. */
+double pst_math_i0e(double x);
+double pst_math_i1e(double x);
 
 #endif

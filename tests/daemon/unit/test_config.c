@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stages/optim/optim.h"
 #include "tests/test.h"
 
 #define RUN                                                                    \
@@ -305,6 +306,25 @@ static void table_is_sound(void **state)
     pst_str_fini(&help);
 }
 
+/* The help of --optimizer has the names of all, that of an option of theirs
+ * those who have it. */
+static void help_names_the_optimizers(void **state)
+{
+    size_t n, n_optims;
+    const struct pstd_option *rows = pstd_options(&n);
+    const struct pst_optim *const *optims = pst_optim_rows(&n_optims);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n_optims; k++)
+            if ((strcmp(rows[i].name, "optimizer") == 0 ||
+                 pst_optim_has(optims[k], rows[i].name)) &&
+                strstr(rows[i].help, optims[k]->name) == NULL)
+                fail_msg("the help of --%s does not name optimizer %s "
+                         "(daemon/common/options.c)",
+                         rows[i].name, optims[k]->name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +337,7 @@ int main(void)
         cmocka_unit_test(survives_the_wire),
         cmocka_unit_test(makes_paths_absolute),
         cmocka_unit_test(table_is_sound),
+        cmocka_unit_test(help_names_the_optimizers),
     };
 
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);

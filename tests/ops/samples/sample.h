@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_TESTS_OPS_SAMPLES_SAMPLE_H
 #define PENSTOCK_TESTS_OPS_SAMPLES_SAMPLE_H
 /*
- * Samples of operators: graph texts (stages/graph/graph.h) of one line each in
- * samples_FAMILY.def, lines divided by ";", whose last node is the operator
- * under test; nodes before it make its inputs strided, say.
+ * Samples of operators: graph texts (stages/graph/README.md) of one line each
+ * in the .def files beside this one (functions of one tensor are in
+ * functions.def), lines divided by ";", whose last node is the operator under
+ * test; nodes before it make its inputs strided, say.
  *
  *     SAMPLE("input %x: F[2, 3]; %r = aten.exp.default(%x)")
  *
