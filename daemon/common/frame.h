@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_COMMON_FRAME_H
 #define PENSTOCK_DAEMON_COMMON_FRAME_H
 /*
- * Frames of the control socket (proto/README.md): 4 bytes of length, then a
+ * Frames of the control socket (docs/socket.md): 4 bytes of length, then a
  * packed Frame. What comes in is untrusted: size, number of fields and depth
  * are counted before anything is unpacked. Any thread, one at a time.
  */
