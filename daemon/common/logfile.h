@@ -56,7 +56,8 @@
       "samples_total= tokens_total=; means since the last one")                \
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
-      "rss_bytes= events_dropped= clients= clients_dropped= log_lost=")        \
+      "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \
+      "what other events have told, by the names of --prom")                   \
     X(EVALUATED, "evaluated", "info",                                          \
       "run= step= loss= batches= best= best_step= best_loss= seconds=; on "    \
       "--eval-data")                                                           \
@@ -128,7 +129,8 @@
       "step= microbatches= rows= most= queue= batch_wait_ms= placement= "      \
       "planned_bytes= checkpoint=; from now on there are answers")             \
     X(SERVING, "serving", "info",                                              \
-      "every 15 s, and at the end: answered= failed= refused= gone= waiting= " \
+      "at the begin, every 15 s, and at the end: answered= failed= refused= "  \
+      "gone= waiting= "                                                        \
       "samples= steps= mean_s= longest_s=; requests since the start, "         \
       "longest_s since the last one")                                          \
     X(STOP, "stop", "info", "by=")                                             \
@@ -167,7 +169,7 @@ const char *pstd_event_name(enum pstd_event event);
 const char *pstd_event_level(enum pstd_event event);
 const char *pstd_event_help(enum pstd_event event);
 
-#define PSTD_NOTE_FIELDS 20
+#define PSTD_NOTE_FIELDS 48
 #define PSTD_NOTE_TEXT   2560
 
 enum pstd_field_type { PSTD_FIELD_TEXT, PSTD_FIELD_INT, PSTD_FIELD_REAL };

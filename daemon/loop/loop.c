@@ -244,6 +244,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_SERVE_BEGIN)
         on_serve_begin(d, note);
     pstd_daemon_publish(d, note);
+    if (note->event == PSTD_EVENT_SERVE_BEGIN && d->rank == 0)
+        pstd_serving_emit(d);
     if (note->event == PSTD_EVENT_READY) {
         (void)pstd_job_go(&d->job, PSTD_JOB_READY);
         pstd_once_ready(d);
@@ -276,6 +278,7 @@ static void emit_totals(struct pstd_daemon *d)
     pstd_note_int(&note, "clients", d->control.n_clients);
     pstd_note_int(&note, "clients_dropped", (int64_t)d->control.dropped);
     pstd_note_int(&note, "log_lost", (int64_t)d->log.lost);
+    pstd_prom_recall(&d->prom, &note);
     pstd_daemon_publish(d, &note);
 }
 
