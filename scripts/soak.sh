@@ -29,6 +29,8 @@ part "300 kills and faults of saves" scripts/kill-saves.sh
 part "100 000 played jobs" env PST_TEST_SEED="$seed" \
   build/tests/sim/test-sim --seeds 100000
 part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
+part "each alert in a job that has its fault" \
+  python3 tests/contrib/alerts.py $penstock tests all
 part "early warnings" python3 tests/elastic/warned.py $penstock $tiny
 part "1000 flips, 200 cuts" python3 tests/elastic/damage.py $penstock $tiny \
   1000 "$seed"

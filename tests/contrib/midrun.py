@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""mtail that is started in the middle of a run knows all of it at the next totals.
+"""mtail that is started in the middle of a run knows it at the next totals.
 
 usage: midrun.py PENSTOCK TINY.pt2 ROOT
 
 The job has made steps, checkpoints and evaluations and has left a step out
 before; then it is paused, and mtail sees no event but the totals, which come
-every 15 seconds. Then each gauge and counter has the value that `penstock status
---json` and the file of --prom have. Says that it has looked at nothing where
-mtail is missing.
+every 15 seconds. Then each gauge and counter has the value that `penstock
+status --json` and the file of --prom have. Says that it has looked at nothing
+where mtail is missing.
 """
 import json
 import os
@@ -98,7 +98,8 @@ def main():
         b.call("resume", "--job", NAME)
         b.call("stop", "--job", NAME)
         run.communicate(timeout=60)
-    print(f"{len(said)} numbers are alike {took:.1f} s after the start of mtail")
+    print(f"{len(said)} numbers are alike {took:.1f} s after the start of "
+          "mtail")
 
 
 if __name__ == "__main__":
