@@ -28,6 +28,9 @@ part "200 kills at named points" scripts/kill-jobs.sh 200 "$seed"
 part "300 kills and faults of saves" scripts/kill-saves.sh
 part "100 000 played jobs" env PST_TEST_SEED="$seed" \
   build/tests/sim/test-sim --seeds 100000
+part "20 stops of a state of 200 MB" python3 tests/elastic/stop.py $penstock \
+  examples/bytegpt/bytegpt.pt2 LICENSE 5 "$seed"
+part "no memory, 5 times" python3 tests/elastic/oom.py $penstock $tiny 5
 part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
 part "each alert in a job that has its fault" \
   python3 tests/contrib/alerts.py $penstock tests all
