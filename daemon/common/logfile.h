@@ -73,7 +73,7 @@
       "step= dir= seconds= stall_s= asked=; since that step, and without "     \
       "steps")                                                                 \
     X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
-      "step= dir= text=; no memory for a copy: steps wait for each save")      \
+      "step= dir= id= text=; no memory for a copy: steps wait for each save")  \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error",                         \
       "step= dir= id= text= asked=")                                           \
     X(DUMP, "dump", "info", "path=")                                           \
@@ -143,8 +143,8 @@
     X(PROM_FAILED, "prom_failed", "warn",                                      \
       "id= text=; once for failures in a row")                                 \
     X(TENSORBOARD_FAILED, "tensorboard_failed", "warn",                        \
-      "text=; numbers are missing there; once for failures in a row")          \
-    X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
+      "id= text=; numbers are missing there; once for failures in a row")      \
+    X(LOG_LOST, "log_lost", "warn", "lines= id= text=; not written, and why")  \
     X(SUPPRESSED, "suppressed", "warn",                                        \
       "of= suppressed=; events of that kind that a second had too many of")    \
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
@@ -224,9 +224,9 @@ void pstd_log_format(const struct pstd_log_head *head,
 struct pstd_logfile {
     char *path; /* NULL: none */
     int fd;
-    uint64_t lost;      /* lines that could not be written */
-    bool failing, torn; /* the last line; it is there in part */
-    char why[512];      /* the last one was lost */
+    uint64_t lost;       /* lines that could not be written */
+    bool failing, torn;  /* the last line; it is there in part */
+    struct pst_diag why; /* the last one was lost */
 };
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,

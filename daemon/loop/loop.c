@@ -198,8 +198,10 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     result->trace = NULL;
     k->step = result->steps;
     k->paused = k->pausing = k->changing = false;
-    if (result->diag.status != PST_OK)
+    if (result->diag.status != PST_OK) {
         pstd_set_text(&k->last_error, result->diag.text);
+        k->error = result->diag.error;
+    }
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
     pstd_once_end(d);
 }
@@ -233,7 +235,7 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.changing = false;
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)
-        pstd_set_text(&d->known.last_error, pstd_note_get_text(note, "text"));
+        pstd_daemon_keep_error(d, note);
     if (note->event == PSTD_EVENT_PLAN_LOADED) {
         d->known.stages = (unsigned)pstd_note_get_int(note, "stages");
         (void)snprintf(d->known.plan_digest, sizeof(d->known.plan_digest), "%s",

@@ -241,7 +241,10 @@ def cannot_save(s, name):
     os.rename(s.b.path("saved"), s.b.path("was-saved"))
     with open(s.b.path("saved"), "w", encoding="utf-8"):
         pass
-    return s.when(name, "checkpoint_failed")
+    line = s.b.await_event(name, "checkpoint_failed", "rank-0")
+    status = json.loads(s.b.call("status", "--job", name, "--json"))
+    assert status["last_error_id"] == job.field(line, "id"), (line, status)
+    return chaos.at(line)
 
 
 def old_checkpoint(s, name):
@@ -288,7 +291,8 @@ def log_lost(s, name):
             pass
     time.sleep(2)
     os.unlink(fill)
-    s.b.await_event(name, "log_lost", "rank-0")
+    line = s.b.await_event(name, "log_lost", "rank-0")
+    assert " id=file.disk-full " in line, line
     return s.when(name, "totals", len(s.b.events(name, "totals", "rank-0")) + 1)
 
 
