@@ -60,6 +60,8 @@ part "an hour, a fault each 120 s" \
   python3 tests/elastic/chaos.py $penstock $tiny 3600 120 "$seed" 0.9
 part "5 minutes, a fault each 15 s" \
   python3 tests/elastic/chaos.py $penstock $tiny 300 15 "$seed"
+part "plan beside a run" python3 tests/bench/predict.py $penstock \
+  examples/bytegpt/bytegpt.pt2=LICENSE --check
 PST_NEED_RIG=1 part "several hosts" \
   python3 tests/nodes/nodes.py $penstock examples/bytegpt/bytegpt.pt2 \
   LICENSE all
