@@ -68,33 +68,41 @@ def differ(said, truth):
             if said.get(name) != (int(want) if "timestamp" in name else want)}
 
 
+def compare(b, mtail):
+    """At the next totals; what mtail has, and the seconds until then."""
+    started = time.monotonic()
+    seen = len(b.events(NAME, "totals", "rank-0"))
+    b.await_event(NAME, "totals", "rank-0", seen + 1)
+    while differ(mtail_has(mtail), file_has(b)):
+        assert time.monotonic() < started + TOTALS_S + PATIENCE_S, \
+            differ(mtail_has(mtail), file_has(b))
+        time.sleep(.1)
+    took = time.monotonic() - started
+    said = mtail_has(mtail)
+    status = json.loads(b.call("status", "--job", NAME, "--json"))
+    for key, name in STATUS.items():
+        assert said["penstock_" + name] == status[key], (key, status)
+    assert 0 <= status["uptime_s"] - said["penstock_uptime_seconds"] < \
+        TOTALS_S + PATIENCE_S
+    assert status["state"] == "training" and said["penstock_training"] == 1
+    for name in "steps_skipped", "checkpoints":
+        assert said[f"penstock_{name}_total"] >= 3, said
+    return said, took
+
+
 def main():
     penstock, tiny, root = map(os.path.abspath, sys.argv[1:4])
     if not shutil.which("mtail"):
         print("mtail is not installed: nothing was compared")
         return
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = job.Bench(penstock, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
         run = begin(b, tiny)
         mtail = Mtail(root, folder)
-        started = time.monotonic()
-        seen = len(b.events(NAME, "totals", "rank-0"))
-        b.await_event(NAME, "totals", "rank-0", seen + 1)
-        while differ(mtail_has(mtail), file_has(b)):
-            assert time.monotonic() < started + TOTALS_S + PATIENCE_S, \
-                differ(mtail_has(mtail), file_has(b))
-            time.sleep(.1)
-        took = time.monotonic() - started
-        said = mtail_has(mtail)
-        status = json.loads(b.call("status", "--job", NAME, "--json"))
-        for key, name in STATUS.items():
-            assert said["penstock_" + name] == status[key], (key, status)
-        assert 0 <= status["uptime_s"] - said["penstock_uptime_seconds"] < \
-            TOTALS_S + PATIENCE_S
-        assert status["state"] == "training" and said["penstock_training"] == 1
-        for name in "steps_skipped", "checkpoints":
-            assert said[f"penstock_{name}_total"] >= 3, said
-        mtail.stop()
+        try:
+            said, took = compare(b, mtail)
+        finally:
+            mtail.stop()
         b.call("resume", "--job", NAME)
         b.call("stop", "--job", NAME)
         run.communicate(timeout=60)

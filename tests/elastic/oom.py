@@ -12,6 +12,7 @@ happened to. NUMBER times, each with another start of the ranks. Ends with 77
 where no control group of memory can be made.
 """
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,10 @@ class Group:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
     def remove(self):
+        """With what a failed test has left there."""
+        with open(f"{self.folder}/cgroup.procs", encoding="utf-8") as file:
+            for pid in file.read().split():
+                os.kill(int(pid), signal.SIGKILL)
         until = time.monotonic() + 20
         while True:
             try:

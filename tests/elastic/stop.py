@@ -61,14 +61,12 @@ class Job:
 
     def __init__(self, b, name, fault=""):
         self.b, self.name = b, name
-        self.process = subprocess.Popen(
+        self.process = b.begin_as(
             [b.penstock, "run", "large.plan", "-n", str(RANKS), "-m", "2",
              "--threads", "1", "--data", "text", "--steps", "1000000",
              "--transport", "mpi", "--checkpoint", name, "--job", name,
              "--log-dir", name, "--log-every", "1", "--quiet"],
-            cwd=b.folder, env={**b.env, "PENSTOCK_FAULT": fault}, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True)
+            env={**b.env, "PENSTOCK_FAULT": fault}, start_new_session=True)
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -156,8 +154,8 @@ def main():
     penstock, model, text = map(os.path.abspath, sys.argv[1:4])
     number = int(sys.argv[4])
     rng = random.Random(int(sys.argv[5]) if len(sys.argv) > 5 else 1)
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = job.Bench(penstock, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
         large(model, b.path("large.pt2"))
         b.call("split", "large.pt2", "--stages", str(RANKS), "-o",
                "large.plan")
