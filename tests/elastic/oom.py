@@ -24,7 +24,7 @@ import clients
 import restarts
 
 NAME, LIMIT = "job", 400 << 20
-STEPS = 30000
+STEPS = 30000  # for each time
 HOG = """
 import os, sys, time
 kept = []
@@ -82,12 +82,12 @@ class Group:
                 time.sleep(.1)
 
 
-def words(b, name):
+def words(b, name, number):
     return [b.penstock, "run", "tiny.plan", "-n", "2", "-m", "2", "--data",
             "data.safetensors", "--lr", "0.001", "--transport", "mpi",
-            "--threads", "1", "--steps", str(STEPS), "--checkpoint", name,
-            "--checkpoint-every", "500", "--log-dir", name, "--max-restarts",
-            "3", "--quiet"]
+            "--threads", "1", "--steps", str(STEPS * number), "--checkpoint",
+            name, "--checkpoint-every", "500", "--log-dir", name,
+            "--max-restarts", "3", "--quiet"]
 
 
 def starve(b, group, n):
@@ -121,8 +121,8 @@ def main():
             b = job.Bench(penstock, folder)
             b.call("split", tiny, "-o", "tiny.plan")
             clients.write_data(b.path("data.safetensors"))
-            b.call(*words(b, "want")[1:])
-            run = group.run(*words(b, NAME), cwd=folder, env=b.env)
+            b.call(*words(b, "want", number)[1:])
+            run = group.run(*words(b, NAME, number), cwd=folder, env=b.env)
             for n in range(number):
                 starve(b, group, n)
             assert run.wait(200) == 0, run.communicate()
