@@ -26,14 +26,12 @@ ALLOWED = {
     "stages/base/host/guard.c": "of PST_LOG=debug alone",
     "stages/files/zip.c": "libzip's words behind a row of their own",
     "stages/files/zip_read.c": "libzip's words behind a row of their own",
-    "daemon/common/logfile.c": "why= of the event log_lost",
     "daemon/ctl/hosts/remote.c": "of a child, with the row of the number",
     "daemon/ctl/run/launch.c": "of a child, with the row of the number",
     "daemon/exec/saving.c": "looks for the text, prints none",
     "daemon/loop/client.c": "libuv's words behind a row of their own",
     "daemon/loop/control.c": "libuv's words behind a row of their own",
     "daemon/loop/loop.c": "libuv's words behind a row of their own",
-    "daemon/loop/record/tensorboard.c": "text= of tensorboard_failed",
     "daemon/mailbox.c": "libuv's words behind a row of their own",
 }
 

@@ -28,7 +28,12 @@ part "200 kills at named points" scripts/kill-jobs.sh 200 "$seed"
 part "300 kills and faults of saves" scripts/kill-saves.sh
 part "100 000 played jobs" env PST_TEST_SEED="$seed" \
   build/tests/sim/test-sim --seeds 100000
+part "20 stops of a state of 200 MB" python3 tests/elastic/stop.py $penstock \
+  examples/bytegpt/bytegpt.pt2 LICENSE 5 "$seed"
+part "no memory, 5 times" python3 tests/elastic/oom.py $penstock $tiny 5
 part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
+part "each alert in a job that has its fault" \
+  python3 tests/contrib/alerts.py $penstock tests all
 part "early warnings" python3 tests/elastic/warned.py $penstock $tiny
 part "1000 flips, 200 cuts" python3 tests/elastic/damage.py $penstock $tiny \
   1000 "$seed"
@@ -37,9 +42,8 @@ part "690 other numbers of stages and replicas" \
 part "damaged copies" python3 tests/elastic/copies.py $penstock $tiny
 part "200 flips of messages" \
   python3 tests/elastic/flips.py $penstock $tiny 200 "$seed"
-for i in {1..10}; do
-  part "stragglers, $i of 10" python3 tests/elastic/slow.py $penstock $norm
-done
+part "20 stragglers, 10 000 clean steps" \
+  python3 tests/elastic/slow.py $penstock $norm 20 10000
 part "50 kills, 50 hangs" \
   python3 tests/elastic/recover.py $penstock $tiny 50 "$seed"
 part "the control socket" python3 tests/daemon/load.py $penstock \
@@ -56,6 +60,8 @@ part "an hour, a fault each 120 s" \
   python3 tests/elastic/chaos.py $penstock $tiny 3600 120 "$seed" 0.9
 part "5 minutes, a fault each 15 s" \
   python3 tests/elastic/chaos.py $penstock $tiny 300 15 "$seed"
+part "plan beside a run" python3 tests/bench/predict.py $penstock \
+  examples/bytegpt/bytegpt.pt2=LICENSE --check
 PST_NEED_RIG=1 part "several hosts" \
   python3 tests/nodes/nodes.py $penstock examples/bytegpt/bytegpt.pt2 \
   LICENSE all

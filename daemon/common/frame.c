@@ -4,14 +4,19 @@
 #include "stages/base/alloc.h"
 #include "stages/base/wire.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define MAX_DEPTH 8 /* control.proto needs 4 */
 
+/* ctx: a bool that becomes true when there is no memory; or NULL. */
 static void *proto_alloc(void *ctx, size_t size)
 {
-    (void)ctx;
-    return pst_alloc(PST_TAG_CLIENT, size);
+    void *ret = pst_alloc(PST_TAG_CLIENT, size);
+
+    if (ret == NULL && ctx != NULL)
+        *(bool *)ctx = true;
+    return ret;
 }
 
 static void proto_free(void *ctx, void *p)
@@ -36,6 +41,8 @@ enum pst_status pstd_frame_unpack(const void *data, size_t size,
                                            .empty = PSTD_UNKNOWN_FIELD,
                                            .bytes = HEAP(size),
                                            .depth = MAX_DEPTH};
+    bool no_memory = false;
+    ProtobufCAllocator telling = {proto_alloc, proto_free, &no_memory};
     struct pst_diag why;
     const enum pst_status status = pst_wire_scan(
         &pst__control__frame__descriptor, data, size, &limits, &why);
@@ -46,7 +53,9 @@ enum pst_status pstd_frame_unpack(const void *data, size_t size,
                             why.text);
     if (status != PST_OK)
         return pst_diag_pass(diag, &why, "bad frame: %s", why.text);
-    frame = pst__control__frame__unpack(&allocator, size, data);
+    frame = pst__control__frame__unpack(&telling, size, data);
+    if (frame == NULL && no_memory)
+        return pst_diag_nomem(diag, size);
     if (frame == NULL)
         return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                             "bad frame: it is no message of this protocol");

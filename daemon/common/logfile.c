@@ -269,7 +269,6 @@ static bool write_all(int fd, const char *data, size_t len, int *ret_err)
 void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
 {
     struct stat before = {0}, after;
-    char text[64];
     int err = 0;
 
     if (file->path == NULL)
@@ -285,8 +284,7 @@ void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
         return;
     file->lost++;
     file->torn = fstat(file->fd, &after) == 0 && after.st_size > before.st_size;
-    (void)snprintf(file->why, sizeof(file->why), "%s: %s", file->path,
-                   strerror_r(err, text, sizeof(text)));
+    (void)pst_diag_errno(&file->why, err, "%s", file->path);
 }
 
 void pstd_logfile_close(struct pstd_logfile *file)

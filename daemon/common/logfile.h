@@ -56,7 +56,8 @@
       "samples_total= tokens_total=; means since the last one")                \
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
-      "rss_bytes= events_dropped= clients= clients_dropped= log_lost=")        \
+      "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \
+      "what other events have told, by the names of --prom")                   \
     X(EVALUATED, "evaluated", "info",                                          \
       "run= step= loss= batches= best= best_step= best_loss= seconds=; on "    \
       "--eval-data")                                                           \
@@ -72,7 +73,7 @@
       "step= dir= seconds= stall_s= asked=; since that step, and without "     \
       "steps")                                                                 \
     X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
-      "step= dir= text=; no memory for a copy: steps wait for each save")      \
+      "step= dir= id= text=; no memory for a copy: steps wait for each save")  \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error",                         \
       "step= dir= id= text= asked=")                                           \
     X(DUMP, "dump", "info", "path=")                                           \
@@ -131,7 +132,8 @@
       "step= microbatches= rows= most= queue= batch_wait_ms= placement= "      \
       "planned_bytes= checkpoint=; from now on there are answers")             \
     X(SERVING, "serving", "info",                                              \
-      "every 15 s, and at the end: answered= failed= refused= gone= waiting= " \
+      "at the begin, every 15 s, and at the end: answered= failed= refused= "  \
+      "gone= waiting= "                                                        \
       "samples= steps= mean_s= longest_s=; requests since the start, "         \
       "longest_s since the last one")                                          \
     X(STOP, "stop", "info", "by=")                                             \
@@ -144,8 +146,8 @@
     X(PROM_FAILED, "prom_failed", "warn",                                      \
       "id= text=; once for failures in a row")                                 \
     X(TENSORBOARD_FAILED, "tensorboard_failed", "warn",                        \
-      "text=; numbers are missing there; once for failures in a row")          \
-    X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
+      "id= text=; numbers are missing there; once for failures in a row")      \
+    X(LOG_LOST, "log_lost", "warn", "lines= id= text=; not written, and why")  \
     X(SUPPRESSED, "suppressed", "warn",                                        \
       "of= suppressed=; events of that kind that a second had too many of")    \
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
@@ -170,7 +172,7 @@ const char *pstd_event_name(enum pstd_event event);
 const char *pstd_event_level(enum pstd_event event);
 const char *pstd_event_help(enum pstd_event event);
 
-#define PSTD_NOTE_FIELDS 20
+#define PSTD_NOTE_FIELDS 48
 #define PSTD_NOTE_TEXT   2560
 
 enum pstd_field_type { PSTD_FIELD_TEXT, PSTD_FIELD_INT, PSTD_FIELD_REAL };
@@ -225,9 +227,9 @@ void pstd_log_format(const struct pstd_log_head *head,
 struct pstd_logfile {
     char *path; /* NULL: none */
     int fd;
-    uint64_t lost;      /* lines that could not be written */
-    bool failing, torn; /* the last line; it is there in part */
-    char why[512];      /* the last one was lost */
+    uint64_t lost;       /* lines that could not be written */
+    bool failing, torn;  /* the last line; it is there in part */
+    struct pst_diag why; /* the last one was lost */
 };
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,

@@ -139,8 +139,9 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
         print_help(command);
     } else if (status == PST_OK) {
         if (command->sandboxed)
-            pstctl_sandbox(&config);
-        status = command->run(&config, &diag);
+            status = pstctl_sandbox(&config, &diag);
+        if (status == PST_OK)
+            status = command->run(&config, &diag);
     }
     pstd_config_fini(&config);
     if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {

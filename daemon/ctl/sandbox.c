@@ -91,7 +91,8 @@ static void add_options(struct pst_guard *guard,
     }
 }
 
-void pstctl_sandbox(const struct pstd_config *config)
+enum pst_status pstctl_sandbox(const struct pstd_config *config,
+                               struct pst_diag *diag)
 {
     struct pst_guard guard;
 
@@ -103,4 +104,8 @@ void pstctl_sandbox(const struct pstd_config *config)
         pst_guard_reads(&guard, config->args[i]);
     add_options(&guard, config);
     (void)pst_guard_enforce(&guard);
+    return guard.err == 0
+               ? PST_OK
+               : pst_diag_errno(diag, guard.err,
+                                "cannot restrict itself to what it reads");
 }

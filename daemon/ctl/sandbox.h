@@ -10,6 +10,7 @@
 #include "daemon/common/config.h"
 
 /* Without Landlock nothing happens. */
-void pstctl_sandbox(const struct pstd_config *config);
+enum pst_status pstctl_sandbox(const struct pstd_config *config,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

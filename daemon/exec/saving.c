@@ -290,12 +290,18 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
     return status;
 }
 
-static void emit_direct(struct pstd_session *s, const char *text)
+static void emit_direct(struct pstd_session *s, const struct pst_diag *why)
 {
-    if (!s->saving.is_direct)
-        pstd_session_emit_checkpoint(s, PSTD_EVENT_CHECKPOINT_DIRECT,
-                                     s->config.checkpoint, s->step, text);
+    struct pstd_note note;
+
+    if (s->saving.is_direct)
+        return;
     s->saving.is_direct = true;
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_DIRECT);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_note_error(&note, why);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 /* *ret_begun: the save goes on beside the steps; else it is to be made between
@@ -320,7 +326,7 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
     v->stall_s = pst_now() - v->begun;
     *ret_begun = status == PST_OK;
     if (status == PST_ERR_NOMEM)
-        emit_direct(s, diag->text);
+        emit_direct(s, diag);
     /* A folder that cannot be had is told by the save between steps. */
     return is_fatal(status) ? status : PST_OK;
 }

@@ -43,7 +43,7 @@ static void emit_tensorboard(struct pstd_daemon *d)
         return;
     d->tensorboard.told = true;
     pstd_note_init(&note, PSTD_EVENT_TENSORBOARD_FAILED);
-    pstd_note_text(&note, "text", d->tensorboard.why);
+    pstd_note_error(&note, &d->tensorboard.why);
     pstd_daemon_publish(d, &note);
 }
 
@@ -58,7 +58,7 @@ static void emit_lost(struct pstd_daemon *d)
     d->log_told = d->log.lost;
     pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
     pstd_note_int(&note, "lines", (int64_t)lost);
-    pstd_note_text(&note, "text", d->log.why);
+    pstd_note_error(&note, &d->log.why);
     pstd_daemon_publish(d, &note);
 }
 
@@ -142,13 +142,19 @@ void pstd_set_text(char **at, const char *text)
     *at = text != NULL ? pst_strdup(PST_TAG_DAEMON, text) : NULL;
 }
 
+void pstd_daemon_keep_error(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    pstd_set_text(&d->known.last_error, pstd_note_get_text(note, "text"));
+    d->known.error = pst_error_find(pstd_note_get_text(note, "id"));
+}
+
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note)
 {
     const char *text = pstd_note_get_text(note, "text");
     const char *status = pstd_note_get_text(note, "status");
 
-    pstd_set_text(&d->known.last_error, text);
+    pstd_daemon_keep_error(d, note);
     (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
     if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
         (void)fprintf(

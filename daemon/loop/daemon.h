@@ -39,6 +39,7 @@ struct pstd_known {
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* of the run; NULL: none */
     char *last_error;
+    enum pst_error error; /* its row of the catalogue */
     bool paused;
     bool pausing;  /* asked for, not begun */
     bool changing; /* asked for, not done */
@@ -89,6 +90,9 @@ void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
  * is printed by rank 0 alone. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note);
+/* status tells the newest error: that of a note with id= and text=. */
+void pstd_daemon_keep_error(struct pstd_daemon *d,
+                            const struct pstd_note *note);
 /* --prom, as far as something is new. */
 void pstd_daemon_write_prom(struct pstd_daemon *d);
 /* by: "signal", "command". */

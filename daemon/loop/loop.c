@@ -198,8 +198,10 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     result->trace = NULL;
     k->step = result->steps;
     k->paused = k->pausing = k->changing = false;
-    if (result->diag.status != PST_OK)
+    if (result->diag.status != PST_OK) {
         pstd_set_text(&k->last_error, result->diag.text);
+        k->error = result->diag.error;
+    }
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
     pstd_once_end(d);
 }
@@ -233,7 +235,7 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.changing = false;
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)
-        pstd_set_text(&d->known.last_error, pstd_note_get_text(note, "text"));
+        pstd_daemon_keep_error(d, note);
     if (note->event == PSTD_EVENT_PLAN_LOADED) {
         d->known.stages = (unsigned)pstd_note_get_int(note, "stages");
         (void)snprintf(d->known.plan_digest, sizeof(d->known.plan_digest), "%s",
@@ -244,6 +246,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_SERVE_BEGIN)
         on_serve_begin(d, note);
     pstd_daemon_publish(d, note);
+    if (note->event == PSTD_EVENT_SERVE_BEGIN && d->rank == 0)
+        pstd_serving_emit(d);
     if (note->event == PSTD_EVENT_READY) {
         (void)pstd_job_go(&d->job, PSTD_JOB_READY);
         pstd_once_ready(d);
@@ -276,6 +280,7 @@ static void emit_totals(struct pstd_daemon *d)
     pstd_note_int(&note, "clients", d->control.n_clients);
     pstd_note_int(&note, "clients_dropped", (int64_t)d->control.dropped);
     pstd_note_int(&note, "log_lost", (int64_t)d->log.lost);
+    pstd_prom_recall(&d->prom, &note);
     pstd_daemon_publish(d, &note);
 }
 

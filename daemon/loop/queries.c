@@ -33,6 +33,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.checkpoint_step = k->checkpoint_step;
     s.checkpoint_dir = text_or_empty(k->checkpoint_dir);
     s.last_error = text_or_empty(k->last_error);
+    s.last_error_id = (char *)pst_error_id(k->error);
     s.paused = k->paused;
     if (d->intake != NULL) {
         const struct pstd_intake_counts c =

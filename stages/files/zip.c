@@ -382,6 +382,7 @@ static enum pst_status strip_root(struct pst_zip *zip, struct pst_diag *diag)
 static enum pst_status open_handle(struct pst_zip *zip, struct pst_diag *diag)
 {
     const int fd = fcntl(zip->file.fd, F_DUPFD_CLOEXEC, 0);
+    enum pst_status status;
     zip_error_t error;
     int code = 0;
 
@@ -389,12 +390,16 @@ static enum pst_status open_handle(struct pst_zip *zip, struct pst_diag *diag)
         return pst_diag_errno(diag, errno, "%s", zip->file.path);
     zip->handle = zip_fdopen(fd, 0, &code);
     if (zip->handle == NULL) {
+        const int err = errno;
+
         close(fd);
         zip_error_init_with_code(&error, code);
-        (void)pst_diag_set(diag, PST_E_ZIP_DAMAGED, "%s",
-                           zip_error_strerror(&error));
+        status = zip_error_system_type(&error) == ZIP_ET_SYS
+                     ? pst_diag_errno(diag, err, "%s", zip->file.path)
+                     : pst_diag_set(diag, PST_E_ZIP_DAMAGED, "%s",
+                                    zip_error_strerror(&error));
         zip_error_fini(&error);
-        return PST_ERR_INPUT;
+        return status;
     }
     if (zip_get_num_entries(zip->handle, 0) != (zip_int64_t)zip->entries.n)
         return bad(diag, "the zip directory can be read in two ways");

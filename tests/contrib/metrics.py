@@ -22,7 +22,7 @@ sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 import evaluate  # noqa: E402  pylint: disable=wrong-import-position
 import logs  # noqa: E402  pylint: disable=wrong-import-position
 
-ROW = re.compile(r'(GAUGE|COUNT)\("(\w+)", (\w+),\s+(?:NULL|"(\w+)"),')
+ROW = re.compile(r'(GAUGE|COUNT)(?:_IS)?\("(\w+)", (\w+),\s+(?:NULL|"(\w+)"),')
 DECLARED = re.compile(r"^(gauge|counter) (penstock_\w+) by ", re.MULTILINE)
 LOGROTATE = shutil.which("logrotate", path="/usr/sbin:" + os.environ["PATH"])
 SAMPLE = re.compile(r'(penstock_\w+)\{job="([^"\\]|\\.)*"\} (\S+)')
@@ -37,10 +37,9 @@ def read(*path):
 
 def names_agree(root):
     """One set of names in the daemon, the program of mtail and the rules."""
-    ours = {"penstock_training": "gauge"}
-    ours.update(("penstock_" + name, "gauge" if kind == "GAUGE" else "counter")
-                for kind, name, _, _ in
-                ROW.findall(read(root, "daemon/loop/record/prom.c")))
+    ours = {"penstock_" + name: "gauge" if kind == "GAUGE" else "counter"
+            for kind, name, _, _ in
+            ROW.findall(read(root, "daemon/loop/record/prom.c"))}
     theirs = {name: kind for kind, name in
               DECLARED.findall(read(root, "contrib/penstock.mtail"))}
     assert set(theirs) - set(ours) == OF_LOGS, set(theirs) ^ set(ours)

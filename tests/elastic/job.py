@@ -22,12 +22,27 @@ class Bench:
         asan = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder,
                         ASAN_OPTIONS=asan)
+        self.jobs = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *fault):
+        """A job that a failed test has left must not go on for ever."""
+        for job in self.jobs:
+            if job.poll() is None:
+                job.terminate()
+                job.communicate(timeout=PATIENCE)
 
     def begin(self, *words, **env):
-        return subprocess.Popen([self.penstock, *words], cwd=self.folder,
-                                env={**self.env, **env}, text=True,
-                                stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self.begin_as([self.penstock, *words],
+                             env={**self.env, **env})
+
+    def begin_as(self, words, **more):
+        self.jobs.append(subprocess.Popen(
+            words, cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more))
+        return self.jobs[-1]
 
     def call(self, *words, code=0, **env):
         job = self.begin(*words, **env)

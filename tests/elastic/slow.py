@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that holds the others up is named, and why; a clean job names nobody.
 
-usage: slow.py PENSTOCK NORM.pt2
+usage: slow.py PENSTOCK NORM.pt2 [NUMBER CLEAN]
 
 compute        kernels of a rank take longer from one step on
 communication  what a rank sends leaves late from one step on
 clean          neither: nobody is named
+NUMBER slow ranks, two of three by compute, and CLEAN steps; by default 3, 2000.
+In 10 000 clean steps one false alarm is allowed.
 """
 import os
 import sys
@@ -41,44 +43,53 @@ def run(b, name, fault, rank):
     return found[0], int(job.field(found[0], "step")) - SLOW_FROM
 
 
-def compute(b):
-    for rank in "0", "1":
-        name = "compute-" + rank
-        line, after = run(b, name, f"compute:{2 * M * SLOW_FROM}+:{DELAY_MS}",
-                          rank)
-        assert job.field(line, "kind") == "compute", line
-        assert job.field(line, "of_rank") == rank, line
-        assert 0 < after <= 30, line
-        assert float(job.field(line, "ratio")) > 1.3, line
-        assert job.field(line, "stragglers") == "1", line
-        # Told once, and that it is over when the run is.
-        told = [job.field(x, "slow") for x in stragglers(b, name)]
-        assert told == ["1", "0"], told
+def compute(b, name, rank):
+    """Steps until the rank is named."""
+    line, after = run(b, name, f"compute:{2 * M * SLOW_FROM}+:{DELAY_MS}", rank)
+    assert job.field(line, "kind") == "compute", line
+    assert job.field(line, "of_rank") == rank, line
+    assert 0 < after <= 30, line
+    assert float(job.field(line, "ratio")) > 1.3, line
+    assert job.field(line, "stragglers") == "1", line
+    # Told once, and that it is over when the run is.
+    told = [job.field(x, "slow") for x in stragglers(b, name)]
+    assert told == ["1", "0"], told
+    return after
 
 
-def communication(b):
-    line, after = run(b, "messages", f"SEND_F:{M * SLOW_FROM}+:{DELAY_MS}", "0")
+def communication(b, name):
+    line, after = run(b, name, f"SEND_F:{M * SLOW_FROM}+:{DELAY_MS}", "0")
     assert job.field(line, "kind") == "communication", line
     assert 0 < after <= 30, line
     assert all(job.field(x, "kind") == "communication"
-               for x in stragglers(b, "messages"))
+               for x in stragglers(b, name))
+    return after
 
 
-def clean(b):
-    b.call(*words("clean", 2000))
-    assert not stragglers(b, "clean"), stragglers(b, "clean")
+def clean(b, steps):
+    """False alarms."""
+    b.call(*words("clean", steps))
+    found = [x for x in stragglers(b, "clean") if job.field(x, "slow") == "1"]
+    assert len(found) <= steps // 10000, found
+    return len(found)
 
 
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
+    number, steps = map(int, sys.argv[3:5]) if len(sys.argv) > 3 else (3, 2000)
+    after = []
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = job.Bench(penstock, folder)
         evaluate.write_data(b.path("data.safetensors"), 1, x=[96, 4])
         b.call("split", norm, "--at", "conv", "-o", "norm.plan")
-        for part in (clean, compute, communication):
-            part(b)
+        for i in range(number):
+            after.append(communication(b, f"slow-{i}") if i % 3 == 2 else
+                         compute(b, f"slow-{i}", str(i % 2)))
             b.no_files_left()
-    print("ok")
+        alarms = clean(b, steps)
+        b.no_files_left()
+    print(f"{number} of {number} named, after at most {max(after)} steps; "
+          f"{alarms} false alarms in {steps} clean steps")
 
 
 if __name__ == "__main__":

@@ -57,6 +57,10 @@ def limits(b, expect):
     expect("file.size-limit", 74, "lim.plan", b.call(
         "split", "tiny.pt2", "-o", "lim.plan",
         preexec_fn=limit(resource.RLIMIT_FSIZE, 0)))
+    for files in 4, 5:  # with the standard streams
+        expect("host.open-files", 74, "Too many open files", b.call(
+            "split", "tiny.pt2", "-o", "lim.plan",
+            preexec_fn=limit(resource.RLIMIT_NOFILE, files)))
     with open("/dev/full", "w", encoding="utf-8") as full:
         expect("file.output", 74, "standard output",
                b.call("ops", stdout=full))

@@ -17,7 +17,7 @@ static json_t *status_json(const struct pstctl_conn *conn,
 {
     return json_pack(
         "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:o s:o s:b s:I s:I s:I s:I s:o}",
+        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o}",
         "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
         "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
         pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
@@ -31,7 +31,8 @@ static json_t *status_json(const struct pstctl_conn *conn,
         pstctl_json_real(s->uptime_seconds), "checkpoint_step",
         (json_int_t)s->checkpoint_step, "checkpoint_dir",
         pstctl_json_text(s->checkpoint_dir), "last_error",
-        pstctl_json_text(s->last_error), "paused", s->paused, "answered",
+        pstctl_json_text(s->last_error), "last_error_id",
+        pstctl_json_text(s->last_error_id), "paused", s->paused, "answered",
         (json_int_t)s->answered, "failed", (json_int_t)s->failed, "refused",
         (json_int_t)s->refused, "waiting", (json_int_t)s->waiting, "answer_s",
         pstctl_json_real(s->answer_seconds));
@@ -69,7 +70,8 @@ static void print_status(const struct pstctl_conn *conn,
         pst_str_addf(&text, "newest checkpoint: step %llu in %s\n",
                      (unsigned long long)s->checkpoint_step, s->checkpoint_dir);
     if (*s->last_error != '\0')
-        pst_str_addf(&text, "last error: %s\n", s->last_error);
+        pst_str_addf(&text, "last error: %s%s\n", s->last_error,
+                     pst_error_tag(pst_error_find(s->last_error_id)));
     pstctl_print(stdout, &text);
     pst_str_fini(&text);
 }

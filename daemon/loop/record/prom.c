@@ -11,15 +11,27 @@
 
 #include "stages/base/str.h"
 
-#define ROW(name, type, event, field, help)                                    \
+#define PREFIX "penstock_"
+
+#define ROW(name, type, event, field, is, help)                                \
     {                                                                          \
-        "penstock_" name, type, help, PSTD_EVENT_##event, field                \
+        PREFIX name, type, help, PSTD_EVENT_##event, field, is                 \
     }
-#define GAUGE(name, event, field, help) ROW(name, "gauge", event, field, help)
-#define COUNT(name, event, field, help) ROW(name, "counter", event, field, help)
+#define GAUGE(name, event, field, help)                                        \
+    ROW(name, "gauge", event, field, NULL, help)
+#define COUNT(name, event, field, help)                                        \
+    ROW(name, "counter", event, field, NULL, help)
+#define GAUGE_IS(name, event, field, is, help)                                 \
+    ROW(name, "gauge", event, field, is, help)
+#define COUNT_IS(name, event, field, is, help)                                 \
+    ROW(name, "counter", event, field, is, help)
 
 /* contrib/penstock.mtail has the same names. */
 static const struct pstd_metric rows[] = {
+    GAUGE_IS("training", STATE, "to", "training",
+             "1 while a run goes on, else 0."),
+    GAUGE_IS("serving", STATE, "to", "serving",
+             "1 while requests are answered, else 0."),
     GAUGE("run", TRAIN_BEGIN, "run", "Number of the run."),
     GAUGE("planned_bytes", TRAIN_BEGIN, "planned_bytes",
           "Memory that was planned for this rank's arena."),
@@ -58,6 +70,8 @@ static const struct pstd_metric rows[] = {
     COUNT("checkpoint_failures_total", CHECKPOINT_FAILED, NULL,
           "Checkpoints that could not be saved."),
     COUNT("faults_total", FAULT, NULL, "Steps that could not be applied."),
+    COUNT_IS("not_finite_total", FAULT, "id", "run.not-finite",
+             "Runs that ended with a loss or gradient that is not finite."),
     COUNT("steps_skipped_total", STEP_SKIPPED, NULL,
           "Steps that --on-nan left out."),
     COUNT("rollbacks_total", ROLLED_BACK, NULL,
@@ -78,6 +92,23 @@ static const struct pstd_metric rows[] = {
           "Events that found no room."),
     COUNT("log_lost_total", TOTALS, "log_lost",
           "Lines of the log that could not be written."),
+    GAUGE("requests_queue", SERVE_BEGIN, "queue",
+          "Requests that may wait; more are refused."),
+    COUNT("requests_answered_total", SERVING, "answered",
+          "Requests that were answered."),
+    COUNT("requests_failed_total", SERVING, "failed",
+          "Requests that failed by their values, or by the end of the job."),
+    COUNT("requests_refused_total", SERVING, "refused",
+          "Requests that found the queue full."),
+    COUNT("requests_gone_total", SERVING, "gone",
+          "Requests whose client was gone."),
+    GAUGE("requests_waiting", SERVING, "waiting", "Requests that wait."),
+    COUNT("samples_answered_total", SERVING, "samples",
+          "Samples of the requests that were answered."),
+    GAUGE("answer_mean_seconds", SERVING, "mean_s",
+          "From request to answer, mean since the start."),
+    GAUGE("answer_longest_seconds", SERVING, "longest_s",
+          "From request to answer, longest in 15 seconds."),
     COUNT("failures_total", FAILED, NULL, "Failures that end the job."),
 };
 
@@ -104,15 +135,26 @@ static double value_of(const struct pstd_note *note, const char *key,
     return NAN;
 }
 
+static bool is_counter(size_t i)
+{
+    return strcmp(rows[i].type, "counter") == 0;
+}
+
 static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
                  uint64_t time_us)
 {
-    const char *field = rows[i].field;
+    const char *field = rows[i].field, *is = rows[i].is;
+    const char *text = is != NULL ? pstd_note_get_text(note, field) : NULL;
+    const bool alike = text != NULL && strcmp(text, is) == 0;
     bool known = false;
     double value;
 
-    if (field == NULL) {
-        prom->values[i]++;
+    if (field == NULL || (is != NULL && is_counter(i))) {
+        prom->values[i] += field == NULL || alike;
+        return;
+    }
+    if (is != NULL) {
+        prom->values[i] = alike;
         return;
     }
     value = strcmp(field, "ts") == 0 ? 1e-6 * (double)time_us
@@ -123,22 +165,34 @@ static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
     }
 }
 
+/* What is 0 before the first such event, and what one has told. A job that is
+ * trained has no requests. */
+static bool is_known(const struct pstd_prom *prom, size_t i)
+{
+    return prom->known[i] || rows[i].is != NULL ||
+           (is_counter(i) && rows[i].event != PSTD_EVENT_SERVING);
+}
+
 void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us)
 {
-    if (prom->path == NULL)
-        return;
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         if (rows[i].event == note->event) {
             take(prom, i, note, time_us);
             prom->changed = true;
         }
     }
-    if (note->event == PSTD_EVENT_STATE) {
-        const char *to = pstd_note_get_text(note, "to");
+}
 
-        prom->training = to != NULL && strcmp(to, "training") == 0;
-        prom->changed = true;
+void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note)
+{
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        const bool comes_anyway = rows[i].event == PSTD_EVENT_TOTALS ||
+                                  rows[i].event == PSTD_EVENT_SERVING;
+
+        if (!comes_anyway && is_known(prom, i))
+            pstd_note_real(note, rows[i].name + strlen(PREFIX),
+                           prom->values[i]);
     }
 }
 
@@ -175,10 +229,8 @@ static void add_sample(const struct pstd_prom *prom, const char *name,
 
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out)
 {
-    add_sample(prom, "penstock_training", "gauge",
-               "1 while a run goes on, else 0.", prom->training, out);
     for (size_t i = 0; i < PST_COUNT(rows); i++)
-        if (prom->known[i] || rows[i].field == NULL)
+        if (is_known(prom, i))
             add_sample(prom, rows[i].name, rows[i].type, rows[i].help,
                        prom->values[i], out);
 }

@@ -15,22 +15,27 @@ struct pstd_metric {
     enum pstd_event event;
     const char *field; /* whose value it is; NULL: how many events; "ts": when
                           the newest was, seconds since 1970 */
+    const char *is;    /* not NULL: the field is a text, and it is asked whether
+                          it is this one (gauge) or how often it was */
 };
 
 const struct pstd_metric *pstd_metrics(size_t *ret_n);
 
-/* Zeros write nothing. */
+/* Zeros write no file. */
 struct pstd_prom {
     const char *path; /* borrowed */
     const char *job;  /* borrowed */
     bool known[PSTD_MAX_METRICS];
     double values[PSTD_MAX_METRICS];
-    bool training, changed;
+    bool changed;
     bool failing; /* the last one was not written */
 };
 
 void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us);
+/* For who begins to read the log later: what other events have told than those
+ * that come every 15 s, as fields with the names of the metrics. */
+void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);
 /* The text of the file. */
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out);
 /* Replaces the file if something is new; readers see all or nothing of it.

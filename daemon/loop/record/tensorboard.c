@@ -62,7 +62,7 @@ static void fail(struct pstd_tensorboard *t, int err)
     if (!t->failing)
         t->told = false;
     t->failing = true;
-    (void)snprintf(t->why, sizeof(t->why), "%s", strerror(err)); // NOLINT
+    (void)pst_diag_errno(&t->why, err, "cannot write %s", t->path);
 }
 
 /* All of it, or nothing: half a record would end the file for its readers. */
@@ -202,9 +202,9 @@ enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
     event.what_case = PST__TENSORBOARD__EVENT__WHAT_FILE_VERSION;
     event.file_version = "brain.Event:2";
     write_event(t, &event);
-    return t->failing ? pst_diag_set(diag, PST_E_FILE_SYSTEM,
-                                     "cannot write %s: %s", t->path, t->why)
-                      : PST_OK;
+    if (t->failing)
+        *diag = t->why;
+    return t->failing ? diag->status : PST_OK;
 }
 
 void pstd_tensorboard_close(struct pstd_tensorboard *t)

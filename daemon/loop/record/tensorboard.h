@@ -16,7 +16,7 @@ struct pstd_tensorboard {
     int fd; /* -1: nothing is written */
     char *path;
     bool failing, told; /* the newest record was not written */
-    char why[128];
+    struct pst_diag why;
 };
 
 #define PSTD_TENSORBOARD_NONE                                                  \

@@ -80,16 +80,18 @@ void pst_guard_begin(struct pst_guard *guard)
 }
 
 /* True if it is there. */
-static bool allow(const struct pst_guard *guard, const char *path,
-                  uint64_t rights)
+static bool allow(struct pst_guard *guard, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = {
         .parent_fd = open(path, O_PATH | O_CLOEXEC)};
     struct stat st;
     bool ret = false;
 
-    if (rule.parent_fd < 0)
+    if (rule.parent_fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            guard->err = errno;
         return false;
+    }
     if (fstat(rule.parent_fd, &st) == 0) {
         /* Of a file there are only rights of files. */
         rule.allowed_access =
@@ -111,7 +113,7 @@ static bool is_regular(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static void allow_links(const struct pst_guard *guard, const char *folder)
+static void allow_links(struct pst_guard *guard, const char *folder)
 {
     DIR *dir = opendir(folder);
     char path[PATH_MAX];

@@ -27,10 +27,12 @@ struct pst_guard {
     int fd;          /* of the rules; -1: there is no Landlock */
     unsigned abi;    /* what the kernel knows */
     uint64_t rights; /* that need a rule */
+    int err;         /* why a rule could not be made of what is there; 0 */
 };
 
 void pst_guard_begin(struct pst_guard *guard);
-/* A file, or all below a folder, may be read. What is not there is left out. */
+/* A file, or all below a folder, may be read. What is not there is left out;
+ * what cannot be opened for want of descriptors or memory is in guard->err. */
 void pst_guard_sees(struct pst_guard *guard, const char *path);
 /* The same of what a user has given: so may the files that links in that folder
  * point at (caches of model hubs have these). */

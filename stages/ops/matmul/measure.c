@@ -8,9 +8,9 @@
 
 #include <time.h>
 
-/* A product of a training step's size; the bytes of one do not stay in a
- * second-level cache, as those of a step's kernels do not. */
-enum { M = 256, N = 1024, K = 512, MANY = 1 << 21, ROUNDS = 9, SMALL = 2000 };
+/* A product of a training step's size; MANY elements stay in no cache (128 MiB
+ * are read and written), as the state and the stash of a step do not. */
+enum { M = 256, N = 1024, K = 512, MANY = 1 << 24, ROUNDS = 9, SMALL = 2000 };
 
 struct trial {
     struct pst_gemm g;

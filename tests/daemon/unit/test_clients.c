@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Order among the clients of a control socket, in this process. */
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/loop/daemon.h"
+#include "daemon/loop/commands.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 #include "tests/test.h"
@@ -24,6 +25,12 @@ static void publish(void *ctx, const struct pstd_note *note)
     pstd_daemon_publish(ctx, note);
 }
 
+static void request(void *ctx, struct pstd_client *client,
+                    const Pst__Control__Request *asks)
+{
+    pstd_command(ctx, client, asks);
+}
+
 static int start(void **state)
 {
     struct pst_diag diag;
@@ -37,7 +44,8 @@ static int start(void **state)
     d->config = &config;
     d->job_name = (char *)"test";
     pstd_control_init(&d->control, &d->loop, &d->history,
-                      (struct pstd_control_hooks){.publish = publish, .ctx = d},
+                      (struct pstd_control_hooks){
+                          .request = request, .publish = publish, .ctx = d},
                       config.client_timeout);
     assert_ok(pstd_control_open(&d->control, path, false,
                                 (struct pstd_identity){"test", "", 0, 1},
@@ -117,6 +125,71 @@ static void accepts_after_a_failed_allocation(void **state)
     turn(200);
     assert_true(heard(fd, text, sizeof(text)) > 10); /* Hello */
     (void)close(fd);
+}
+
+/* Frame{Request{id, body}}: of the fields 10 to 13, and none. */
+static const unsigned char asked[] = {
+    6, 0, 0, 0, 0x12, 4, 8, 1, 0x52, 0, /* GetStatus */
+    6, 0, 0, 0, 0x12, 4, 8, 2, 0x5a, 0, /* GetResult */
+    6, 0, 0, 0, 0x12, 4, 8, 3, 0x62, 0, /* GetLog */
+    6, 0, 0, 0, 0x12, 4, 8, 4, 0x6a, 0, /* Watch */
+    4, 0, 0, 0, 0x12, 2, 8, 5,
+};
+
+/* With the fail-th allocation failing; 0: none. How many there were. */
+static uint64_t ask_all(uint64_t fail, bool *ret_told)
+{
+    const int fd = connect_one(true);
+    const uint64_t before = pst_alloc_calls();
+    struct pstd_note note;
+    char text[8192] = {0};
+
+    pst_alloc_fail_at(fail);
+    assert_int_equal(write(fd, asked, sizeof(asked)), sizeof(asked));
+    turn(3);
+    pstd_note_init(&note, PSTD_EVENT_DUMP);
+    pstd_note_text(&note, "path", "seen-by-watchers");
+    pstd_daemon_publish(d, &note);
+    turn(2);
+    (void)heard(fd, text, sizeof(text) - 1);
+    *ret_told = memmem(text, sizeof(text), "seen-by-watchers", 16) != NULL;
+    (void)close(fd);
+    turn(2);
+    pst_alloc_fail_at(0);
+    return pst_alloc_calls() - before;
+}
+
+/* Of what clients have, without the events that are kept. */
+static uint64_t held(void)
+{
+    uint64_t ret = pst_alloc_live(PST_TAG_CLIENT);
+
+    for (size_t i = 0; i < PSTD_EVENTS; i++)
+        ret -= d->history.events[i].size;
+    return ret;
+}
+
+/* Memory runs out at every place once, while a client is taken, asks, is told
+ * and goes: the next one is served, and nothing is kept. */
+static void survives_failing_memory(void **state)
+{
+    const uint64_t live = held();
+    bool told = false;
+    uint64_t n = 1;
+
+    (void)state;
+    d->plan = "plan";
+    (void)ask_all(0, &told);
+    assert_true(told);
+    for (; ask_all(n, &told) >= n; n++) {
+        turn(120); /* the door may be shut for a while */
+        assert_int_equal(d->control.n_clients, 0);
+        assert_int_equal(held(), live);
+        (void)ask_all(0, &told);
+        assert_true(told);
+    }
+    assert_true(told && n > 20);
+    print_message("%llu allocations\n", (unsigned long long)n - 1);
 }
 
 /* The oldest that says nothing makes room, then who is least in use. */
@@ -241,6 +314,7 @@ static void tells_what_was_missed(void **state)
 static int make_dir(void **state)
 {
     (void)state;
+    (void)signal(SIGPIPE, SIG_IGN); /* as the daemon does */
     if (mkdtemp(dir) == NULL)
         return 1;
     (void)snprintf(path, sizeof(path), "%s/s", dir);
@@ -258,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(accepts_after_a_failed_allocation,
                                         start, stop),
+        cmocka_unit_test_setup_teardown(survives_failing_memory, start, stop),
         cmocka_unit_test_setup_teardown(drops_the_oldest_silent_one, start,
                                         stop),
         cmocka_unit_test_setup_teardown(ends_silence_and_half_frames, start,

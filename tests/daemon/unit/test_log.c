@@ -189,7 +189,7 @@ static void counts_lost_lines(void **state)
     assert_true(file.failing);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_int_equal(file.lost, 2);
-    assert_non_null(strstr(file.why, "rank-0.log: File too large"));
+    assert_non_null(strstr(file.why.text, "rank-0.log: File too large"));
     pstd_logfile_write(&file, "line four.\n", 11);
     assert_false(file.failing);
     assert_int_equal(file.lost, 2);

@@ -50,7 +50,8 @@ static void leaves_no_half_record(void **state)
     limit.rlim_cur = before + record + record / 2;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     write_step(&t, 2);
-    assert_true(t.failing && t.why[0] != '\0');
+    assert_true(t.failing && t.why.error != PST_E_NONE);
+    assert_non_null(strstr(t.why.text, t.path));
     assert_int_equal(size_of(&t), before + record);
     write_step(&t, 3);
     assert_int_equal(size_of(&t), before + record);

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `penstock plan` says beside what a run takes, after `calibrate`.
+
+usage: predict.py PENSTOCK MODEL.pt2=DATA... [--check]
+
+A row for each model with 1 and 2 ranks of one thread: seconds of a step,
+bubble, memory of the rank that has most (the plan's and what a process has
+anyway), and how long plan took. --check: the step within 20 %, the bubble within 3 points,
+memory within 10 %, plan within 2 s. Needs a core for each rank that nobody else
+uses: a step that waits for its core is no fault of the plan.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+STEP, POINTS, MEMORY, PLAN_S = .2, .03, .1, 2
+OWN_MIB = 40  # of a process of penstockd with MPI and its libraries
+RUN_S = 6
+
+
+class Bench:
+    def __init__(self, penstock, folder):
+        self.penstock, self.folder = os.path.abspath(penstock), folder
+        self.env = dict(os.environ, XDG_CACHE_HOME=folder, TMPDIR=folder,
+                        XDG_RUNTIME_DIR=folder)
+
+    def call(self, *words):
+        done = subprocess.run([self.penstock, *words], cwd=self.folder,
+                              env=self.env, text=True, capture_output=True,
+                              check=False)
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout
+
+    def compare(self, model, data, ranks):
+        words = ["-n", str(ranks), "-m", "4", "--threads", "1", "--json"]
+        name = f"{os.path.basename(os.path.dirname(model))}-{ranks}"
+        self.call("split", model, "--stages", str(ranks), "-o", name)
+        begin = time.monotonic()
+        plan = json.loads(self.call("plan", name, *words))
+        took = time.monotonic() - begin
+        steps = min(max(int(RUN_S / plan["step_s"]), 5), 2000)
+        run = json.loads(self.call("run", name, *words, "--transport", "mpi",
+                                   "--quiet", "--data", data, "--steps",
+                                   str(steps)))
+        memory = max((rank["arena_bytes"] / 2 ** 20 + OWN_MIB,
+                      there["peak_rss_mib"])
+                     for rank, there in zip(plan["ranks"], run["ranks"]))
+        print(f"{name:16} step {plan['step_s']:.4g} s, run "
+              f"{run['step_s']:.4g} s; bubble {plan['bubble']:.1%}, run "
+              f"{run['bubble']:.1%}; MiB {memory[0]:.0f}, run "
+              f"{memory[1]:.0f}; plan took {took:.2f} s", flush=True)
+        return [what for what, good in (
+            ("step", abs(plan["step_s"] / run["step_s"] - 1) <= STEP),
+            ("bubble", abs(plan["bubble"] - run["bubble"]) <= POINTS),
+            ("memory", abs(memory[0] / memory[1] - 1) <= MEMORY),
+            ("time of plan", took <= PLAN_S)) if not good]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("penstock")
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    bad = []
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(args.penstock, folder)
+        print(b.call("calibrate").strip())
+        for model, data in (m.split("=") for m in args.models):
+            for ranks in 1, 2:
+                wrong = b.compare(os.path.abspath(model),
+                                  os.path.abspath(data), ranks)
+                bad += [f"{model}, {ranks} ranks: {w}" for w in wrong]
+    for line in bad:
+        print("off:", line)
+    return 1 if args.check and bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""mtail that is started in the middle of a run knows it at the next totals.
+
+usage: midrun.py PENSTOCK TINY.pt2 ROOT
+
+The job has made steps, checkpoints and evaluations and has left a step out
+before; then it is paused, and mtail sees no event but the totals, which come
+every 15 seconds. Then each gauge and counter has the value that `penstock
+status --json` and the file of --prom have. Says that it has looked at nothing
+where mtail is missing.
+"""
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "elastic"))
+import job  # noqa: E402  pylint: disable=wrong-import-position
+
+import not_finite  # noqa: E402  pylint: disable=wrong-import-position
+from scrape import Mtail  # noqa: E402  pylint: disable=wrong-import-position
+
+NAME = "middle"
+TOTALS_S, PATIENCE_S = 15, 3
+SAMPLE = re.compile(r"^(penstock_\w+)\{[^}]*\} (\S+)", re.MULTILINE)
+# Names in `status --json`, and of the numbers.
+STATUS = {"run": "run", "step": "step", "steps": "steps", "loss": "loss",
+          "lr": "lr", "grad_norm": "grad_norm", "step_s": "step_seconds",
+          "tok_s": "tokens_per_second", "bubble": "bubble_ratio",
+          "checkpoint_step": "checkpoint_step"}
+
+
+def begin(b, tiny):
+    not_finite.write_data(b.path("data.safetensors"), {6})
+    not_finite.write_data(b.path("eval.safetensors"), ())
+    run = b.begin("run", tiny, "-n", "2", "-m", "2", "--transport", "self",
+                  "--data", "data.safetensors", "--eval-data",
+                  "eval.safetensors", "--eval-every", "3", "--on-nan", "skip",
+                  "--checkpoint", "ck", "--checkpoint-every", "4", "--steps",
+                  "1000000000", "--log-dir", NAME, "--log-every", "1", "--job",
+                  NAME, "--prom", "job.prom", "--quiet",
+                  PENSTOCK_FAULT="F:1+:2")
+    for event in "step_skipped", "evaluated", "checkpoint_saved":
+        b.await_event(NAME, event, "rank-0", 3)
+    b.call("pause", "--job", NAME)
+    b.await_event(NAME, "paused", "rank-0")
+    return run
+
+
+def file_has(b):
+    with open(b.path("job.prom"), encoding="utf-8") as file:
+        return {k: float(v) for k, v in SAMPLE.findall(file.read())}
+
+
+def mtail_has(mtail):
+    return {k.partition("{")[0]: float(v) for k, v in mtail.seen[-1][1].items()
+            if 'rank="0"' in k}
+
+
+def differ(said, truth):
+    """Names whose values are not alike: mtail's clock has whole seconds."""
+    return {name: (said.get(name), want) for name, want in truth.items()
+            if said.get(name) != (int(want) if "timestamp" in name else want)}
+
+
+def compare(b, mtail):
+    """At the next totals; what mtail has, and the seconds until then."""
+    started = time.monotonic()
+    seen = len(b.events(NAME, "totals", "rank-0"))
+    b.await_event(NAME, "totals", "rank-0", seen + 1)
+    while differ(mtail_has(mtail), file_has(b)):
+        assert time.monotonic() < started + TOTALS_S + PATIENCE_S, \
+            differ(mtail_has(mtail), file_has(b))
+        time.sleep(.1)
+    took = time.monotonic() - started
+    said = mtail_has(mtail)
+    status = json.loads(b.call("status", "--job", NAME, "--json"))
+    for key, name in STATUS.items():
+        assert said["penstock_" + name] == status[key], (key, status)
+    assert 0 <= status["uptime_s"] - said["penstock_uptime_seconds"] < \
+        TOTALS_S + PATIENCE_S
+    assert status["state"] == "training" and said["penstock_training"] == 1
+    for name in "steps_skipped", "checkpoints":
+        assert said[f"penstock_{name}_total"] >= 3, said
+    return said, took
+
+
+def main():
+    penstock, tiny, root = map(os.path.abspath, sys.argv[1:4])
+    if not shutil.which("mtail"):
+        print("mtail is not installed: nothing was compared")
+        return
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
+        run = begin(b, tiny)
+        mtail = Mtail(root, folder)
+        try:
+            said, took = compare(b, mtail)
+        finally:
+            mtail.stop()
+        b.call("resume", "--job", NAME)
+        b.call("stop", "--job", NAME)
+        run.communicate(timeout=60)
+    print(f"{len(said)} numbers are alike {took:.1f} s after the start of "
+          "mtail")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mtail with contrib/penstock.mtail beside jobs that run, for the tests of this
+folder."""
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+
+PERIOD_S = .1  # of scrapes
+SAMPLE = re.compile(r"^(penstock_\w+\{[^}]*\}) (\S+)", re.MULTILINE)
+
+
+class Mtail:
+    """What it says of all logs in a folder's folders, PERIOD_S by PERIOD_S."""
+
+    def __init__(self, root, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        os.mkdir(os.path.join(folder, "said"))
+        self.process = subprocess.Popen(
+            ["mtail", "--address", "127.0.0.1", "--port", str(port), "--progs",
+             f"{root}/contrib/penstock.mtail", "--logs", f"{folder}/*/*.log",
+             "--emit_prog_label=false", "--log_dir", f"{folder}/said",
+             "--poll_interval", "50ms", "--poll_log_interval", "50ms"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.url = f"http://127.0.0.1:{port}/metrics"
+        self.seen = []  # (time, {series: value})
+        until = time.monotonic() + 20
+        while not self.scrape():
+            assert time.monotonic() < until and self.process.poll() is None
+            time.sleep(.05)
+        self.thread = threading.Thread(target=self.go_on, daemon=True)
+        self.over = threading.Event()
+        self.thread.start()
+
+    def scrape(self):
+        try:
+            with urllib.request.urlopen(self.url, timeout=10) as reply:
+                text = reply.read().decode()
+        except OSError:
+            return False
+        self.seen.append((time.time(), dict(SAMPLE.findall(text))))
+        return True
+
+    def go_on(self):
+        while not self.over.wait(PERIOD_S):
+            self.scrape()
+
+    def stop(self):
+        self.over.set()
+        self.thread.join()
+        self.process.terminate()
+        self.process.wait()
