@@ -178,18 +178,33 @@ static enum pst_status plan_values(struct maker *m)
     return status == PST_OK ? add_releases(m) : status;
 }
 
+/* The use of gradients in front of which the sum that behind use i begins is
+ * waited for; NULL: none, at the end. One use later, or before that one if as
+ * many kernels run in between as in use i, such as a forward: the sum has their
+ * time then, and the memory is not there twice. */
+static const struct use *behind(const struct maker *m, size_t i)
+{
+    const struct use *use = &m->grads.at[i];
+
+    for (size_t k = i + 1; k < m->grads.n; k++) {
+        const struct use *later = &m->grads.at[k];
+
+        if (later->first > use->last &&
+            (k > i + 1 || later->first - use->last > use->n))
+            return later;
+    }
+    return NULL;
+}
+
 static enum pst_status plan_grads(struct maker *m)
 {
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < m->grads.n && status == PST_OK; i++) {
         const struct use *use = &m->grads.at[i];
-        const struct use *later = NULL;
         const bool beside = m->role->options.unshard_window > 0;
+        const struct use *later = beside ? behind(m, i) : NULL;
 
-        for (size_t k = i + 2; k < m->grads.n && later == NULL && beside; k++)
-            if (m->grads.at[k].first > use->last)
-                later = &m->grads.at[k];
         status = add_span(m, &m->blocks[2 * use->bucket + 1], use->first,
                           later != NULL ? later->first - 1
                           : beside      ? m->end
