@@ -102,7 +102,7 @@ def peer_rank(rank, a, port):
     if rank == 0:
         if a.dump:
             save_file(dump, f"{a.folder}/peer.safetensors")
-        print(json.dumps({"step_s": statistics.median(seconds[2:]),
+        print(json.dumps({"step_s": statistics.median(seconds[2:] or seconds),
                           "rss_mib": rss.item() / 1024, "loss": losses[-1]}),
               flush=True)
     dist.destroy_process_group()

@@ -102,7 +102,7 @@ def pipe_rank(rank, a, port):
     rss = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     dist.all_reduce(rss, op=dist.ReduceOp.MAX)
     if rank == 0:
-        print(json.dumps({"step_s": statistics.median(seconds[2:]),
+        print(json.dumps({"step_s": statistics.median(seconds[2:] or seconds),
                           "first_step_at_s": first,
                           "rss_mib": rss.item() / 1024}), flush=True)
     dist.destroy_process_group()
