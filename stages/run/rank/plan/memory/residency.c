@@ -178,10 +178,10 @@ static enum pst_status plan_values(struct maker *m)
     return status == PST_OK ? add_releases(m) : status;
 }
 
-/* The use of gradients in front of which the sum that behind use i begins is
- * waited for; NULL: none, at the end. One use later, or before that one if as
- * many kernels run in between as in use i, such as a forward: the sum has their
- * time then, and the memory is not there twice. */
+/* The use of gradients in front of which the sum that begins behind use i is
+ * waited for; NULL: none, at the end. One use later; or before that one if it
+ * is of another action, and as many kernels as in use i run in between, such as
+ * a forward: the sum has their time then, and memory is not there for both. */
 static const struct use *behind(const struct maker *m, size_t i)
 {
     const struct use *use = &m->grads.at[i];
@@ -190,7 +190,8 @@ static const struct use *behind(const struct maker *m, size_t i)
         const struct use *later = &m->grads.at[k];
 
         if (later->first > use->last &&
-            (k > i + 1 || later->first - use->last > use->n))
+            (k > i + 1 || (later->action != use->action &&
+                           later->first - use->last > use->n)))
             return later;
     }
     return NULL;
