@@ -62,9 +62,9 @@ def all_is_installed(root, files, commands, is_package):
 
 
 def commands_of(root):
-    source = read(root, "daemon", "meson.build")
-    names = re.search(r"manual_names = \[(.*?)\]", source, re.DOTALL)[1]
-    return re.findall(r"'(\w+)'", names)
+    """The list that pages for `man` are made of."""
+    return re.findall(r'^PSTCTL_COMMAND\(\w+, "(\w+)"',
+                      read(root, "daemon/ctl/commands.def"), re.M)
 
 
 def unit_is_closed(root):
