@@ -8,8 +8,11 @@
 
 void pstd_health_open(struct pstd_session *s)
 {
+    struct pst_silence before;
     struct pst_diag ignored;
 
+    while (pst_pulse_take_silence(s->w->pulse, &before))
+        ; /* while the model was loaded: of no step */
     if (s->w->rank != 0 ||
         pstd_stragglers_init(&s->stragglers, s->w->ranks, s->options.ranks,
                              &ignored) != PST_OK)
