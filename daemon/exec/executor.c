@@ -18,6 +18,8 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/run/watch/flight.h"
 
+#define LEAVE_US 300000 /* for rank 0 to speak */
+
 /* mpirun of Open MPI and of MPICH leave these to their children. */
 static const char *default_transport(void)
 {
@@ -193,6 +195,15 @@ static void fail(struct pstd_executor *w, const struct pst_diag *diag)
     (void)answered;
 }
 
+/* The first rank that leaves takes the others with it. Rank 0 says what all of
+ * them know (pstd_daemon_report_failure), so the others let it speak. */
+static void leave(struct pstd_executor *w, enum pst_status status)
+{
+    if (w->rank != 0 && status != PST_ERR_PEER)
+        (void)usleep(LEAVE_US);
+    w->transport->ops->abort(w->transport, pst_status_exit_code(status));
+}
+
 /* PST_LOG=debug: what the library says goes to the log, too. */
 static void take_library_line(void *ctx, enum pst_log_level level,
                               const char *topic, const char *text)
@@ -227,7 +238,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     if (status != PST_OK) {
         fail(&w, &diag);
         if (w.size > 1 && alone && !w.agreed)
-            w.transport->ops->abort(w.transport, pst_status_exit_code(status));
+            leave(&w, status);
     } else {
         pst_diag_init(&diag); /* faults of runs are told by their results */
     }

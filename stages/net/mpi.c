@@ -13,9 +13,7 @@
 
 #include <mpi.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
@@ -24,7 +22,6 @@
 
 #define PIECE      ((size_t)1 << 30)
 #define POOL_CHUNK 1024
-#define ABORT_US   500000
 
 /* One piece of a message; impl of a request is the first. With checks the last
  * one is the checksum of all others. */
@@ -390,26 +387,15 @@ static void mpi_wait(struct pst_transport *base, unsigned self_rank,
     sched_yield(); /* Open MPI moves nothing while its caller sleeps */
 }
 
-static volatile sig_atomic_t abort_code;
-
-static void on_late(int number)
-{
-    (void)number;
-    _exit(abort_code);
-}
-
-/* MPI_Abort returns when mpirun has taken note of it. An mpirun that ends the
- * job already does not listen for seconds: it hears of it by our end as well.
+/* mpirun ends the other ranks when one leaves without MPI_Finalize. MPI_Abort
+ * would have it print a text first, that Open MPI 4.1's mpirun reads when it
+ * may be freed (orte_rml_oob_send_buffer_nb), and waits for seconds for one
+ * that ends the job already.
  */
 static void mpi_abort(struct pst_transport *base, int exit_code)
 {
-    const struct sigaction action = {.sa_handler = on_late};
-    const struct itimerval soon = {.it_value.tv_usec = ABORT_US};
-
-    abort_code = exit_code;
-    if (sigaction(SIGALRM, &action, NULL) == 0)
-        (void)setitimer(ITIMER_REAL, &soon, NULL);
-    (void)MPI_Abort(((struct mpi *)base)->comms[0], exit_code);
+    (void)base;
+    _exit(exit_code);
 }
 
 const struct pst_transport_ops pst_transport_mpi = {

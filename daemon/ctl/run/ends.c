@@ -62,9 +62,11 @@ static void classify(const struct pstctl_launch *l, bool oom,
         e->signal = WTERMSIG(l->status);
     } else {
         e->cause = PSTCTL_CAUSE_EXIT;
-        e->rank = l->exited_rank;
         if (l->exited_rank >= 0)
             e->exit_code = l->exited_code;
+        /* Who lost another is not at fault. */
+        if (e->exit_code != pst_status_exit_code(PST_ERR_PEER))
+            e->rank = l->exited_rank;
     }
     if (e->cause == PSTCTL_CAUSE_SIGNAL && e->signal == SIGKILL && oom)
         e->cause = PSTCTL_CAUSE_OOM;
