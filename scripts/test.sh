@@ -115,7 +115,7 @@ sanitizers() {
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
     -Dc_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
   meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
-    --timeout-multiplier 4
+    --no-suite waiting --timeout-multiplier 4
   only=tests-of-threads need_build "$root/build-tsan" -Dbuildtype=debug \
     -Doptimization=1 -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false
   meson_tests "$root/build-tsan" "ranks on threads, with TSan" \

@@ -18,7 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SEEDS  2000
+#else
 #define SEEDS  10000
+#endif
 #define EVENTS 4096
 #define BEGIN  (1000 * SIM_S)          /* on the monotonic clock */
 #define DATE   (1790000000ull * SIM_S) /* on the clock of the wall */
