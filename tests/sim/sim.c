@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define SEEDS  2000
+#define SEEDS 2000
 #else
-#define SEEDS  10000
+#define SEEDS 10000
 #endif
 #define EVENTS 4096
 #define BEGIN  (1000 * SIM_S)          /* on the monotonic clock */
