@@ -75,6 +75,16 @@ static void add_param(struct argv *argv, const char *name, const char *value)
     add(argv, value);
 }
 
+/* For what the environment does not set. */
+static void add_default(struct argv *argv, const char *name, const char *value)
+{
+    char set[64];
+
+    (void)snprintf(set, sizeof(set), "OMPI_MCA_%s", name);
+    if (getenv(set) == NULL) // NOLINT(concurrency-mt-unsafe)
+        add_param(argv, name, value);
+}
+
 /* Ranks elsewhere have the environment of their own host, but for what has one
  * of our names. */
 static void add_names(struct pst_str *out)
@@ -95,13 +105,9 @@ static void add_limits(struct argv *argv)
     static const char *const names[] = {"btl_tcp_eager_limit",
                                         "btl_tcp_rndv_eager_limit",
                                         "btl_tcp_max_send_size"};
-    char set[64];
 
-    for (size_t i = 0; i < PST_COUNT(names); i++) {
-        (void)snprintf(set, sizeof(set), "OMPI_MCA_%s", names[i]);
-        if (getenv(set) == NULL)
-            add_param(argv, names[i], "1114112"); /* and a header */
-    }
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        add_default(argv, names[i], "1114112"); /* and a header */
 }
 
 static void add_number(struct argv *argv, const char *name, int64_t value)
@@ -161,6 +167,9 @@ static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
     if (!job->spread) { /* folders that are here alone */
         add_param(argv, "orte_tmpdir_base", job->session);
         add_param(argv, "btl_vader_backing_directory", job->shm);
+        /* What it takes here anyway. Without it MPI_Init tries libraries of
+         * networks, of which libpsm2 sleeps for 0.2 s while it is loaded. */
+        add_default(argv, "pml", "ob1");
     }
     add_param(argv, "btl_tcp_if_include", config->interface);
     add_param(argv, "oob_tcp_if_include", config->interface);
