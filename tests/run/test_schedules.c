@@ -4,6 +4,7 @@
 
 #include "tests/run/chance.h"
 #include "tests/run/job.h"
+#include "tests/sched/every.h"
 
 /* On 4 stages: ranks that the schedule can use, and microbatches. */
 struct row {
@@ -317,21 +318,15 @@ static void plans_what_is_in_flight(void **state)
     net_fini(&net);
 }
 
-/* "auto" makes one of the others, or a list that test_auto.c has. */
+static const char *name_of(size_t row)
+{
+    return rows[row].name;
+}
+
 static void every_schedule_is_run(void **state)
 {
-    size_t n;
-    const struct pst_sched_row *all = pst_sched_rows(&n);
-
     (void)state;
-    for (size_t i = 0; i < n; i++) {
-        bool found = !all[i].trains || strcmp(all[i].name, "auto") == 0;
-
-        for (size_t k = 0; k < PST_COUNT(rows) && !found; k++)
-            found = strcmp(rows[k].name, all[i].name) == 0;
-        if (!found)
-            fail_msg("no row here runs schedule %s", all[i].name);
-    }
+    assert_every_schedule(name_of, PST_COUNT(rows));
 }
 
 int main(void)
