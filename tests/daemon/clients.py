@@ -19,6 +19,8 @@ import tempfile
 import termios
 import time
 
+import tensor_file
+
 PATIENCE = 40
 
 
@@ -98,26 +100,17 @@ class Job:
             time.sleep(0.05)
 
 
-def write_data(path, first_token=0):
+def write_data(path, first_token=0, last_label=12):
     """Two microbatches of the inputs of tiny.pt2."""
-    tokens = struct.pack("<12q", first_token, *range(1, 12))
-    labels = struct.pack("<12q", *((i + 1) % 16 for i in range(12)))
-    scale = struct.pack("<16f", *(1 + 0.05 * i for i in range(16)))
-    pair = struct.pack("<32f", *(0.25 + 0.1 * (i % 7) for i in range(32)))
-    header, at, data = {}, 0, b""
-    for name, dtype, shape, part in (
-            ("tokens", "I64", [4, 3], tokens),
-            ("labels", "I64", [4, 3], labels),
-            ("extra.scale", "F32", [16], scale),
-            ("extra.pair.0", "F32", [32], pair)):
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [at, at + len(part)]}
-        at += len(part)
-        data += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+    tensor_file.save(path, {
+        "tokens": ("I64", [4, 3],
+                   struct.pack("<12q", first_token, *range(1, 12))),
+        "labels": ("I64", [4, 3],
+                   struct.pack("<12q", *range(1, 12), last_label)),
+        "extra.scale": ("F32", [16], struct.pack(
+            "<16f", *(1 + 0.05 * i for i in range(16)))),
+        "extra.pair.0": ("F32", [32], struct.pack(
+            "<32f", *(0.25 + 0.1 * (i % 7) for i in range(32))))})
 
 
 def check_names(job):

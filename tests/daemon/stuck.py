@@ -22,15 +22,15 @@ one line for each fault and the longest times; exit code 1 if there is a fault.
 import argparse
 import concurrent.futures
 import hashlib
-import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+import clients
 
 # Phase with the number of its begin, and whether a run is needed to get there.
 PHASES = [("start", False), ("load", False), ("agree", False),
@@ -40,28 +40,6 @@ SLACK = 3.0
 # The sample runs beside other tests: then a process may wait for its turn.
 SLACK_OF_SAMPLE = 20.0
 STEPS = 6
-
-
-def write_data(path, last=12):
-    """Two microbatches of the inputs of tests/golden/tiny.pt2."""
-    tensors = {
-        "tokens": ("I64", [4, 3], struct.pack("<12q", *range(12))),
-        "labels": ("I64", [4, 3],
-                   struct.pack("<12q", *[(i + 1) % 16 for i in range(11)],
-                               last)),
-        "extra.scale": ("F32", [16],
-                        struct.pack("<16f", *[1 + i / 16 for i in range(16)])),
-        "extra.pair.0": ("F32", [32],
-                         struct.pack("<32f", *[.25 + i % 7 / 10
-                                               for i in range(32)]))}
-    header, body = {}, b""
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + body)
 
 
 def is_stopped(pid, seconds):
@@ -434,9 +412,9 @@ def main():
                       OPENBLAS_NUM_THREADS="1")
     failed, done, longest = 0, 0, 0.0
     with tempfile.TemporaryDirectory(prefix="pst-stuck-") as folder:
-        write_data(os.path.join(folder, "data.safetensors"))
-        write_data(os.path.join(folder, "other.safetensors"), 3)
-        write_data(os.path.join(folder, "bad.safetensors"), 99)
+        for name, label in ("data", 12), ("other", 3), ("bad", 99):
+            clients.write_data(os.path.join(folder, name + ".safetensors"),
+                               last_label=label)
         subprocess.run([a.penstock, "split", a.model, "-o",
                         os.path.join(folder, "plan")], check=True,
                        stdout=subprocess.DEVNULL)

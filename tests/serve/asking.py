@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of a served model that speaks the protocol itself
 (proto/control.proto), and safetensors files, for the tests of this folder."""
-import json
 import os
 import socket
 import struct
@@ -9,6 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
+import tensor_file  # noqa: E402
 from wire import field, fields, read_varint, varint  # noqa: E402
 
 BUSY = -14  # stages/base/status.h: the retriable one
@@ -145,28 +145,14 @@ class Asker:
 
 
 def read_file(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    found = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = (8 + size + n for n in entry["data_offsets"])
-            found[name] = Tensor(entry["dtype"], entry["shape"],
-                                 data[begin:end])
-    return found
+    return {name: Tensor(*tensor)
+            for name, tensor in tensor_file.load(path)[0].items()}
 
 
 def write_file(path, tensors):
-    header, data = {}, b""
-    for name, t in sorted(tensors.items(), key=lambda x: -SIZES[x[1].dtype]):
-        header[name] = {"dtype": t.dtype, "shape": t.size,
-                        "data_offsets": [len(data), len(data) + len(t.data)]}
-        data += t.data
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+    tensor_file.save(path, {
+        name: (t.dtype, t.size, t.data) for name, t in sorted(
+            tensors.items(), key=lambda x: -SIZES[x[1].dtype])})
 
 
 def floats(rng, *size):
