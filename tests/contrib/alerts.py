@@ -29,9 +29,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(HERE, "..", "elastic"))
+sys.path[:0] = [os.path.join(HERE, "..", *names) for names in (
+    ["daemon"], ["daemon", "training"], ["elastic"])]
 import job  # noqa: E402  pylint: disable=wrong-import-position
-
 import chaos  # noqa: E402  pylint: disable=wrong-import-position
 import evaluate  # noqa: E402  pylint: disable=wrong-import-position
 import not_finite  # noqa: E402  pylint: disable=wrong-import-position

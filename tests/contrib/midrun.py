@@ -18,10 +18,10 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                                "..", "elastic"))
+DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                      "daemon")
+sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 import job  # noqa: E402  pylint: disable=wrong-import-position
-
 import not_finite  # noqa: E402  pylint: disable=wrong-import-position
 from scrape import Mtail  # noqa: E402  pylint: disable=wrong-import-position
 

@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 
-import job
-
-import clients
-import restarts
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import clients  # noqa: E402
+import restarts  # noqa: E402
 
 FAULTS = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV,
           "stop": signal.SIGSTOP, "mpirun": signal.SIGKILL}

@@ -14,13 +14,13 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 
-import job
-
-import clients
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import clients  # noqa: E402
 
 NEW = "step-00000020"
 RESUMED = 20  # one of so many is
@@ -35,9 +35,7 @@ def words(name, steps, *more):
 
 def look(b, name):
     """Exit code of --verify, and what it says of each checkpoint."""
-    done = subprocess.run([b.penstock, "checkpoints", name, "--verify",
-                           "--json"], cwd=b.folder, env=b.env, text=True,
-                          capture_output=True, timeout=job.PATIENCE)
+    done = b.done("checkpoints", name, "--verify", "--json", code=None)
     assert done.stdout, done
     found = json.loads(done.stdout)["checkpoints"]
     return done.returncode, {x["step"]: x for x in found}
@@ -61,9 +59,9 @@ def is_named(b, name, file, what):
 def is_gone_round(b, name, want, what):
     """As from the older one alone."""
     shutil.copytree(b.path(name), b.path("again"))
-    said = b.call(*words("again", 20, "--resume", "--json"))
-    assert "checkpoint passed over" in said, (what, said)
-    assert '"first_step":10' in said, (what, said)
+    done = b.done(*words("again", 20, "--resume", "--json"))
+    assert "checkpoint passed over" in done.stderr, (what, done)
+    assert '"first_step":10' in done.stdout, (what, done)
     assert b.weights("again") == want, what
     shutil.rmtree(b.path("again"))
 

@@ -14,10 +14,12 @@ import os
 import sys
 import tempfile
 
-import job
-
-import clients
-import evaluate
+DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                      "daemon")
+sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
+import job  # noqa: E402
+import clients  # noqa: E402
+import evaluate  # noqa: E402
 
 STEPS = 20
 

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 
-import job
-
-import clients
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import clients  # noqa: E402
 
 JOB = f"long-{os.getpid()}"
 SLACK = 256  # KiB: pages of the C library's pools that are first touched

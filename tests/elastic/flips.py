@@ -18,9 +18,10 @@ import shutil
 import sys
 import tempfile
 
-import job
-
-import clients
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import clients  # noqa: E402
 
 STEPS = 20
 FIRST = 20

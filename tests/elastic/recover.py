@@ -21,11 +21,12 @@ import sys
 import tempfile
 import time
 
-import job
-
-import chaos
-import clients
-import restarts
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import chaos  # noqa: E402
+import clients  # noqa: E402
+import restarts  # noqa: E402
 
 RANKS, NAME = 4, "job"
 WATCHDOG_S = 5 if int(sys.argv[3]) >= 20 else 2

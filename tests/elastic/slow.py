@@ -14,9 +14,11 @@ import os
 import sys
 import tempfile
 
-import job
-
-import evaluate
+DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                      "daemon")
+sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
+import job  # noqa: E402
+import evaluate  # noqa: E402
 
 DELAY_MS = 5
 STEPS = 120

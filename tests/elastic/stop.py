@@ -24,10 +24,11 @@ import tempfile
 import time
 import zipfile
 
-import job
-
-import chaos
-import restarts
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import chaos  # noqa: E402
+import restarts  # noqa: E402
 
 GRACE_S, SECOND_S = 30, 3
 ROWS = 130000  # of the table of positions: 67 MB, and its states in AdamW

@@ -16,9 +16,10 @@ import sys
 import tempfile
 import time
 
-import job
-
-import clients
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import job  # noqa: E402
+import clients  # noqa: E402
 
 STOP_S = 2.8
 

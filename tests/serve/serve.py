@@ -27,7 +27,6 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,10 +34,7 @@ import time
 
 from asking import (BUSY, Asker, Lost, Tensor, floats, integers, read_file,
                     write_file)
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                                "..", "elastic"))
-from job import Bench, field  # pylint: disable=wrong-import-position
+from job import Bench, field  # which asking has put on the path
 
 ROWS = 36
 CLIENTS = 64

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a folder of their own, for the tests of this one."""
+"""Jobs in a folder of their own: what all tests that run some are built on."""
 import glob
 import json
 import os
 import subprocess
-import sys
 import time
-
-DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
-                      "daemon")
-sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 
 PATIENCE = 100
 
@@ -19,6 +14,7 @@ class Bench:
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = os.path.abspath(penstock), folder
+        # A crash is to end by its signal, with a sanitizer too.
         asan = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder,
                         ASAN_OPTIONS=asan)
@@ -35,7 +31,7 @@ class Bench:
                 job.communicate(timeout=PATIENCE)
 
     def begin(self, *words, **env):
-        return self.begin_as([self.penstock, *words],
+        return self.begin_as([self.penstock, *map(str, words)],
                              env={**self.env, **env})
 
     def begin_as(self, words, **more):
@@ -44,11 +40,26 @@ class Bench:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more))
         return self.jobs[-1]
 
-    def call(self, *words, code=0, **env):
-        job = self.begin(*words, **env)
+    def ended(self, job, code=0):
+        """What it said until it ended with that code; None: with any."""
         out, err = job.communicate(timeout=PATIENCE)
-        assert job.returncode == code, (words, env, job.returncode, out, err)
-        return out + err
+        assert code in (None, job.returncode), (
+            job.args, job.returncode, out, err)
+        return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+    def done(self, *words, code=0, **env):
+        return self.ended(self.begin(*words, **env), code)
+
+    def call(self, *words, code=0, **env):
+        """All that it says; with --json what a program reads."""
+        done = self.done(*words, code=code, **env)
+        as_json = code == 0 and "--json" in words
+        return done.stdout if as_json else done.stdout + done.stderr
+
+    def said(self, *words, code=0, **env):
+        """What it says on stdout; why it failed, on stderr."""
+        done = self.done(*words, code=code, **env)
+        return done.stdout if code == 0 else done.stderr
 
     def path(self, *names):
         return os.path.join(self.folder, *names)
