@@ -97,7 +97,7 @@ def file_is_whole(b, names, reads):
                            "--log-every", "1", "--job", "night",
                            "--checkpoint", "ck"))
     until = time.monotonic() + 60
-    while not os.path.exists(b.at("job.prom")):
+    while not os.path.exists(b.path("job.prom")):
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
     versions = set()
@@ -111,7 +111,7 @@ def file_is_whole(b, names, reads):
     b.call("stop", "--job", "night")
     job.communicate(timeout=30)
     found = check(b.bytes_of("job.prom").decode(), names)
-    said = [(head["event"], fields) for head, fields in logs.read(b.at("log"))
+    said = [(head["event"], fields) for head, fields in logs.read(b.path("log"))
             if head["rank"] == "0"]
     last = [fields for event, fields in said if event == "step"][-1]
     assert found["penstock_step"] == float(last["step"]), (found, last)
@@ -133,21 +133,21 @@ def rotates(b, root, times):
     conf = read(root, "contrib/penstock.logrotate")
     assert "/var/log/penstock/*/rank-*.log {" in conf
     job = b.begin(*b.words("turn", "--steps", "1000000000", "--log-every", "1"))
-    path = b.at("turn/rank-0.log")
+    path = b.path("turn/rank-0.log")
     until = time.monotonic() + 60
     while not os.path.exists(path) or b" event=step " not in b.bytes_of(path):
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
     pid = re.search(rb" event=start .* pid=(\d+) ", b.bytes_of(path))[1].decode()
-    with open(b.at("conf"), "w", encoding="utf-8") as file:
-        file.write(conf.replace("/var/log/penstock/*", b.at("turn"))
+    with open(b.path("conf"), "w", encoding="utf-8") as file:
+        file.write(conf.replace("/var/log/penstock/*", b.path("turn"))
                    .replace("pkill -HUP -x penstockd", f"kill -HUP {pid}")
                    .replace("rotate 14", f"rotate {times}")
                    .replace("    compress\n    delaycompress\n", ""))
-    os.chmod(b.at("conf"), 0o644)
+    os.chmod(b.path("conf"), 0o644)
     for i in range(times):
         if LOGROTATE:
-            ask([LOGROTATE, "-f", "-s", b.at("state"), b.at("conf")])
+            ask([LOGROTATE, "-f", "-s", b.path("state"), b.path("conf")])
         else:
             os.rename(path, f"{path}.{times - i}")
             ask(["kill", "-HUP", pid])
@@ -170,7 +170,7 @@ def truncates(b, times):
     """By copytruncate a file goes on with a whole line; what was written
     between copy and truncation is lost, and nothing else."""
     job = b.begin(*b.words("cut", "--steps", "1000000000", "--log-every", "1"))
-    path = b.at("cut/rank-0.log")
+    path = b.path("cut/rank-0.log")
     until = time.monotonic() + 60
     parts = []
     for _ in range(times + 1):

@@ -48,12 +48,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with evaluate.Bench(penstock, norm, None, "mpi", folder) as b:
             subprocess.run(
-                ["strace", "-f", "-qq", "-o", b.at("calls"), penstock, "run",
+                ["strace", "-f", "-qq", "-o", b.path("calls"), penstock, "run",
                  "norm.plan", "-n", "2", "-m", "2", "--data",
                  "train.safetensors", "--steps", "5", "--checkpoint", "ck",
                  "--log-dir", "log", "--max-restarts", "1", "--quiet"],
                 cwd=folder, env=b.env, check=True, timeout=200)
-            with open(b.at("calls"), encoding="utf-8",
+            with open(b.path("calls"), encoding="utf-8",
                       errors="replace") as file:
                 text = file.read()
     used = set(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))

@@ -13,12 +13,12 @@ import glob
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
 
 import clients
+import job
 from restarts import is_alive
 
 POINTS = {"F": 40, "B": 40, "report": 20, "update": 20, "updated": 20,
@@ -60,19 +60,15 @@ def still(folder):
     raise AssertionError("the job goes on")
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, folder):
-        self.penstock, self.folder, self.jobs = penstock, folder, 0
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        super().__init__(penstock, folder)
+        self.n = 0
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
 
     def ask(self, log, *words, code=0):
-        done = subprocess.run([self.penstock, "flight", log, *words],
-                              cwd=self.folder, env=self.env, text=True,
-                              check=False, capture_output=True)
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
+        return self.call("flight", log, *words, code=code)
 
     def verdict(self, log, rank):
         said = json.loads(self.ask(log, "--json"))
@@ -83,18 +79,13 @@ class Bench:
 
     def hang(self, name, point, nth, rank):
         # The client of a job that was killed may still have its name.
-        self.jobs += 1
-        job = subprocess.Popen(
-            [self.penstock, "run", "tiny.pt2", "-n", "2x2", "-m", "4", "--data",
-             "data.safetensors", "--transport", "mpi", "--steps", "1000000",
-             "--log-dir", name, "--quiet", "--watchdog", "0", "--detach",
-             "--job", f"{name}-{self.jobs}"],
-            cwd=self.folder, env=dict(
-                self.env, PENSTOCK_FAULT=f"{point}:{nth}:hang",
-                PENSTOCK_FAULT_RANK=str(rank)), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, err = job.communicate(timeout=60)
-        assert job.returncode == 0, (out, err)
+        self.n += 1
+        self.call("run", "tiny.pt2", "-n", "2x2", "-m", "4", "--data",
+                  "data.safetensors", "--transport", "mpi", "--steps",
+                  "1000000", "--log-dir", name, "--quiet", "--watchdog", "0",
+                  "--detach", "--job", f"{name}-{self.n}",
+                  PENSTOCK_FAULT=f"{point}:{nth}:hang",
+                  PENSTOCK_FAULT_RANK=str(rank))
         log = os.path.join(self.folder, name)
         try:
             still(log)
@@ -116,8 +107,8 @@ def main():
         "4", "1")[len(sys.argv[4:]):]))
     rng = random.Random(seed)
     print(f"seed {seed}")
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, model, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, folder) as b:
         for i in range(number):
             point = rng.choice(list(POINTS))
             rank = rng.randrange(4)

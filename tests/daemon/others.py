@@ -13,21 +13,20 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 
 import clients
+import job
 
 OWNER, OTHER = 64001, 64002
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, penstockd, model, folder):
-        self.folder = folder
         # Where both users can read them, whoever has built them.
-        self.penstock = shutil.copy(penstock, folder)
+        super().__init__(shutil.copy(penstock, folder), folder)
         self.penstockd = shutil.copy(penstockd, folder)
         os.chmod(folder, 0o755)
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
@@ -43,31 +42,25 @@ class Bench:
         os.chmod(folder + "/data.safetensors", 0o644)
         os.chown(self.home, OWNER, OWNER)
 
-    def begin(self, uid, *words, **more):
-        return subprocess.Popen(
-            words, cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, user=uid, group=uid,
-            extra_groups=[], env={"PATH": os.environ["PATH"],
-                                  "HOME": self.home,
-                                  "XDG_RUNTIME_DIR": self.home}, **more)
+    def begin(self, uid, *words):
+        return self.begin_of(uid, self.penstock, *words)
 
-    def call(self, uid, *words, code=0):
-        job = self.begin(uid, self.penstock, *words)
-        out, err = job.communicate(timeout=60)
-        assert job.returncode == code, (uid, words, job.returncode, out, err)
-        return out + err
+    def begin_of(self, uid, *words):
+        return self.begin_as(
+            words, user=uid, group=uid, extra_groups=[],
+            env={"PATH": os.environ["PATH"], "HOME": self.home,
+                 "XDG_RUNTIME_DIR": self.home})
 
     def daemon(self, uid, path, *more):
-        return self.begin(uid, self.penstockd, "tiny.plan", "--transport",
-                          "self", "--ranks", "2", "--socket", path, "--data",
-                          "data.safetensors", *more)
+        return self.begin_of(uid, self.penstockd, "tiny.plan", "--transport",
+                             "self", "--ranks", "2", "--socket", path, "--data",
+                             "data.safetensors", *more)
 
     def refused(self, uid, path, *says):
-        job = self.daemon(uid, path)
-        out, err = job.communicate(timeout=60)
-        assert job.returncode in (75, 77, 78), (job.returncode, out, err)
-        assert any(s in err for s in says), err
-        return err
+        done = self.ended(self.daemon(uid, path), code=None)
+        assert done.returncode in (75, 77, 78), done
+        assert any(s in done.stderr for s in says), done.stderr
+        return done.stderr
 
 
 def talk(uid, path):
@@ -93,7 +86,7 @@ def talk(uid, path):
 
 def await_ready(b, path):
     until = time.monotonic() + 60
-    while b.begin(OWNER, b.penstock, "status", "--socket", path).wait() != 0:
+    while b.begin(OWNER, "status", "--socket", path).wait() != 0:
         assert time.monotonic() < until
         time.sleep(.05)
 
@@ -103,8 +96,8 @@ def main():
         print("only root can be two users")
         return 77
     penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, penstockd, model, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, penstockd, model, folder) as b:
         path = b.home + "/s"
         job = b.daemon(OWNER, path)
         try:

@@ -28,6 +28,7 @@ import tempfile
 import time
 
 import clients
+import job
 
 POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
           "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
@@ -40,15 +41,11 @@ STEPS, EVERY = 60, 10
 NONE_LEFT_S = 5
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, transport, folder):
-        self.penstock, self.transport = penstock, transport
-        self.folder, self.n = folder, 0
+        super().__init__(penstock, folder)
+        self.transport, self.n = transport, 0
         self.lanes = 2 if transport == "self" else 1  # ranks of a process
-        # A crash is to end by its signal, with a sanitizer too.
-        asan = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder,
-                        ASAN_OPTIONS=asan)
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
         self.call("split", "tiny.pt2", "-o", "tiny.plan")
@@ -61,22 +58,8 @@ class Bench:
                 self.transport, "--steps", str(steps), "--checkpoint", name,
                 "--checkpoint-every", str(EVERY), "--quiet", *more]
 
-    def begin(self, *words, **env):
-        return subprocess.Popen([self.penstock, *words], cwd=self.folder,
-                                env={**self.env, **env}, text=True,
-                                stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def call(self, *words, code=0, **env):
-        job = self.begin(*words, **env)
-        out, err = job.communicate(timeout=100)
-        assert job.returncode == code, (words, env, job.returncode, out, err)
-        return out + err
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
     def weights(self, name):
+        """Of the last step, with the optimizer's, by file."""
         folder = os.path.join(self.folder, name, f"step-{STEPS:08d}")
         files = {}
         for path in glob.glob(folder + "/*.safetensors"):
@@ -84,20 +67,6 @@ class Bench:
                 files[os.path.basename(path)] = file.read()
         assert files, (folder, os.listdir(os.path.join(self.folder, name)))
         return files
-
-    def last_exit(self, name):
-        with open(os.path.join(self.folder, name, "last_exit.json"),
-                  encoding="utf-8") as file:
-            return json.load(file)
-
-    def events(self, name, event):
-        lines = []
-        with open(os.path.join(self.folder, name, "supervisor.log"),
-                  encoding="utf-8") as file:
-            for line in file:
-                if f" event={event} " in line:
-                    lines.append(line)
-        return lines
 
     def fresh(self):
         self.n += 1
@@ -145,17 +114,6 @@ class Bench:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         assert not left, f"processes {left} after {NONE_LEFT_S} s"
-
-    def no_files_left(self):
-        left = glob.glob(os.path.join(self.folder, "penstock-??????"))
-        left += glob.glob(os.path.join(self.folder, "penstock", "*"))
-        assert not left, left
-
-    def await_event(self, name, event):
-        until = time.monotonic() + 40
-        while not self.events(name, event):
-            assert time.monotonic() < until, (name, event)
-            time.sleep(.01)
 
 
 def is_alive(pid):
@@ -263,6 +221,7 @@ def causes(b):
            "--transport", b.transport, "--checkpoint", name, "--log-dir", name,
            "--max-restarts", "5", code=74)
     assert b.last_exit(name)["cause"] == "refused", b.last_exit(name)
+    assert os.path.exists(b.path(name, "supervisor.log"))
     assert not b.events(name, "job_restart")
     assert "--checkpoint DIR" in b.call(
         "run", "tiny.plan", "--data", "data.safetensors", "--max-restarts", "1",
@@ -467,8 +426,8 @@ def main():
     seed = more[1] if more[1:] else int(os.environ.get(
         "PST_TEST_SEED", random.randrange(1 << 30)))
     print(f"PST_TEST_SEED={seed}")
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, model, sys.argv[3], folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, sys.argv[3], folder) as b:
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])

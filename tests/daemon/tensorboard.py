@@ -14,11 +14,11 @@ import json
 import os
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 
 import clients
+import job
 from wire import fields
 
 STEPS = 12
@@ -101,24 +101,19 @@ def same(curve, told):
         for step, value in curve.items())
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, folder):
-        self.penstock, self.folder = penstock, folder
+        super().__init__(penstock, folder)
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
 
     def run(self, name, *more, code=0, **env):
-        done = subprocess.run(
-            [self.penstock, "run", "tiny.pt2", "--stages", "2", "-n", "2",
-             "-m", "2", "--data", "data.safetensors", "--steps", str(STEPS),
-             "--lr", "0.001", "--transport", "self", "--log-every", "1",
-             "--log-dir", name, "--tensorboard", name + "/board", "--quiet",
-             *more], cwd=self.folder, stdin=subprocess.DEVNULL,
-            env=dict(os.environ, XDG_RUNTIME_DIR=self.folder,
-                     TMPDIR=self.folder, **env),
-            capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == code, done
-        return done.stderr
+        return self.done(
+            "run", "tiny.pt2", "--stages", "2", "-n", "2", "-m", "2", "--data",
+            "data.safetensors", "--steps", STEPS, "--lr", "0.001",
+            "--transport", "self", "--log-every", "1", "--log-dir", name,
+            "--tensorboard", name + "/board", "--quiet", *more, code=code,
+            **env).stderr
 
     def check(self, name, files, log="rank-0.log"):
         folder = os.path.join(self.folder, name)
@@ -133,8 +128,8 @@ class Bench:
 
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory(prefix="pst-board-") as folder:
-        b = Bench(penstock, model, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-board-") as folder, \
+            Bench(penstock, model, folder) as b:
         b.run("plain", "--eval-data", "data.safetensors", "--eval-every", "4")
         found, path = b.check("plain", 1)
         told = of_log(os.path.join(path, "rank-0.log"), "evaluated")

@@ -11,50 +11,39 @@ alone     one replica shares nothing: a note says so, the weights are the same
 """
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 
 import clients
+import job
 
-STEPS, END_S, LIMIT_S = 8, 60, 2
+STEPS, LIMIT_S = 8, 2
 GATHER = 21  # the gather of a rank, of all of the job, at which it stops
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, folder):
-        self.penstock, self.folder = penstock, folder
+        super().__init__(penstock, folder)
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
 
     def run(self, name, *more, fault=None, flag=None, quiet=True):
         """Exit code, all that it said, seconds."""
-        env = dict(self.env)
+        env = {}
         if fault:
             env.update(PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK="1")
         if flag:
-            with open(os.path.join(self.folder, flag), "w"):
-                env["PENSTOCK_FAULT_ONCE"] = os.path.join(self.folder, flag)
+            with open(self.path(flag), "w"):
+                env["PENSTOCK_FAULT_ONCE"] = self.path(flag)
         begin = time.monotonic()
         # A job that hangs is ended by the timeout, which fails the test.
-        p = subprocess.run(
-            [self.penstock, "run", "tiny.pt2", "-n", "2x1",
-             "-m", "4", "--shard", "zero3", "--data", "data.safetensors",
-             "--steps", str(STEPS), "--lr", "0.001", "--transport", "mpi",
-             "--checkpoint", name, "--checkpoint-every", "2", *more,
-             *["--quiet"][:quiet]],
-            cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=END_S)
+        p = self.done("run", "tiny.pt2", "-n", "2x1", "-m", "4", "--shard",
+                      "zero3", "--data", "data.safetensors", "--steps", STEPS,
+                      "--lr", "0.001", "--transport", "mpi", "--checkpoint",
+                      name, "--checkpoint-every", "2", *more,
+                      *["--quiet"][:quiet], code=None, **env)
         return p.returncode, p.stdout + p.stderr, time.monotonic() - begin
-
-    def weights(self, name):
-        out = os.path.join(self.folder, name + ".safetensors")
-        subprocess.run([self.penstock, "weights", name, "-o", out],
-                       cwd=self.folder, check=True, capture_output=True)
-        with open(out, "rb") as f:
-            return f.read()
 
 
 def expect(what, good, said):
@@ -64,8 +53,8 @@ def expect(what, good, said):
 
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory(prefix="pst-unshard-") as folder:
-        b = Bench(penstock, model, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-unshard-") as folder, \
+            Bench(penstock, model, folder) as b:
         code, said, _ = b.run("undisturbed")
         expect("undisturbed", code == 0, said)
         want = b.weights("undisturbed")

@@ -15,7 +15,6 @@ import fcntl
 import glob
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,27 +24,24 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import clients  # noqa: E402
 import greedy  # noqa: E402
+import job  # noqa: E402
 
 MOST = 300
 HELD_S = 9  # at 20 events a second, of which 96 wait
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, folder, transport):
-        self.penstock, self.folder = penstock, folder
+        super().__init__(penstock, folder)
         self.transport = transport
-        clients.write_data(os.path.join(folder, "data.safetensors"))
-        subprocess.run([penstock, "split", model, "-o", "tiny.plan"],
-                       cwd=folder, check=True, capture_output=True)
+        clients.write_data(self.path("data.safetensors"))
+        self.call("split", model, "-o", "tiny.plan")
 
 
 def run(b, name, steps, *more):
-    subprocess.run([b.penstock, "run", "tiny.plan", "-n", "2", "-m", "2",
-                    "--data", "data.safetensors", "--transport", b.transport,
-                    "--steps", str(steps), "--log-dir", name, "--quiet",
-                    "--threads", "1", *more], cwd=b.folder, check=True,
-                   env=dict(os.environ, XDG_RUNTIME_DIR=b.folder,
-                            TMPDIR=b.folder))
+    b.call("run", "tiny.plan", "-n", "2", "-m", "2", "--data",
+           "data.safetensors", "--transport", b.transport, "--steps", steps,
+           "--log-dir", name, "--quiet", "--threads", "1", *more)
 
 
 def lines(b, name):
@@ -154,8 +150,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         if sys.argv[4] == "self":
             check_dropped(penstock, penstockd, model, folder)
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, model, folder, sys.argv[4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, folder, sys.argv[4]) as b:
         check_default(b, seconds)
         check_all(b)
     print("ok")

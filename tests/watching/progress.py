@@ -19,7 +19,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import tempfile
 import termios
@@ -28,6 +27,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import clients  # noqa: E402
+import job  # noqa: E402
 
 STEP_MS = 50
 STEADY = .05  # of what a step takes
@@ -46,16 +46,14 @@ def seconds(text):
     return sum(x * 60 ** i for i, x in enumerate(reversed(parts)))
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, folder):
-        self.penstock, self.folder = penstock, folder
-        self.env = {k: v for k, v in os.environ.items()
-                    if k not in ("NO_COLOR", "LANG", "LC_ALL", "LC_CTYPE")}
-        self.env.update(XDG_RUNTIME_DIR=folder, TMPDIR=folder, TERM="xterm",
-                        LC_ALL="C.UTF-8")
-        clients.write_data(os.path.join(folder, "data.safetensors"))
-        subprocess.run([penstock, "split", model, "-o", "tiny.plan"],
-                       cwd=folder, check=True, capture_output=True)
+        super().__init__(penstock, folder)
+        for name in "NO_COLOR", "LANG", "LC_CTYPE":
+            self.env.pop(name, None)
+        self.env.update(TERM="xterm", LC_ALL="C.UTF-8")
+        clients.write_data(self.path("data.safetensors"))
+        self.call("split", model, "-o", "tiny.plan")
 
     def words(self, steps, *more):
         return [self.penstock, "run", "tiny.plan", "-n", "2", "-m", "2",
@@ -64,11 +62,6 @@ class Bench:
 
     def slow(self, **env):
         return {**self.env, "PENSTOCK_FAULT": f"step:1+:{STEP_MS}", **env}
-
-    def call(self, *words):
-        return subprocess.run([self.penstock, *words, "--job", "line"],
-                              cwd=self.folder, env=self.env, check=False,
-                              capture_output=True, text=True)
 
 
 class Terminal:
@@ -117,18 +110,15 @@ class Terminal:
 
 def pipe(b, steps, env, meanwhile=lambda step: 0.0):
     """Lines with the time when they came; how long the run was held up."""
-    job = subprocess.Popen(b.words(steps), cwd=b.folder, env=env, text=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = b.begin_as(b.words(steps), env=env)
     lines, held = [], 0.0
-    for line in job.stdout:
+    for line in run.stdout:
         lines.append((time.monotonic(), held, line.rstrip("\n")))
         found = LINE.match(line)
         if found:
             held += meanwhile(int(found[1]))
-    assert job.wait(PATIENCE) == 0, job.stderr.read()
-    said = job.stderr.read()
-    job.stdout.close()
-    job.stderr.close()
+    assert run.wait(PATIENCE) == 0, run.stderr.read()
+    said = run.stderr.read()
     assert "\x1b" not in said and "\r" not in said, said
     return lines
 
@@ -160,9 +150,9 @@ def eta(b, steps):
             return 0.0
         begin = time.monotonic()
         paused.append(step)
-        assert b.call("pause").returncode == 0
+        b.call("pause", "--job", "line")
         time.sleep(2)
-        assert b.call("resume").returncode == 0
+        b.call("resume", "--job", "line")
         return time.monotonic() - begin
 
     for what, meanwhile in ("steady", lambda step: 0.0), ("paused", hold):
@@ -228,8 +218,8 @@ def plain(b, steps):
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     steps = int(sys.argv[3]) if len(sys.argv) > 3 else 120
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, model, folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, folder) as b:
         eta(b, steps)
         for part in plain_pipe, narrow, resize, plain:
             part(b, steps // 2)

@@ -16,33 +16,26 @@ import re
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 
 from swap import MICROBATCHES, STEPS, Bench, daemons, tensors
+import tensor_file  # swap has put its folder on the path
 
 NAN = float("nan")
 
 
 def write(path, **values):
     """Values: of dtype F32 unless they are bytes with a dtype and a shape."""
-    header, data = {}, b""
-    for name, v in values.items():
-        dtype, shape, raw = v if isinstance(v, tuple) else (
+    tensor_file.save(path, {
+        name.replace("__", "."): v if isinstance(v, tuple) else (
             "F32", [len(v)], struct.pack(f"<{len(v)}f", *v))
-        header[name.replace("__", ".")] = {
-            "dtype": dtype, "shape": shape,
-            "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+        for name, v in values.items()})
 
 
 def told(b):
-    with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
+    with open(f"{b.folder}/log/rank-0.log", encoding="utf-8") as f:
         return f.read()
 
 
@@ -52,7 +45,7 @@ def losses(b):
 
 
 def got(b):
-    run = b.begin("got")
+    run = b.train("got")
     one = b.ask("attr", "get", "n.w")
     assert re.match(r"n.w: parameter f32\[1\], stages 0,1,2 on ranks 0,1,2, "
                     r"trained: 1\.\d+\n$", one), one
@@ -63,7 +56,7 @@ def got(b):
     assert (tensor["name"], tensor["dtype"], tensor["shape"], tensor["stages"],
             tensor["ranks"], tensor["requires_grad"], tensor["nans"]) == (
                 "n.w", "f32", "[1]", "0,1,2", "0,1,2", 1, 0), tensor
-    value, = struct.unpack("<f", tensors(f"{b.work}/n.safetensors")["n.w"])
+    value, = struct.unpack("<f", tensors(f"{b.folder}/n.safetensors")["n.w"])
     assert tensor["min"] == tensor["max"] == tensor["mean"] == value
     assert struct.pack("<f", float(tensor["values"])) == struct.pack(
         "<f", value)
@@ -72,7 +65,7 @@ def got(b):
     assert "1 tensors set" in b.ask("attr", "set", "n.w", "n.safetensors")
     b.end(run)
     assert b.result("got") == b.result("plain")
-    run = b.begin("reset")
+    run = b.train("reset")
     b.ask("attr", "get", "n", "-o", "n.safetensors")
     b.ask("attr", "set", "n.w", "n.safetensors", "--state", "reset")
     b.end(run)
@@ -80,10 +73,10 @@ def got(b):
 
 
 def refused(b):
-    write(f"{b.work}/wide.safetensors", n__w=[1.0, 2.0])
-    write(f"{b.work}/half.safetensors", n__w=("BF16", [1], b"\0\0"))
-    write(f"{b.work}/other.safetensors", m__w=[1.0])
-    run = b.begin("refused")
+    write(f"{b.folder}/wide.safetensors", n__w=[1.0, 2.0])
+    write(f"{b.folder}/half.safetensors", n__w=("BF16", [1], b"\0\0"))
+    write(f"{b.folder}/other.safetensors", m__w=[1.0])
+    run = b.train("refused")
     for words, code, *args in (
             ('nearest name is "n.w"', 65, "get", "n.v"),
             ('nearest name is "n.w"', 65, "set", "m.w", "3"),
@@ -102,7 +95,7 @@ def refused(b):
             ("--state is of attr set", 64, "get", "n.w", "--state", "keep")):
         said = b.ask("attr", *args, code=code)
         assert words in said, (args, said)
-    os.mkfifo(f"{b.work}/pipe")
+    os.mkfifo(f"{b.folder}/pipe")
     for path, words in (("none/x", "No such file"), (".", "it is a folder"),
                         ("pipe", "it is a pipe")):
         assert words in b.ask("attr", "get", "n.w", "-o", path, code=74)
@@ -112,10 +105,10 @@ def refused(b):
 
 def set_everywhere(b):
     """n.w = 3: n's three calls make 27 of 1."""
-    b.call("split", f"{b.folder}/u06.pt2", "-o", "still", "--loss-fn",
+    b.call("split", f"{b.models}/u06.pt2", "-o", "still", "--loss-fn",
            "mse:target=x", "--freeze", "n")
     for name, value in ("three", "3"), ("minus", "-.5"):
-        run = b.begin(name, "--log-every", "1", "--log-dir", "log",
+        run = b.train(name, "--log-every", "1", "--log-dir", "log",
                       plan="still")
         step = json.loads(b.ask("attr", "set", "n.w", value, "--json"))["step"]
         assert f" {value} " not in b.ask("attr", "get", "n.w")
@@ -126,11 +119,11 @@ def set_everywhere(b):
             want = (w ** 3 - 1) ** 2 * 1.5625
             assert abs(loss - want) < 1e-6 * want, (at, step, loss)
         assert b.result(name) == {"param.n.w": struct.pack("<f", after)}
-        os.rename(f"{b.work}/log", f"{b.work}/log.{name}")
+        os.rename(f"{b.folder}/log", f"{b.folder}/log.{name}")
 
 
 def resumed(b):
-    run = b.begin("changed", "--checkpoint", "set", "--keep", "0",
+    run = b.train("changed", "--checkpoint", "set", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 4))
     b.ask("attr", "set", "n", "1.5")
     b.end(run)
@@ -141,13 +134,13 @@ def resumed(b):
            f"--resume={STEPS * 3 // 4}", "--adopt")
     assert b.result("again") == b.result("changed") != b.result("plain")
     b.call("weights", "set", "-o", "all.safetensors")
-    run = b.begin("third")
+    run = b.train("third")
     assert "written to" in b.ask("attr", "get", "", "-o", "before.safetensors")
     b.ask("attr", "set", "n", "all.safetensors")
     b.ask("attr", "get", "n.w", "-o", "now.safetensors")
-    assert tensors(f"{b.work}/now.safetensors") == tensors(
-        f"{b.work}/all.safetensors") != tensors(
-            f"{b.work}/before.safetensors")
+    assert tensors(f"{b.folder}/now.safetensors") == tensors(
+        f"{b.folder}/all.safetensors") != tensors(
+            f"{b.folder}/before.safetensors")
     b.end(run)
 
 
@@ -155,9 +148,9 @@ def no_parameters(b):
     """A buffer that no step writes and a constant: checkpoints hold them, too.
     y = 2 (x + 3) + 1 + 2 (buf + 1), which c is not in, unless it is no number.
     """
-    b.call("split", f"{b.folder}/u08.pt2", "-o", "plan8", "--stages", "2",
+    b.call("split", f"{b.models}/u08.pt2", "-o", "plan8", "--stages", "2",
            "--loss-fn", "mse:target=x")
-    run = b.begin("buffer", "--checkpoint", "saved8", "--log-every", "1",
+    run = b.train("buffer", "--checkpoint", "saved8", "--log-every", "1",
                   "--log-dir", "log", plan="plan8", ranks=2)
     assert "buffer f32[1]" in b.ask("attr", "get", "n.buf")
     assert "constant f32[1]" in b.ask("attr", "get", "n.c")
@@ -165,12 +158,12 @@ def no_parameters(b):
     b.ask("attr", "set", "n.buf", "5")
     said = b.ask("attr", "set", "n.c", "nan")
     assert "warning: there is a NaN in the values of n.c" in said, said
-    write(f"{b.work}/c.safetensors", n__c=[NAN])
+    write(f"{b.folder}/c.safetensors", n__c=[NAN])
     assert "warning" in b.ask("attr", "set", "n.c", "c.safetensors")
     b.ask("attr", "set", "n.c", "1e38")
     b.ask("stop")
     b.end(run, resume=False, code=130)
-    run = b.begin("buffer", "--checkpoint", "saved8", "--resume",
+    run = b.train("buffer", "--checkpoint", "saved8", "--resume",
                   plan="plan8", ranks=2, steps=20 * STEPS)
     assert "not trained: 5\n" in b.ask("attr", "get", "n.buf")
     assert "not trained: 1e+38\n" in b.ask("attr", "get", "n.c")
@@ -181,7 +174,7 @@ def no_parameters(b):
 def cast(b):
     """What is trained is kept in f32 and rounded where it is read, what is not
     takes half of the memory."""
-    run = b.begin("cast", "--checkpoint", "cast.saved", "--keep", "0",
+    run = b.train("cast", "--checkpoint", "cast.saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 4))
     b.ask("attr", "set", "n.w", "1.1")
     for words, *args in (
@@ -192,7 +185,7 @@ def cast(b):
     assert "1 tensors cast" in b.ask("attr", "cast", "n.w", "bf16")
     assert ("parameter bf16[1], kept as f32, stages 0,1,2 on ranks 0,1,2, "
             "trained: 1.1015625\n") in b.ask("attr", "get", "n")
-    write(f"{b.work}/narrow.safetensors", n__w=("BF16", [1], b"\xc0\x3f"))
+    write(f"{b.folder}/narrow.safetensors", n__w=("BF16", [1], b"\xc0\x3f"))
     b.ask("attr", "set", "n.w", "narrow.safetensors")
     assert "trained: 1.5\n" in b.ask("attr", "get", "n")
     b.end(run)
@@ -204,10 +197,10 @@ def cast(b):
     assert b.result("cast.again") == b.result("cast")
     b.call("eval", "plan", "--checkpoint", "cast.saved", "--data",
            "x.safetensors", "--batches", "4")
-    b.call("split", f"{b.folder}/u13.pt2", "-o", "plan13", "--loss-fn",
+    b.call("split", f"{b.models}/u13.pt2", "-o", "plan13", "--loss-fn",
            "mse:target=x")
-    write(f"{b.work}/bias.safetensors", bias=("F16", [1], b"\0\x3c"))
-    run = b.begin("bias", plan="plan13", ranks=1)
+    write(f"{b.folder}/bias.safetensors", bias=("F16", [1], b"\0\x3c"))
+    run = b.train("bias", plan="plan13", ranks=1)
     b.ask("freeze", "bias")
     b.ask("attr", "cast", "bias", "f16")
     b.ask("attr", "set", "bias", "bias.safetensors")
@@ -224,8 +217,8 @@ def behind_a_checkpoint(b):
     ends, in whichever folder can take it."""
     options = ("--checkpoint", "each", "--checkpoint-every", "1", "--keep", "1",
                "--checkpoint-retry", "0", "--checkpoint-fallback", "each.2")
-    shutil.rmtree(f"{b.work}/log", ignore_errors=True)
-    run = b.begin("dump", *options, steps=20 * STEPS)
+    shutil.rmtree(f"{b.folder}/log", ignore_errors=True)
+    run = b.train("dump", *options, steps=20 * STEPS)
     b.ask("attr", "set", "n.w", "1.25")
     for change, want in (
             (("freeze", "n"), "f32[1], stages 0,1,2 on ranks 0,1,2, not "
@@ -233,20 +226,20 @@ def behind_a_checkpoint(b):
             (("attr", "cast", "n.w", "bf16"), "bf16[1], stages 0,1,2 on ranks "
              "0,1,2, not trained: 1.25\n"),
             (("attr", "set", "n.w", "1.5"), "not trained: 1.5\n"),
-            (("swap", "n", f"{b.folder}/u06.pt2"), "n.n.w: ")):
+            (("swap", "n", f"{b.models}/u06.pt2"), "n.n.w: ")):
         b.ask(*change)
         step = json.loads(b.ask("status", "--json"))["step"]
         if change[1] == "set":  # the disk goes
-            os.rename(f"{b.work}/each", f"{b.work}/away")
-            with open(f"{b.work}/each", "w", encoding="utf-8"):
+            os.rename(f"{b.folder}/each", f"{b.folder}/away")
+            with open(f"{b.folder}/each", "w", encoding="utf-8"):
                 pass
         b.ask("stop")
         b.end(run, resume=False, code=130)
         if change[1] == "set":  # and is back
-            os.remove(f"{b.work}/each")
-            os.rename(f"{b.work}/away", f"{b.work}/each")
-            assert os.path.exists(f"{b.work}/each.2/step-{step:08}")
-        run = b.begin("dump", "--resume", *options, steps=20 * STEPS)
+            os.remove(f"{b.folder}/each")
+            os.rename(f"{b.folder}/away", f"{b.folder}/each")
+            assert os.path.exists(f"{b.folder}/each.2/step-{step:08}")
+        run = b.train("dump", "--resume", *options, steps=20 * STEPS)
         assert want in b.ask("attr", "get", "n"), change
     b.ask("stop", "--now")
     b.end(run, resume=False, code=130)
@@ -258,8 +251,8 @@ def no_number(b):
     for name, fault in (("shown", True), ("hidden", False)):
         options = ("--checkpoint", name, "--checkpoint-every", "1", "--keep",
                    "1", "--checkpoint-retry", "30", "--log-dir", "log")
-        shutil.rmtree(f"{b.work}/log", ignore_errors=True)
-        run = b.begin("dump", *options, steps=20 * STEPS)
+        shutil.rmtree(f"{b.folder}/log", ignore_errors=True)
+        run = b.train("dump", *options, steps=20 * STEPS)
         step = json.loads(b.ask("status", "--json"))["step"]
         before = b.ask("attr", "get", "n.w")
         b.ask("attr", "set", "n.w", "nan")
@@ -267,10 +260,10 @@ def no_number(b):
         _, said = run.communicate(timeout=20)
         assert run.returncode == (65 if fault else 77), (run.returncode, said)
         assert "the good checkpoint of this step" in told(b), said
-        with open(f"{b.work}/{name}/step-{step:08}/manifest.json",
+        with open(f"{b.folder}/{name}/step-{step:08}/manifest.json",
                   encoding="utf-8") as f:
             assert not json.load(f)["bad"]
-        run = b.begin("dump", "--resume", *options, steps=20 * STEPS)
+        run = b.train("dump", "--resume", *options, steps=20 * STEPS)
         assert "nan" not in b.ask("attr", "get", "n.w") != before
         b.ask("stop", "--now")
         b.end(run, resume=False, code=130)
@@ -280,19 +273,18 @@ def pending(b):
     """While one waits, another has to try again."""
     if b.transport != "mpi":
         return
-    shutil.rmtree(f"{b.work}/log", ignore_errors=True)
-    run = b.begin("pending", "--log-dir", "log", steps=1000 * STEPS)
+    shutil.rmtree(f"{b.folder}/log", ignore_errors=True)
+    run = b.train("pending", "--log-dir", "log", steps=1000 * STEPS)
     b.ask("resume")
     rank = [p for p in daemons(b) if "2" == rank_of(p)][0]
     os.kill(int(rank), signal.SIGSTOP)
-    first = subprocess.Popen([b.penstock, "attr", "set", "n.w", "3", "--job",
-                              b.job], stdout=subprocess.PIPE, text=True)
+    first = b.begin("attr", "set", "n.w", "3", "--job", b.job)
     try:
         until = time.monotonic() + 20
         while "command=attr" not in told(b) and time.monotonic() < until:
             time.sleep(.02)
         assert "just being changed" in b.ask("attr", "get", "n.w", code=75)
-        b.ask("swap", "n", f"{b.folder}/u05.pt2", code=75)
+        b.ask("swap", "n", f"{b.models}/u05.pt2", code=75)
     finally:
         os.kill(int(rank), signal.SIGCONT)
     assert "1 tensors set" in first.communicate(timeout=60)[0]
@@ -307,10 +299,10 @@ def rank_of(pid):
 
 
 def main():
-    penstock, folder = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, folder, sys.argv[3], work)
-        b.end(b.begin("plain"))
+    penstock, models = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, models, sys.argv[3], folder) as b:
+        b.end(b.train("plain"))
         for part in got, refused, set_everywhere, resumed, no_parameters, \
                 cast, behind_a_checkpoint, no_number, pending:
             part(b)

@@ -10,29 +10,20 @@ is a dropout and a batch norm in each) and needs less memory. NORM.pt2 has none.
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
 from evaluate import write_data
+import job  # evaluate has put its folder on the path
 from swap import tensors
 
 REGIONS = {"parts.0.inner.up": "0", "parts.1": "1", "parts.1.inner.up": "1.2"}
 
 
-class Bench:
-    def __init__(self, penstock, work):
-        self.penstock, self.work = penstock, work
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=work, TMPDIR=work)
-        write_data(os.path.join(work, "x.safetensors"), 1, x=[96, 8])
-
-    def call(self, *words, code=0):
-        done = subprocess.run([self.penstock, *words], cwd=self.work,
-                              env=self.env, text=True, capture_output=True,
-                              check=False, timeout=120)
-        assert done.returncode == code, (words, done.returncode, done.stdout,
-                                         done.stderr)
-        return done.stdout if "--json" in words else done.stdout + done.stderr
+class Bench(job.Bench):
+    def __init__(self, penstock, folder):
+        super().__init__(penstock, folder)
+        write_data(self.path("x.safetensors"), 1, x=[96, 8])
 
     def plan(self, *words):
         return json.loads(self.call("plan", *words, "--loss-fn",
@@ -44,10 +35,10 @@ class Bench:
                   "x.safetensors", "--loss-fn", "mse:target=x", "--dump",
                   "dump", "--quiet", "--lr", "0.01", "--log-dir", "log",
                   "--verify")
-        with open(os.path.join(self.work, "log/rank-0.log"),
+        with open(self.path("log/rank-0.log"),
                   encoding="utf-8") as f:
             was = re.findall(r" event=train_begin .* recompute=(\S+)", f.read())
-        return was[-1], tensors(os.path.join(self.work, "dump"))
+        return was[-1], tensors(self.path("dump"))
 
 
 def shown(b, model):
@@ -117,8 +108,8 @@ def refused(b, norm):
 
 def main():
     penstock, model, norm = map(os.path.abspath, sys.argv[1:4])
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, work)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, folder) as b:
         for part in shown, same_bits, less_memory:
             part(b, model)
         refused(b, norm)

@@ -19,7 +19,6 @@ import re
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,16 +34,16 @@ OPTIONS = ["--checkpoint", "saved", "--checkpoint-every", "200"]
 
 
 def step_times(b):
-    with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
+    with open(f"{b.folder}/log/rank-0.log", encoding="utf-8") as f:
         return [float(x) for x in re.findall(
             r"event=step .*?\bstep_s=(\S+)", f.read())]
 
 
 def many(b):
     """Swaps between steps, without a pause."""
-    os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + (
+    b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
-    run = b.begin("many", "--log-dir", "log", steps=100000 * STEPS)
+    run = b.train("many", "--log-dir", "log", steps=100000 * STEPS)
     b.ask("resume")
     pids = [p for p in daemons(b) if rank_of(p) is not None]
     assert len(pids) == 3, pids
@@ -73,15 +72,15 @@ def many(b):
         assert after < 1.5 * before, (before, after)
     b.ask("stop", "--now")
     b.end(run, resume=False, code=130)
-    shutil.rmtree(f"{b.work}/log")
+    shutil.rmtree(f"{b.folder}/log")
 
 
 class Killed:
     def __init__(self, b, name, steps=LONG):
         self.b, self.name = b, name
-        shutil.rmtree(f"{b.work}/saved", ignore_errors=True)
-        self.run = b.begin(name, *OPTIONS, steps=steps)
-        while not glob.glob(f"{b.work}/saved/step-*"):
+        shutil.rmtree(f"{b.folder}/saved", ignore_errors=True)
+        self.run = b.train(name, *OPTIONS, steps=steps)
+        while not glob.glob(f"{b.folder}/saved/step-*"):
             b.ask("resume")
             time.sleep(.01)
             b.ask("pause")
@@ -90,10 +89,8 @@ class Killed:
 
     def swap(self):
         """Asked for; whatever becomes of it."""
-        return subprocess.Popen(
-            [self.b.penstock, "swap", "n", f"{self.b.folder}/u06.pt2", "--job",
-             self.b.job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True)
+        return self.b.begin("swap", "n", f"{self.b.models}/u06.pt2", "--job",
+                            self.b.job)
 
     def kill(self, rank):
         os.kill(self.pids[rank], signal.SIGKILL)
@@ -101,8 +98,7 @@ class Killed:
     def resume(self, steps=LONG):
         """What the model is on all ranks, old or new; compared."""
         b = self.b
-        self.run.communicate(timeout=60)
-        assert self.run.returncode == 1, self.run.returncode
+        b.ended(self.run, code=1)
         b.call("run", "plan", "--transport", "mpi", *b.ranks, "-m",
                MICROBATCHES, "--steps", str(steps), "--lr", "1e-3",
                "--optimizer", "adamw", "--data", "x.safetensors", "--dump",
@@ -151,18 +147,18 @@ def behind_a_checkpoint(b, rng):
         time.sleep(.01)
     k.kill(rng.randrange(3))
     k.run.communicate(timeout=60)
-    newest = max(int(name[5:]) for name in os.listdir(f"{b.work}/saved")
+    newest = max(int(name[5:]) for name in os.listdir(f"{b.folder}/saved")
                  if re.fullmatch(r"step-\d+", name))
     assert k.resume(steps=newest + 50) == "new"
 
 
 def main():
-    penstock, folder = map(os.path.abspath, sys.argv[1:3])
+    penstock, models = map(os.path.abspath, sys.argv[1:3])
     print(f"seed {SEED}")
     rng = random.Random(SEED)
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, folder, "mpi", work)
-        b.end(b.begin("plain", steps=LONG))
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, models, "mpi", folder) as b:
+        b.end(b.train("plain", steps=LONG))
         many(b)
         for part in while_prepared, just_after, behind_a_checkpoint:
             part(b, rng)

@@ -9,14 +9,19 @@ training step; DROPS.pt2 has dropout of all kinds.
 """
 import glob
 import json
+import math
 import os
 import random
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402
+import tensor_file  # noqa: E402
 
 STEPS, EVERY = 12, 3
 EVALUATED = re.compile(r" event=evaluated .* step=(\d+) loss=(\S+) .* "
@@ -25,62 +30,28 @@ EVALUATED = re.compile(r" event=evaluated .* step=(\d+) loss=(\S+) .* "
 
 def write_data(path, seed, **shapes):
     draw = random.Random(seed)
-    header, body = {}, b""
+    tensors = {}
     for name, shape in shapes.items():
-        n = 1
-        for size in shape:
-            n *= size
-        part = struct.pack(f"<{n}f", *(draw.gauss(0, 1) for _ in range(n)))
-        header[name] = {"dtype": "F32", "shape": shape,
-                        "data_offsets": [len(body), len(body) + len(part)]}
-        body += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + body)
+        n = math.prod(shape)
+        tensors[name] = ("F32", shape, struct.pack(
+            f"<{n}f", *(draw.gauss(0, 1) for _ in range(n))))
+    tensor_file.save(path, tensors)
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, norm, drops, transport, folder):
-        self.penstock, self.transport, self.folder = penstock, transport, folder
-        self.jobs = []
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
-        write_data(self.at("train.safetensors"), 1, x=[96, 4])
-        write_data(self.at("other.safetensors"), 2, x=[28, 4])
-        write_data(self.at("empty.safetensors"), 2, y=[28, 4])
+        super().__init__(penstock, folder)
+        self.transport = transport
+        write_data(self.path("train.safetensors"), 1, x=[96, 4])
+        write_data(self.path("other.safetensors"), 2, x=[28, 4])
+        write_data(self.path("empty.safetensors"), 2, y=[28, 4])
         for name, seed in ("pics", 3), ("more", 4):
-            write_data(self.at(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
+            write_data(self.path(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
                        target=[16, 4, 2, 2])
         self.call("split", norm, "-o", "norm.plan", "--at", "conv")
         if drops is not None:
             self.call("split", drops, "-o", "drops.plan", "--at", "mean",
                       "--loss-fn", "mse")
-
-    def at(self, name):
-        return os.path.join(self.folder, name)
-
-    def begin(self, *words, **env):
-        self.jobs.append(subprocess.Popen(
-            [self.penstock, *words], cwd=self.folder, text=True,
-            env={**self.env, **env}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        return self.jobs[-1]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *fault):
-        """A job that a failed test has left must not go on for ever."""
-        for job in self.jobs:
-            if job.poll() is None:
-                job.terminate()
-                job.communicate(timeout=60)
-
-    def call(self, *words, code=0, **env):
-        job = self.begin(*words, **env)
-        out, err = job.communicate(timeout=60)
-        assert job.returncode == code, (words, env, job.returncode, out, err)
-        return out if "--json" in words else out + err
 
     def words(self, name, *more, plan="norm.plan", data="train"):
         return ["run", plan, "-n", "2", "-m", "2", "--transport",
@@ -93,10 +64,11 @@ class Bench:
         said = json.loads(self.call(
             *self.words(name, "--eval-data", f"{other}.safetensors",
                         "--eval-every", str(EVERY), *more, **options), **env))
-        return self.events(name), said
+        return self.evaluations(name), said
 
-    def events(self, name, rank=0):
-        with open(self.at(f"{name}/rank-{rank}.log"), encoding="utf-8") as file:
+    def evaluations(self, name, rank=0):
+        with open(self.path(f"{name}/rank-{rank}.log"),
+                  encoding="utf-8") as file:
             return [(int(a), float(b), c == "1", int(d))
                     for a, b, c, d in EVALUATED.findall(file.read())]
 
@@ -108,13 +80,13 @@ class Bench:
 
     def best_of(self, name):
         """The tensors of the only checkpoint in its folder `best`."""
-        folder, = glob.glob(self.at(f"{name}/best/step-*"))
+        folder, = glob.glob(self.path(f"{name}/best/step-*"))
         return (os.path.basename(folder),  # a shard may have another name
                 sorted(self.bytes_of(path)
                        for path in glob.glob(folder + "/*.safetensors")))
 
     def bytes_of(self, name):
-        with open(self.at(name), "rb") as file:
+        with open(self.path(name), "rb") as file:
             return file.read()
 
 
@@ -138,9 +110,9 @@ def same_numbers(b):
     assert alone == {"loss": found[-1][1], "batches": 3, "step": 12}, alone
     alone = b.alone("norm.plan", "other", "ck1/best", 3)
     assert alone["loss"] == best[1] and alone["step"] == best[0], alone
-    assert len(glob.glob(b.at("ck1/best/step-*"))) == 1
+    assert len(glob.glob(b.path("ck1/best/step-*"))) == 1
     if b.transport == "mpi":
-        assert b.events("log-1", 1) == found
+        assert b.evaluations("log-1", 1) == found
         again, _ = b.evaluated("log-first", "--data-at", "first")
         assert again == found
     else:
@@ -170,7 +142,7 @@ def gathers(b):
         if mode == "zero2":
             divided = found
         assert found == (same if mode == "zero1" else divided), (mode, found)
-        with open(b.at(f"log-{mode}/rank-0.log"), encoding="utf-8") as file:
+        with open(b.path(f"log-{mode}/rank-0.log"), encoding="utf-8") as file:
             took = re.findall(r" event=eval_memory .* of_rank=(\d+) "
                               r"arena=(\d+)", file.read())
         will = json.loads(b.call(
@@ -203,7 +175,7 @@ def goes_on(b):
     assert parts == whole and said["best_step"] == whole[-1][3], (parts, whole)
     for point in ("update:7", "shard:4", "manifest:5")[b.transport == "mpi":]:
         name = "ck-" + point.split(":", maxsplit=1)[0]
-        flag = b.at("flag")
+        flag = b.path("flag")
         with open(flag, "w", encoding="utf-8"):
             pass
         b.evaluated("log-" + name, "--checkpoint", name, *keep,
@@ -225,7 +197,7 @@ def goes_on(b):
     b.evaluated("log-part", "--checkpoint", "part", *keep, "--adopt",
                 "--steps", "3")
     assert len(b.bytes_of("part/evaluations").splitlines()) == 2
-    with open(b.at("part/evaluations"), "a", encoding="utf-8") as file:
+    with open(b.path("part/evaluations"), "a", encoding="utf-8") as file:
         file.write("4 nonsense\n")
     b.call(*b.words("log-part", "--checkpoint", "part", "--resume",
                     "--eval-data", "other.safetensors"), code=65)
@@ -241,7 +213,7 @@ def ends_early(b):
     assert len({x[1] for x in found}) == 1 and found[-1][3] == 3, found
     assert said["steps"] == 9 and said["ended_early"], said
     assert not said["stopped"] and said["best_step"] == 3, said
-    assert os.path.exists(b.at("early/step-00000009/manifest.json"))
+    assert os.path.exists(b.path("early/step-00000009/manifest.json"))
     found, said = b.evaluated("log-early-2", *more, "--resume",
                               plan="drops.plan", data="pics", other="more")
     assert found == [] and said["steps"] == 9 and said["ended_early"], said
@@ -249,33 +221,33 @@ def ends_early(b):
 
 def gives_way(b):
     """A stop ends an evaluation, and a changed model is evaluated, too."""
-    job = b.begin(*b.words("log-long", "--eval-data", "other.safetensors",
+    run = b.begin(*b.words("log-long", "--eval-data", "other.safetensors",
                            "--eval-every", "3", "--eval-batches", "1000000000",
                            "--job", "long", "--checkpoint", "long",
                            "--log-every", "1"))
     await_text(b, "log-long/rank-0.log", " step=3 ")
     b.call("stop", "--job", "long")
-    job.communicate(timeout=30)
-    assert job.returncode == 130 and b.events("log-long") == []
-    assert os.path.exists(b.at("long/step-00000003/manifest.json"))
-    job = b.begin(*b.words("log-set", "--eval-data", "other.safetensors",
+    b.ended(run, code=130)
+    assert b.evaluations("log-long") == []
+    assert os.path.exists(b.path("long/step-00000003/manifest.json"))
+    run = b.begin(*b.words("log-set", "--eval-data", "other.safetensors",
                            "--eval-every", "100", "--steps", "1000000000",
                            "--job", "set"))
     await_text(b, "log-set/rank-0.log", " event=evaluated ")
     b.call("attr", "set", "fc.bias", "0.5", "--job", "set")
-    n = len(b.events("log-set"))
+    n = len(b.evaluations("log-set"))
     until = time.monotonic() + 30
-    while len(b.events("log-set")) < n + 2:
-        assert time.monotonic() < until and job.poll() is None
+    while len(b.evaluations("log-set")) < n + 2:
+        assert time.monotonic() < until and run.poll() is None
         time.sleep(.01)
     b.call("stop", "--job", "set")
-    job.communicate(timeout=30)
+    b.ended(run, code=None)
     assert b" event=eval_failed " not in b.bytes_of("log-set/rank-0.log")
 
 
 def await_text(b, name, text):
     until = time.monotonic() + 30
-    while not os.path.exists(b.at(name)) or \
+    while not os.path.exists(b.path(name)) or \
             text.encode() not in b.bytes_of(name):
         assert time.monotonic() < until, (name, text)
         time.sleep(.01)

@@ -10,11 +10,11 @@ that is full, leaves nothing there, and the checkpoint goes on elsewhere to the
 bits of a job that was never stopped. Ends with 77 where there are no namespaces.
 """
 import os
-import subprocess
 import sys
 import tempfile
 
 from swap import tensors
+import job  # swap has put its folder on the path
 
 SMALL = "mount -t tmpfs -o size=256k tmpfs small && "
 
@@ -26,9 +26,9 @@ def within(*words):
             *words]
 
 
-class Bench:
-    def __init__(self, penstock, model, tokens, work):
-        self.work, self.penstock = work, penstock
+class Bench(job.Bench):
+    def __init__(self, penstock, model, tokens, folder):
+        super().__init__(penstock, folder)
         self.words = ["run", model, "-n", "1", "-m", "6", "--schedule",
                       "gpipe", "--data", tokens, "--optimizer", "sgd", "--lr",
                       "0.1", "--threads", "1", "--transport", "self", "--quiet"]
@@ -37,13 +37,10 @@ class Bench:
         words = [self.penstock, *self.words, *more]
         if small:
             words = within(*words, "--stash", "disk:small", "--stash-keep", "2")
-        return subprocess.run(
-            words, cwd=self.work, text=True, capture_output=True, check=False,
-            env=dict(os.environ, XDG_RUNTIME_DIR=self.work, TMPDIR=self.work),
-            timeout=100)
+        return self.ended(self.begin_as(words, env=self.env), code=None)
 
-    def weights(self, name):
-        ret = {k: v for k, v in tensors(os.path.join(self.work, name)).items()
+    def params(self, name):
+        ret = {k: v for k, v in tensors(self.path(name)).items()
                if k.startswith("param.")}
         assert ret
         return ret
@@ -51,11 +48,10 @@ class Bench:
 
 def main():
     penstock, model, tokens = map(os.path.abspath, sys.argv[1:4])
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, model, tokens, work)
-        os.mkdir(os.path.join(work, "small"))
-        if subprocess.run(within("true"), cwd=work, check=False,
-                          capture_output=True).returncode != 0:
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, tokens, folder) as b:
+        os.mkdir(b.path("small"))
+        if b.begin_as(within("true")).wait() != 0:
             print("no mount namespaces here")
             return 77
         whole = b.run("--steps", "4", "--dump", "whole")
@@ -68,11 +64,11 @@ def main():
                       "cannot write the stash in small: No space left on "
                       "device"):
             assert full.returncode not in (0, 77) and words in full.stderr, full
-        with open(os.path.join(work, "left"), encoding="utf-8") as f:
+        with open(b.path("left"), encoding="utf-8") as f:
             assert f.read() == ""
         done = b.run("--steps", "4", *saved, "--resume", "--dump", "again")
         assert done.returncode == 0, done
-        assert b.weights("whole") == b.weights("again")
+        assert b.params("whole") == b.params("again")
     print("ok")
     return 0
 

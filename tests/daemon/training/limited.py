@@ -12,11 +12,11 @@ import json
 import os
 import re
 import resource
-import subprocess
 import sys
 import tempfile
 
 from evaluate import write_data
+import job  # evaluate has put its folder on the path
 from swap import tensors
 
 LIMIT = 2 << 30
@@ -27,44 +27,40 @@ def limit_addresses():
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
 
 
-class Bench:
-    def __init__(self, penstock, model, work):
-        self.penstock, self.model, self.work = penstock, model, work
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=work, TMPDIR=work)
-        write_data(os.path.join(work, "x.safetensors"), 1, x=[18 * 1024, 1])
-
-    def call(self, *words, limited=False):
-        return subprocess.run(
-            [self.penstock, *words], cwd=self.work, env=self.env, text=True,
-            capture_output=True, check=False, timeout=200,
-            preexec_fn=limit_addresses if limited else None)
+class Bench(job.Bench):
+    def __init__(self, penstock, model, folder):
+        super().__init__(penstock, folder)
+        self.model = model
+        write_data(self.path("x.safetensors"), 1, x=[18 * 1024, 1])
 
     def run(self, schedule, *more, limited=True):
-        return self.call(
-            "run", self.model, "--loss", "0", "-n", "1", "-m", "18",
-            "--schedule", schedule, "--steps", STEPS, "--data",
-            "x.safetensors", "--threads", "2", "--lr", "0.01", "--dump",
-            f"{schedule}.dump", "--log-dir", f"log-{schedule}", "--quiet",
-            *more, limited=limited)
+        return self.ended(self.begin_as(
+            [self.penstock, "run", self.model, "--loss", "0", "-n", "1", "-m",
+             "18", "--schedule", schedule, "--steps", STEPS, "--data",
+             "x.safetensors", "--threads", "2", "--lr", "0.01", "--dump",
+             f"{schedule}.dump", "--log-dir", f"log-{schedule}", "--quiet",
+             *more], env=self.env,
+            preexec_fn=limit_addresses if limited else None), code=None)
 
     def dump(self, schedule):
-        return tensors(os.path.join(self.work, f"{schedule}.dump"))
+        return tensors(self.path(f"{schedule}.dump"))
 
 
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, model, work)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, folder) as b:
+        job.PATIENCE = 200  # a large step
         plan = b.call("plan", model, "--loss", "0", "-n", "1", "-m", "18",
                       "--schedule", "gpipe", "--json")
-        assert json.loads(plan.stdout)["ranks"][0]["arena_bytes"] > LIMIT
+        assert json.loads(plan)["ranks"][0]["arena_bytes"] > LIMIT
         too_much = b.run("gpipe")
         said = too_much.stdout + too_much.stderr
         assert too_much.returncode not in (0, 77) and "MiB" in said and \
             re.search("address|ulimit", said), (too_much.returncode, said)
         done = b.run("gpipe", "--memory-limit", "2048")
         assert done.returncode == 0, done
-        with open(f"{work}/log-gpipe/rank-0.log", encoding="utf-8") as f:
+        with open(b.path("log-gpipe", "rank-0.log"), encoding="utf-8") as f:
             began, = re.findall(r" event=train_begin .* recompute=(\S+) .* "
                                 r"planned_bytes=(\d+)",
                                 f.read().split("event=start")[-1])

@@ -9,10 +9,14 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402
+import tensor_file  # noqa: E402
 
 LORAS = ["--lora", "h.*.attn.*:rank=4", "--lora", "h.?.up:rank=2,alpha=6"]
 RANKS = {"attn.qkv": (4, 2.0), "attn.proj": (4, 2.0), "up": (2, 3.0)}
@@ -21,23 +25,12 @@ STEPS = 6
 
 def load(path):
     """name -> (shape, bytes)"""
-    with open(path, "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        header, data = json.loads(file.read(size)), file.read()
-    header.pop("__metadata__", None)
-    return {name: (e["shape"], data[slice(*e["data_offsets"])])
-            for name, e in header.items()}
+    return {name: (shape, data)
+            for name, (_, shape, data) in tensor_file.load(path)[0].items()}
 
 
 def save(path, tensors):
-    header, body = {}, b""
-    for name, (shape, data) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": shape,
-                        "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + body)
+    tensor_file.save(path, {name: ("F32", *t) for name, t in tensors.items()})
 
 
 def rows(tensor):
@@ -45,29 +38,22 @@ def rows(tensor):
     return [struct.unpack_from("<%df" % m, data, 4 * m * i) for i in range(n)]
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, text, folder):
-        self.penstock, self.model, self.text = penstock, model, text
-        self.folder = folder
-
-    def call(self, *words, code=0):
-        done = subprocess.run([self.penstock, *map(str, words)],
-                              cwd=self.folder, text=True, capture_output=True,
-                              check=False, timeout=100)
-        assert done.returncode == code, (words, done)
-        return done.stdout if code == 0 else done.stderr
+        super().__init__(penstock, folder)
+        self.model, self.text = model, text
 
     def weights(self, of, *options):
-        self.call("weights", of, "-o", "w.safetensors", *options)
+        self.said("weights", of, "-o", "w.safetensors", *options)
         return load(f"{self.folder}/w.safetensors")
 
     def split(self, plan, *options):
-        return self.call("split", self.model, "-o", plan, *options)
+        return self.said("split", self.model, "-o", plan, *options)
 
     def run(self, plan, dump, *options, steps=STEPS):
         # A rank's part of the cores depends on how many there are, and bits on
         # it where libraries sum other numbers of rows in another order.
-        self.call("run", plan, "--transport", "self", "--threads", 1, "-m", 2,
+        self.said("run", plan, "--transport", "self", "--threads", 1, "-m", 2,
                   "--steps", steps, "--lr", "1e-2", "--data", self.text, "--dump", dump,
                   "--quiet", *options)
         return load(f"{self.folder}/{dump}")
@@ -118,7 +104,7 @@ def check_training(b, base):
                     "--resume")
     assert all(resumed[n] == t for n, t in whole.items()
                if n.startswith("param."))
-    loss = [json.loads(b.call("eval", "plan", "--data", b.text, "--json",
+    loss = [json.loads(b.said("eval", "plan", "--data", b.text, "--json",
                               "--batches", 4, *options))["loss"]
             for options in ([], ["--checkpoint", "saved"])]
     assert loss[1] < loss[0] - .01, loss
@@ -140,19 +126,19 @@ def check_others(b, loss):
              'no adapter on "h.0.down"')):
         b.split(name, *(o for w in options for o in ("--lora", w)))
         for other in [[], ["--other-model"]][:1 + (name == "alpha")]:
-            said = b.call("eval", name, "--data", b.text, "--checkpoint",
+            said = b.said("eval", name, "--data", b.text, "--checkpoint",
                           "saved", *other, code=78)
             assert words in said, (name, said)
     b.split("worded", "--lora", "h.*.attn.*:rank=4", "--lora",
             "*.up:rank=2,alpha=6.0", "--freeze", "h.0", "--stages", 3)
-    same = json.loads(b.call("eval", "worded", "--data", b.text, "--json",
+    same = json.loads(b.said("eval", "worded", "--data", b.text, "--json",
                              "--batches", 4, "--checkpoint", "saved"))["loss"]
     assert same == loss
 
 
 def check_memory(b):
     """AdamW keeps two states, of adapters only."""
-    said = json.loads(b.call("plan", "plan", "--json", "-n", 1))
+    said = json.loads(b.said("plan", "plan", "--json", "-n", 1))
     assert said["ranks"][0]["optim_bytes"] == 2 * 4 * 17408, said
     assert said["ranks"][0]["grads_bytes"] == 4 * 17408, said
 
@@ -175,7 +161,7 @@ def check_merged(b, base, trained, loss):
                     up[o][k] * a[k][i] for k in range(len(a)))
                 assert abs(new[o][i] - want) < 1e-6, (name, o, i)
     b.split("merged", "--weights", "w.safetensors")
-    again = json.loads(b.call("eval", "merged", "--data", b.text, "--json",
+    again = json.loads(b.said("eval", "merged", "--data", b.text, "--json",
                               "--batches", 4))["loss"]
     assert abs(again - loss) < 1e-5, (again, loss)
     everything = b.weights("saved")
@@ -185,8 +171,8 @@ def check_merged(b, base, trained, loss):
 
 def check_adapter(b, trained):
     """peft's names, in a folder or a file."""
-    b.call("weights", "saved", "-o", "adapter", "--adapter")
-    b.call("weights", "saved", "-o", "lone.safetensors", "--adapter")
+    b.said("weights", "saved", "-o", "adapter", "--adapter")
+    b.said("weights", "saved", "-o", "lone.safetensors", "--adapter")
     with open(f"{b.folder}/adapter/adapter_config.json",
               encoding="utf-8") as file:
         config = json.load(file)
@@ -219,7 +205,7 @@ def check_given(b):
             ("adapter", {**inits, **{n: t for n, t in want.items()
                                      if ".lora_" in n}})):
         if given != "adapter":
-            b.call("weights", given, "-o", "given.safetensors")
+            b.said("weights", given, "-o", "given.safetensors")
         b.split("taken", *LORAS, "--weights", given
                 if given == "adapter" else "given.safetensors")
         assert b.weights("taken") == expected, given
@@ -236,10 +222,10 @@ def check_given(b):
             ("part", f'lacks 1 tensors of adapters ("{gone}.default.weight")'),
             ("less", 'lacks 1 tensors of the model ("ln_f.bias")'),
             ("more", '1 of its tensors are none of the model ("base_model')):
-        said = b.call("split", b.model, "-o", "none", *LORAS, "--weights",
+        said = b.said("split", b.model, "-o", "none", *LORAS, "--weights",
                       f"{file}.safetensors", code=65)
         assert text in said, (file, said)
-    said = b.call("split", b.model, "-o", "none", "--weights", "adapter",
+    said = b.said("split", b.model, "-o", "none", "--weights", "adapter",
                   code=65)
     assert "24 of its tensors are none of the model" in said, said
 
@@ -258,7 +244,7 @@ def check_alphas(b):
         with open(f"{folder}/adapter_config.json", "w",
                   encoding="utf-8") as file:
             json.dump({**config, **changed}, file)
-        return b.call("split", b.model, "-o", "none" if code else "given",
+        return b.said("split", b.model, "-o", "none" if code else "given",
                       *loras, "--weights", weights, code=code)
 
     assert config["lora_alpha"] == 8 and config["alpha_pattern"], config
@@ -266,7 +252,7 @@ def check_alphas(b):
     other = ["--lora", "h.*.attn.*:rank=4,alpha=32", *LORAS[2:]]
     words = ('of alpha 8, the model has alpha 32: give --lora h.0.attn.',
              ":rank=4,alpha=8")
-    b.call("weights", "saved", "-o", "all.safetensors")
+    b.said("weights", "saved", "-o", "all.safetensors")
     for weights in "others", "all.safetensors", "adapter":
         said = given(weights, other)
         assert all(w in said for w in words), said
@@ -290,7 +276,7 @@ def check_alphas(b):
         assert words in said, (changed, said)
     with open(f"{folder}/adapter_config.json", "w", encoding="utf-8") as file:
         file.write("[1")
-    assert "adapter_config.json: byte" in b.call(
+    assert "adapter_config.json: byte" in b.said(
         "split", b.model, "-o", "none", *LORAS, "--weights", "others", code=65)
 
 
@@ -305,7 +291,7 @@ def check_changes(b):
     save(f"{b.folder}/start.safetensors", start)
     b.split("started", "--stages", 2, *LORAS, "--weights",
             "start.safetensors", "--unfreeze", "ln_f")
-    b.call("verify", "started", "-n", 2, "--data", b.text)
+    b.said("verify", "started", "-n", 2, "--data", b.text)
     dump = b.run("started", "dump", "--ranks", 2, "--checkpoint", "open",
                  steps=1)
     grads = {n for n in dump if n.startswith("grad.")}
@@ -316,9 +302,7 @@ def check_changes(b):
 
 def left_out(b, checkpoint, *names):
     """What was trained besides the adapters is no part of what peft loads."""
-    done = subprocess.run(
-        [b.penstock, "weights", checkpoint, "-o", "left", "--adapter",
-         "--json"], cwd=b.folder, text=True, capture_output=True, check=True)
+    done = b.done("weights", checkpoint, "-o", "left", "--adapter", "--json")
     assert json.loads(done.stdout).get("left_out", 0) == len(names), done
     assert all(f'"{n}"' in done.stderr for n in names), done
     assert ("warning" in done.stderr) == (len(names) > 0), done
@@ -326,26 +310,21 @@ def left_out(b, checkpoint, *names):
 
 def check_job(b):
     """What a running job changes leaves the list of adapters as it is."""
-    job = f"lora-{os.getpid()}"
-    with subprocess.Popen(
-            [b.penstock, "run", "plan", "--transport", "self", "--ranks", "2",
-             "--steps", "5000", "--data", b.text, "--checkpoint", "changed",
-             "--job", job, "--quiet"], cwd=b.folder,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
-        for _ in range(400):
-            said = subprocess.run(
-                [b.penstock, "freeze", "h.0", "--job", job], text=True,
-                capture_output=True, check=False)
-            if said.returncode == 0 or run.poll() is not None:
-                break
-            time.sleep(.05)
-        assert said.returncode == 0, said
-        b.call("attr", "set", "h.1.down.bias", "0", "--job", job)
-        for module in "h.1.up", "h.1":
-            said = b.call("swap", module, b.model, "--job", job, code=65)
-            assert '"h.1.' in said and "has a low-rank adapter" in said, said
-        b.call("stop", "--job", job)
-        run.communicate(timeout=60)
+    run = b.begin("run", "plan", "--transport", "self", "--ranks", 2, "--steps",
+                  5000, "--data", b.text, "--checkpoint", "changed", "--job",
+                  "lora", "--quiet")
+    for _ in range(400):
+        said = b.done("freeze", "h.0", "--job", "lora", code=None)
+        if said.returncode == 0 or run.poll() is not None:
+            break
+        time.sleep(.05)
+    assert said.returncode == 0, said
+    b.said("attr", "set", "h.1.down.bias", "0", "--job", "lora")
+    for module in "h.1.up", "h.1":
+        said = b.said("swap", module, b.model, "--job", "lora", code=65)
+        assert '"h.1.' in said and "has a low-rank adapter" in said, said
+    b.said("stop", "--job", "lora")
+    b.ended(run, code=None)
     left_out(b, "changed", "h.1.down.bias")
     merged, base = b.weights("changed", "--merge"), b.weights("base")
     assert merged.keys() == base.keys()
@@ -370,7 +349,7 @@ def check_refused(b):
             ("h.0.attn.qkv:rank=2,", 64, "PATTERN:rank=R"),
             (":rank=2", 64, "PATTERN:rank=R"), ("", 64, "PATTERN:rank=R"),
             ("h.0.attn.qkv", 64, "PATTERN:rank=R")):
-        said = b.call("split", b.model, "-o", "none", "--lora", spec,
+        said = b.said("split", b.model, "-o", "none", "--lora", spec,
                       code=code)
         assert text in said, (spec, said)
         assert not os.path.exists(f"{b.folder}/none")
@@ -382,7 +361,7 @@ def check_refused(b):
              "no adapters"),
             (["weights", "plan", "-o", "none", "--adapter", "--merge"], 64,
              "use one of them")):
-        said = b.call(*words, code=code)
+        said = b.said(*words, code=code)
         assert text in said, (words, said)
         assert not os.path.exists(f"{b.folder}/none")
 
@@ -396,15 +375,15 @@ def check_manifest(b):
     manifest["adapters"][0]["alpha"] = 1e9
     with open(path, "w", encoding="utf-8") as file:
         json.dump(manifest, file)
-    said = b.call("weights", "saved/step-00000006", "-o", "none", "--merge",
+    said = b.said("weights", "saved/step-00000006", "-o", "none", "--merge",
                   code=65)
     assert "is damaged" in said, said
 
 
 def main():
     penstock, model, text = map(os.path.abspath, sys.argv[1:])
-    with tempfile.TemporaryDirectory() as folder:
-        b = Bench(penstock, model, text, folder)
+    with tempfile.TemporaryDirectory() as folder, \
+            Bench(penstock, model, text, folder) as b:
         base = check_split(b)
         trained, loss = check_training(b, base)
         check_memory(b)

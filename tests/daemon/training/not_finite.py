@@ -5,20 +5,23 @@
 usage: not_finite.py PENSTOCK TINY.pt2 self|mpi
 """
 import glob
-import json
 import os
 import re
 import struct
-import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402
+import tensor_file  # noqa: E402
 
 STEPS = 12
 
 
 def write_data(path, bad):
     """STEPS batches of the inputs of tiny.pt2; those of `bad` have a NaN."""
-    parts = {
+    tensor_file.save(path, {
         "tokens": ("I64", [4 * STEPS, 3],
                    struct.pack("<12q", *range(12)) * STEPS),
         "labels": ("I64", [4 * STEPS, 3], struct.pack(
@@ -27,23 +30,13 @@ def write_data(path, bad):
             "<16f", *[float("nan") if step in bad and i == 11 else 1 + .05 * i
                       for i in range(16)]) for step in range(1, STEPS + 1))),
         "extra.pair.0": ("F32", [32 * STEPS], struct.pack(
-            "<32f", *[.25 + .1 * (i % 7) for i in range(32)]) * STEPS)}
-    header, body = {}, b""
-    for name, (dtype, shape, part) in parts.items():
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(body), len(body) + len(part)]}
-        body += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + body)
+            "<32f", *[.25 + .1 * (i % 7) for i in range(32)]) * STEPS)})
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, transport, folder):
-        self.penstock, self.transport = penstock, transport
-        self.folder, self.n = folder, 0
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        super().__init__(penstock, folder)
+        self.transport, self.n = transport, 0
         os.symlink(model, f"{folder}/tiny.pt2")
         write_data(f"{folder}/none.safetensors", ())
         write_data(f"{folder}/one.safetensors", {6})
@@ -53,15 +46,13 @@ class Bench:
         """What was said, events, and the last checkpoint."""
         self.n += 1
         folder = folder or f"ck{self.n}"
-        done = subprocess.run(
-            [self.penstock, "run", "tiny.pt2", "-n", "2", "-m", "2", "--data",
-             f"{data}.safetensors", "--lr", "0.01", "--steps", str(STEPS),
-             "--transport", self.transport, "--checkpoint", folder,
-             "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet",
-             *words], cwd=self.folder, env=self.env, text=True, check=False,
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        assert done.returncode == code, (words, done)
-        with open(f"{self.folder}/log{self.n}/rank-0.log",
+        done = self.done(
+            "run", "tiny.pt2", "-n", "2", "-m", "2", "--data",
+            f"{data}.safetensors", "--lr", "0.01", "--steps", STEPS,
+            "--transport", self.transport, "--checkpoint", folder,
+            "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet",
+            *words, code=code)
+        with open(self.path(f"log{self.n}", "rank-0.log"),
                   encoding="utf-8") as file:
             events = re.findall(r" event=(step_skipped|rolled_back) .* "
                                 r"step=(\d+) (?:skipped|to)=(\d+)", file.read())
@@ -75,8 +66,8 @@ class Bench:
 
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, model, sys.argv[3], folder)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, sys.argv[3], folder) as b:
         _, events, clean = b.run("none")
         assert not events
         said, events, stopped = b.run("one", code=65)

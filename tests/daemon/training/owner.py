@@ -10,19 +10,19 @@ import json
 import os
 import random
 import struct
-import subprocess
 import sys
 import tempfile
 
 from lora import load, save
+import job  # lora has put its folder on the path
 
 ROWS, WIDTH = 16, 8
 
 
-class Bench:
+class Bench(job.Bench):
     def __init__(self, penstock, model, transport, folder):
-        self.penstock, self.model, self.folder = penstock, model, folder
-        self.transport = transport
+        super().__init__(penstock, folder)
+        self.model, self.transport = model, transport
         draw = random.Random(7)
         save(f"{folder}/data.safetensors", {
             name: ([ROWS, WIDTH], struct.pack(
@@ -32,14 +32,7 @@ class Bench:
         for plan, options in (("one", ["--policy", "flops", "--stages", "1"]),
                               ("first", ["--owner", "n=0"]),
                               ("last", ["--owner", "n=1"])):
-            self.call("split", model, "-o", plan, "--loss-fn", "mse", *options)
-
-    def call(self, *words, code=0):
-        done = subprocess.run([self.penstock, *map(str, words)],
-                              cwd=self.folder, text=True, capture_output=True,
-                              check=False, timeout=100)
-        assert done.returncode == code, (words, done)
-        return done.stdout if code == 0 else done.stderr
+            self.said("split", model, "-o", plan, "--loss-fn", "mse", *options)
 
     def run(self, plan, *options, steps=3, schedule="1f1b", ranks=2):
         words = ["run", plan, "--data", "data.safetensors", "-m", 4, "--steps",
@@ -50,7 +43,7 @@ class Bench:
         else:
             words += ["--transport", self.transport,
                       "--ranks" if self.transport == "self" else "-n", ranks]
-        self.call(*words, *options)
+        self.said(*words, *options)
         return load(f"{self.folder}/dump.safetensors")
 
 
@@ -80,7 +73,7 @@ def check_checkpoints(b):
         assert got["buffer.n"] == want["buffer.n"], (begin, end)
         assert all(got[name] == tensor for name, tensor in want.items()
                    if name.startswith("param.")), (begin, end)
-        b.call("weights", kept, "-o", f"w-{n}.safetensors")
+        b.said("weights", kept, "-o", f"w-{n}.safetensors")
         assert load(f"{b.folder}/w-{n}.safetensors")["n"] == want["buffer.n"]
 
 
@@ -88,11 +81,11 @@ def check_others(b):
     data = ["--data", "data.safetensors", "-m", 4]
     losses, outputs = set(), []
     for plan in "one", "first", "last":
-        losses.add(json.loads(b.call("eval", plan, *data, "--json"))["loss"])
-        b.call("infer", plan, *data, "--output", "out.safetensors")
+        losses.add(json.loads(b.said("eval", plan, *data, "--json"))["loss"])
+        b.said("infer", plan, *data, "--output", "out.safetensors")
         outputs.append(load(f"{b.folder}/out.safetensors"))
     assert len(losses) == 1 and outputs[0] == outputs[1] == outputs[2]
-    b.call("verify", "last", *data)
+    b.said("verify", "last", *data)
 
 
 def check_words(b):
@@ -100,36 +93,36 @@ def check_words(b):
         assert "n" in load(f"{b.folder}/{plan}/stage-00{owner}.safetensors")
         assert "n" not in load(
             f"{b.folder}/{plan}/stage-00{1 - owner}.safetensors")
-        assert f'"n" is in stages 0, 1; stage {owner} owns it' in b.call(
+        assert f'"n" is in stages 0, 1; stage {owner} owns it' in b.said(
             "show", plan)
-        edge, = (e for e in json.loads(b.call("show", plan, "--json"))["edges"]
+        edge, = (e for e in json.loads(b.said("show", plan, "--json"))["edges"]
                  if e["carries"])
         assert (edge["carries"], edge["from"], edge["to"]) == ("n", 1, 0)
         for form in "dot", "svg":
-            assert "carried" in b.call("show", plan, "--format", form)
-    assert '"n" as the microbatch before left it' in b.call(
+            assert "carried" in b.said("show", plan, "--format", form)
+    assert '"n" as the microbatch before left it' in b.said(
         "show", "last", "--stage", "0")
     words = ["split", b.model, "-o", "bad", "--loss-fn", "mse"]
-    assert "--owner n=1 (E_SHARED_MUT)" in b.call(*words, code=65)
+    assert "--owner n=1 (E_SHARED_MUT)" in b.said(*words, code=65)
     for owner, code, said in (
             ("n=2", 65, "the stages that use the buffer are 0, 1"),
             ("n=-1", 65, "the stages that use the buffer are 0, 1"),
             ("n", 64, "expected FQN=STAGE"), ("=1", 64, "expected FQN=STAGE"),
             ("n=x", 64, "expected FQN=STAGE")):
-        said_it = b.call(*words, "--owner", "n=0", "--owner", owner, code=code)
+        said_it = b.said(*words, "--owner", "n=0", "--owner", owner, code=code)
         assert said in said_it, (owner, said_it)
     for owner, said in (("a.weight=0", "that is no buffer"),
                         ("no=0", "the model has no such buffer")):
-        assert said in b.call(*words, "--owner", "n=0", "--owner", owner,
+        assert said in b.said(*words, "--owner", "n=0", "--owner", owner,
                               code=65)
-    assert "there is nothing to own" in b.call(
+    assert "there is nothing to own" in b.said(
         *words, "--policy", "flops", "--stages", "1", "--owner", "n=0")
 
 
 def main():
     penstock, model = (os.path.abspath(path) for path in sys.argv[1:3])
-    with tempfile.TemporaryDirectory() as folder:
-        b = Bench(penstock, model, sys.argv[3], folder)
+    with tempfile.TemporaryDirectory() as folder, \
+            Bench(penstock, model, sys.argv[3], folder) as b:
         check_training(b)
         check_checkpoints(b)
         if sys.argv[3] == "self":

@@ -19,7 +19,7 @@ HOSTILE = '</td><script src="http://x/">&amp;\x1b[31m\u202e\'"'
 
 def page_of(b, folder, *words):
     said = json.loads(b.call("report", folder, "--json", *words))
-    with open(b.at(said["page"]), encoding="utf-8") as file:
+    with open(b.path(said["page"]), encoding="utf-8") as file:
         text = file.read()
     root = ET.fromstring(text.split("\n", 1)[1])
     assert root.tag == HTML + "html"
@@ -82,8 +82,8 @@ def line(event, seq, rank=0, **fields):
 
 
 def write(b, folder, lines):
-    os.makedirs(b.at(folder), exist_ok=True)
-    with open(b.at(f"{folder}/rank-0.log"), "w", encoding="utf-8") as file:
+    os.makedirs(b.path(folder), exist_ok=True)
+    with open(b.path(f"{folder}/rank-0.log"), "w", encoding="utf-8") as file:
         file.writelines(lines)
 
 
@@ -133,9 +133,9 @@ def nothing(b):
     assert said["step"] == 0 and said["loss"] is None, said
     assert facts(root)["progress"] == "no step was made"
     assert "tell of no step" in b.call("report", "none")
-    os.makedirs(b.at("empty"))
+    os.makedirs(b.path("empty"))
     assert "--log-dir" in b.call("report", "empty", code=65)
-    assert not os.path.exists(b.at("empty/report.html"))
+    assert not os.path.exists(b.path("empty/report.html"))
     b.call("report", "missing", code=74)
     b.call("report", "none", "-o", "none/missing/page.html", code=74)
     b.call("report", code=64)

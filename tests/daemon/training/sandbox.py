@@ -42,9 +42,9 @@ def tried(b, shim, names, *words):
 
 
 def commands_see_what_they_are_given(b, norm, shim):
-    os.mkdir(b.at("home"))
+    os.mkdir(b.path("home"))
     for name in "home/key", "other.txt":
-        with open(b.at(name), "w", encoding="utf-8") as file:
+        with open(b.path(name), "w", encoding="utf-8") as file:
             file.write("secret")
     outside = ["home/key", "other.txt", "/etc/passwd", "/proc/1/status",
                "norm.plan/../other.txt"]
@@ -60,23 +60,23 @@ def commands_see_what_they_are_given(b, norm, shim):
             ("split", norm, "-o", "out/plan", "--at", "conv"),
             ("split", norm, "-o", "out/plan", "--at", "conv",
              "--weights", "out/w.safetensors")):
-        os.makedirs(b.at("out"), exist_ok=True)
-        given = [x for x in words[1:] if x == norm or os.path.exists(b.at(x))]
+        os.makedirs(b.path("out"), exist_ok=True)
+        given = [x for x in words[1:] if x == norm or os.path.exists(b.path(x))]
         found = tried(b, shim, outside + given[:1], *words)
         assert found == [denied] * len(outside) + [0], (words, found)
     # Caches of model hubs: a folder of links, an index.
-    os.makedirs(b.at("hub/snap"))
-    os.rename(b.at("out/w.safetensors"), b.at("hub/blob"))
-    os.symlink("../blob", b.at("hub/snap/model.safetensors"))
+    os.makedirs(b.path("hub/snap"))
+    os.rename(b.path("out/w.safetensors"), b.path("hub/blob"))
+    os.symlink("../blob", b.path("hub/snap/model.safetensors"))
     b.call("split", norm, "-o", "out/plan", "--at", "conv",
            "--weights", "hub/snap")
-    with open(b.at("hub/list"), "w", encoding="utf-8") as file:
+    with open(b.path("hub/list"), "w", encoding="utf-8") as file:
         file.write('["conv"]')
     b.call("split", norm, "-o", "out/plan", "--policy", "file:hub/list")
     b.call("plan", "out/plan", "-n", "2", "--csv", "out/lists.csv")
     b.call("plan", "out/plan", "-n", "2", "--schedule", "csv:out/lists.csv",
            "--trace", "out/trace.json")
-    assert sorted(x for x in os.listdir(b.at("out")) if x != "plan") == \
+    assert sorted(x for x in os.listdir(b.path("out")) if x != "plan") == \
         ["a.svg", "lists.csv", "trace.json", "w2.safetensors"]
 
 
@@ -89,7 +89,8 @@ def leaves_nothing_open(b):
                   "self", "--data", "train.safetensors", "--steps", "1000000000",
                   "--log-dir", "closed/log", "--checkpoint", "closed/ck",
                   "--prom", "job.prom", "--job", "closed")
-    path, said, until = b.at("closed/log/rank-0.log"), "", time.monotonic() + 60
+    path, said = b.path("closed/log/rank-0.log"), ""
+    until = time.monotonic() + 60
     while " event=step " not in said:
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
@@ -112,7 +113,7 @@ def leaves_nothing_open(b):
         if "/penstock/" in path:
             assert mode & 0o077 == 0, (path, oct(mode))
     # For the collector, which is another user.
-    assert stat.S_IMODE(os.stat(b.at("job.prom")).st_mode) == 0o644
+    assert stat.S_IMODE(os.stat(b.path("job.prom")).st_mode) == 0o644
     os.umask(0o022)
 
 

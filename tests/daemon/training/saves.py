@@ -24,7 +24,7 @@ SLOW_MS = 1500
 
 class Bench(evaluate.Bench):
     def lines(self, log, rank=0):
-        path = self.at(f"{log}/rank-{rank}.log")
+        path = self.path(f"{log}/rank-{rank}.log")
         if not os.path.exists(path):
             return []
         with open(path, encoding="utf-8") as file:
@@ -85,8 +85,9 @@ def best(b):
         if more:
             second = b.number_of(log, "checkpoint_saved", 3)
             assert at < second, b.lines(log)
-        folder, = os.listdir(b.at(f"best-{name}/best"))
-        assert os.path.exists(b.at(f"best-{name}/best/{folder}/manifest.json"))
+        folder, = os.listdir(b.path(f"best-{name}/best"))
+        assert os.path.exists(b.path(f"best-{name}/best", folder,
+                                     "manifest.json"))
 
 
 def memory(b):

@@ -12,12 +12,12 @@ the same bits. FOLDER/u06.pt2 has a module with one parameter.
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
 from evaluate import EVALUATED, write_data
+import job  # evaluate has put its folder on the path
 from swap import tensors
 
 STEPS, AT = 10, 5
@@ -27,37 +27,24 @@ PARTS = ("zero3",), ("zero3", "--shard-layout", "rows"), (
     "zero3,fc=zero2", "--unshard-window", "0")
 
 
-class Bench:
-    def __init__(self, penstock, norm, folder, transport, work):
-        self.penstock, self.transport, self.work = penstock, transport, work
-        self.folder = folder
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=work, TMPDIR=work)
-        write_data(self.at("x.safetensors"), 1, x=[96, 4])
-        write_data(self.at("more.safetensors"), 2, x=[32, 4])
-        write_data(self.at("one.safetensors"), 3, x=[16])
+class Bench(job.Bench):
+    def __init__(self, penstock, norm, models, transport, folder):
+        super().__init__(penstock, folder)
+        self.models, self.transport, self.n = models, transport, 0
+        write_data(self.path("x.safetensors"), 1, x=[96, 4])
+        write_data(self.path("more.safetensors"), 2, x=[32, 4])
+        write_data(self.path("one.safetensors"), 3, x=[16])
         self.call("split", norm, "-o", "norm.plan", "--at", "conv")
-        self.call("split", f"{folder}/u06.pt2", "-o", "u06.plan", "--loss-fn",
+        self.call("split", f"{models}/u06.pt2", "-o", "u06.plan", "--loss-fn",
                   "mse:target=x")
-        self.n = 0
-
-    def at(self, name):
-        return os.path.join(self.work, name)
-
-    def call(self, *words, code=0):
-        done = subprocess.run([self.penstock, *words], cwd=self.work,
-                              env=self.env, text=True, capture_output=True,
-                              check=False, timeout=120)
-        assert done.returncode == code, (words, done.returncode, done.stdout,
-                                         done.stderr)
-        return done.stdout + done.stderr
 
     def words(self, name, plan, mode, *more):
         data = "one" if plan == "u06.plan" else "x"
         grid = "2x1" if plan == "u06.plan" else "2x2"
-        return [self.penstock, "run", plan, "-n", grid, "-m", "4",
-                "--transport", self.transport, "--shard", mode, "--data",
-                f"{data}.safetensors", "--steps", str(STEPS), "--optimizer",
-                "adamw", "--lr", "0.01", "--dump", f"{name}.dump", "--verify",
+        return ["run", plan, "-n", grid, "-m", "4", "--transport",
+                self.transport, "--shard", mode, "--data",
+                f"{data}.safetensors", "--steps", STEPS, "--optimizer", "adamw",
+                "--lr", "0.01", "--dump", f"{name}.dump", "--verify",
                 "--log-dir", f"log-{name}", "--checkpoint", f"ck-{name}",
                 "--keep", "0", "--checkpoint-every", "1", "--quiet", *more]
 
@@ -68,36 +55,31 @@ class Bench:
                     str(AT), *more)
         for nap in NAPS_MS:
             self.n += 1
-            name, job = f"job{self.n}", f"shares-{os.getpid()}-{self.n}"
-            env = dict(self.env, PENSTOCK_FAULT=f"step@{AT - 1}:{nap}",
-                       PENSTOCK_FAULT_RANK="0")
-            run = subprocess.Popen(
-                [*self.words(name, plan, mode, *more), "--job", job],
-                cwd=self.work, env=env, text=True, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            try:
-                if self.pauses(run, name, job):
-                    said = self.change(run, name, job, changes)
-                    break
-            finally:
-                if run.poll() is None:
-                    run.terminate()
-                run.communicate(timeout=60)
-        with open(self.at(f"log-{name}/rank-0.log"), encoding="utf-8") as f:
+            name = f"job{self.n}"
+            run = self.begin(*self.words(name, plan, mode, *more), "--job",
+                             name, PENSTOCK_FAULT=f"step@{AT - 1}:{nap}",
+                             PENSTOCK_FAULT_RANK="0")
+            if self.pauses(run, name):
+                said = self.change(run, name, changes)
+                break
+            if run.poll() is None:
+                run.terminate()
+            self.ended(run, code=None)
+        with open(self.path(f"log-{name}/rank-0.log"), encoding="utf-8") as f:
             losses = EVALUATED.findall(f.read())
         return {"said": said, "losses": losses, "name": name,
-                "file": tensors(self.at(f"{name}-all.safetensors")),
+                "file": tensors(self.path(f"{name}-all.safetensors")),
                 "dump": self.state(f"{name}.dump")}
 
     def state(self, dump):
         """The rest of it is of the first step."""
-        return {name: data for name, data in tensors(self.at(dump)).items()
+        return {name: data for name, data in tensors(self.path(dump)).items()
                 if name.startswith(("param.", "buffer."))}
 
-    def pauses(self, run, name, job):
+    def pauses(self, run, name):
         """False: behind another step, since this machine has much to do."""
         until = time.monotonic() + 60
-        log = self.at(f"log-{name}/rank-0.log")
+        log = self.path(f"log-{name}/rank-0.log")
         while not os.path.exists(log) or f" step={AT - 3} " not in \
                 open(log, encoding="utf-8").read():
             assert run.poll() is None and time.monotonic() < until, \
@@ -107,31 +89,28 @@ class Bench:
         while not status["paused"] and run.poll() is None:
             assert time.monotonic() < until
             for words in ("pause",), ("status", "--json"):
-                done = subprocess.run(
-                    [self.penstock, *words, "--job", job], cwd=self.work,
-                    env=self.env, capture_output=True, text=True, check=False)
+                done = self.done(*words, "--job", name, code=None)
             if done.returncode == 0:
                 status = json.loads(done.stdout)
             time.sleep(.02)
         return status["paused"] and status["step"] == AT
 
-    def change(self, run, name, job, changes):
+    def change(self, run, name, changes):
         said = [re.sub(r", [\d.]+ s\n", "",
-                       self.call(*words, "--job", job, code=code))
+                       self.call(*words, "--job", name, code=code))
                 for words, code in changes]
         self.call("attr", "get", "", "-o", f"{name}-all.safetensors", "--job",
-                  job)
-        self.call("resume", "--job", job)
-        run.communicate(timeout=60)
-        assert run.returncode == 0
+                  name)
+        self.call("resume", "--job", name)
+        self.ended(run)
         return said
 
-    def goes_on(self, job, mode, *more):
+    def goes_on(self, left, mode, *more):
         """From its checkpoint behind the change, whatever replicas share."""
-        words = self.words(job["name"], "norm.plan", mode, *more)
+        words = self.words(left["name"], "norm.plan", mode, *more)
         words[words.index("--dump") + 1] = "again.dump"
-        self.call(*words[1:], f"--resume={AT + 2}", "--adopt")
-        assert self.state("again.dump") == job["dump"], (mode, more)
+        self.call(*words, f"--resume={AT + 2}", "--adopt")
+        assert self.state("again.dump") == left["dump"], (mode, more)
 
 
 def same(a, b):
@@ -166,8 +145,8 @@ def changed(b):
             continue  # several processes take their time
         want = b.run("norm.plan", WHOLE, changes)
         if name == "nothing":  # is given back as it is
-            os.rename(b.at(f"{want['name']}-all.safetensors"),
-                      b.at("values.safetensors"))
+            os.rename(b.path(f"{want['name']}-all.safetensors"),
+                      b.path("values.safetensors"))
             continue
         assert want["dump"] not in seen
         seen.append(want["dump"])
@@ -193,16 +172,16 @@ def given_back(b):
 
 def replaced(b):
     """A module in the place of another: its values are the file's."""
-    changes = [(("swap", "n", f"{b.folder}/u06.pt2"), 0)]
+    changes = [(("swap", "n", f"{b.models}/u06.pt2"), 0)]
     want = b.run("u06.plan", WHOLE, changes)
     assert "param.n.n.w" in want["dump"]
     same(want, b.run("u06.plan", "zero3", changes))
 
 
 def main():
-    penstock, norm, folder = map(os.path.abspath, sys.argv[1:4])
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, norm, folder, sys.argv[4], work)
+    penstock, norm, models = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, norm, models, sys.argv[4], folder) as b:
         for part in changed, given_back, replaced:
             if part != given_back or b.transport == "self":
                 part(b)

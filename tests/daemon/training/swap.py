@@ -18,78 +18,66 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402
+import tensor_file  # noqa: E402
+
 STEPS = 2000
 MICROBATCHES = "32" if sys.argv[3] == "self" else "8"  # a step takes a while
 
 
 def tensors(path):
-    with open(path, "rb") as f:
-        size, = struct.unpack("<Q", f.read(8))
-        header = json.loads(f.read(size))
-        data = f.read()
-    header.pop("__metadata__", None)
-    return {name: data[slice(*e["data_offsets"])]
-            for name, e in header.items()}
+    return {name: data
+            for name, (_, _, data) in tensor_file.load(path)[0].items()}
 
 
-class Bench:
-    def __init__(self, penstock, folder, transport, work):
-        self.penstock, self.folder, self.work = penstock, folder, work
+class Bench(job.Bench):
+    """A job on three ranks; *models*: the folder of those."""
+
+    def __init__(self, penstock, models, transport, folder):
+        super().__init__(penstock, folder)
+        self.models = models
         self.ranks = (["--ranks", "3"] if transport == "self" else ["-n", "3"])
         self.transport = transport
         self.job = f"swap-{os.getpid()}"
         for name, shape in ("x", [4]), ("row", [1, 4]):
-            header = json.dumps({"x": {"dtype": "F32", "shape": shape,
-                                       "data_offsets": [0, 16]}}).encode()
-            with open(f"{work}/{name}.safetensors", "wb") as f:
-                f.write(struct.pack("<Q", len(header)) + header +
-                        struct.pack("<4f", 1, 2, -1, .5))
-        self.call("split", f"{folder}/u06.pt2", "-o", "plan", "--loss-fn",
+            tensor_file.save(self.path(name + ".safetensors"), {
+                "x": ("F32", shape, struct.pack("<4f", 1, 2, -1, .5))})
+        self.call("split", f"{models}/u06.pt2", "-o", "plan", "--loss-fn",
                   "mse:target=x")
-
-    def call(self, *args, code=0):
-        done = subprocess.run([self.penstock, *args], cwd=self.work, text=True,
-                              capture_output=True, check=False)
-        assert done.returncode == code, (args, done.returncode, done.stdout,
-                                         done.stderr)
-        return done.stdout + done.stderr
 
     def ask(self, *args, code=0):
         return self.call(*args, "--job", self.job, code=code)
 
     def swap(self, where, file, *options, code=0):
-        return self.ask("swap", where, f"{self.folder}/{file}.pt2", *options,
+        return self.ask("swap", where, f"{self.models}/{file}.pt2", *options,
                         code=code)
 
-    def begin(self, dump, *options, plan="plan", ranks=None,
+    def train(self, dump, *options, plan="plan", ranks=None,
               steps=STEPS):
         """A run that pauses in its first half; *resume* lets it go on."""
         for _ in range(40):
-            run = subprocess.Popen(
-                [self.penstock, "run", plan, "--transport", self.transport,
-                 *(self.ranks if ranks is None else ["-n", str(ranks)]),
-                 "-m", MICROBATCHES, "--steps", str(steps), "--lr",
-                 "1e-3", "--optimizer", "adamw", "--data", "x.safetensors",
-                 "--dump", dump, "--job", self.job, "--quiet", *options],
-                cwd=self.work, text=True, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE)
+            run = self.begin(
+                "run", plan, "--transport", self.transport,
+                *(self.ranks if ranks is None else ["-n", ranks]), "-m",
+                MICROBATCHES, "--steps", steps, "--lr", "1e-3", "--optimizer",
+                "adamw", "--data", "x.safetensors", "--dump", dump, "--job",
+                self.job, "--quiet", *options)
             if self.paused(run, steps):
                 return run
-            run.communicate(timeout=120)
+            self.ended(run, code=None)
             saved = [name for option, name in zip(options, options[1:])
                      if option == "--checkpoint" and "--resume" not in options]
             for name in saved + ["log"]:
-                shutil.rmtree(f"{self.work}/{name}", ignore_errors=True)
+                shutil.rmtree(self.path(name), ignore_errors=True)
         raise AssertionError("no run was caught in its first half")
 
     def paused(self, run, steps):
         """False: it was over too soon."""
         while run.poll() is None:
-            subprocess.run([self.penstock, "pause", "--job", self.job],
-                           cwd=self.work, capture_output=True, check=False)
-            said = subprocess.run(
-                [self.penstock, "status", "--json", "--job", self.job],
-                cwd=self.work, capture_output=True, text=True, check=False)
+            self.done("pause", "--job", self.job, code=None)
+            said = self.done("status", "--json", "--job", self.job, code=None)
             if said.returncode == 0 and json.loads(said.stdout)["paused"]:
                 if json.loads(said.stdout)["step"] < steps // 2:
                     return True
@@ -100,20 +88,19 @@ class Bench:
     def end(self, run, resume=True, code=0):
         if resume:
             self.ask("resume")
-        _, said = run.communicate(timeout=120)
-        assert run.returncode == code, said
+        self.ended(run, code)
 
     def start(self):
-        return tensors(f"{self.work}/plan/stage-000.safetensors")["n.w"]
+        return tensors(self.path("plan", "stage-000.safetensors"))["n.w"]
 
     def result(self, name):
-        return {k: v for k, v in tensors(f"{self.work}/{name}").items()
+        return {k: v for k, v in tensors(self.path(name)).items()
                 if k.startswith(("param.", "buffer."))}
 
 
 def refused(b):
-    b.end(b.begin("plain"))
-    run = b.begin("refused")
+    b.end(b.train("plain"))
+    run = b.train("refused")
     assert 'nearest name is "n"' in b.swap("nn", "u05", code=65)
     assert "f32[" in b.swap("n", "u17-one", code=65)
     assert "has 3 calls" in b.swap("n", "u05", "--at-call", "3", code=65)
@@ -125,7 +112,7 @@ def refused(b):
 
 def told_steps(b):
     """(step, loss) of each that the log has."""
-    with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
+    with open(f"{b.folder}/log/rank-0.log", encoding="utf-8") as f:
         return [(int(m[1]), float(m[2])) for m in re.finditer(
             r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", f.read())]
 
@@ -140,7 +127,7 @@ def check_rate(told, at):
 
 
 def replaced(b):
-    run = b.begin("swapped", "--checkpoint", "saved", "--keep", "0",
+    run = b.train("swapped", "--checkpoint", "saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 4), "--log-every", "1", "--log-dir", "log")
     swapped = json.loads(b.swap("n", "u06", "--json"))
     assert swapped["calls"] == 3, swapped
@@ -156,13 +143,13 @@ def replaced(b):
            "--checkpoint", "saved", "--keep", "0", f"--resume={STEPS * 3 // 4}", "--adopt")
     assert b.result("resumed") == after
     # The plan in the checkpoint counts, or one that was cut of such a model.
-    b.call("split", f"{b.folder}/u06.pt2", "-o", "other", "--loss-fn",
-           "mse:target=x", "--swap", f"n={b.folder}/u06.pt2")
+    b.call("split", f"{b.models}/u06.pt2", "-o", "other", "--loss-fn",
+           "mse:target=x", "--swap", f"n={b.models}/u06.pt2")
     said = [b.call("eval", plan, "--checkpoint", "saved", "--data",
                    "x.safetensors", "--batches", "4")
             for plan in ("plan", "other")]
     assert said[0] == said[1], said
-    b.call("split", f"{b.folder}/u05.pt2", "-o", "other", "--loss-fn",
+    b.call("split", f"{b.models}/u05.pt2", "-o", "other", "--loss-fn",
            "mse:target=x")
     b.call("eval", "other", "--checkpoint", "saved", "--data",
            "x.safetensors", code=78)
@@ -171,12 +158,12 @@ def replaced(b):
 def mapped(b):
     """Moments of a new parameter are those of the old one that a file names."""
     def swap(names, code=0):
-        with open(f"{b.work}/names.json", "w", encoding="utf-8") as f:
+        with open(f"{b.folder}/names.json", "w", encoding="utf-8") as f:
             f.write(names)
         return b.swap("n", "u06", "--json", "--state",
-                      f"map:{b.work}/names.json", code=code)
+                      f"map:{b.folder}/names.json", code=code)
 
-    run = b.begin("mapped", "--checkpoint", "mapped.saved")
+    run = b.train("mapped", "--checkpoint", "mapped.saved")
     for names, words in (
             ('{"n.n.w": "n.w"', "names of parameters as JSON"),
             ('{"n.n.w": "n.v"}', 'the model had no parameter "n.v"'),
@@ -190,7 +177,7 @@ def mapped(b):
            MICROBATCHES, "--steps", str(step), "--lr", "1e-3", "--optimizer",
            "adamw", "--data", "x.safetensors", "--checkpoint", "short",
            "--quiet")
-    new, old = (tensors(f"{b.work}/{name}/step-{step:08}/rank-000.safetensors")
+    new, old = (tensors(b.path(name, f"step-{step:08}", "rank-000.safetensors"))
                 for name in ("mapped.saved", "short"))
     for state in "m", "v":
         assert any(old[f"adamw.{state}.n.w"])
@@ -199,9 +186,9 @@ def mapped(b):
 
 def aliased(b):
     """One layer norm under three names."""
-    b.call("split", f"{b.folder}/u12.pt2", "-o", "norms", "--loss-fn",
+    b.call("split", f"{b.models}/u12.pt2", "-o", "norms", "--loss-fn",
            "mse:target=x", "--stages", "3")
-    run = b.begin("dump", "--data", "row.safetensors", plan="norms")
+    run = b.train("dump", "--data", "row.safetensors", plan="norms")
     for options, calls in ((), 1), (("--aliases",), 2):
         said = b.swap("norms.1" if options else "norms.0", "u12", *options,
                       "--json")
@@ -212,7 +199,7 @@ def aliased(b):
 def another_model(b):
     """Other models whose tensors are called the same: u06-core computes what u06
     does, u20 something else."""
-    b.end(b.begin("dump", "--checkpoint", "kept"))
+    b.end(b.train("dump", "--checkpoint", "kept"))
 
     def evaluate(model, *options, code=0):
         return b.call("eval", model, "--loss-fn", "mse:target=x", "--checkpoint",
@@ -223,29 +210,30 @@ def another_model(b):
     whole = "--stages", "1", "--policy", "flops"
     for options in ("u06", *whole), ("u06", "--freeze", "n"), \
             ("u06-core",), ("u06", *whole, "--freeze", "n"):
-        assert evaluate(f"{b.folder}/{options[0]}.pt2", *options[1:]) == own
-    said = evaluate(f"{b.folder}/u20.pt2", code=78)
+        assert evaluate(f"{b.models}/{options[0]}.pt2", *options[1:]) == own
+    said = evaluate(f"{b.models}/u20.pt2", code=78)
     assert f'of step {STEPS} is of the model "u06" (digest' in said, said
     assert '"u20" (digest' in said and "--other-model" in said, said
-    other = evaluate(f"{b.folder}/u20.pt2", "--other-model")
+    other = evaluate(f"{b.models}/u20.pt2", "--other-model")
     assert other.startswith("loss ") and other != own
     # What was changed in the run counts, whatever was cut otherwise.
-    run = b.begin("dump", "--checkpoint", "other.kept")
+    run = b.train("dump", "--checkpoint", "other.kept")
     b.swap("n", "u06")
     b.end(run)
     own = b.call("eval", "plan", "--checkpoint", "other.kept", "--data",
                  "x.safetensors")
-    assert evaluate(f"{b.folder}/u06.pt2", "--freeze", "n", "--checkpoint",
+    assert evaluate(f"{b.models}/u06.pt2", "--freeze", "n", "--checkpoint",
                     "other.kept") == own
-    said = evaluate(f"{b.folder}/u20.pt2", "--checkpoint", "other.kept", code=78)
+    said = evaluate(f"{b.models}/u20.pt2", "--checkpoint", "other.kept",
+                    code=78)
     assert "whose run has changed it" in said and '"u20"' in said, said
 
 
 def second_folder(b):
     """The plan of the newest checkpoint, which is in the folder that the first
     one remembers."""
-    first = f"{b.work}/first"
-    run = b.begin("moved", "--checkpoint", "first", "--checkpoint-fallback",
+    first = f"{b.folder}/first"
+    run = b.train("moved", "--checkpoint", "first", "--checkpoint-fallback",
                   "second", "--keep", "0", "--checkpoint-every",
                   str(STEPS // 4), "--checkpoint-retry", "0")
     os.rename(first, first + ".away")  # the disk goes
@@ -255,7 +243,7 @@ def second_folder(b):
     b.end(run)
     os.remove(first)  # and is back
     os.rename(first + ".away", first)
-    shutil.rmtree(f"{b.work}/second/step-{STEPS:08}")
+    shutil.rmtree(f"{b.folder}/second/step-{STEPS:08}")
     b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
            MICROBATCHES, "--steps", str(STEPS), "--lr", "1e-3", "--optimizer",
            "adamw", "--data", "x.safetensors", "--dump", "back", "--quiet",
@@ -265,13 +253,13 @@ def second_folder(b):
 
 
 def frozen(b):
-    run = b.begin("frozen", "--checkpoint", "frozen.saved", "--keep", "0",
+    run = b.train("frozen", "--checkpoint", "frozen.saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 2))
     assert "no parameter" in b.ask("freeze", "m.*", code=65)
     assert "1 parameters frozen" in b.ask("freeze", "n")
     b.ask("resume")
     b.end(run, resume=False)
-    half, end = (tensors(f"{b.work}/frozen.saved/step-{step:08}/{shard}")
+    half, end = (tensors(f"{b.folder}/frozen.saved/step-{step:08}/{shard}")
                  for shard in ("rank-000.safetensors",)
                  for step in (STEPS // 2, STEPS))
     assert not [n for n in half if n.startswith("adamw")], sorted(half)
@@ -281,7 +269,7 @@ def frozen(b):
            "adamw", "--data", "x.safetensors", "--dump", "thawed", "--quiet",
            "--checkpoint", "frozen.saved", f"--resume={STEPS // 2}", "--adopt")
     assert b.result("thawed") == b.result("frozen")
-    run = b.begin("stays")
+    run = b.train("stays")
     b.ask("freeze", "n")
     said = b.swap("n", "u06")
     assert "3 calls, 1 parameters stay frozen" in said, said
@@ -315,9 +303,9 @@ def daemons(b):
 
 def many(b):
     # A sanitizer keeps what was freed: not here, where that is measured.
-    os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + (
+    b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
-    run = b.begin("many")
+    run = b.train("many")
     pids = daemons(b)
     files = "u06", "u05"
     for i in range(60):
@@ -331,9 +319,9 @@ def many(b):
 
 
 def main():
-    penstock, folder = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory(prefix="pst-") as work:
-        b = Bench(penstock, folder, sys.argv[3], work)
+    penstock, models = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, models, sys.argv[3], folder) as b:
         for part in (refused, replaced, mapped, aliased, another_model,
                      second_folder, frozen, many):
             part(b)

@@ -10,38 +10,14 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import zipfile
 
-ITEMS = {"F32": 4, "BF16": 2, "I64": 8, "F64": 8}
-
-
-def load(path):
-    """name -> (dtype, shape, bytes), and the metadata."""
-    with open(path, "rb") as file:
-        data = file.read()
-    n, = struct.unpack_from("<Q", data)
-    header = json.loads(data[8:8 + n])
-    about = header.pop("__metadata__", {})
-    body = data[8 + n:]
-    return {name: (e["dtype"], e["shape"],
-                   body[e["data_offsets"][0]:e["data_offsets"][1]])
-            for name, e in header.items()}, about
-
-
-def save(path, tensors, about=None):
-    header, body = {}, b""
-    if about:
-        header["__metadata__"] = about
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + body)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402
+from tensor_file import load, save  # noqa: E402
 
 
 def floats(data):
@@ -87,42 +63,29 @@ def empty_records(model, to):
                          old.read(entry), zipfile.ZIP_STORED)
 
 
-class Bench:
-    def __init__(self, penstock, folder):
-        self.penstock, self.folder, self.n = penstock, folder, 0
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class Bench(job.Bench):
+    def __init__(self, penstock, text, folder):
+        super().__init__(penstock, folder)
+        self.text, self.n = text, 0
 
     def new(self):
         self.n += 1
         return self.path("p%d" % self.n)
 
-    def run(self, *words):
-        return subprocess.run([self.penstock, *map(str, words)],
-                              capture_output=True, text=True, check=False,
-                              timeout=120)
-
-    def good(self, *words):
-        done = self.run(*words)
-        assert done.returncode == 0, (words, done)
-        return done
-
     def refused(self, code, text, *words):
-        done = self.run(*words)
-        assert done.returncode == code, (words, code, done)
+        done = self.done(*words, code=code)
         assert text in done.stderr, (words, text, done.stderr)
         assert done.stdout == "", (words, done.stdout)
 
     def split(self, model, *options):
         """The plan's tensors and what was said."""
         plan = self.new()
-        said = self.good("split", model, "-o", plan, *options).stdout
+        said = self.done("split", model, "-o", plan, *options).stdout
         return plan, tensors_of(plan), said
 
     def weights(self, of):
         path = self.new() + ".safetensors"
-        self.good("weights", of, "-o", path)
+        self.done("weights", of, "-o", path)
         return path, *load(path)
 
 
@@ -169,7 +132,7 @@ def check_plan(b, model):
     assert taken == {**want, **wide}
     assert "%d tensors have a narrower dtype" % len(cut) in said, said
     # eval computes with what was given
-    losses = [json.loads(b.good(
+    losses = [json.loads(b.done(
         "eval", model, "--data", b.text, "--json", *options).stdout)["loss"]
         for options in ([], ["--weights", path],
                         ["--weights", b.path("other.safetensors")])]
@@ -213,7 +176,7 @@ def check_empty(b, model, want, given):
     b.refused(65, "give them with --weights", "eval", bare, "--data", b.text)
     assert b.split(bare, "--weights", b.path("given.safetensors"),
                    "--stages", 4)[1] == want
-    b.good("plan", bare, "--stages", 2)  # needs no values
+    b.done("plan", bare, "--stages", 2)  # needs no values
     save(b.path("less.safetensors"),
          {n: t for n, t in given.items() if n != "wpe.weight"})
     b.refused(65, 'exported without values ("wpe.weight")', "split", bare,
@@ -316,7 +279,7 @@ def check_bad(b, model, given):
 
 def check_checkpoints(b, model):
     folder = b.path("ck")
-    b.good("run", model, "--stages", 2, "--transport", "self", "--data",
+    b.done("run", model, "--stages", 2, "--transport", "self", "--data",
            b.text, "--steps", 3, "--checkpoint", folder,
            "--checkpoint-every", 1, "--keep", 0, "--quiet")
     path, newest, _ = b.weights(folder)
@@ -333,7 +296,7 @@ def check_checkpoints(b, model):
     assert b.weights(b.path("latest"))[1] == newest
     first = b.weights(os.path.join(folder, "step-00000001"))[1]
     assert first != newest
-    done = b.good("weights", folder, "-o", path, "--json")
+    done = b.done("weights", folder, "-o", path, "--json")
     assert json.loads(done.stdout) == {
         "file": path, "tensors": len(newest), "step": 3,
         "bytes": sum(len(t[2]) for t in newest.values())}
@@ -345,7 +308,7 @@ def check_checkpoints(b, model):
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last[0] ^ 1]))
     b.refused(65, "is damaged", "weights", step, "-o", b.path("x"))
-    second = b.good("weights", folder, "-o", path, "--json")
+    second = b.done("weights", folder, "-o", path, "--json")
     assert json.loads(second.stdout)["step"] == 2
     assert "passed over: step-00000003" in second.stderr, second.stderr
     b.refused(65, "no checkpoint", "weights", b.path("nothing"), "-o",
@@ -363,9 +326,8 @@ def check_checkpoints(b, model):
 
 def main():
     penstock, model, shared, text = map(os.path.abspath, sys.argv[1:])
-    with tempfile.TemporaryDirectory() as folder:
-        b = Bench(penstock, folder)
-        b.text = text
+    with tempfile.TemporaryDirectory() as folder, \
+            Bench(penstock, text, folder) as b:
         want, given = check_plan(b, model)
         check_windows(b, shared)
         check_empty(b, model, want, given)
