@@ -24,6 +24,7 @@ struct pstd_intake;
 #define PSTD_CTL_CHANGE     64u  /* an order CHANGE waits */
 #define PSTD_CTL_SAVING     128u /* a rank writes a checkpoint; from within */
 #define PSTD_CTL_MEASURE    256u /* rank 0 looks for a straggler; from within */
+#define PSTD_CTL_DUE        512u /* rank 0 wants a checkpoint; from within */
 /* These hold on after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
 

@@ -134,6 +134,7 @@ struct pstd_config {
     /* A run. */
     uint64_t steps;
     const char *checkpoint, *checkpoint_fallback;
+    double checkpoint_cost;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
     struct pstd_from resume;
     bool adopt, other_model, checkpoint_sync;

@@ -70,8 +70,8 @@
       "better")                                                                \
     X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
-      "step= dir= seconds= stall_s= asked=; since that step, and without "     \
-      "steps")                                                                 \
+      "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
+      "steps, and lost by it")                                                 \
     X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
       "step= dir= id= text=; no memory for a copy: steps wait for each save")  \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error",                         \

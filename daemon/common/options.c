@@ -172,6 +172,9 @@ static const struct pstd_option rows[] = {
          "DIR", "folder of checkpoints"),
     UINT(checkpoint_every, "checkpoint-every", T_RUN, "0", 0, MANY,
          "steps between checkpoints; 0: only at the end"),
+    REAL(checkpoint_cost, "checkpoint-cost", T_RUN, "0", 0, 100,
+         "instead of --checkpoint-every: checkpoints as often as they take no "
+         "more than X percent of the run's time, which is measured"),
     FLAG(checkpoint_sync, "checkpoint-sync", T_RUN,
          "steps wait until a checkpoint is written; else they go on, and it is "
          "written of a copy in memory"),

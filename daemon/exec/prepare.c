@@ -14,6 +14,33 @@
 #include "stages/run/estimate.h"
 #include "stages/run/watch/flight.h"
 
+/* Options that are of no use without others. */
+static enum pst_status check_checkpoints(const struct pstd_config *c,
+                                         struct pst_diag *diag)
+{
+    const char *needs = c->resume.on                     ? "resume"
+                        : c->adopt                       ? "adopt"
+                        : c->checkpoint_fallback != NULL ? "checkpoint-fallback"
+                        : c->checkpoint_cost > 0         ? "checkpoint-cost"
+                                                         : NULL;
+
+    if (needs != NULL && c->checkpoint == NULL)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s needs --checkpoint DIR", needs);
+    if (c->checkpoint_every > 0 && c->checkpoint_cost > 0)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--checkpoint-every and --checkpoint-cost both say "
+                            "when to save: give one of them");
+    if (strcmp(c->on_nan, "rollback") == 0 &&
+        (c->checkpoint == NULL ||
+         (c->checkpoint_every == 0 && !(c->checkpoint_cost > 0))))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--on-nan rollback goes back to a checkpoint: it "
+                            "needs --checkpoint DIR and --checkpoint-every N "
+                            "or --checkpoint-cost X");
+    return PST_OK;
+}
+
 /* "name\0value\0..." over the daemon's own options. */
 static enum pst_status read_options(struct pstd_session *s,
                                     const struct pstd_order *order,
@@ -32,20 +59,9 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     pst_alive_set_limit(pstd_watchdog(&s->config));
-    if ((s->config.resume.on || s->config.adopt ||
-         s->config.checkpoint_fallback != NULL) &&
-        s->config.checkpoint == NULL)
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--%s needs --checkpoint DIR",
-                            s->config.resume.on ? "resume"
-                            : s->config.adopt   ? "adopt"
-                                                : "checkpoint-fallback");
-    if (strcmp(s->config.on_nan, "rollback") == 0 &&
-        (s->config.checkpoint == NULL || s->config.checkpoint_every == 0))
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--on-nan rollback goes back to a checkpoint: it "
-                            "needs --checkpoint DIR and --checkpoint-every N");
-    status = pstd_eval_check(&s->config, diag);
+    status = check_checkpoints(&s->config, diag);
+    if (status == PST_OK)
+        status = pstd_eval_check(&s->config, diag);
     if (status != PST_OK)
         return status;
     return pstd_exec_options(&s->config,

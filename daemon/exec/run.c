@@ -188,6 +188,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
                             struct pst_diag *diag)
 {
     const uint64_t every = s->config.checkpoint_every;
+    const bool due =
+        (every > 0 && s->step % every == 0) || (control & PSTD_CTL_DUE);
     enum pst_status status = PST_OK;
 
     if (control & (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)) {
@@ -202,7 +204,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         return status;
     if (control & PSTD_CTL_CHECKPOINT)
         status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
-    else if (every > 0 && s->step % every == 0 && s->step < s->config.steps)
+    else if (due && s->step < s->config.steps)
         status = pstd_session_save(s, PSTD_SAVE_BESIDE, NULL, diag);
     if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
@@ -308,6 +310,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_session_proven(s);
         end = now_s();
         count_step(s, &r, end - start, end);
+        pstd_interval_step(&s->interval, end - start, s->saving.is_open);
         pstd_health_step(s, end - start);
     }
     if (status == PST_ERR_RANGE && r.diverged &&
@@ -331,6 +334,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                            PSTD_CTL_PAUSE | PSTD_CTL_TRACE | PSTD_CTL_CHANGE;
     enum pst_status status = PST_OK;
 
+    pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
+                       pst_now());
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {
         const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |

@@ -117,6 +117,7 @@ static void own_again(struct pstd_session *s, bool fallback)
 static void conclude(struct pstd_session *s, const struct outcome *o)
 {
     const bool is_saved = o->status == PST_OK;
+    const double cost = pstd_interval_end(&s->interval, o->stall_s, pst_now());
     struct pstd_note note;
 
     pstd_note_init(&note, is_saved ? PSTD_EVENT_CHECKPOINT_SAVED
@@ -126,6 +127,7 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
     if (is_saved) {
         pstd_note_real(&note, "seconds", o->seconds);
         pstd_note_real(&note, "stall_s", o->stall_s);
+        pstd_note_real(&note, "cost_s", cost);
     } else {
         pstd_note_error(&note, o->why);
     }
@@ -153,6 +155,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     const double start = pst_now();
     enum pst_status status;
 
+    pstd_interval_begin(&s->interval, start);
     status = fallback ? PST_OK : pstd_session_claim_again(s, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, folder_of(s, fallback), s->step,
@@ -321,6 +324,7 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
     v->step = s->step;
     v->changes = s->changes;
     v->begun = pst_now();
+    pstd_interval_begin(&s->interval, v->begun);
     if (status == PST_OK)
         status = begin_in(s, false, diag);
     v->stall_s = pst_now() - v->begun;
@@ -333,9 +337,11 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
 
 unsigned pstd_session_words(const struct pstd_session *s)
 {
-    return s->saving.is_open && pst_saver_works(s->saving.saver)
-               ? PSTD_CTL_SAVING
-               : 0;
+    if (!s->saving.is_open)
+        return s->w->rank == 0 && pstd_interval_is_due(&s->interval, pst_now())
+                   ? PSTD_CTL_DUE
+                   : 0;
+    return pst_saver_works(s->saving.saver) ? PSTD_CTL_SAVING : 0;
 }
 
 /* COLLECTIVE. How it ended; the other folder may have it then. */
@@ -477,6 +483,7 @@ static void tell_again(struct pstd_session *s)
     pstd_note_text(&note, "dir", folder_of(s, s->in_fallback));
     pstd_note_real(&note, "seconds", 0);
     pstd_note_real(&note, "stall_s", 0);
+    pstd_note_real(&note, "cost_s", 0);
     pstd_note_int(&note, "asked", 1);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }

@@ -6,6 +6,7 @@
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
 #include "daemon/exec/health/straggler.h"
+#include "daemon/exec/interval.h"
 #include "daemon/exec/numbers.h"
 #include "daemon/result.h"
 #include "stages/files/data.h"
@@ -75,6 +76,7 @@ struct pstd_session {
     uint64_t kept[16]; /* hashes of what was told about removals, a ring */
     size_t n_kept;
     struct pstd_saving saving;
+    struct pstd_interval interval; /* all ranks measure, rank 0 decides */
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
@@ -137,7 +139,7 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
 enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
                                        pstd_best_fn ended, bool *ret_begun,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* Control words of this rank for a save that goes on. */
+/* Control words of this rank for a save that goes on, or is due. */
 unsigned pstd_session_words(const struct pstd_session *s);
 /* COLLECTIVE, after each step. control: words of all ranks in it. */
 enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,

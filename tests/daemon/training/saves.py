@@ -8,6 +8,7 @@ asked   `penstock checkpoint` waits for a save that it asked for, not for one
         that was under way when it came
 best    --keep-best makes no step wait; one copy serves it and the checkpoint
         that is due at the same step
+often   --checkpoint-cost: saves come by themselves, and what they cost is told
 memory  `penstock plan` knows what evaluations will have reserved
 """
 import json
@@ -67,6 +68,30 @@ def asked(b):
     assert any(x["step"] == "5" and x["asked"] == "0" for x in saved), saved
 
 
+def often(b):
+    job = b.begin(*b.words("log-often", "--job", "often", "--checkpoint", "own",
+                           "--checkpoint-cost", "20", "--steps", "1000000000"))
+    until = time.monotonic() + 60
+    saved = []
+    while len(saved) < 3:
+        assert time.monotonic() < until, saved
+        time.sleep(.05)
+        saved = [x for x in b.lines("log-often")
+                 if x["event"] == "checkpoint_saved"]
+    b.call("stop", "--job", "often")
+    job.communicate(timeout=30)
+    assert job.returncode == 130, job.returncode
+    steps = [int(x["step"]) for x in saved]
+    assert steps == sorted(steps) and steps[0] > 3, steps
+    for line in saved:
+        assert line["asked"] == "0", line
+        assert float(line["cost_s"]) >= float(line["stall_s"]) * .999, line
+    for more in (("--checkpoint-every", "3", "--checkpoint", "own"), ()):
+        said = b.call(*b.words("log-refused", "--checkpoint-cost", "3", *more),
+                      code=64)
+        assert "--checkpoint-cost" in said, said
+
+
 def best(b):
     """Step 3 is the best so far: steps do not wait until that is written."""
     for name, more in ("alone", ()), ("both", ("--checkpoint-every", "3")):
@@ -110,7 +135,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
-            for part in asked, best, memory:
+            for part in asked, often, best, memory:
                 part(b)
     print("ok")
 

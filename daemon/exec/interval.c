@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/interval.h"
+
+#include "stages/base/macros.h"
+
+#define WARM    3  /* steps that are not like the others */
+#define SMOOTH  16 /* steps that the mean is of */
+#define FLOOR_S 1  /* from the end of a save to the next one */
+/* The same, in times that the save took: a disk that is always written to is
+ * nobody else's. */
+#define REST 2
+
+void pstd_interval_init(struct pstd_interval *v, double share, double now)
+{
+    *v = (struct pstd_interval){
+        .share = share, .start = now, .rest = now + FLOOR_S};
+}
+
+void pstd_interval_step(struct pstd_interval *v, double seconds, bool beside)
+{
+    const uint64_t n = v->steps > WARM ? v->steps - WARM : 0;
+
+    if (beside) {
+        v->extra += v->steps > WARM ? seconds - v->step_s : 0;
+        return;
+    }
+    v->step_s += (seconds - v->step_s) / (double)PST_MIN(n + 1, SMOOTH);
+    v->steps++;
+}
+
+void pstd_interval_begin(struct pstd_interval *v, double now)
+{
+    v->extra = 0;
+    v->begun = now;
+}
+
+double pstd_interval_end(struct pstd_interval *v, double stall_s, double now)
+{
+    v->last = stall_s + PST_MAX(v->extra, 0);
+    v->spent += v->last;
+    v->extra = 0;
+    v->rest = now + PST_MAX(FLOOR_S, REST * (now - v->begun));
+    return v->last;
+}
+
+bool pstd_interval_is_due(const struct pstd_interval *v, double now)
+{
+    return v->share > 0 && v->steps > WARM && now >= v->rest &&
+           v->spent + v->last <= v->share * (now - v->start);
+}

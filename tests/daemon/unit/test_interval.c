@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/* When a run saves by itself: courses of steps and saves on a clock of their
+ * own. */
+#include "daemon/exec/interval.h"
+
+#include "tests/test.h"
+
+#define START 1000.0
+
+struct course {
+    double step_s;
+    double stall_s; /* of a save, between two steps */
+    double write_s; /* of a save, beside steps */
+    double slower;  /* times that a step lasts longer meanwhile */
+};
+
+struct outcome {
+    unsigned saves;
+    double lost, seconds;
+    double first, closest; /* first begin; least from an end to a begin */
+};
+
+/* Plays a run of so many seconds. */
+static struct outcome play(const struct course *c, double share, double seconds)
+{
+    struct pstd_interval v;
+    struct outcome o = {.closest = seconds, .first = -1};
+    double now = START, open = 0, ended = 0;
+
+    pstd_interval_init(&v, share, now);
+    for (unsigned i = 0; now < START + seconds; i++) {
+        const bool beside = open > 0;
+        const double plain =
+            i < 2 ? 3 * c->step_s : c->step_s; /* it warms up */
+        const double step = beside ? c->slower * plain : plain;
+
+        if (!beside && pstd_interval_is_due(&v, now)) {
+            if (ended > 0 && now - ended < o.closest)
+                o.closest = now - ended;
+            o.first = o.first < 0 ? now - START : o.first;
+            pstd_interval_begin(&v, now);
+            now += c->stall_s;
+            open = now;
+            o.saves++;
+            o.lost += c->stall_s;
+            continue;
+        }
+        now += step;
+        o.lost += step - plain;
+        pstd_interval_step(&v, step, beside);
+        if (beside && now - open >= c->write_s) {
+            (void)pstd_interval_end(&v, c->stall_s, now);
+            open = 0;
+            ended = now;
+        }
+    }
+    o.seconds = now - START;
+    return o;
+}
+
+static void stays_below_its_share(void **state)
+{
+    static const struct course courses[] = {
+        {.01, .002, .5, 1},     {.01, .002, .5, 1.2}, {.3, .05, 2, 1.1},
+        {2e-5, .001, .01, 1.5}, {20, 1, 60, 1.02},    {.1, 3, 0, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(courses); i++)
+        for (double share = .01; share < .3; share *= 3) {
+            const struct course *c = &courses[i];
+            const double one =
+                c->stall_s + (c->slower - 1) / c->slower * c->write_s;
+            const double rest =
+                PST_MAX(1, 2 * (c->stall_s + c->write_s)) + c->step_s;
+            const double seconds = PST_MAX(60 * one / share, 20 * rest);
+            const struct outcome o =
+                play(c, share, PST_MAX(seconds, 400 * c->step_s));
+
+            assert_true(o.saves > 3);
+            /* The last one has begun and may not have been paid for. */
+            assert_true(o.lost - one - c->step_s <= share * o.seconds);
+            assert_true(o.closest >= rest - c->step_s - 1e-6);
+            /* As often as that: unless it must rest, the share is used. */
+            assert_true(o.lost >= .75 * share * o.seconds ||
+                        o.closest <= rest + c->step_s + c->write_s * .2);
+        }
+}
+
+static void the_first_comes_soon(void **state)
+{
+    static const struct course quick = {.01, .5, 0, 1}, slow = {60, 1, 0, 1};
+
+    (void)state;
+    assert_true(play(&quick, .01, 10).first < 1.1);
+    assert_true(play(&slow, .01, 1000).first <= 8 * 60); /* two warm ones */
+}
+
+static void none_unless_asked_for(void **state)
+{
+    static const struct course c = {.01, .002, .5, 1};
+
+    (void)state;
+    assert_int_equal(play(&c, 0, 1000).saves, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stays_below_its_share),
+        cmocka_unit_test(the_first_comes_soon),
+        cmocka_unit_test(none_unless_asked_for),
+    };
+
+    return cmocka_run_group_tests_name("interval", tests, NULL, NULL);
+}
