@@ -4,6 +4,8 @@
 # ASan and UBSan.
 #
 #   scripts/fuzz.sh [SECONDS [TARGET...]]   SECONDS in all, 600 if not given
+#   scripts/fuzz.sh --coverage [--lines]    how much of each parser the corpus
+#                                           runs; the lines that it does not
 #
 # New inputs are kept in out/fuzz/TARGET and are where the next run goes on;
 # a finding is out/fuzz/finding-TARGET-*. To try one again:
@@ -11,9 +13,15 @@
 # Ends with "N targets, N findings"; with findings the exit code is 1.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+if [ "${1:-}" = --coverage ]; then
+  only=tests/fuzz/targets/test-fuzz-corpus need_build "$root/build-cov" \
+    -Dbuildtype=debug -Db_coverage=true -Donednn=disabled -Dmpi=disabled
+  exec python3 "$root/tests/fuzz/coverage.py" "$root/build-cov" "${@:2}"
+fi
 seconds=${1:-600}
 shift || true
-[[ $seconds =~ ^[0-9]+$ ]] || die "usage: scripts/fuzz.sh [SECONDS [TARGET...]]"
+[[ $seconds =~ ^[0-9]+$ ]] ||
+  die "usage: scripts/fuzz.sh [SECONDS [TARGET...]] or --coverage [--lines]"
 clang=${CLANG:-clang-14}
 command -v "$clang" >/dev/null || need_packages clang-14 libclang-rt-14-dev
 export CC=$clang

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,6 +102,12 @@ static bool is_int(expr e)
            e->value.kind == PST_NUMBER_EXACT;
 }
 
+static bool is_float(expr e)
+{
+    return e->row == NULL && e->symbol == NULL &&
+           e->value.kind == PST_NUMBER_FLOAT;
+}
+
 static enum pst_status negate(struct parser *p, expr e, expr *ret)
 {
     enum pst_status status;
@@ -108,14 +115,21 @@ static enum pst_status negate(struct parser *p, expr e, expr *ret)
 
     if (is_int(e) && e->value.n > INT64_MIN)
         return make_int(p, -e->value.n, ret);
+    if (is_float(e)) {
+        struct pst_expr number = *e;
+
+        number.value.f = -number.value.f;
+        return make(p, &number, ret);
+    }
     status = make_int(p, -1, &minus);
     return status == PST_OK ? make_infix(p, "Mul", minus, e, ret) : status;
 }
 
 /* --- atoms -------------------------------------------------------------- */
 
+/* Digits alone are an integer, unless the text says that it is a Float. */
 static enum pst_status parse_number(struct parser *p, const char *text,
-                                    size_t n, expr *ret)
+                                    size_t n, bool is_real, expr *ret)
 {
     struct pst_expr e = {.value = {.kind = PST_NUMBER_FLOAT, .d = 1}};
     char buf[64];
@@ -124,9 +138,9 @@ static enum pst_status parse_number(struct parser *p, const char *text,
         return fail(p, "no number");
     memcpy(buf, text, n);
     buf[n] = '\0';
-    if (pst_parse_i64(buf, &e.value.n))
+    if (!is_real && pst_parse_i64(buf, &e.value.n))
         e.value.kind = PST_NUMBER_EXACT;
-    else if (!pst_parse_f64(buf, &e.value.f))
+    else if (!pst_parse_f64(buf, &e.value.f) || !isfinite(e.value.f))
         return fail(p, "no number of 64 bits");
     return make(p, &e, ret);
 }
@@ -178,14 +192,28 @@ static enum pst_status parse_quoted(struct parser *p, const char **ret,
     return take(p, ")") ? PST_OK : fail(p, "\")\" is missing");
 }
 
+static bool is_word(const char *word, size_t n, const char *text)
+{
+    return strlen(text) == n && memcmp(word, text, n) == 0;
+}
+
+/* True if the word is a truth value. */
+static bool read_truth(const char *word, size_t n, bool *ret)
+{
+    *ret = is_word(word, n, "true") || is_word(word, n, "True");
+    return *ret || is_word(word, n, "false") || is_word(word, n, "False");
+}
+
 static enum pst_status make_symbol(struct parser *p, const char *name, size_t n,
                                    expr *ret)
 {
     struct pst_expr e = {.symbol = pst_arena_strndup(p->arena, name, n)};
+    bool truth;
 
     if (e.symbol == NULL)
         return pst_diag_nomem(p->diag, n);
-    if (n == 0 || n > 64 || word_length(e.symbol) != n)
+    if (n == 0 || n > 64 || word_length(e.symbol) != n ||
+        read_truth(name, n, &truth)) /* it would print as the value */
         return fail(p, "no name of a symbol");
     return make(p, &e, ret);
 }
@@ -218,20 +246,15 @@ static enum pst_status parse_call(struct parser *p, const char *name, size_t n,
     return status;
 }
 
-static bool is_word(const char *word, size_t n, const char *text)
-{
-    return strlen(text) == n && memcmp(word, text, n) == 0;
-}
-
 static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
 {
     const char *word = p->at, *quoted = NULL;
-    const bool yes = is_word(word, n, "true") || is_word(word, n, "True");
     enum pst_status status;
     size_t len = 0;
+    bool yes;
 
     p->at += n;
-    if (yes || is_word(word, n, "false") || is_word(word, n, "False")) {
+    if (read_truth(word, n, &yes)) {
         const struct pst_expr e = {
             .value = {.kind = PST_NUMBER_BOOL, .n = yes, .d = 1}};
 
@@ -244,7 +267,7 @@ static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
         if (status != PST_OK)
             return status;
         return n == 6 ? make_symbol(p, quoted, len, ret)
-                      : parse_number(p, quoted, len, ret);
+                      : parse_number(p, quoted, len, true, ret);
     }
     if (is_word(word, n, "Integer")) { /* only there for its operand */
         status = parse_sum(p, ret);
@@ -266,7 +289,7 @@ static enum pst_status parse_atom(struct parser *p, expr *ret)
         return parse_word(p, n, ret);
     n = number_length(p->at);
     if (n > 0) {
-        status = parse_number(p, p->at, n, ret);
+        status = parse_number(p, p->at, n, false, ret);
         p->at += n;
         return status;
     }
@@ -376,7 +399,8 @@ static void print(expr e, struct pst_str *out);
 
 static void print_operand(expr e, unsigned looser_than, struct pst_str *out)
 {
-    const bool negative = is_int(e) && e->value.n < 0;
+    const bool negative =
+        is_float(e) ? signbit(e->value.f) : is_int(e) && e->value.n < 0;
     const bool bare =
         binds(e) >= looser_than && !(negative && looser_than == BIND_ALL);
 

@@ -17,13 +17,50 @@ import zipfile
 
 # Each a form of its own: tags of a program, loops, free sizes, pairs.
 MODELS = ["lost", "halves", "resize"]
+DOCUMENTS = MODELS + ["mixed"]
+# Deflated: too large else, and little that a fuzzer could change.
+PACKED = ["mixed", "square", "cube", "rows", "regions", "empty", "odd",
+          "shared", "gathers", "gathers-2", "norm", "sizes", "tiny", "drops",
+          "dynamic", "asserts"]
 EXPRESSIONS = [
     "2*s77 + 1", "s0", "-3", "Max(1, s77)", "s77//2", "Mod(s0, 2)",
     "Eq(s0, 4)", "(s0 + 1)*(s0 - 1)", "s0**2", "9223372036854775807",
     "Add(Mul(Integer(2), Symbol('s77', positive=True, integer=True)), "
     "Integer(1))",
     "Min(s0, Max(3, s1))/3", "floor(s0/2)", "0.5*s0", "1e300",
+    "FloatPow(ToFloat(s0), Float('-0.5', precision=53))",
+    "Where(And(s0 - 1, Not(Ne(s0, 2))), Abs(-s0), Sub(s0, 3))",
+    "Or(LessThan(s0, 3), StrictLessThan(s0, 3), GreaterThan(s0, 3), "
+    "StrictGreaterThan(s0, 0.5), True)",
+    "CeilDiv(s0, 2) + ModularIndexing(s0, 2, 3) + PythonMod(-s0, 3)",
+    "LShift(s0, 2) + RShift(64, s0) + Identity(s0)",
+    "RoundToInt(OpaqueUnaryFn_sqrt(s0)) + TruncToInt(OpaqueUnaryFn_log(s0))",
+    "CeilToInt(IntTrueDiv(s0, 3)) + TruncToFloat(Rational(7, 2))",
+    "CleanDiv(6*s0, 3) + PowByNatural(s0, 3)", "Symbol('true')",
 ]
+# Options as words of a command line.
+OPTIONS = [
+    "-m 4 --steps=100 --quiet -n 2x4 --resume model.pt2 -- --steps",
+    "--checkpoint-memory 1.5GiB --lr 1e-3 --schedule 1f1b --resume=7",
+    "--schedule csv:lists.csv --data a --data b --log-dir logs",
+]
+# All that the manifest of a checkpoint may say; the digest is made right.
+MANIFEST = {
+    "version": 1, "step": 3, "data_position": 3, "seed": "18446744073709551615",
+    "model": "0" * 32, "optimizer": "adamw", "time": 77, "bad": True,
+    "reason": "a loss", "name": "net", "identity": "1" * 32, "changes": 2,
+    "shards": [{"file": "rank-000.safetensors", "bytes": 8,
+                "xxh3_128": "2" * 32}],
+    "tensors": {"param.a": 0, "param.down": 0, "param.up": 0},
+    "state_dict": {
+        "a": "param.a", "b": {"tensor": "param.a", "complex": True},
+        "c": {"tensor": "param.a", "offset": 1, "size": [2, 1],
+              "stride": [1, 2]}},
+    "adapters": [{"module": "net", "weight": "param.a", "down": "param.down",
+                  "up": "param.up", "alpha": 8.0, "transposed": False,
+                  "shared": True}],
+    "changed": ["param.a"], "digest": "",
+}
 GRAPH = """graph next_id=20 {
   call - type __main__.Net key L__self__
   call layers.0@3 in - type "odd, type" key 140147541240528
@@ -65,7 +102,7 @@ def archive(entries, method=zipfile.ZIP_STORED, comment=b""):
 
 
 def models(corpus, golden):
-    for name in MODELS + ["mixed"]:
+    for name in MODELS + PACKED:
         with zipfile.ZipFile(f"{golden}/{name}.pt2") as zipped:
             entries = [(x.filename, zipped.read(x)) for x in
                        zipped.infolist() if x.file_size < 100000]
@@ -74,7 +111,10 @@ def models(corpus, golden):
                     if n.endswith("model.json") else d) for n, d in entries]
         if name in MODELS:
             corpus.put("model", name, archive(entries))
-        for entry, data in entries:
+        else:
+            corpus.put("model", name,
+                       archive(entries, zipfile.ZIP_DEFLATED))
+        for entry, data in entries if name in DOCUMENTS else ():
             if entry.endswith("models/model.json"):
                 corpus.put("document", name, data)
             elif entry.endswith("_config.json") and len(data) > 20:
@@ -89,6 +129,52 @@ def models(corpus, golden):
         with zipped.open("m/a", "w", force_zip64=True) as entry:
             entry.write(b"text")
     corpus.put("zip", "zip64", out.getvalue())
+
+
+def zip64(name, text):
+    """An archive of one entry whose sizes and places stand in 64 bits only."""
+    data = archive([(name, text)])
+    n, at = struct.unpack("<II", data[-10:-2])
+    central, files = bytearray(data[at:at + n]), data[:at]
+    extra = struct.pack("<HHQQQ", 1, 24, len(text), len(text), 0)
+    struct.pack_into("<II", central, 20, 0xffffffff, 0xffffffff)
+    struct.pack_into("<H", central, 30, len(extra))
+    struct.pack_into("<I", central, 42, 0xffffffff)
+    central += extra
+    end = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1,
+                      len(central), at)
+    end += struct.pack("<4sIQI", b"PK\6\7", 0, at + len(central), 1)
+    return files + central + end + struct.pack(
+        "<4sHHHHIIH", b"PK\5\6", 0, 0, 0xffff, 0xffff, 0xffffffff,
+        0xffffffff, 0)
+
+
+def odd_archives(corpus):
+    corpus.put("zip", "end64", zip64("m/a", b"text"))
+    plain = archive([("m/archive_format", b"pt2"), ("m/axb", b"")])
+    for name, to in ("zero", b"m/a\0b"), ("utf8", b"m/a\xffb"), \
+            ("backslash", b"m/a\\b"), ("dots", b"m/../"), ("root", b"n/axb"):
+        corpus.put("zip", f"name-{name}", plain.replace(b"m/axb", to))
+    corpus.put("zip", "no-root", archive([("archive_format", b"pt2")]))
+    corpus.put("zip", "large", archive([("m/a", bytes(5 << 20))],
+                                       zipfile.ZIP_DEFLATED))
+    corpus.put("zip", "bomb", archive([("m/a", bytes(2 << 20))],
+                                      zipfile.ZIP_DEFLATED))
+    marks = {"m/archive_format": "pt2", "m/archive_version": "0",
+             "m/byteorder": "little", "m/.data/version": "1"}
+    for name, change in {
+            "no-model": {}, "old": {"m/archive_version": "1"},
+            "big-endian": {"m/byteorder": "big"},
+            "container": {"m/.data/version": "11"},
+            "long-mark": {"m/byteorder": "big" * 99},
+            "long-name": {f"m/models/{'a' * 300}.json": "{}"},
+            "two": {"m/models/a.json": "{}", "m/models/b.json": "{}"},
+            "torch-2.7": {"m/archive_format": "",
+                          "m/serialized_exported_program.json": "{}"},
+            "torchscript": {"m/archive_format": "", "m/constants.pkl": ""},
+            "pickle": {"m/archive_format": "", "m/data.pkl": ""},
+            "no-mark": {"m/archive_format": ""}}.items():
+        corpus.put("model", name, archive({**marks, **change}.items()))
 
 
 def tensors(header, data=b""):
@@ -107,6 +193,17 @@ def weights(corpus):
         "yes": {"dtype": "BOOL", "shape": [3], "data_offsets": [12, 15]},
     }, bytes(15)))
     corpus.put("safetensors", "empty", tensors({}))
+    for name, second in ("hole", [9, 17]), ("overlap", [4, 12]):
+        corpus.put("safetensors", name, tensors(
+            {"a": one, "b": {**one, "data_offsets": second}}, bytes(20)))
+    for name, dtype, shape in ("deep", "F32", [1] * 40), \
+            ("deep-pairs", "C64", [1] * 8), ("vast", "F32", [1 << 40] * 2):
+        corpus.put("safetensors", name, tensors(
+            {"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, 8]}},
+            bytes(8)))
+    corpus.put("index", "none", json.dumps({"weight_map": {}}))
+    corpus.put("index", "same", json.dumps(
+        {"weight_map": {"a": "a.safetensors", "b": "a.safetensors"}}))
     corpus.put("index", "one", json.dumps(
         {"metadata": {"total_size": 8},
          "weight_map": {"a": "a.safetensors"}}))
@@ -187,6 +284,76 @@ def frames(corpus):
     corpus.put("frame", "event", framed(event))
 
 
+PLAN_GRAPHS = """graph next_id=2 {
+  input %x: f32[2{n}, 4]
+  input %z: f32[4]
+  param %w "w" grad: f32[4, 4]
+  param %down "down" grad: f32[2, 4]
+  param %up "up" grad: f32[4, 2]
+  %y: f32[2{n}, 4] = aten.add.Tensor(%x, %z)  # - - F id=1
+  output user %y "0"
+}
+""", """graph next_id=3 {
+  input %y: f32[2{n}, 4]
+  buffer %b "b" persistent: f32[4]
+  %z: f32[4] = aten.mul.Scalar(%b, 0.5)  # - - F id=2
+  output user %y "0"
+  output user %z "1"
+  output buffer %z -> %b ""
+}
+"""
+
+
+def meta(field, *size):
+    """f32, contiguous."""
+    strides = [1]
+    for n in size[:0:-1]:
+        strides.insert(0, strides[0] * n)
+    return message(field, number(1, 7) + message(2, bytes(size)) +
+                   message(3, bytes(strides)))
+
+
+def whole_plan(corpus):
+    """Some of all that proto/plan.proto has; no model of the goldens has a
+    buffer that goes back, adapters and literals at once."""
+    edge, model = number(1, 1), b""
+    stages = [message(2, model) + message(2, edge + number(2, 1)),
+              message(2, edge)]
+    body = message(1, "net") + message(9, "a note") + message(12, "fixed")
+    for i, (graph, inputs) in enumerate(zip(PLAN_GRAPHS, stages)):
+        body += message(3, message(1, graph) + inputs +
+                        message(3, f"stage-{i:03}.safetensors") +
+                        number(4, 8) + message(5, "0" * 32))
+    body += message(4, number(3, 1) + message(5, "y") + meta(6, 2, 4) +
+                    number(7, 1))
+    body += message(4, number(1, 1) + number(2, 1) + number(4, 1) +
+                    message(5, "z") + meta(6, 4) + message(8, "b"))
+    body += message(5, message(1, "x") + meta(2, 2, 4) + message(3, "n") +
+                    message(3, ""))
+    for literal in (number(2, 2) + meta(4, 2, 4), number(2, 1) + meta(4, 2, 4),
+                    number(5, 1), number(6, 4) + message(10, "n"),
+                    varint(7 << 3 | 1) + struct.pack("<d", 0.5), number(8, 1),
+                    message(9, "text")):
+        body += message(6, message(1, "0") + literal)
+    for name, *size in ("w", 4, 4), ("down", 2, 4), ("up", 4, 2):
+        body += message(7, message(1, name) + meta(4, *size) + number(5, 1) +
+                        message(7, b"\0") + message(10, b"\1") +
+                        number(15, 13) + message(2, name + "2"))
+    body += message(7, message(1, "b") + number(3, 1) + meta(4, 4) + number(6, 1) +
+                    message(7, b"\0\1") + message(10, b"\0\0") + number(8, 1) +
+                    message(11, message(1, "part") + meta(2, 2) + number(3, 1)))
+    body += message(7, message(1, "c") + number(3, 2) + meta(4, 2, 2) +
+                    message(11, message(1, "d") + meta(2, 1, 2)) +
+                    number(12, 1) + number(13, 1))
+    body += number(8, 1) + message(10, message(1, "n") + number(2, 2))
+    body += message(11, message(1, "n") + number(2, 1) + number(3, 100))
+    body += message(20, message(1, "net") + message(2, "w") +
+                    message(3, "down") + message(4, "up") +
+                    varint(5 << 3 | 1) + struct.pack("<d", 8))
+    corpus.put("plan", "all", number(1, 1) + message(2, "0" * 32) +
+               message(3, body))
+
+
 def tensor(name, dtype, size, data):
     return message(1, message(1, name) + message(2, dtype) +
                    message(3, b"".join(map(varint, size))) +
@@ -216,6 +383,16 @@ def rest(corpus, root):
     corpus.put("costs", "least", json.dumps(
         {"format": "penstock-costs", "version": 1,
          "stages": [{"forward": 1}]}))
+    corpus.put("manifest", "all", json.dumps(MANIFEST, separators=(",", ":")))
+    corpus.put("csv", "sent", "0UNSHARD,0F0,0SEND_F0>1,0RECV_B0<1,0B0,"
+               "0REDUCE_GRAD#0,0RESHARD,.\n1RECV_F0<0,(1F0;1B0)OVERLAP_F_B,"
+               "1SEND_B0,1COPY_F0>2\n")
+    for name, text in ("no-microbatch", "0F"), ("no-peer", "0RECV_B0<"), \
+            ("far-peer", "0SEND_F0>99999"), ("no-parameter", "0REDUCE_GRAD#"), \
+            ("no-pair", "(0F0,0B0)OVERLAP_F_B"):
+        corpus.put("csv", name, text)
+    for i, text in enumerate(OPTIONS):
+        corpus.put("options", f"{i:02}", text.replace(" ", "\n"))
     for i, text in enumerate(EXPRESSIONS):
         corpus.put("expr", f"{i:02}", text)
     corpus.put("graph", "all", GRAPH)
@@ -225,12 +402,19 @@ def rest(corpus, root):
     for event in "start", "step", "job_ended":
         corpus.put("line", event, next(
             x for x in lines if f" event={event} " in x))
+    corpus.put("line", "quoted", lines[0].split(" event=")[0] +
+               ' event=error text="a \\"b\\" \\\\ \\n\\t \\u001b[1m \\u00e9 \\u202e"')
     for name, ranks in ("one", 1), ("four", 4):
         head = struct.pack("<8sIIIIq24s", b"PSTFLT1", 4096, 56, 0, ranks, 77,
                            b"")
         record = struct.pack("<QQddiiiBB10s", 1, 12, 1e9, 0, 1, 3, ranks - 1,
                              4, 1, b"")
         corpus.put("flight", name, head + record)
+    records = b"".join(
+        struct.pack("<QQddiiiBBxxd", i + 1, 3, when, end, 1, 2, peer, 3, 0, when)
+        for i, (when, end, peer) in enumerate(
+            ((5e8, 0, 1), (1e9, 0, 0), (2e9, 2e9, 0), (1e9, 0, 2))))
+    corpus.put("flight", "still", head + records)
 
 
 def main():
@@ -240,7 +424,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         plans(corpus, penstock, root, folder)
     models(corpus, golden)
+    odd_archives(corpus)
     weights(corpus)
+    whole_plan(corpus)
     frames(corpus)
     requests(corpus)
     rest(corpus, root)

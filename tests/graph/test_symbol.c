@@ -64,6 +64,12 @@ static void integers_are_exact(void **state)
         {"(s + 1)*(t + 5) // 3", "(s + 1)*(t + 5)//3", 5},
         {"s % 4", "Mod(s, 4)", 3},
         {"9223372036854775807", "9223372036854775807", INT64_MAX},
+        {"RoundToInt(4*Pow(Float('-0.5', precision=53), 2))",
+         "RoundToInt(4*(-0.5)**2)", 1},
+        {"RoundToInt(FloatPow(Float('-2', precision=53), 3) - 0.5)",
+         "RoundToInt(FloatPow(-2.0, 3) + -0.5)", -8},
+        {"CeilToInt(Float('-9223372036854775808') + 9.3e18)",
+         "CeilToInt(-9.223372036854776e+18 + 9.3e+18)", 76627963145224192},
     };
     struct pst_symbols symbols;
     struct pst_arena arena;
@@ -138,6 +144,10 @@ static void bad_expressions_are_refused(void **state)
         {"Symbol(s)", "a quoted text is missing"},
         {"Symbol('s", "a quoted text has no end"},
         {"Symbol('a b')", "no name of a symbol"},
+        {"Symbol('True')", "no name of a symbol"},
+        {"Symbol('false')", "no name of a symbol"},
+        {"Float('nan')", "no number of 64 bits"},
+        {"Max(1, Float('-inf'))", "no number of 64 bits"},
         {"9223372036854775808 + 1.5.5", "no number of 64 bits"},
         {"s // 0", "divides by zero"},
         {"Mod(s, 0)", "divides by zero"},

@@ -430,6 +430,21 @@ static enum pst_status take_graph(struct pst_parser *p)
     return PST_OK;
 }
 
+/* What is wrong with the whole is the text's fault as well, not this
+ * program's. */
+static enum pst_status check_whole(const struct pst_parser *p)
+{
+    struct pst_diag why;
+    enum pst_status status;
+
+    pst_diag_init(&why);
+    status = pst_graph_verify(p->graph, &why);
+    if (status == PST_ERR_INTERNAL)
+        return pst_diag_set(p->scan.diag, PST_E_GRAPH_TEXT, "%s", why.text);
+    return status == PST_OK ? PST_OK
+                            : pst_diag_pass(p->scan.diag, &why, "%s", why.text);
+}
+
 enum pst_status pst_graph_parse(const char *text, struct pst_graph **ret,
                                 struct pst_diag *diag)
 {
@@ -443,7 +458,7 @@ enum pst_status pst_graph_parse(const char *text, struct pst_graph **ret,
     pst_build_init(&p.build, p.graph, diag);
     status = take_graph(&p);
     if (status == PST_OK)
-        status = pst_graph_verify(p.graph, diag);
+        status = check_whole(&p);
     pst_arena_fini(&p.arena);
     if (status != PST_OK) {
         pst_graph_free(p.graph);

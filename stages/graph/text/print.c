@@ -345,8 +345,10 @@ void pst_node_print(const struct pst_node *node, struct pst_str *out)
     if (node->stage >= 0)
         pst_str_addf(out, " stage=%d", node->stage);
     pst_str_add(out, node->no_grad ? " no_grad" : "");
-    if (node->region != NULL)
-        pst_str_addf(out, " region=%s", node->region);
+    if (node->region != NULL) {
+        pst_str_add(out, " region=");
+        add_place(out, node->region);
+    }
     pst_str_add(out, node->is_function ? " function" : "");
     if (node->origin[0] != '\0') {
         pst_str_add(out, " of=");

@@ -181,8 +181,9 @@ bool fuzz_safetensors(const uint8_t *data, size_t size)
 /* A file that is there, whatever the index says of it. */
 static void put_shard(void)
 {
-    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
-                                 "\"data_offsets\":[0,8]}}";
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\",\"tied\":\"a\"},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
     unsigned char file[8 + sizeof(header) - 1 + 8] = {sizeof(header) - 1};
 
     memcpy(file + 8, header, sizeof(header) - 1);
@@ -208,7 +209,11 @@ bool fuzz_index(const uint8_t *data, size_t size)
     if (status != PST_OK)
         return fuzz_refused(status, &diag);
     for (size_t i = 0; i < pst_given_count(given); i++)
-        fuzz_check(pst_given_name(given, i) != NULL, "a tensor has no name");
+        fuzz_check(pst_given_find(given, pst_given_name(given, i)) != NULL,
+                   "a tensor is not found by its name");
+    if (pst_given_metadata(given, "format") != NULL)
+        fuzz_check(pst_given_find(given, "tied") == pst_given_find(given, "a"),
+                   "a tied tensor is another one");
     pst_given_close(given);
     return true;
 }

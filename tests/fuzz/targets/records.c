@@ -10,6 +10,8 @@
 #include "stages/base/wire.h"
 #include "stages/files/manifest.h"
 #include "stages/files/pt2/document.h"
+#include "stages/ops/op.h"
+#include "stages/split/plan.h"
 #include "stages/split/store/pack.h"
 #include "tests/fuzz/targets/target.h"
 
@@ -73,7 +75,9 @@ static bool use_plan(const uint8_t *data, size_t size)
     void *body;
 
     pst_diag_init(&diag);
-    status = pst_plan_unpack(data, size, &plan, &diag);
+    status = pst_registry_init(&diag); /* else no node has an operator */
+    if (status == PST_OK)
+        status = pst_plan_unpack(data, size, &plan, &diag);
     if (status != PST_OK)
         return fuzz_refused(status, &diag);
     status = pst_plan_check(plan, &diag);
@@ -88,7 +92,8 @@ static bool use_plan(const uint8_t *data, size_t size)
     return status == PST_OK;
 }
 
-/* Sets the digest to that of the body, or of what lines and runs unfold to. */
+/* Sets the version to ours, the digest to that of the body, or of what lines
+ * and runs unfold to. */
 static bool heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
 {
     struct pst_folded folded = {0};
@@ -96,6 +101,7 @@ static bool heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
     struct pst_diag diag;
     bool ret = true;
 
+    file->version = PST_PLAN_VERSION;
     if (file->body.len > 0) {
         pst_digest(file->body.data, file->body.len, digest);
         return true;

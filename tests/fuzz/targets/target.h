@@ -26,6 +26,7 @@
     X(request)     /* tensors for a served model */                            \
     X(csv)         /* a schedule as text */                                    \
     X(costs)       /* measured costs as JSON */                                \
+    X(options)     /* words of a command line, a line each */                  \
     X(expr)        /* symbolic expressions */                                  \
     X(graph)       /* a graph as text */                                       \
     X(line)        /* a line of a log */                                       \

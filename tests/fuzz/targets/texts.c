@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Schedules, costs, expressions, graphs, log lines; frames and flight records.
- */
+/* Schedules, costs, options, expressions, graphs, log lines; frames and flight
+ * records. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/config.h"
 #include "daemon/common/frame.h"
 #include "daemon/ctl/flight/blame.h"
 #include "daemon/ctl/report/line.h"
@@ -199,6 +200,60 @@ bool fuzz_costs(const uint8_t *data, size_t size)
     return true;
 }
 
+/* --- options ------------------------------------------------------------- */
+
+/* What is given prints, and reads back into a copy of it. */
+static void use_options(const struct pstd_config *config)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    struct pst_str first = {0}, second = {0};
+    struct pstd_config again;
+    struct pst_diag diag;
+
+    fuzz_check(pstd_config_copy(&again, config, &diag) == PST_OK, "no copy");
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if (config->given[i] && pstd_config_text(config, &rows[i], &text))
+            fuzz_check(pstd_config_set(&again, rows[i].groups, rows[i].name,
+                                       pst_str_text(&text), &diag) == PST_OK,
+                       diag.text);
+        pst_str_fini(&text);
+    }
+    pstd_config_dump(config, ~(uint64_t)0, &first);
+    pstd_config_dump(&again, ~(uint64_t)0, &second);
+    fuzz_check(strcmp(pst_str_text(&first), pst_str_text(&second)) == 0,
+               "an option reads back to another");
+    pst_str_fini(&first);
+    pst_str_fini(&second);
+    pstd_config_fini(&again);
+}
+
+/* Each line is a word of a command line. */
+bool fuzz_options(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size), *words[64] = {NULL}, *rest = text;
+    struct pstd_config config;
+    struct pst_diag diag;
+    enum pst_status status;
+    int n = 1; /* the first is the program's name */
+
+    pst_diag_init(&diag);
+    while (n < (int)PST_COUNT(words) && rest != NULL)
+        words[n++] = strsep(&rest, "\n");
+    status = pstd_config_init(&config, &diag);
+    fuzz_check(status == PST_OK, diag.text);
+    status = pstd_config_parse(&config, ~(uint64_t)0, n, words, &diag);
+    if (status == PST_OK)
+        use_options(&config);
+    else
+        (void)fuzz_refused(status, &diag);
+    pstd_config_fini(&config);
+    free(text);
+    return status == PST_OK;
+}
+
 /* --- expressions and graphs ---------------------------------------------- */
 
 static bool use_expr(struct pst_symbols *symbols, const char *text)
@@ -312,7 +367,8 @@ bool fuzz_line(const uint8_t *data, size_t size)
 
 #define FLIGHT_HEAD 56 /* bytes before the records (watch/flight.c) */
 
-/* A file is long and mostly zeros: the bytes are those of its begin. */
+/* A file is long and mostly zeros: the bytes are those of its begin. Each rank
+ * has a record less than the one before it. */
 bool fuzz_flight(const uint8_t *data, size_t size)
 {
     static uint8_t file[FLIGHT_HEAD +
@@ -334,7 +390,10 @@ bool fuzz_flight(const uint8_t *data, size_t size)
         struct pst_flight_log all[64] = {{0}};
         struct pstctl_verdict verdict;
 
-        all[log.rank] = log;
+        for (unsigned i = 0; i < log.ranks; i++) {
+            all[i] = log;
+            all[i].n -= PST_MIN(i, log.n);
+        }
         verdict = pstctl_blame(all, log.ranks);
         pstctl_verdict_text(&verdict, all, &out);
         for (size_t i = 0; i < log.n; i++)

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each parser the corpus runs, without changes of its files.
+
+usage: coverage.py BUILD [--lines]
+
+BUILD has -Db_coverage=true -Dbuildtype=debug and test-fuzz-corpus. Lines are
+those of gcov; --lines prints those that nothing ran. What is in these files but
+is called by no target (writers, what looks for files) is not counted:
+ELSEWHERE names it. The exit code is 1 if a parser has less than 90 %.
+"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+LEAST = 90
+PARSERS = {
+    "zip": ["stages/files/zip.c", "stages/files/zip_read.c"],
+    "model": ["stages/frontend/container.c"],
+    "document": ["stages/files/pt2/*.c"],
+    "safetensors": ["stages/files/safetensors.c"],
+    "index": ["stages/files/given.c"],
+    "plan": ["stages/split/store/unpack.c", "stages/split/store/check.c",
+             "stages/base/fold/*.c"],
+    "manifest": ["stages/files/manifest.c", "stages/files/manifest_names.c"],
+    "frame": ["daemon/common/frame.c", "stages/base/wire.c"],
+    "request": ["daemon/loop/serve/request.c"],
+    "csv": ["stages/sched/parse.c"],
+    "costs": ["stages/sched/costs.c"],
+    "options": ["daemon/common/config.c", "daemon/common/config_text.c"],
+    "expr": ["stages/graph/expr.c", "stages/graph/expr_eval.c",
+             "stages/graph/symbol.c"],
+    "graph": ["stages/graph/text/args.c", "stages/graph/text/parse.c",
+              "stages/graph/text/scan.c"],
+    "line": ["daemon/ctl/report/line.c"],
+    "flight": ["stages/run/watch/flight.c", "daemon/ctl/flight/blame.c"],
+}
+ELSEWHERE = {
+    "daemon/common/config.c":
+        "pstd_config_env variable_of pstd_config_given "
+        "pstd_config_drop pstd_ranks pstd_replicas",
+    "daemon/common/config_text.c": "add_wrapped pstd_config_help",
+    "stages/base/fold/fold.c": "check pst_fold",
+    "stages/base/fold/lines.c":
+        "pst_fold_lines fold find_runs find_run put_run run_saves run_length "
+        "growth last_alike remember take_lines take_line",
+    "stages/base/fold/message.c":
+        "pst_message_lines add_message add_list add_bytes add_text "
+        "take_varint beyond",
+    "stages/base/fold/runs.c": "pst_fold_pack_runs put_deltas zigzag",
+    "stages/files/given.c": "find_file choose look_at open_file pst_given_path",
+    "stages/files/manifest.c":
+        "pst_checkpoint_list pst_checkpoint_list_all newest_first "
+        "pst_checkpoint_step_of parse_step pst_checkpoint_is_pinned "
+        "pst_checkpoint_is_rest pst_checkpoint_has_shards "
+        "pst_checkpoint_is_complete pst_checkpoint_step_dir",
+    "stages/graph/expr.c": "pst_expr_add",
+    "stages/graph/symbol.c": "pst_symbols_copy pst_symbols_limit",
+    "stages/run/watch/flight.c":
+        "map_file make pst_flight_open pst_flight_close publish "
+        "pst_flight_begin pst_flight_is_open pst_flight_waits pst_flight_end",
+    "stages/sched/costs.c":
+        "pst_costs_write check_numbers print modules_json stages_json "
+        "stage_json add",
+}
+
+
+def counts(build, source):
+    """{line: runs} of a source, without the functions of ELSEWHERE."""
+    # An object's name is the source's path in its folder, of meson's choice.
+    words = source.split("/")
+    found = []
+    for i in range(1, len(words)):
+        found += glob.glob(f"{build}/**/{'_'.join(words[i:])}.gcno",
+                           recursive=True)
+        if found:
+            break
+    skipped = ELSEWHERE.get(source, "").split()
+    ret = {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = subprocess.run(
+            ["gcov", "-j", "-t", *map(os.path.abspath, found)], cwd=folder,
+            check=True, capture_output=True).stdout
+    for text in out.splitlines():
+        for file in json.loads(text)["files"]:
+            if not file["file"].endswith(source):
+                continue
+            for line in file["lines"]:
+                if line.get("function_name") not in skipped:
+                    at = line["line_number"]
+                    ret[at] = ret.get(at, 0) + line["count"]
+    return ret
+
+
+def main():
+    build, show = sys.argv[1], "--lines" in sys.argv[2:]
+    root = os.path.abspath(f"{os.path.dirname(__file__)}/../..")
+    for old in glob.glob(f"{build}/**/*.gcda", recursive=True):
+        os.remove(old)
+    subprocess.run(
+        [os.path.abspath(f"{build}/tests/fuzz/targets/test-fuzz-corpus")],
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PST_FUZZ": "0",
+             "PST_CORPUS": f"{root}/tests/fuzz/corpus"})
+    low = 0
+    for target, patterns in PARSERS.items():
+        sources = [os.path.relpath(x, root) for pattern in patterns
+                   for x in sorted(glob.glob(f"{root}/{pattern}"))]
+        lines = [(source, at, n) for source in sources
+                 for at, n in sorted(counts(build, source).items())]
+        missed = [x for x in lines if x[2] == 0]
+        percent = 100 * (1 - len(missed) / len(lines))
+        low += percent < LEAST
+        print(f"{target:12} {percent:5.1f} % of {len(lines)} lines")
+        for source, at, _ in missed if show else ():
+            with open(f"{root}/{source}", encoding="utf-8") as file:
+                print(f"  {source}:{at}: {file.readlines()[at - 1].strip()}")
+    return low > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
