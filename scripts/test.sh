@@ -114,8 +114,11 @@ sanitizers() {
   # of variables, which take a third of the time to compile.
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
     -Dc_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
+  # Some of the longest take turns.
+  local turns=(--no-suite "turn$((PST_TEST_SEED % 2))")
+  [ "$mode" != --full ] || turns=()
   meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
-    --no-suite waiting --timeout-multiplier 4
+    --no-suite waiting "${turns[@]}" --timeout-multiplier 4
   only=tests-of-threads need_build "$root/build-tsan" -Dbuildtype=debug \
     -Doptimization=1 -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false
   meson_tests "$root/build-tsan" "ranks on threads, with TSan" \
