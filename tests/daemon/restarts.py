@@ -6,7 +6,10 @@ usage: restarts.py PENSTOCK TINY.pt2 self|mpi [KILLS [SEED]]
 
 kills     a rank is killed at a named point, drawn by the seed: the job comes to
           its end by itself, with the bits of a run that nobody disturbed
-With mpi and few kills four of these, drawn by the seed; otherwise all:
+told      `penstock status` alone names rank, stages and cause
+
+and these; with mpi and few kills four of them, drawn by the seed:
+
 budget    a job that dies again and again at one step is given up
 launcher  mpirun, or the supervisor, is killed: no process is left
 causes    what last_exit.json and supervisor.log say of each kind of end
@@ -15,7 +18,6 @@ detach    the job in the background
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
-told      `penstock status` alone names rank, stages and cause
 """
 import glob
 import json
