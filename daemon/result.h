@@ -10,7 +10,8 @@
 /* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
 struct pstd_rank_result {
     char stages[64];
-    uint64_t peak_rss, planned, high_water;
+    uint64_t peak_rss, base_rss; /* of the process: at most; without a model */
+    uint64_t planned, high_water;
     struct pst_times sums;
     double step;              /* seconds of one step of median length, */
     struct pst_shares shares; /* and what this rank did in it */

@@ -465,9 +465,10 @@ static json_t *rank_json(const Pst__Control__RankResult *r)
     const double all = r->step_seconds;
 
     return json_pack(
-        "{s:I s:s s:f s:f s:o s:o s:o s:o}", "rank", (json_int_t)r->rank,
+        "{s:I s:s s:f s:f s:f s:o s:o s:o s:o}", "rank", (json_int_t)r->rank,
         "stages", r->stages, "peak_rss_mib", (double)r->peak_rss_bytes / MIB,
-        "planned_mib", (double)r->planned_bytes / MIB, "bubble",
+        "base_rss_mib", (double)r->base_rss_bytes / MIB, "planned_mib",
+        (double)r->planned_bytes / MIB, "bubble",
         pstctl_json_real(1 - busy / all), "wait_recv",
         pstctl_json_real(r->wait_recv_seconds / all), "wait_other",
         pstctl_json_real(r->wait_other_seconds / all), "step", causes_json(r));

@@ -25,6 +25,7 @@ struct pstd_executor {
     char *engine_options;         /* that it was made with, as text */
     struct pst_flight **flights;  /* of all ranks, ours are there; or NULL */
     uint64_t runs;
+    uint64_t base_rss; /* bytes of the process before it had a model */
     bool stopping;
     bool agreed; /* all ranks know of the failure that ends the job */
 };

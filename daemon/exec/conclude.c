@@ -56,6 +56,7 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
 
     memset(ret, 0, sizeof(*ret));
     ret->peak_rss = pstd_peak_rss();
+    ret->base_rss = s->w->base_rss;
     if (s->w->engine == NULL)
         return;
     pstd_placement(pst_engine_schedule(s->w->engine), &placement);

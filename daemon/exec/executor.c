@@ -230,6 +230,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(mailbox)));
     (void)pst_alive_enter(PST_ALIVE_START);
     status = open_transport(&w, &diag);
+    w.base_rss = pstd_rss();
     if (status == PST_OK)
         status = start(&w, &diag);
     alone = status == PST_OK || status == PST_ERR_PEER;

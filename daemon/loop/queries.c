@@ -80,6 +80,7 @@ static void fill_rank(const struct pstd_rank_result *from, unsigned rank,
     to->rank = rank;
     to->stages = (char *)from->stages;
     to->peak_rss_bytes = from->peak_rss;
+    to->base_rss_bytes = from->base_rss;
     to->planned_bytes = from->planned;
     to->high_water_bytes = from->high_water;
     to->step_seconds = from->sums.step;
