@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/widened.h"
 
+#include "stages/ops/pointwise/nd.h"
 #include "stages/ops/simd/convert.h"
 
 /* Operators with more operands keep their reference. */
@@ -91,7 +92,9 @@ static void convert(const struct pst_call *c, const struct pst_operand *narrow,
     struct conversion v = {narrow, wide, back};
 
     if (is_narrow(narrow->meta) && narrow->data != NULL)
-        pst_pool_run(c->pool, convert_part, &v);
+        pst_pool_run(
+            pst_pool_if(c->pool, pst_meta_numel(wide->meta) >= PST_ND_SERIAL),
+            convert_part, &v);
 }
 
 static void run(const struct pst_call *c)

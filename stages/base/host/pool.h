@@ -8,6 +8,7 @@
  */
 #include "stages/base/diag.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pst_pool;
@@ -21,6 +22,12 @@ enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
 void pst_pool_free(struct pst_pool *pool);
 /* pool may be NULL: one thread. */
 unsigned pst_pool_threads(const struct pst_pool *pool);
+/* pool, or NULL if the work is not worth waking it: other threads take some
+ * microseconds to begin, and many times that on a machine that is busy. */
+static inline struct pst_pool *pst_pool_if(struct pst_pool *pool, bool worth)
+{
+    return worth ? pool : NULL;
+}
 /* Calls fn on every part and waits for all. */
 void pst_pool_run(struct pst_pool *pool, pst_pool_fn fn, void *ctx);
 /* Items [*begin, *end) of n for this part; multiples of `grain`. */

@@ -327,10 +327,10 @@ struct job {
 static void run(const struct pst_call *c, const struct pst_sdpa *p,
                 pst_pool_fn fn, struct job *job)
 {
-    if ((double)p->batches * (double)p->l * (double)p->s < 4096.0)
-        fn(job, 0, 1);
-    else
-        pst_pool_run(c->pool, fn, job);
+    pst_pool_run(
+        pst_pool_if(c->pool,
+                    (double)p->batches * (double)p->l * (double)p->s >= 4096.0),
+        fn, job);
 }
 
 /* Rows of x without gaps: where they are, or copied to `room`. */

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#define PI 3.14159265358979323846
+#define PI     3.14159265358979323846
+#define SERIAL 4096 /* numbers; fewer are not worth waking the pool */
 
 /* --- the table of a length ------------------------------------------------ */
 
@@ -150,8 +151,7 @@ static void run(const struct pst_call *c, pst_fourier_fn fn)
     struct lines l = lines_of(c);
 
     l.run = fn;
-    if (l.count > 0)
-        pst_pool_run(c->pool, run_part, &l);
+    pst_pool_run(pst_pool_if(c->pool, l.count * l.n >= SERIAL), run_part, &l);
 }
 
 #define RUN(suffix, ISA)                                                       \

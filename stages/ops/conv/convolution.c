@@ -252,11 +252,24 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     OF_CALL(id, name, size_t, (const struct pst_call *call, unsigned threads), \
             return __VA_ARGS__)
 
+/* Less work than this is not worth waking the pool. */
+#define SERIAL_FLOPS 1e6
+
+static struct pst_pool *pool_for(const struct pst_call *call,
+                                 const struct pst_conv *c)
+{
+    const double flops = 2.0 * (double)c->n * (double)c->ci * (double)c->co /
+                         (double)c->groups * (double)pst_conv_volume(c->k) *
+                         (double)pst_conv_volume(c->out);
+
+    return pst_pool_if(call->pool, flops >= SERIAL_FLOPS);
+}
+
 /* For each instruction set. */
 #define DIRECT(id, suffix)                                                     \
     RUN(id, direct_##suffix,                                                   \
-        pst_conv_direct_run(&c, id##_fill(call), call->pool, call->scratch,    \
-                            &pst_conv_loops_##suffix))
+        pst_conv_direct_run(&c, id##_fill(call), pool_for(call, &c),           \
+                            call->scratch, &pst_conv_loops_##suffix))
 
 /* Fills what is named in the row, or for a transposed one the other. */
 #define EITHER(call, what, plain, turned, suffix, ...)                         \
@@ -291,19 +304,20 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     }                                                                          \
     ASK(id, likes_dnnl, pst_conv_dnnl_likes(&c, id##_fill(call)))              \
     RUN(id, dnnl,                                                              \
-        pst_conv_dnnl_run(&c, id##_fill(call), call->pool, call->scratch))     \
+        pst_conv_dnnl_run(&c, id##_fill(call), pool_for(call, &c),             \
+                          call->scratch))                                      \
     SCRATCH(id, dnnl_scratch,                                                  \
             pst_conv_dnnl_scratch(&c, id##_fill(call), threads))               \
     ASK(id, likes_narrow, pst_conv_narrow_likes(&c, id##_fill(call)))          \
     RUN(id, narrow,                                                            \
-        pst_conv_narrow_run(&c, id##_fill(call), call->pool, call->scratch,    \
-                            pst_narrow_loops()))                               \
+        pst_conv_narrow_run(&c, id##_fill(call), pool_for(call, &c),           \
+                            call->scratch, pst_narrow_loops()))                \
     SCRATCH(id, narrow_scratch,                                                \
             pst_conv_narrow_scratch(&c, id##_fill(call), threads))             \
     ASK(id, likes_windows, pst_conv_windows_likes(&c, id##_fill(call)))        \
     RUN(id, windows,                                                           \
-        pst_conv_windows_run(&c, id##_fill(call), call->pool, call->scratch,   \
-                             pst_gemm_windows))                                \
+        pst_conv_windows_run(&c, id##_fill(call), pool_for(call, &c),          \
+                             call->scratch, pst_gemm_windows))                 \
     SCRATCH(id, windows_scratch,                                               \
             pst_conv_windows_scratch(&c, id##_fill(call), threads))            \
     RUN(id, ref, EITHER(call, ref, plain, turned, , &c))                       \

@@ -513,10 +513,7 @@ void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
     struct job job = {.c = c, .fill = fill, .scratch = scratch};
 
     job.room = choose_split(c, fill, pst_pool_threads(pool), &job.split);
-    if (job.split.parts == 1)
-        run_part(&job, 0, 1);
-    else
-        pst_pool_run(pool, run_part, &job);
+    pst_pool_run(pst_pool_if(pool, job.split.parts != 1), run_part, &job);
 }
 
 #else

@@ -3,6 +3,7 @@
  * each is the other's gradient. */
 #include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
+#include "stages/ops/pointwise/nd.h"
 #include "stages/ops/rows.h"
 
 #include <string.h>
@@ -296,6 +297,14 @@ static void planes_part(void *ctx, unsigned part, unsigned parts)
 MOVES(float)
 MOVES(double)
 
+static void run_planes(struct lines *j)
+{
+    const bool worth = pst_meta_numel(j->c->in[0].meta) >= PST_ND_SERIAL ||
+                       pst_meta_numel(j->c->out[0].meta) >= PST_ND_SERIAL;
+
+    pst_pool_run(pst_pool_if(j->c->pool, worth), planes_part, j);
+}
+
 static void im2col_lines(const struct pst_call *c)
 {
     struct lines j = {.c = c,
@@ -304,7 +313,7 @@ static void im2col_lines(const struct pst_call *c)
                                   ? to_columns_double
                                   : to_columns_float};
 
-    pst_pool_run(c->pool, planes_part, &j);
+    run_planes(&j);
 }
 
 static void col2im_lines(const struct pst_call *c)
@@ -315,7 +324,7 @@ static void col2im_lines(const struct pst_call *c)
                                                               : to_image_float};
 
     memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
-    pst_pool_run(c->pool, planes_part, &j);
+    run_planes(&j);
 }
 
 static const struct pst_kernel im2col_kernels[] = {

@@ -117,8 +117,7 @@ void pst_cpu_sumsq(const struct pst_task *task)
     s.n = n;
     s.block = (grains + MAX_BLOCKS - 1) / MAX_BLOCKS * PST_TASK_GRAIN;
     s.n_blocks = n > 0 ? (n + s.block - 1) / s.block : 0;
-    if (n > 0)
-        pst_pool_run(task->pool, sumsq_part, &s);
+    pst_pool_run(pst_pool_if(task->pool, s.n_blocks > 1), sumsq_part, &s);
     for (int64_t b = 0; b < s.n_blocks; b++)
         sum += s.sums[b];
     *(double *)task->to = sum;

@@ -36,7 +36,8 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
     {                                                                          \
         struct update u = {task, pst_simd_best(task->isa)};                    \
                                                                                \
-        pst_pool_run(task->pool, name##_part, &u);                             \
+        pst_pool_run(pst_pool_if(task->pool, task->n > PST_TASK_GRAIN),        \
+                     name##_part, &u);                                         \
     }
 
 UPDATE(adamw, at(t, 1, i), at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,

@@ -79,10 +79,9 @@ static void embedding_run(const struct pst_call *c)
                        weight->size[1] *
                            (int64_t)pst_dtype_size(weight->dtype)};
 
-    if (pst_meta_numel(c->out[0].meta) < PST_ND_SERIAL)
-        lookup_part(&l, 0, 1);
-    else
-        pst_pool_run(c->pool, lookup_part, &l);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->out[0].meta) >= PST_ND_SERIAL),
+        lookup_part, &l);
 }
 
 static void embedding_ref(const struct pst_call *c)
@@ -200,10 +199,9 @@ static void backward_run(const struct pst_call *c)
 {
     struct pst_call call = *c;
 
-    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
-        backward_part(&call, 0, 1);
-    else
-        pst_pool_run(c->pool, backward_part, &call);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        backward_part, &call);
 }
 
 static bool backward_supports(const struct pst_call *c)

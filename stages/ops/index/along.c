@@ -115,8 +115,6 @@ void pst_along_run(const struct pst_call *c, enum pst_places_mode mode,
     pst_nd_init(&a.nd, 3, metas);
     if (a.nd.numel == 0)
         return;
-    if (a.nd.numel < PST_ND_SERIAL)
-        run_part(&a, 0, 1);
-    else
-        pst_pool_run(c->pool, run_part, &a);
+    pst_pool_run(pst_pool_if(c->pool, a.nd.numel >= PST_ND_SERIAL), run_part,
+                 &a);
 }

@@ -260,8 +260,6 @@ void pst_places_run(struct pst_places *p, struct pst_pool *pool)
     j.outer = w->numel / j.run;
     j.last = j.outer;
     j.to = j.run;
-    if (w->numel * p->places.numel < PST_ND_SERIAL)
-        run_part(&j, 0, 1);
-    else
-        pst_pool_run(pool, run_part, &j);
+    pst_pool_run(pst_pool_if(pool, w->numel * p->places.numel >= PST_ND_SERIAL),
+                 run_part, &j);
 }

@@ -228,10 +228,7 @@ static size_t forward_scratch(const struct pst_call *c, unsigned threads)
 static void start(const struct pst_call *c, const struct pst_classes *p,
                   pst_pool_fn fn, struct job *job)
 {
-    if (p->n * p->classes < 8192)
-        fn(job, 0, 1);
-    else
-        pst_pool_run(c->pool, fn, job);
+    pst_pool_run(pst_pool_if(c->pool, p->n * p->classes >= 8192), fn, job);
 }
 
 static void forward_f32(const struct pst_call *c,

@@ -79,10 +79,7 @@ static void column_sum(const struct pst_call *c, pst_column_sum_fn loop)
     if (s.cols == 0)
         return;
     s.rows = pst_meta_numel(c->in[0].meta) / s.cols;
-    if (s.rows * s.cols < 32768)
-        sum_part(&s, 0, 1);
-    else
-        pst_pool_run(c->pool, sum_part, &s);
+    pst_pool_run(pst_pool_if(c->pool, s.rows * s.cols >= 32768), sum_part, &s);
 }
 
 #define RUN(suffix, set)                                                       \

@@ -4,6 +4,7 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
+#include "stages/ops/pointwise/nd.h"
 #include "stages/ops/simd/convert.h"
 
 /*
@@ -183,19 +184,23 @@ static void run_bf16(const struct pst_call *c, const struct pst_product *p,
 void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
 {
     struct narrow w;
+    bool worth;
 
     if (p->m == 0 || p->n == 0 || p->k == 0 || pst_product_batches(p) == 0) {
         pst_product_ref(p);
         return;
     }
+    worth =
+        pst_product_batches(p) * (p->m * p->k + p->k * p->n + p->m * p->n) >=
+        PST_ND_SERIAL;
     plan(p, c->scratch, &w);
-    pst_pool_run(c->pool, pack_part, &w);
+    pst_pool_run(pst_pool_if(c->pool, worth), pack_part, &w);
     if (w.bf16)
         run_bf16(c, &w.q, (char *)c->scratch + w.size);
     else
         pst_product_best(&w.q, c->pool);
     if (w.sum != NULL)
-        pst_pool_run(c->pool, store_part, &w);
+        pst_pool_run(pst_pool_if(c->pool, worth), store_part, &w);
 }
 
 /* --- prepared ----------------------------------------------------------- */

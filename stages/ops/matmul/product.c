@@ -395,10 +395,8 @@ static void run(struct job *job, struct pst_pool *pool)
     job->batches = pst_product_batches(p);
     if (p->m == 0 || p->n == 0 || p->k == 0)
         run_empty(p);
-    else if (parts_of(p, 2) == 1)
-        run_part(job, 0, 1);
     else
-        pst_pool_run(pool, run_part, job);
+        pst_pool_run(pst_pool_if(pool, parts_of(p, 2) != 1), run_part, job);
 }
 
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool)

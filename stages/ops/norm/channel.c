@@ -177,10 +177,8 @@ static void start(const struct pst_call *call, const struct pst_channels *p,
 {
     struct job job = {call, p, loops};
 
-    if (p->n * p->c * p->s < SERIAL)
-        fn(&job, 0, 1);
-    else
-        pst_pool_run(call->pool, fn, &job);
+    pst_pool_run(pst_pool_if(call->pool, p->n * p->c * p->s >= SERIAL), fn,
+                 &job);
 }
 
 static void stats_part(void *ctx, unsigned part, unsigned parts)

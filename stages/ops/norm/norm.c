@@ -210,10 +210,8 @@ static struct job job_of(const struct pst_call *c, const struct pst_norm *p,
 
 static void start(const struct pst_call *c, pst_pool_fn fn, struct job *job)
 {
-    if (job->p->rows * job->p->n < SERIAL)
-        fn(job, 0, 1);
-    else
-        pst_pool_run(c->pool, fn, job);
+    pst_pool_run(pst_pool_if(c->pool, job->p->rows * job->p->n >= SERIAL), fn,
+                 job);
 }
 
 static void forward_part(void *ctx, unsigned part, unsigned parts)

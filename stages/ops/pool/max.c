@@ -4,6 +4,7 @@
  * and fractional pools. The first of equals wins, the last NaN over all.
  * Gradients go to the indices: scatter_add over planes.
  */
+#include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
 #include "stages/ops/rows.h"
@@ -329,7 +330,9 @@ static void run_f32(const struct pst_call *c, window_fn window,
 {
     struct job job = {describe(c), window, tap};
 
-    pst_pool_run(c->pool, planes_part, &job);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        planes_part, &job);
 }
 
 /* --- inference ---------------------------------------------------------- */

@@ -249,8 +249,8 @@ void pst_resample_run(const struct pst_resample *r, bool transposed,
     for (unsigned d = 0; d < PST_SPACE; d++)
         at = fill_table(&r->axis[d], at, &j.table[d]);
     j.rows = (float *)at;
-    if (r->planes * (volume(r, true) + volume(r, false)) < SERIAL)
-        planes_part(&j, 0, 1);
-    else
-        pst_pool_run(pool, planes_part, &j);
+    pst_pool_run(
+        pst_pool_if(pool,
+                    r->planes * (volume(r, true) + volume(r, false)) >= SERIAL),
+        planes_part, &j);
 }

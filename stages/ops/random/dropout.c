@@ -94,10 +94,9 @@ static void dropout_f32(const struct pst_call *c, pst_dropout_fn loop)
     if ((double)d.threshold < steps)
         d.threshold++;
     pst_rng_stream(&c->rng, d.stream);
-    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
-        dropout_part(&d, 0, 1);
-    else
-        pst_pool_run(c->pool, dropout_part, &d);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        dropout_part, &d);
 }
 
 #define RUN(suffix, set)                                                       \

@@ -167,10 +167,9 @@ static void fill(const struct pst_call *c, pst_pool_fn part,
     struct fill f = {.c = c, .loop = loop};
 
     pst_rng_stream(&c->rng, f.stream);
-    if (pst_meta_numel(c->out[0].meta) < PST_ND_SERIAL)
-        part(&f, 0, 1);
-    else
-        pst_pool_run(c->pool, part, &f);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->out[0].meta) >= PST_ND_SERIAL),
+        part, &f);
 }
 
 #define RUN(suffix, set)                                                       \

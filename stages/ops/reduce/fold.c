@@ -230,10 +230,10 @@ static void part_run(void *ctx, unsigned part, unsigned parts)
 
 static void run(struct job *k)
 {
-    if (pst_meta_numel(k->call->in[0].meta) < PST_ND_SERIAL)
-        part_run(k, 0, 1);
-    else
-        pst_pool_run(k->call->pool, part_run, k);
+    pst_pool_run(
+        pst_pool_if(k->call->pool,
+                    pst_meta_numel(k->call->in[0].meta) >= PST_ND_SERIAL),
+        part_run, k);
 }
 
 void pst_fold_run(const struct pst_call *call, int arg,

@@ -160,10 +160,7 @@ static void run(const struct pst_call *c, piece_fn fn)
         return;
     j.blocks = j.l.inner == 1 ? (j.l.outer + ROWS - 1) / ROWS
                               : (j.l.inner + COLUMNS - 1) / COLUMNS;
-    if (n < PST_ND_SERIAL)
-        run_part(&j, 0, 1);
-    else
-        pst_pool_run(c->pool, run_part, &j);
+    pst_pool_run(pst_pool_if(c->pool, n >= PST_ND_SERIAL), run_part, &j);
 }
 
 bool pst_running_sum_supports(const struct pst_call *c)

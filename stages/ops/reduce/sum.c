@@ -121,16 +121,10 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
     if (s.box.cols == 1) {
         if (mean)
             s.scale = 1.0f / (float)s.box.rows;
-        if (serial)
-            along_part(&s, 0, 1);
-        else
-            pst_pool_run(c->pool, along_part, &s);
+        pst_pool_run(pst_pool_if(c->pool, !serial), along_part, &s);
         return;
     }
-    if (serial)
-        across_part(&s, 0, 1);
-    else
-        pst_pool_run(c->pool, across_part, &s);
+    pst_pool_run(pst_pool_if(c->pool, !serial), across_part, &s);
     for (int64_t i = 0; mean && i < s.box.outer * s.box.cols; i++)
         y[i] /= (float)s.box.rows;
 }

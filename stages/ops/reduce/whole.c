@@ -91,9 +91,7 @@ void pst_whole_run(const struct pst_call *call, int arg, enum pst_whole how)
         .call = call, .simd = pst_simd_whole_best(pst_cpu_isa()), .how = how};
 
     (void)pst_reduce_box(call, arg, &w.box);
-    if (pst_meta_numel(call->in[0].meta) < PST_ND_SERIAL)
-        (w.box.cols == 1 ? along_part : across_part)(&w, 0, 1);
-    else
-        pst_pool_run(call->pool, w.box.cols == 1 ? along_part : across_part,
-                     &w);
+    pst_pool_run(pst_pool_if(call->pool,
+                             pst_meta_numel(call->in[0].meta) >= PST_ND_SERIAL),
+                 w.box.cols == 1 ? along_part : across_part, &w);
 }

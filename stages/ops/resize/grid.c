@@ -9,6 +9,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Fewer positions than this are not worth waking the pool. */
+#define SERIAL 1024
+
 /* The three rows have (..., mode, padding, align) behind the tensors. */
 struct sampler {
     unsigned dims;
@@ -395,12 +398,19 @@ static void grid_at(const struct sampler *s, int64_t n, int64_t p,
         to[d] = (float)by[d];
 }
 
+static void run_part(const struct pst_call *c, pst_pool_fn part, struct fast *f)
+{
+    const int64_t work = f->s.n * f->s.positions;
+
+    pst_pool_run(pst_pool_if(c->pool, work >= SERIAL), part, f);
+}
+
 static void sampler_f32(const struct pst_call *c)
 {
     struct fast f = {describe(c, &c->in[0], &c->in[1], &c->out[0], 2),
                      value_at};
 
-    pst_pool_run(c->pool, positions_part, &f);
+    run_part(c, positions_part, &f);
 }
 
 static void input_f32(const struct pst_call *c)
@@ -409,7 +419,7 @@ static void input_f32(const struct pst_call *c)
                      input_at};
 
     memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
-    pst_pool_run(c->pool, images_part, &f);
+    run_part(c, images_part, &f);
 }
 
 static void grid_f32(const struct pst_call *c)
@@ -417,7 +427,7 @@ static void grid_f32(const struct pst_call *c)
     struct fast f = {describe(c, &c->in[1], &c->in[2], &c->in[0], 3), grid_at};
 
     f.s.by = c->out[0].data;
-    pst_pool_run(c->pool, positions_part, &f);
+    run_part(c, positions_part, &f);
 }
 
 /* --- rows --------------------------------------------------------------- */

@@ -232,10 +232,9 @@ static void run_f32(const struct pst_call *c, struct job *k, int64_t dim)
 {
     k->r = runs_of(c->out[0].meta, dim);
     k->y = c->out[0].data;
-    if (k->r.outer * k->r.n * k->r.inner < 16384)
-        part_of_it(k, 0, 1);
-    else
-        pst_pool_run(c->pool, part_of_it, k);
+    pst_pool_run(
+        pst_pool_if(c->pool, k->r.outer * k->r.n * k->r.inner >= 16384),
+        part_of_it, k);
 }
 
 static void forward_f32(const struct pst_call *c,

@@ -364,10 +364,9 @@ static void run(struct job *j)
         return;
     j->share = j->topk ? topk_share(j->l.size, PST_MIN(j->k + 1, j->l.size))
                        : 2 * (size_t)j->l.size;
-    if (pst_meta_numel(j->c->in[0].meta) < PST_ND_SERIAL)
-        run_part(j, 0, 1);
-    else
-        pst_pool_run(j->c->pool, run_part, j);
+    pst_pool_run(pst_pool_if(j->c->pool,
+                             pst_meta_numel(j->c->in[0].meta) >= PST_ND_SERIAL),
+                 run_part, j);
 }
 
 void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending)

@@ -81,10 +81,9 @@ static void is_in_sorted(const struct pst_call *c)
     }
     pst_sort_load(&c->in[1], 0, 1, n, items);
     pst_sort_items(items, items + n, n, false);
-    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
-        search_part(&s, 0, 1);
-    else
-        pst_pool_run(c->pool, search_part, &s);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        search_part, &s);
 }
 
 static size_t is_in_scratch(const struct pst_call *c,

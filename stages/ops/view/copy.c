@@ -304,10 +304,8 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
     if (c.nd.numel == 0)
         return;
     if (same && !accumulate && is_transposed(&c)) {
-        if (c.nd.numel < PST_ND_SERIAL)
-            transpose_part(&c, 0, 1);
-        else
-            pst_pool_run(pool, transpose_part, &c);
+        pst_pool_run(pst_pool_if(pool, c.nd.numel >= PST_ND_SERIAL),
+                     transpose_part, &c);
     } else if (same && !accumulate) {
         pst_nd_run(&c.nd, pool, row_move, &c);
     } else if (same && c.to == PST_F32) {

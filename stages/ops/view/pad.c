@@ -193,10 +193,8 @@ static void constant_pad_nd_rows(const struct pst_call *c)
     }
     for (unsigned d = r.last + 1; d < y->rank; d++)
         r.inner *= y->size[d];
-    if (pst_meta_numel(y) < PST_ND_SERIAL)
-        rows_part(&r, 0, 1);
-    else
-        pst_pool_run(c->pool, rows_part, &r);
+    pst_pool_run(pst_pool_if(c->pool, pst_meta_numel(y) >= PST_ND_SERIAL),
+                 rows_part, &r);
 }
 
 static void constant_pad_nd_ref(const struct pst_call *c)

@@ -74,10 +74,9 @@ static void rows_run(const struct pst_call *c, int side)
 
     if (pst_meta_numel(c->in[0].meta) == 0)
         return;
-    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
-        rows_part(&r, 0, 1);
-    else
-        pst_pool_run(c->pool, rows_part, &r);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        rows_part, &r);
 }
 
 /* Diagonals far outside of every matrix are left to the reference. */
