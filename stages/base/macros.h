@@ -15,6 +15,16 @@
 #define PST_WEAK __attribute__((weak))
 /* Compiled for processors that have this; others must not call it. */
 #define PST_TARGET(isa) __attribute__((target(isa)))
+/* PST_INDEPENDENT: turns of the next loop do not depend on each other.
+ * PST_OPTIMIZED: a function with more registers than an unoptimized build
+ * has room for. */
+#if defined(__clang__)
+#define PST_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define PST_OPTIMIZED
+#else
+#define PST_INDEPENDENT _Pragma("GCC ivdep")
+#define PST_OPTIMIZED   __attribute__((optimize("O2")))
+#endif
 /* Runs before main. */
 #define PST_CONSTRUCTOR __attribute__((constructor))
 /* Type of several floats that may lie at any address of a float. */

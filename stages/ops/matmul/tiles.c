@@ -54,8 +54,9 @@ bool pst_tiles_has(void)
 /* --- layout --------------------------------------------------------------- */
 
 /* Pairs of elements of b's rows, 16 columns (fewer: the mask). */
-__attribute__((target("avx512f,avx512bw,avx512vl"))) static void pack_plain(
-    const uint16_t *b, int64_t ld, __mmask16 mask, uint16_t *tile)
+PST_TARGET("avx512f,avx512bw,avx512vl")
+static void pack_plain(const uint16_t *b, int64_t ld, __mmask16 mask,
+                       uint16_t *tile)
 {
     for (unsigned r = 0; r < PST_TILE_K / 2; r++, b += 2 * ld) {
         const __m512i even =
@@ -69,10 +70,9 @@ __attribute__((target("avx512f,avx512bw,avx512vl"))) static void pack_plain(
 }
 
 /* A pair stands together already: pairs of the columns side by side. */
-__attribute__((target("avx512f"))) static void pack_trans(const uint16_t *b,
-                                                          int64_t ld,
-                                                          __mmask16 mask,
-                                                          uint16_t *tile)
+PST_TARGET("avx512f")
+static void pack_trans(const uint16_t *b, int64_t ld, __mmask16 mask,
+                       uint16_t *tile)
 {
     const __m512i step =
         _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -126,9 +126,8 @@ struct shape {
     uint8_t rows[16];
 };
 
-__attribute__((target("amx-tile"))) static void set_shape(int64_t rows,
-                                                          int64_t cols0,
-                                                          int64_t cols1)
+PST_TARGET("amx-tile")
+static void set_shape(int64_t rows, int64_t cols0, int64_t cols1)
 {
     struct shape s = {.palette = 1};
 
@@ -151,8 +150,8 @@ struct block {
 };
 
 /* Tiles that are given twice have twice the same sum. */
-__attribute__((target("amx-tile,amx-bf16"), optimize("O2"))) static void
-run_block(const struct block *b)
+PST_TARGET("amx-tile,amx-bf16")
+PST_OPTIMIZED static void run_block(const struct block *b)
 {
     const uint16_t *a0 = b->a[0], *a1 = b->a[1], *b0 = b->b[0], *b1 = b->b[1];
     const int64_t lda = b->lda, ldc = b->ldc;
@@ -234,7 +233,7 @@ static void run_columns(const struct pst_tiles_product *p,
                                         {s, PST_MIN(x->k[1], s + STEP)}});
 }
 
-__attribute__((target("amx-tile"))) static void release(void)
+PST_TARGET("amx-tile") static void release(void)
 {
     _tile_release();
 }

@@ -130,7 +130,7 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
 /* The operands that `fix` names do not move. */
 #define FORM(n_args, fix, T0, T, R, from, to, expr)                            \
     do {                                                                       \
-        _Pragma("GCC ivdep") for (int64_t i = (from); i < (to); i++)           \
+        PST_INDEPENDENT for (int64_t i = (from); i < (to); i++)                \
         {                                                                      \
             const T0 a PST_UNUSED = (fix)&1 ? a0 : pa[i];                      \
             const T b PST_UNUSED =                                             \

@@ -39,7 +39,7 @@ static double squares(int64_t n, const float *x, float mean)
 static void apply(int64_t n, const float *x, float mean, float scale,
                   float shift, float *y)
 {
-#pragma GCC ivdep
+    PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] = (x[i] - mean) * scale + shift;
 }
@@ -62,7 +62,7 @@ static void sums(int64_t n, const float *g, const float *x, float mean,
 static void input(int64_t n, const float *g, const float *x, float mean,
                   float scale, float by, float shift, float *dx)
 {
-#pragma GCC ivdep
+    PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         dx[i] = g[i] * scale + ((x[i] - mean) * by + shift);
 }

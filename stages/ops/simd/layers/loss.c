@@ -44,7 +44,7 @@ static double squares(int64_t n, const float *a, const float *b)
 static void difference(int64_t n, const float *a, const float *b, float s,
                        float *dx)
 {
-#pragma GCC ivdep
+    PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         dx[i] = s * (a[i] - b[i]);
 }

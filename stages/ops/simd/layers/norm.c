@@ -33,15 +33,15 @@ static void forward(const struct pst_norm_rows *p, int64_t rows, const float *x,
 
         row_stats(p, x, &mean, &rstd);
         if (w != NULL && b != NULL) {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t i = 0; i < n; i++)
                 y[i] = (x[i] - mean) * rstd * w[i] + b[i];
         } else if (w != NULL) {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t i = 0; i < n; i++)
                 y[i] = (x[i] - mean) * rstd * w[i];
         } else {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t i = 0; i < n; i++)
                 y[i] = (x[i] - mean) * rstd;
             for (int64_t i = 0; b != NULL && i < n; i++)
@@ -101,11 +101,11 @@ static void input(const struct pst_norm_rows *p, int64_t rows, const float *g,
         sum /= (float)n;
         dot *= rstd * rstd / (float)n;
         if (w != NULL) {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t i = 0; i < n; i++)
                 dx[i] = rstd * (g[i] * w[i] - sum - (x[i] - mean) * dot);
         } else {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t i = 0; i < n; i++)
                 dx[i] = rstd * (g[i] - sum - (x[i] - mean) * dot);
         }

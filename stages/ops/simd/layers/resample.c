@@ -3,7 +3,7 @@
 
 void PST_SIMD(pst_simd_axpy)(int64_t n, float a, const float *x, float *y)
 {
-#pragma GCC ivdep
+    PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] += a * x[i];
 }

@@ -20,7 +20,7 @@ static void log_softmax(int64_t rows, int64_t n, const float *x, float *y)
         const float max = pst_row_max(n, x);
         const float log_sum = pst_vm_log(pst_row_sum_exp(n, x, max));
 
-#pragma GCC ivdep
+        PST_INDEPENDENT
         for (int64_t i = 0; i < n; i++)
             y[i] = x[i] - max - log_sum;
     }
@@ -33,7 +33,7 @@ static void softmax_grad(int64_t rows, int64_t n, const float *g,
         float sum = 0.0f;
 
         PST_LANES_SUM(sum, n, g[i] * y[i]);
-#pragma GCC ivdep
+        PST_INDEPENDENT
         for (int64_t i = 0; i < n; i++)
             dx[i] = y[i] * (g[i] - sum);
     }
@@ -46,7 +46,7 @@ static void log_softmax_grad(int64_t rows, int64_t n, const float *g,
         float sum = 0.0f;
 
         PST_LANES_SUM(sum, n, g[i]);
-#pragma GCC ivdep
+        PST_INDEPENDENT
         for (int64_t i = 0; i < n; i++)
             dx[i] = g[i] - pst_vm_exp(y[i]) * sum;
     }
@@ -104,11 +104,11 @@ static void columns(int64_t n, int64_t cols, int64_t stride, bool log,
         sum[j] = log ? pst_vm_log(sum[j]) : 1.0f / sum[j];
     for (int64_t r = 0; r < n; r++, x += stride, y += stride) {
         if (log) {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t j = 0; j < cols; j++)
                 y[j] = x[j] - max[j] - sum[j];
         } else {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t j = 0; j < cols; j++)
                 y[j] *= sum[j];
         }
@@ -133,11 +133,11 @@ static void columns_grad(int64_t n, int64_t cols, int64_t stride, bool log,
     }
     for (int64_t r = 0; r < n; r++, g += stride, y += stride, dx += stride) {
         if (log) {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t j = 0; j < cols; j++)
                 dx[j] = g[j] - pst_vm_exp(y[j]) * sum[j];
         } else {
-#pragma GCC ivdep
+            PST_INDEPENDENT
             for (int64_t j = 0; j < cols; j++)
                 dx[j] = y[j] * (g[j] - sum[j]);
         }
