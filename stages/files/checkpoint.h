@@ -64,7 +64,7 @@ enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
                                          unsigned rank,
                                          struct pst_safetensors_writer **ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* Commits; takes the writer, also on failure. */
+/* Commits; takes the writer, also on failure. ret->bad stays as it is. */
 enum pst_status pst_checkpoint_shard_commit(
     struct pst_safetensors_writer *w, struct pst_checkpoint_shard *ret,
     struct pst_diag *diag) PST_MUST_CHECK;

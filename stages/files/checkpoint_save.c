@@ -89,17 +89,17 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     struct pst_file file = {0};
     enum pst_status status;
 
+    /* The digest first: the disk is still writing what the commit awaits. */
     status = mark_saving(path, diag);
     if (status == PST_OK)
-        status = pst_safetensors_writer_commit(w, diag);
-    if (status == PST_OK)
-        status = pst_file_open(path, &file, diag);
+        status = pst_file_open(pst_safetensors_writer_now(w), &file, diag);
     if (status == PST_OK)
         status = pst_file_digest(&file, ret->digest, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_commit(w, diag);
     if (status == PST_OK) {
         snprintf(ret->file, sizeof(ret->file), "%s", slash ? slash + 1 : path);
         ret->bytes = file.size;
-        ret->bad[0] = '\0';
     } else {
         (void)unlink(path); /* may have its name already */
     }

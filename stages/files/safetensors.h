@@ -60,6 +60,8 @@ enum pst_status pst_safetensors_writer_new(
     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_safetensors_writer_free(struct pst_safetensors_writer *w);
 const char *pst_safetensors_writer_path(const struct pst_safetensors_writer *w);
+/* Where its bytes are until it is committed. */
+const char *pst_safetensors_writer_now(const struct pst_safetensors_writer *w);
 /* Name and sizes are copied, strides ignored; index counts from 0. */
 enum pst_status pst_safetensors_writer_declare(
     struct pst_safetensors_writer *w, const char *name,
@@ -84,9 +86,10 @@ enum pst_status pst_safetensors_writer_append(
     size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
 /*
  * Tensors that several processes write, each its part of them, into the same
- * file: who has begun puts his part, from byte `begin` on, and shares the file,
- * which is called *ret_path then and has its whole size. The others open it,
- * and join it (base/host/fs.h); it is committed when they are done.
+ * file: who has begun puts his part, from byte `begin` on and in any pieces,
+ * and shares the file, which is called *ret_path then and has its whole size.
+ * The others open it, and join it (base/host/fs.h); it is committed when they
+ * are done.
  */
 enum pst_status pst_safetensors_writer_put_part(
     struct pst_safetensors_writer *w, size_t index, size_t begin,

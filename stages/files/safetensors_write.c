@@ -19,6 +19,7 @@ struct declared {
     uint64_t offset; /* in the data */
     size_t done;     /* bytes that were put */
     bool begun;      /* something was, be it nothing of an empty one */
+    bool parts;      /* by put_part */
 };
 
 struct pst_safetensors_writer {
@@ -68,6 +69,11 @@ void pst_safetensors_writer_free(struct pst_safetensors_writer *w)
 const char *pst_safetensors_writer_path(const struct pst_safetensors_writer *w)
 {
     return w->path;
+}
+
+const char *pst_safetensors_writer_now(const struct pst_safetensors_writer *w)
+{
+    return w->file.temp != NULL ? w->file.temp : w->path;
 }
 
 static enum pst_status declare(struct pst_safetensors_writer *w,
@@ -238,7 +244,8 @@ enum pst_status pst_safetensors_writer_put_part(
 {
     struct declared *e;
 
-    if (index >= w->entries.n || w->entries.at[index].begun ||
+    if (index >= w->entries.n ||
+        (w->entries.at[index].begun && !w->entries.at[index].parts) ||
         begin > w->entries.at[index].bytes ||
         bytes > w->entries.at[index].bytes - begin)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
@@ -247,6 +254,7 @@ enum pst_status pst_safetensors_writer_put_part(
                             w->path, index, w->entries.n);
     e = &w->entries.at[index];
     e->begun = true;
+    e->parts = true;
     e->done = e->bytes; /* others write the rest */
     return pst_new_file_write_at(&w->file, w->data_at + e->offset + begin, data,
                                  bytes, diag);

@@ -132,7 +132,7 @@ static enum pst_status save(struct pst_state_names *names)
 {
     const struct pst_checkpoint_info info = {3, 7, DIGEST, "sgd"};
     const struct pst_meta meta = pst_meta_make(PST_F32, 1, (int64_t[]){6});
-    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint_shard shard = {0};
     struct pst_safetensors_writer *w;
 
     assert_ok(pst_checkpoint_shard_new("ck", 3, 0, &w, &diag), &diag);

@@ -20,7 +20,7 @@
 #include <xxhash.h>
 
 #define MAX_DEPTH 64 /* of a tree that is removed */
-#define PIECE     ((size_t)64 << 20)
+#define PIECE     ((size_t)16 << 20)
 
 /* Opens a regular file for reading; returns the descriptor or -1. */
 static int open_regular(const char *path, size_t *ret_size,
@@ -342,9 +342,11 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
             return give_up(file, n < 0 ? errno : ENOSPC, diag);
         /* The disk begins now, so that the sync at the end is no long wait in
          * which nothing can be seen to go on. */
-        if ((size_t)n == PIECE)
-            (void)sync_file_range(file->fd, (off_t)offset, n,
-                                  SYNC_FILE_RANGE_WRITE);
+        file->waiting += (size_t)n;
+        if (file->waiting >= PIECE) {
+            (void)sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+            file->waiting = 0;
+        }
         pst_alive_goes_on();
         p += n;
         size -= (size_t)n;

@@ -51,6 +51,7 @@ struct pst_new_file {
     int fd; /* -1 when closed */
     char *path, *temp;
     uint64_t size;
+    size_t waiting; /* bytes that the disk was not told to write */
     bool joined; /* another process will give it its name */
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/state/shard.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +36,6 @@ struct pst_shard {
     struct PST_VEC(struct item) items;
     struct pst_safetensors_writer *writer; /* of who has opened it */
     const char *path; /* what the file is called so far; "": not open */
-    char *dir;        /* of the step */
     atomic_bool cancelled;
 };
 
@@ -244,108 +242,108 @@ static enum pst_status check_cancelled(const struct pst_shard *s,
                         "the save was given up");
 }
 
-static enum pst_status put_pieces(struct pst_shard *s,
-                                  struct pst_safetensors_writer *w,
-                                  size_t index, const void *data,
+/* Where the bytes of a shard go: the file that it has opened, or has joined. */
+struct target {
+    struct pst_safetensors *file; /* to read it back */
+    struct pst_new_file joined;   /* fd -1: its own */
+    void *buffer;                 /* PIECE bytes */
+    struct pst_checkpoint_shard *ret;
+};
+
+/* One tensor, or what a shard has of it. */
+struct source {
+    const struct item *item;
+    const struct pst_safetensors_entry *entry;
+    size_t index;
+    const char *data;
+};
+
+static enum pst_status write_piece(struct pst_shard *s, struct target *t,
+                                   const struct source *from, size_t at,
+                                   size_t n, struct pst_diag *diag)
+{
+    const struct item *item = from->item;
+
+    if (s->writer == NULL)
+        return pst_new_file_write_at(&t->joined,
+                                     from->entry->offset + item->begin + at,
+                                     from->data + at, n, diag);
+    if (item->is_part)
+        return pst_safetensors_writer_put_part(
+            s->writer, from->index, item->begin + at, from->data + at, n, diag);
+    return pst_safetensors_writer_append(s->writer, from->index,
+                                         from->data + at, n, diag);
+}
+
+/* The file has the bytes that are here, and these are numbers. They are in the
+ * caches still, and the disk has begun with those before. */
+static enum pst_status judge_piece(struct target *t, const struct source *from,
+                                   size_t at, size_t n, struct pst_diag *diag)
+{
+    const struct item *item = from->item;
+    const char *data = from->data + at;
+    char *bad = t->ret->bad;
+    enum pst_status status =
+        pst_safetensors_read(from->entry, item->begin + at, n, t->buffer, diag);
+
+    if (status == PST_OK && memcmp(t->buffer, data, n) != 0)
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
+                              "'%s' reads back otherwise than it was written",
+                              item->name);
+    if (status == PST_OK && bad[0] == '\0' && item->no_nan &&
+        pst_has_nan(item->meta.dtype, data,
+                    n / pst_dtype_size(item->meta.dtype), item->no_inf))
+        snprintf(bad, sizeof(t->ret->bad),
+                 "'%.180s' has a value that is not finite", item->name);
+    return status;
+}
+
+static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
+                                  const struct source *from,
                                   struct pst_diag *diag)
 {
-    const size_t bytes = s->items.at[index].bytes;
+    const size_t bytes = from->item->bytes;
     enum pst_status status = PST_OK;
     size_t at = 0;
 
-    do {
+    do { /* an empty tensor is written, too */
         const size_t n = PST_MIN(bytes - at, (size_t)PIECE);
 
         status = check_cancelled(s, diag);
         if (status == PST_OK)
-            status = pst_safetensors_writer_append(
-                w, index, (const char *)data + at, n, diag);
+            status = write_piece(s, t, from, at, n, diag);
+        if (status == PST_OK && !from->item->is_unread)
+            status = judge_piece(t, from, at, n, diag);
         at += n;
         pst_alive_goes_on();
     } while (at < bytes && status == PST_OK);
     return status;
 }
 
-static enum pst_status put(struct pst_shard *s,
-                           struct pst_safetensors_writer *w, size_t index,
+static enum pst_status put(struct pst_shard *s, struct target *t, size_t index,
                            struct pst_diag *diag)
 {
     const struct item *item = &s->items.at[index];
-    enum pst_status status;
-    void *data;
-
-    if (item->is_part)
-        return pst_safetensors_writer_put_part(
-            w, index, item->begin, bytes_of(s, item), item->bytes, diag);
-    if (!item->is_unread)
-        return put_pieces(s, w, index, bytes_of(s, item), diag);
-    data = pst_alloc(PST_TAG_EXEC, item->bytes);
-    status = data == NULL ? pst_diag_nomem(diag, item->bytes)
-                          : pst_plan_read_param(s->engine->plan, item->param,
-                                                data, diag);
-    if (status == PST_OK)
-        status = put_pieces(s, w, index, data, diag);
-    pst_free(data);
-    return status;
-}
-
-/* The file has the bytes that are here, and these are numbers. */
-static enum pst_status judge_item(const struct pst_shard *s,
-                                  const struct item *item,
-                                  const struct pst_safetensors *file,
-                                  void *buffer,
-                                  struct pst_checkpoint_shard *ret,
-                                  struct pst_diag *diag)
-{
-    const void *data = bytes_of(s, item);
-    const struct pst_safetensors_entry *e =
-        pst_safetensors_find(file, item->name);
+    struct source from = {item, pst_safetensors_find(t->file, item->name),
+                          index, NULL};
+    void *read = NULL;
     enum pst_status status = PST_OK;
-    bool same = e != NULL && e->bytes == pst_meta_bytes(&item->meta);
 
-    for (size_t at = 0; same && status == PST_OK && at < item->bytes;
-         at += PIECE) {
-        const size_t n = PST_MIN(item->bytes - at, (size_t)PIECE);
-
-        status = check_cancelled(s, diag);
-        if (status == PST_OK)
-            status = pst_safetensors_read(e, item->begin + at, n, buffer, diag);
-        same =
-            status != PST_OK || memcmp(buffer, (const char *)data + at, n) == 0;
-        pst_alive_goes_on();
+    if (from.entry == NULL || from.entry->bytes != pst_meta_bytes(&item->meta))
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "'%s' is another tensor there", item->name);
+    if (item->is_unread) {
+        read = pst_alloc(PST_TAG_EXEC, item->bytes);
+        status = read == NULL ? pst_diag_nomem(diag, item->bytes)
+                              : pst_plan_read_param(s->engine->plan,
+                                                    item->param, read, diag);
+        from.data = read;
+    } else {
+        from.data = bytes_of(s, item);
     }
-    if (status == PST_OK && !same)
-        status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
-                              "'%s' reads back otherwise than it was written",
-                              item->name);
-    if (status == PST_OK && ret->bad[0] == '\0' && item->no_nan &&
-        pst_has_nan(item->meta.dtype, data,
-                    item->bytes / pst_dtype_size(item->meta.dtype),
-                    item->no_inf))
-        snprintf(ret->bad, sizeof(ret->bad),
-                 "'%.180s' has a value that is not finite", item->name);
-    return status;
-}
-
-static enum pst_status judge(const struct pst_shard *s, const char *path,
-                             struct pst_checkpoint_shard *ret,
-                             struct pst_diag *diag)
-{
-    struct pst_safetensors *file = NULL;
-    void *buffer = pst_alloc(PST_TAG_EXEC, PIECE);
-    enum pst_status status = buffer == NULL
-                                 ? pst_diag_nomem(diag, PIECE)
-                                 : pst_safetensors_open(path, &file, diag);
-
-    for (size_t i = 0; i < s->items.n && status == PST_OK; i++) {
-        if (s->items.at[i].is_unread)
-            continue;
-        status = judge_item(s, &s->items.at[i], file, buffer, ret, diag);
-        if (status != PST_OK)
-            pst_diag_prefix(diag, "%s", path);
-    }
-    pst_safetensors_close(file);
-    pst_free(buffer);
+    if (status == PST_OK)
+        status = put_pieces(s, t, &from, diag);
+    pst_free(read);
     return status;
 }
 
@@ -359,15 +357,9 @@ void pst_shard_close(struct pst_shard *s)
 enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
                                uint64_t step, struct pst_diag *diag)
 {
-    struct pst_str step_dir = {0};
     enum pst_status status;
 
     pst_shard_close(s); /* of a folder that failed */
-    pst_str_addf(&step_dir, "%s/step-%08" PRIu64, dir, step);
-    s->dir = step_dir.failed ? NULL : pst_arena_strdup(&s->heap, step_dir.text);
-    pst_str_fini(&step_dir);
-    if (s->dir == NULL)
-        return pst_diag_nomem(diag, strlen(dir));
     status = pst_checkpoint_shard_new(dir, step, pst_rank_role(s->rank)->rank,
                                       &s->writer, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
@@ -394,56 +386,28 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
     return copy != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
 }
 
-static enum pst_status put_part(const struct pst_shard *s,
-                                const struct item *item,
-                                const struct pst_safetensors *layout,
-                                struct pst_new_file *file,
-                                struct pst_diag *diag)
-{
-    const struct pst_safetensors_entry *e =
-        pst_safetensors_find(layout, item->name);
-    enum pst_status status = check_cancelled(s, diag);
-
-    if (status == PST_OK &&
-        (e == NULL || e->bytes != pst_meta_bytes(&item->meta)))
-        status = pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                              "%s: '%s' is another tensor there", s->path,
-                              item->name);
-    return status == PST_OK
-               ? pst_new_file_write_at(file, e->offset + item->begin,
-                                       bytes_of(s, item), item->bytes, diag)
-               : status;
-}
-
-static enum pst_status write_parts(struct pst_shard *s,
-                                   struct pst_checkpoint_shard *ret,
-                                   struct pst_diag *diag)
-{
-    struct pst_safetensors *layout = NULL;
-    struct pst_new_file file = {.fd = -1};
-    enum pst_status status = pst_safetensors_open(s->path, &layout, diag);
-
-    if (status == PST_OK)
-        status = pst_new_file_join(s->path, &file, diag);
-    for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
-        status = put_part(s, &s->items.at[i], layout, &file, diag);
-    if (status == PST_OK)
-        status = pst_new_file_commit(&file, diag);
-    pst_new_file_abort(&file);
-    pst_safetensors_close(layout);
-    return status == PST_OK ? judge(s, s->path, ret, diag) : status;
-}
-
 enum pst_status pst_shard_write(struct pst_shard *s,
                                 struct pst_checkpoint_shard *ret,
                                 struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
+    struct target t = {.joined = {.fd = -1}, .ret = ret};
+    enum pst_status status = pst_safetensors_open(s->path, &t.file, diag);
 
-    if (s->writer == NULL)
-        return write_parts(s, ret, diag);
-    for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
-        status = put(s, s->writer, i, diag);
+    ret->bad[0] = '\0';
+    if (status == PST_OK && s->writer == NULL)
+        status = pst_new_file_join(s->path, &t.joined, diag);
+    if (status == PST_OK && (t.buffer = pst_alloc(PST_TAG_EXEC, PIECE)) == NULL)
+        status = pst_diag_nomem(diag, PIECE);
+    for (size_t i = 0; i < s->items.n && status == PST_OK; i++) {
+        status = put(s, &t, i, diag);
+        if (status != PST_OK)
+            pst_diag_prefix(diag, "%s", s->path);
+    }
+    if (status == PST_OK && s->writer == NULL)
+        status = pst_new_file_commit(&t.joined, diag);
+    pst_new_file_abort(&t.joined);
+    pst_safetensors_close(t.file);
+    pst_free(t.buffer);
     return status;
 }
 
@@ -452,19 +416,14 @@ enum pst_status pst_shard_commit(struct pst_shard *s,
                                  struct pst_diag *diag)
 {
     struct pst_safetensors_writer *w = s->writer;
-    struct pst_str path = {0};
     enum pst_status status;
 
     if (w == NULL)
         return PST_OK;
     s->writer = NULL; /* the commit takes it */
+    s->path = "";
     pst_fault_point("shard");
     status = pst_checkpoint_shard_commit(w, ret, diag);
     pst_fault_point("sharded");
-    pst_str_addf(&path, "%s/%s", s->dir, ret->file);
-    if (status == PST_OK)
-        status = path.failed ? pst_diag_nomem(diag, sizeof(ret->file))
-                             : judge(s, path.text, ret, diag);
-    pst_str_fini(&path);
     return status;
 }

@@ -40,16 +40,16 @@ const char *pst_shard_path(const struct pst_shard *s);
 /* That of the same rank of the first replica; the path is copied. */
 enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Writes what it has. Without a copy: exec thread. */
+/*
+ * Writes what it has and reads it back, a piece at a time: the file has the
+ * bytes that are in memory, and these are numbers, else ret->bad says which is
+ * not. Without a copy: exec thread.
+ */
 enum pst_status pst_shard_write(struct pst_shard *s,
                                 struct pst_checkpoint_shard *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/*
- * Who has opened it gives the file its name and reads it back, who has joined
- * it has read his parts back when they were written: it has the bytes that are
- * in memory, and these are numbers, else ret->bad says which is not. After a
- * failure of any of these, ret is for pst_checkpoint_shard_discard.
- */
+/* Who has opened it gives the file its name, when all have written. After a
+ * failure of any of these, ret is for pst_checkpoint_shard_discard. */
 enum pst_status pst_shard_commit(struct pst_shard *s,
                                  struct pst_checkpoint_shard *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
