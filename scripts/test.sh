@@ -129,8 +129,27 @@ sanitizers() {
     --suite threads --timeout-multiplier 4
 }
 
-# Many tests wait more than they compute, so the sanitizers' compiler works
-# beside them. What it prints and counts comes when it is done.
+# Comparisons that are no jobs of several ranks, so that they may run beside
+# those that are.
+comparisons_aside() {
+  counted "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
+  counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
+  counted "random programs with aliases" alias.py "$root/out/alias" \
+    "${sample[@]}"
+  counted "storages that resize" resizes.py
+  counted "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
+  cases
+  claim "a schedule of 4096 ranks and 16384 microbatches" \
+    "$root/build/tests/sched/test-sched-scale" 4096 16384
+}
+
+# Many tests wait more than they compute, so this works beside them. What it
+# prints and counts comes when it is done.
+rest() {
+  sanitizers
+  comparisons_aside
+}
+
 aside() {
   log=$beside/log
   passed=0 failed=0 skipped=0
@@ -149,45 +168,36 @@ join_aside() {
   skipped=$((skipped + out))
 }
 
+full=()
+[ "$mode" != --full ] || full=(--full)
+seed=(--seed "$PST_TEST_SEED")
+sample=("${full[@]}" "${seed[@]}")
 need_packages valgrind mtail logrotate prometheus iproute2 nftables
 # shellcheck disable=SC2086
 need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then
   need_python
-  aside sanitizers &
+  aside rest &
   other=$!
 fi
 # shellcheck disable=SC2046
 meson_tests "$root/build" "tests" $(without $((1 - PST_TEST_SEED % 2)))
 
 if [ "$mode" != --quick ]; then
-  full=()
-  [ "$mode" = --full ] && full=(--full)
-  seed=(--seed "$PST_TEST_SEED")
-  sample=("${full[@]}" "${seed[@]}")
   counted "comparison with PyTorch" compare.py "$root/out/compare" \
     "${sample[@]}"
   counted "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
     "${sample[@]}"
   counted "numbered cases" ../conformance/conformance.py \
     "$root/out/conformance" "${seed[@]}"
-  counted "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
-  counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
-  counted "random programs with aliases" alias.py "$root/out/alias" \
-    "${sample[@]}"
-  counted "storages that resize" resizes.py
   counted "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
   counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
   counted "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
-  counted "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
   counted "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
   counted "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
   counted "README, word for word" readme.py "$root/out/readme"
   counted "real weights: a sentence encoder" sentences.py \
     "$root/out/sentences" "${seed[@]}"
-  cases
-  claim "a schedule of 4096 ranks and 16384 microbatches" \
-    "$root/build/tests/sched/test-sched-scale" 4096 16384
   need_python
   claim "97 % of the digits" env "PENSTOCK_PYTHON=$python" \
     bash "$root/examples/digits/train.sh"
