@@ -80,7 +80,7 @@ class Killed:
         self.b, self.name = b, name
         shutil.rmtree(f"{b.folder}/saved", ignore_errors=True)
         self.run = b.train(name, *OPTIONS, steps=steps)
-        while not glob.glob(f"{b.folder}/saved/step-*"):
+        while not glob.glob(f"{b.folder}/saved/step-*/manifest.json"):
             b.ask("resume")
             time.sleep(.01)
             b.ask("pause")
