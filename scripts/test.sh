@@ -129,8 +129,8 @@ sanitizers() {
     --suite threads --timeout-multiplier 4
 }
 
-# Comparisons that are no jobs of several ranks, so that they may run beside
-# those that are.
+# About half of the comparisons, by time: those that are hardly ever jobs of
+# several ranks.
 comparisons_aside() {
   counted "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
   counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"

@@ -151,7 +151,9 @@ static void run(const struct pst_call *c, pst_fourier_fn fn)
     struct lines l = lines_of(c);
 
     l.run = fn;
-    pst_pool_run(pst_pool_if(c->pool, l.count * l.n >= SERIAL), run_part, &l);
+    if (l.count > 0)
+        pst_pool_run(pst_pool_if(c->pool, l.count * l.n >= SERIAL), run_part,
+                     &l);
 }
 
 #define RUN(suffix, ISA)                                                       \
