@@ -6,22 +6,30 @@
 
 /* --- floating ------------------------------------------------------------- */
 
-/* In the operands' precision: a / b near a whole number must not be rounded
- * twice. The sign of the remainder is b's. */
-static double floor_divide(double a, double b)
+/* PyTorch rounds each step to the dtype; to f32 only, if the dtype has 16 bits
+ * and all is divided by one number (k[0] is 1). */
+static double step(const struct pst_pw *p, double x)
+{
+    if (p->compute == PST_F64)
+        return x;
+    x = (double)(float)x;
+    return p->k[0] != 0 ? x : pst_pw_round(p->compute, x);
+}
+
+static double floor_divide(const struct pst_pw *p, double a, double b)
 {
     double rest, quotient, whole;
 
     if (b == 0.0)
         return a / b;
     rest = fmod(a, b);
-    quotient = (a - rest) / b;
+    quotient = step(p, step(p, a - rest) / b);
     if (rest != 0.0 && (b < 0.0) != (rest < 0.0))
-        quotient -= 1.0;
+        quotient = step(p, quotient - 1.0);
     if (quotient == 0.0)
         return copysign(0.0, a / b);
     whole = floor(quotient);
-    return quotient - whole > 0.5 ? whole + 1.0 : whole;
+    return step(p, quotient - whole) > 0.5 ? whole + 1.0 : whole;
 }
 
 static double remainder_of(double a, double b)
@@ -31,10 +39,9 @@ static double remainder_of(double a, double b)
     return rest != 0.0 && (b < 0.0) != (rest < 0.0) ? rest + b : rest;
 }
 
-/* The quotient is rounded to the dtype before it is cut. */
 static double trunc_divide(const struct pst_pw *p, double a, double b)
 {
-    return trunc(p->compute == PST_F64 ? a / b : (double)(float)(a / b));
+    return trunc(step(p, a / b));
 }
 
 /* --- whole ---------------------------------------------------------------- */
@@ -76,22 +83,30 @@ static int64_t floor_whole(const struct pst_pw *p, int64_t a, int64_t b)
 
 /* --- rows ----------------------------------------------------------------- */
 
-#define DIVISION(name, floating, whole)                                        \
+static void divide(const struct pst_call *call, pst_pw_f64_fn f,
+                   pst_pw_i64_fn i, bool keeps_divisor)
+{
+    struct pst_pw p;
+
+    pst_pw_init(&p, call, 0, 2);
+    p.k[0] =
+        keeps_divisor && (p.x[1] == NULL || pst_meta_numel(p.x[1]->meta) == 1);
+    p.round = p.k[0] == 0;
+    pst_pw_run(&p, f, i);
+}
+
+#define DIVISION(name, floating, whole, keeps_divisor)                         \
     PST_PW_F64(name##_f64, 2, floating)                                        \
     PST_PW_I64(name##_i64, 2, whole(p, a, b))                                  \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
-        struct pst_pw p;                                                       \
-                                                                               \
-        pst_pw_init(&p, call, 0, 2);                                           \
-        p.round = true;                                                        \
-        pst_pw_run(&p, name##_f64, name##_i64);                                \
+        divide(call, name##_f64, name##_i64, keeps_divisor);                   \
     }
 
-DIVISION(floor_divide, floor_divide(a, b), floor_whole)
-DIVISION(trunc_divide, trunc_divide(p, a, b), trunc_whole)
-DIVISION(fmod, fmod(a, b), fmod_whole)
-DIVISION(remainder, remainder_of(a, b), remainder_whole)
+DIVISION(floor_divide, floor_divide(p, a, b), floor_whole, true)
+DIVISION(trunc_divide, trunc_divide(p, a, b), trunc_whole, true)
+DIVISION(fmod, fmod(a, b), fmod_whole, false)
+DIVISION(remainder, remainder_of(a, b), remainder_whole, false)
 
 PST_PW_ROW(floor_divide, "floor_divide(Tensor self, Tensor other) -> Tensor",
            pst_infer_binary, floor_divide, NULL);
@@ -102,7 +117,7 @@ PST_PW_ROW(floor_divide_Scalar,
 /* The part of div(rounding_mode="trunc"). */
 PST_PW_LOOP(trunc_divide, 2, 0)
 static const struct pst_kernel trunc_divide_kernels[] = {
-    PST_PW_ROWS(trunc_divide, pst_pw_is_f32, 0.0),
+    PST_PW_ROWS(trunc_divide, pst_pw_is_plain_f32, 0.0),
     PST_PW_REF_KERNEL(trunc_divide),
 };
 const struct pst_op pst_op_trunc_divide = {

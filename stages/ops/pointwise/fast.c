@@ -29,6 +29,11 @@ static bool is_f32_graph(const struct pst_call *call)
     return true;
 }
 
+bool pst_pw_is_plain_f32(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && is_f32_graph(call);
+}
+
 bool pst_pw_is_question(const struct pst_call *call)
 {
     for (unsigned k = 0; k < call->n_in; k++)

@@ -93,7 +93,7 @@ static void loop_init(struct pst_nd *nd, const struct pst_call *call,
 
 /* --- conversion of blocks ----------------------------------------------- */
 
-static double round_to(enum pst_dtype dtype, double x)
+double pst_pw_round(enum pst_dtype dtype, double x)
 {
     char cell[8];
 
@@ -126,7 +126,7 @@ static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
     const enum pst_dtype round = rounding(p, dtype);
 
     if (x == NULL) {
-        const double s = round_to(round, pst_pw_number(p->arg[k]));
+        const double s = pst_pw_round(round, pst_pw_number(p->arg[k]));
 
         for (int64_t i = 0; i < n; i++)
             to[i] = s;
@@ -148,7 +148,7 @@ static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
     }
     if (round != PST_F64)
         for (int64_t i = 0; i < n; i++)
-            to[i] = round_to(round, to[i]);
+            to[i] = pst_pw_round(round, to[i]);
 }
 
 int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x)
@@ -192,7 +192,8 @@ static void store_f64(const struct pst_operand *out, bool accumulate,
         double y = from[i];
 
         if (accumulate)
-            y = round_to(dtype, y) + pst_load_f64(dtype, out->data, offset + i);
+            y = pst_pw_round(dtype, y) +
+                pst_load_f64(dtype, out->data, offset + i);
         pst_store_f64(dtype, out->data, offset + i, y);
     }
 }

@@ -22,6 +22,8 @@ int64_t pst_pw_integer(const struct pst_arg *arg);
 /* x as an operand of a computation in this dtype: what an integer of it cannot
  * hold wraps before anything is computed, as in PyTorch. */
 int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x);
+/* The number of a dtype that is nearest to x. */
+double pst_pw_round(enum pst_dtype dtype, double x);
 
 /* One execution. Operand k is argument `first + k`: a tensor or a number. */
 struct pst_pw {
@@ -62,6 +64,8 @@ const struct pst_operand *pst_pw_operand(const struct pst_call *call,
 /* What loops take. f32 result, operands and numbers of any dtype, which are
  * rounded to f32 first: */
 bool pst_pw_is_f32(const struct pst_call *call);
+/* the same of f32 tensors alone, none of which was widened: */
+bool pst_pw_is_plain_f32(const struct pst_call *call);
 /* bool result of f32 tensors; with two operands, one may be a number: */
 bool pst_pw_is_question(const struct pst_call *call);
 bool pst_pw_is_comparison(const struct pst_call *call);
