@@ -25,7 +25,9 @@ struct pstd_result {
     double loss;
     double *losses; /* of the last n_losses steps */
     size_t n_losses;
-    double step_s; /* median without the first two */
+    /* Of the newest n_losses steps, but not of the first two: the median, and
+     * what 99 of 100 did not exceed. NAN: there was none. */
+    double step_s, step_p99_s;
     uint64_t first_step_us;
     double gflops, bubble, tok_s;
     uint64_t checkpoint_step;

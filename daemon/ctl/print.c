@@ -483,12 +483,14 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
     for (size_t i = 0; i < r->n_ranks; i++)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
-        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b s:o "
-        "s:o}",
+        "{s:o s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b "
+        "s:o s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
-        pstctl_json_real(r->step_seconds), "steps", (json_int_t)r->steps,
-        "first_step", (json_int_t)r->first_step, "stopped", r->stopped,
-        "first_step_at_s",
+        pstctl_json_real(r->step_seconds), "step_p99_s",
+        r->step_p99_seconds > 0 ? pstctl_json_real(r->step_p99_seconds)
+                                : json_null(),
+        "steps", (json_int_t)r->steps, "first_step", (json_int_t)r->first_step,
+        "stopped", r->stopped, "first_step_at_s",
         r->first_step_us > 0
             ? json_real(1e-6 * (double)(r->first_step_us - start_us))
             : json_null(),

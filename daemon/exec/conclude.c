@@ -19,16 +19,17 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 /* The first two steps warm up; a run of less has nothing better. */
-static double median(double *times, size_t n)
+static void fill_steps(struct pstd_result *r, double *times, size_t n)
 {
     const size_t skip = n > 2 ? 2 : 0;
 
     if (n == 0)
-        return NAN;
+        return;
     times += skip;
     n -= skip;
     qsort(times, n, sizeof(*times), compare_doubles);
-    return n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    r->step_s = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    r->step_p99_s = times[(n * 99 + 99) / 100 - 1]; /* the nearest rank */
 }
 
 /* Puts the ring in order, oldest first. */
@@ -124,7 +125,7 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
         return status;
     r->n_losses = n;
     r->steps = s->step;
-    r->step_s = median(s->times, n);
+    fill_steps(r, s->times, n);
     r->checkpoint_step = s->saved == UINT64_MAX ? 0 : s->saved;
     if (s->done > 0) {
         r->bubble = s->sums.bubble / (double)s->done;
@@ -211,6 +212,7 @@ void pstd_session_emit_end(struct pstd_session *s)
     pstd_note_int(&note, "step", (int64_t)r->steps);
     pstd_note_real(&note, "loss", r->loss);
     pstd_note_real(&note, "step_s", r->step_s);
+    pstd_note_real(&note, "step_p99_s", r->step_p99_s);
     pstd_note_real(&note, "tok_s", r->tok_s);
     pstd_note_real(&note, "bubble", r->bubble);
     pstd_note_error(&note, &r->diag);

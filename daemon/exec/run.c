@@ -428,7 +428,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         return pst_diag_nomem(diag, sizeof(*s.result));
     s.result->run = ++w->runs;
     s.result->loss = NAN;
-    s.result->step_s = NAN;
+    s.result->step_s = s.result->step_p99_s = NAN;
     (void)pst_alive_enter(PST_ALIVE_LOAD);
     status = pstd_session_prepare(&s, order, diag);
     s.result->first_step = s.step;

@@ -113,6 +113,7 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.losses = from->losses;
     r.n_losses = from->n_losses;
     r.step_seconds = from->step_s;
+    r.step_p99_seconds = from->step_p99_s;
     r.first_step_us = from->first_step_us;
     r.gflops = from->gflops;
     r.bubble = from->bubble;
