@@ -243,7 +243,7 @@ static const struct pstd_option rows[] = {
          "that is started again with the same file goes on with their "
          "numbers"),
     REAL(
-        client_timeout, "client-timeout", PSTD_OPT_DAEMON, "10", 0.05, BIG,
+        client_timeout, "client-timeout", PSTD_OPT_RANKS, "10", 0.05, BIG,
         "seconds that a client of the control socket has to say Hello, to "
         "finish a frame and to take an answer; 30 times that to ask something"),
     FLAG(die_with_client, "die-with-client", PSTD_OPT_RUN,

@@ -306,7 +306,7 @@ def clients(bench, model, transport, seed, seconds, name="clients"):
 def large(bench, gpt, transport, seed, seconds):
     """Answers that wait for who asked do not cost anybody theirs."""
     job = Job(bench, gpt.plan, transport, "unread", "--queue", "200",
-              PENSTOCK_CLIENT_TIMEOUT="100")
+              "--client-timeout", "100")
     askers = [job.ask() for _ in range(CLIENTS)]
     for client in askers:
         for _ in range(2):
