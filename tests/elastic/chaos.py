@@ -4,11 +4,12 @@
 
 usage: chaos.py PENSTOCK TINY.pt2 SECONDS PERIOD [SEED [LEAST]]
 
-The job would take about SECONDS by itself, by the pace of a short one. Every PERIOD seconds, once it
-has saved a checkpoint since, a rank is killed, crashed or stopped for good, or
-mpirun is killed, drawn by the seed. It has to come
-to its end by itself, with the bits of a run that nothing happened to, and leave
-neither processes nor files. LEAST: share of the time that has to be effective.
+Every PERIOD seconds, once the job has saved a checkpoint since, a rank is killed,
+crashed or stopped for good, or mpirun is killed, drawn by the seed. The job has
+to go on by itself. After SECONDS it is asked to stop: it must have the bits that
+as many steps on one rank have, to which nothing happens, and leave neither
+processes nor files. LEAST: share of the time that has to be effective: not from
+the last step in front of a fault to the first one beyond it.
 """
 import datetime
 import os
@@ -27,15 +28,15 @@ import restarts  # noqa: E402
 FAULTS = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV,
           "stop": signal.SIGSTOP, "mpirun": signal.SIGKILL}
 WATCHDOG_S = 2
-FEWEST = 2000  # steps that tell how long one takes
-
-
-def words(name, steps, every):
-    return ["run", "tiny.plan", "-n", "2", "-m", "2", "--data",
-            "data.safetensors", "--lr", "0.001", "--transport", "mpi",
-            "--steps", str(steps), "--checkpoint", name, "--checkpoint-every",
-            str(every), "--log-dir", name, "--watchdog", str(WATCHDOG_S),
-            "--max-restarts", "5", "--quiet"]
+RECOVERY_S = 100
+JOB = f"storm-{os.getpid()}"
+COMMON = ["run", "tiny.plan", "-m", "2", "--data", "data.safetensors", "--lr",
+          "0.001", "--quiet"]
+STORM = ["-n", "2", "--transport", "mpi", "--watchdog", str(WATCHDOG_S),
+         "--max-restarts", "5", "--checkpoint-cost", "1", "--job", JOB,
+         "--checkpoint", "storm", "--log-dir", "storm", "--steps", str(10 ** 9)]
+ALONE = ["-n", "1", "--transport", "self", "--threads", "1", "--checkpoint",
+         "alone"]
 
 
 def at(line):
@@ -90,31 +91,45 @@ def strike(b, name, rng, seen):
     return True
 
 
-def chaos(b, steps, period, rng):
-    """Seconds that the run took with faults, and how many there were."""
-    every = max(50, int(steps / 20))
-    begin = time.monotonic()
-    b.call(*words("calm", steps, every))
-    calm = time.monotonic() - begin
+def storm(b, seconds, period, rng):
+    """The job until it is asked to stop; how many faults there were."""
     seen, n, newest = set(), 0, 0
     begin = last = time.monotonic()
-    run = b.begin(*words("storm", steps, every))
-    while run.poll() is None:
-        assert time.monotonic() - begin < 20 * calm + 100, "it does not advance"
-        step = saved(b, "storm")
-        if (time.monotonic() - last > period and step > newest and
-                strike(b, "storm", rng, seen)):
-            last, n, newest = time.monotonic(), n + 1, step
+    run = b.begin(*COMMON, *STORM)
+    while time.monotonic() - begin < seconds or saved(b, "storm") <= newest:
+        assert run.poll() is None, (run.returncode, run.communicate())
+        assert time.monotonic() - last < period + RECOVERY_S, "it hangs"
+        if time.monotonic() - last > period:
+            step = saved(b, "storm")
+            if step > newest and strike(b, "storm", rng, seen):
+                last, n, newest = time.monotonic(), n + 1, step
         time.sleep(.02)
-    took = time.monotonic() - begin
-    assert run.returncode == 0, (run.returncode, run.communicate())
-    assert b.weights("storm") == b.weights("calm")
+    b.call("stop", "--job", JOB)
+    b.ended(run, 130)
     until = time.monotonic() + 5
     while [p for p in seen if restarts.is_alive(p)]:
         assert time.monotonic() < until, "processes are left"
         time.sleep(.02)
     b.no_files_left()
-    return calm, took, n
+    return n
+
+
+def times(b, name):
+    """Seconds from the first step to the last, and those of them in which no
+    step beyond the newest was made: around a step that is made again."""
+    first = newest = best = None
+    lost, again = 0, False
+    for line in b.events(name, "step", "rank-0"):
+        step, now = int(job.field(line, "step")), at(line)
+        if first is None:
+            first = newest = now
+        elif step <= best:
+            again = True
+            continue
+        elif again:
+            lost += now - newest
+        best, newest, again = step, now, False
+    return newest - first, lost
 
 
 def main():
@@ -123,21 +138,20 @@ def main():
     seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
     least = float(sys.argv[6]) if len(sys.argv) > 6 else 0
     print(f"seed {seed}")
-    job.PATIENCE = 100 + 20 * seconds
+    job.PATIENCE = 100 + 3 * seconds
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = job.Bench(penstock, folder)
         b.call("split", tiny, "-o", "tiny.plan")
         clients.write_data(b.path("data.safetensors"))
-        b.call(*words("pace", FEWEST, 0))
-        began, ended = (b.events("pace", name, "rank-0")[0]
-                        for name in ("train_begin", "train_end"))
-        # Without the start, which is the longest part of a short job.
-        steps = int(seconds * FEWEST / (at(ended) - at(began)))
-        calm, took, n = chaos(b, steps, period, random.Random(seed))
+        n = storm(b, seconds, period, random.Random(seed))
         assert n > 0, "nothing has happened"
-        print(f"{n} faults: {calm:.1f} s became {took:.1f} s, "
-              f"{100 * calm / took:.0f} % effective")
-        assert calm / took >= least, (calm, took, least)
+        whole, lost = times(b, "storm")
+        steps, effective = saved(b, "storm"), 1 - lost / whole
+        print(f"{n} faults in {whole:.1f} s, {steps} steps: {lost:.1f} s lost, "
+              f"{100 * effective:.1f} % effective", flush=True)
+        b.call(*COMMON, *ALONE, "--steps", str(steps))
+        assert b.weights("storm") == b.weights("alone")
+        assert effective >= least, (effective, least)
     print("ok")
 
 
