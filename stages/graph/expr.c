@@ -10,7 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_DEPTH 64
+/* Of operands within operands, whatever signs and parentheses they are written
+ * with: what is read is printed otherwise, and must be read again. */
+#define MAX_LEVELS 64
+/* Of the parser's calls: no level is printed with more than two of them. */
+#define MAX_DEPTH 256
 #define MAX_TEXT  65536
 #define MAX_NODES 4096
 
@@ -75,14 +79,38 @@ static enum pst_status make_int(struct parser *p, int64_t n, expr *ret)
     return make(p, &e, ret);
 }
 
+static unsigned binds(expr e)
+{
+    return e->row != NULL && e->row->infix != NULL ? e->row->binds : BIND_ALL;
+}
+
+/* The first operand of a sum or product goes on at its level. */
+static unsigned count_levels(const struct pst_expr_row *row, const expr *args,
+                             unsigned n)
+{
+    unsigned ret = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        const bool goes_on = i == 0 && row->infix != NULL &&
+                             row->binds != BIND_POW &&
+                             binds(args[i]) >= row->binds;
+
+        ret = PST_MAX(ret, args[i]->levels + !goes_on);
+    }
+    return ret;
+}
+
 static enum pst_status make_call(struct parser *p,
                                  const struct pst_expr_row *row,
                                  const expr *args, unsigned n, expr *ret)
 {
-    struct pst_expr e = {.row = row, .n = n};
+    struct pst_expr e = {
+        .row = row, .n = n, .levels = count_levels(row, args, n)};
 
     if (n < row->min || n > row->max)
         return fail(p, "a wrong number of operands");
+    if (e.levels > MAX_LEVELS)
+        return fail(p, "too many levels");
     e.args = pst_arena_memdup(p->arena, args, n * sizeof(*args));
     if (e.args == NULL)
         return pst_diag_nomem(p->diag, n * sizeof(*args));
@@ -389,11 +417,6 @@ enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
 }
 
 /* --- printing ----------------------------------------------------------- */
-
-static unsigned binds(expr e)
-{
-    return e->row != NULL && e->row->infix != NULL ? e->row->binds : BIND_ALL;
-}
 
 static void print(expr e, struct pst_str *out);
 

@@ -38,6 +38,7 @@ struct pst_expr {
     const char *symbol;             /* or NULL */
     struct pst_number value;        /* of a constant */
     unsigned n;
+    unsigned levels; /* of operands within operands, as it is printed */
     const struct pst_expr **args;
 };
 
