@@ -9,6 +9,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
+#include "daemon/exec/crash.h"
 #include "daemon/exec/run.h"
 #include "daemon/exec/serve/serve.h"
 #include "stages/base/alloc.h"
@@ -230,6 +231,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(mailbox)));
     (void)pst_alive_enter(PST_ALIVE_START);
     status = open_transport(&w, &diag);
+    pstd_crash_watch(w.rank);
     w.base_rss = pstd_rss();
     if (status == PST_OK)
         status = start(&w, &diag);

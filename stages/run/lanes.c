@@ -2,10 +2,10 @@
 #include "stages/run/lanes.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
+#include "stages/base/host/thread.h"
 #include "stages/run/engine.h"
 #include "stages/run/rank/plan/role.h"
 
@@ -234,13 +234,8 @@ struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i)
 
 static enum pst_status start_thread(struct lane *l, struct pst_diag *diag)
 {
-    sigset_t all, old;
-    int err;
+    const int err = pst_thread_start(&l->thread, live, l);
 
-    sigfillset(&all); /* signals belong to the loop thread */
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    err = pthread_create(&l->thread, NULL, live, l);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err != 0)
         return pst_diag_errno(diag, err, "the thread of rank %u",
                               pst_role_number(pst_rank_role(l->rank)));

@@ -5,6 +5,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/pool.h"
+#include "stages/base/host/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,33 @@ static void run_rounds(unsigned threads)
     assert_int_equal(w.parts, threads);
     for (int i = 0; i < ITEMS; i++)
         assert_int_equal(w.items[i], sum);
+    pst_pool_free(pool);
+}
+
+static void note_node(void *ctx, unsigned part, unsigned parts)
+{
+    const void **seen = ctx;
+
+    (void)parts;
+    seen[part] = pst_thread_node;
+}
+
+/* Who looks at a helper's crash finds what the caller computes. */
+static void hands_on_the_node(void **state)
+{
+    const int nodes[2] = {0};
+    const void *seen[4];
+    struct pst_diag diag;
+    struct pst_pool *pool;
+
+    (void)state;
+    assert_ok(pst_pool_new(4, &pool, &diag), &diag);
+    for (unsigned i = 0; i < 3; i++) {
+        pst_thread_node = i < 2 ? &nodes[i] : NULL;
+        pst_pool_run(pool, note_node, seen);
+        for (unsigned part = 0; part < 4; part++)
+            assert_ptr_equal(seen[part], pst_thread_node);
+    }
     pst_pool_free(pool);
 }
 
@@ -130,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_every_part),
+        cmocka_unit_test(hands_on_the_node),
         cmocka_unit_test(null_is_one_thread),
         cmocka_unit_test(refuses_silly_counts),
         cmocka_unit_test(shares_cover_exactly),

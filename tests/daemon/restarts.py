@@ -23,6 +23,7 @@ import glob
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -197,16 +198,20 @@ def budget(b):
 
 def causes(b):
     """By mpirun; one process is a rank of its own."""
-    for action, cause, key, value in (
-            ("kill", "signal", "signal", 9), ("crash", "signal", "signal", 11),
-            ("exit", "exit", "exit_code", 3)):
+    for point, action, cause, key, value in (
+            ("updated:12", "kill", "signal", "signal", 9),
+            ("kernel:300", "crash", "signal", "signal", 11),
+            ("updated:12", "exit", "exit", "exit_code", 3)):
         name = b.fresh()
-        env, _ = b.once("updated:12", 1, action)
+        env, _ = b.once(point, 1, action)
         b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name), **env)
         end, = [x for x in b.events(name, "job_ended") if "=done" not in x]
         assert f" cause={cause} " in end and f" {key}={value} " in end, end
         if b.transport == "mpi":
             assert " of_rank=1 stages=1 " in end, end
+        if action == "crash":
+            assert re.search(r" in step \d+, action \d[FB]\d+ \(stage \d, "
+                             r"microbatch \d\), operator \S+ at \S+", end), end
         assert b.weights(name) == b.want
     name = b.fresh()
     env, _ = b.once("step:12", 1, "stop" if b.transport == "mpi" else "hang")

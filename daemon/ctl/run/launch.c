@@ -15,6 +15,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/ctl/run/setup.h"
+#include "daemon/exec/crash.h"
 #include "stages/base/host/cpu.h"
 #include "stages/run/exec.h"
 
@@ -420,6 +421,12 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
 {
     const char *ours = strstr(line, "penstockd: ");
 
+    if (ours != NULL && pst_has_prefix(ours + 11, PSTD_CRASH_TEXT)) {
+        if (launch->crashes.len < MAX_CAUSE)
+            pst_str_addf(&launch->crashes, "\n%s",
+                         ours + 11 + strlen(PSTD_CRASH_TEXT));
+        return;
+    }
     if (ours != NULL) {
         take_cause(launch, ours + 11);
         return;
@@ -526,20 +533,57 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
         (void)kill(-launch->pid, SIGINT);
 }
 
-static enum pst_status killed(int rank, int number, const char *placement,
-                              struct pst_diag *diag)
+/* " in step 12, ..." of the crash of a rank; "" if it told nothing. */
+static void find_crash(const struct pstctl_launch *launch, int rank,
+                       struct pst_str *out)
 {
-    struct pst_str stages = {0};
+    struct pst_str key = {0};
+    const char *at;
+
+    pst_str_addf(&key, "\n%d in ", rank);
+    at = strstr(pst_str_text(&launch->crashes), pst_str_text(&key));
+    if (at != NULL && !key.failed) {
+        at += strcspn(at, " ");
+        pst_str_addn(out, at, strcspn(at, "\n"));
+    }
+    pst_str_fini(&key);
+}
+
+static enum pst_status killed(const struct pstctl_launch *launch,
+                              const char *placement, struct pst_diag *diag)
+{
+    const int rank = launch->killed_rank, number = launch->killed_signal;
+    struct pst_str stages = {0}, crash = {0};
     enum pst_status status;
 
+    find_crash(launch, rank, &crash);
     if (placement != NULL && rank >= 0)
         pstd_placement_of(placement, (unsigned)rank, &stages);
     status = pst_diag_set(
-        diag, PST_E_RUN_KILLED, "rank %d%s%s%s was killed by signal %d (%s)",
+        diag, PST_E_RUN_KILLED, "rank %d%s%s%s was killed by signal %d (%s)%s",
         rank, stages.len > 0 ? " (stages " : "", pst_str_text(&stages),
         stages.len > 0 ? ")" : "", number,
-        strsignal(number)); // NOLINT(concurrency-mt-unsafe)
+        strsignal(number), // NOLINT(concurrency-mt-unsafe)
+        pst_str_text(&crash));
+    pst_str_fini(&crash);
     pst_str_fini(&stages);
+    return status;
+}
+
+/* mpirun, or the one process of all ranks. */
+static enum pst_status killed_whole(const struct pstctl_launch *launch,
+                                    struct pst_diag *diag)
+{
+    const int number = WTERMSIG(launch->status);
+    struct pst_str crash = {0};
+    enum pst_status status;
+
+    find_crash(launch, 0, &crash);
+    status = pst_diag_set(diag, PST_E_RUN_KILLED,
+                          "the job was killed by signal %d (%s)%s", number,
+                          strsignal(number), // NOLINT(concurrency-mt-unsafe)
+                          launch->is_mpirun ? "" : pst_str_text(&crash));
+    pst_str_fini(&crash);
     return status;
 }
 
@@ -575,16 +619,12 @@ enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
         WIFEXITED(launch->status) ? WEXITSTATUS(launch->status) : -1;
 
     if (launch->killed_rank >= 0)
-        return killed(launch->killed_rank, launch->killed_signal, placement,
-                      diag);
+        return killed(launch, placement, diag);
     if (launch->cause.len > 0)
         return pst_diag_carry(diag, launch->cause_error, from_exit_code(code),
                               "%s", launch->cause.text);
     if (WIFSIGNALED(launch->status))
-        return pst_diag_set(diag, PST_E_RUN_KILLED,
-                            "the job was killed by signal %d (%s)",
-                            WTERMSIG(launch->status),
-                            strsignal(WTERMSIG(launch->status))); // NOLINT
+        return killed_whole(launch, diag);
     if (code == 0)
         return PST_OK;
     return pst_diag_carry(diag, PST_E_RUN_EXIT, from_exit_code(code),
@@ -599,4 +639,5 @@ void pstctl_launch_fini(struct pstctl_launch *launch)
     pst_str_fini(&launch->line);
     pst_str_fini(&launch->tail);
     pst_str_fini(&launch->cause);
+    pst_str_fini(&launch->crashes);
 }

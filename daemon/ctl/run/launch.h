@@ -11,10 +11,11 @@
 
 struct pstctl_launch {
     pid_t pid;
-    int err_fd;           /* reads what it and the ranks print; -1: none */
-    struct pst_str line;  /* not yet complete */
-    struct pst_str tail;  /* last lines that say nothing we know */
-    struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
+    int err_fd;             /* reads what it and the ranks print; -1: none */
+    struct pst_str line;    /* not yet complete */
+    struct pst_str tail;    /* last lines that say nothing we know */
+    struct pst_str cause;   /* first "penstockd: ..." line, see take_cause */
+    struct pst_str crashes; /* "\n1 in step 3, ..." of each rank that told */
     enum pst_error cause_error; /* what that line ends with */
     int killed_rank;            /* -1: none */
     int killed_signal;

@@ -35,6 +35,11 @@ void pst_alive_watch(void)
     pst_fault_read();
 }
 
+bool pst_alive_is_watched(void)
+{
+    return watched;
+}
+
 static void bump(atomic_uint_fast64_t *count)
 {
     atomic_store_explicit(count,

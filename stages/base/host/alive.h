@@ -76,6 +76,7 @@ void pst_alive_play(struct pst_alive *other);
 
 /* The calling thread is the one that is watched, from here on. */
 void pst_alive_watch(void);
+bool pst_alive_is_watched(void); /* the calling thread */
 /* Begins a phase; returns the one before, for the way back. With
  * PENSTOCK_FAULT in the environment this is where faults happen
  * (stages/base/README.md). */

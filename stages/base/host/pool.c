@@ -3,11 +3,11 @@
 
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
+#include "stages/base/host/thread.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,6 +31,7 @@ struct pst_pool {
     unsigned threads, spins;
     pst_pool_fn fn;
     void *ctx;
+    const void *node; /* of the caller */
     int stop;
     char pad_0[64];
     atomic_uint round;    /* counts calls of run; helpers wait on it */
@@ -89,6 +90,7 @@ static void *help(void *arg)
         seen++;
         if (pool->stop)
             return NULL;
+        pst_thread_node = pool->node;
         pool->fn(pool->ctx, h->part, pool->threads);
         if (atomic_fetch_sub(&pool->left, 1) == 1 && atomic_load(&pool->waits))
             futex_wake_all(&pool->left);
@@ -115,7 +117,6 @@ enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
                              struct pst_diag *diag)
 {
     struct pst_pool *pool;
-    sigset_t all, old;
     size_t bytes;
 
     if (threads < 1 || threads > MAX_THREADS)
@@ -128,25 +129,20 @@ enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
         return pst_diag_nomem(diag, bytes);
     pool->threads = threads;
     pool->spins = threads > pst_cpu_count() ? SPINS_FULL : SPINS;
-    /* Signals belong to the loop thread. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
     for (unsigned i = 0; i + 1 < threads; i++) {
         struct helper *h = &pool->helpers[i];
         int err;
 
         h->pool = pool;
         h->part = i + 1;
-        err = pthread_create(&h->thread, NULL, help, h);
+        err = pst_thread_start(&h->thread, help, h);
         if (err) {
-            pthread_sigmask(SIG_SETMASK, &old, NULL);
             stop_helpers(pool, i);
             pst_free(pool);
             return pst_diag_errno(diag, err, "kernel thread %u of %u", i + 1,
                                   threads - 1);
         }
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     *ret = pool;
     return PST_OK;
 }
@@ -174,6 +170,7 @@ void pst_pool_run(struct pst_pool *pool, pst_pool_fn fn, void *ctx)
     }
     pool->fn = fn;
     pool->ctx = ctx;
+    pool->node = pst_thread_node;
     atomic_store(&pool->left, pool->threads - 1);
     start_round(pool);
     fn(ctx, 0, pool->threads);

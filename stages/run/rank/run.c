@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "stages/base/host/fault.h"
+#include "stages/base/host/thread.h"
 #include "stages/run/rank/rank.h"
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
@@ -99,11 +100,13 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
     for (unsigned i = begin; i < end; i++) {
         if (l->at[i].elsewhere)
             continue;
+        pst_thread_node = l->at[i].node;
         if (pst_fault_is_set())
             pst_fault_point("kernel");
         run_node(r, stage, &l->at[i], base, a);
         progress(r);
     }
+    pst_thread_node = NULL;
 }
 
 /* Returns whether there was anything to do. */

@@ -2,12 +2,12 @@
 #include "stages/run/state/saver.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "stages/base/checked.h"
+#include "stages/base/host/thread.h"
 #include "stages/run/engine.h"
 #include "stages/run/headroom.h"
 #include "stages/run/rank/plan/role.h"
@@ -116,17 +116,13 @@ static void *work(void *ctx)
 /* A failure is the part's. */
 static void start(struct pst_saver *s, enum part part)
 {
-    sigset_t all, old;
     int err;
 
     s->part = part;
     if (s->status != PST_OK)
         return;
     atomic_store(&s->done, false);
-    (void)sigfillset(&all); /* signals are for the loop */
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    err = pthread_create(&s->thread, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    err = pst_thread_start(&s->thread, work, s);
     s->runs = err == 0;
     if (err != 0) {
         s->status = pst_diag_errno(&s->diag, err,

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +10,7 @@
 
 #include "stages/base/crc32c.h"
 #include "stages/base/host/fault.h"
+#include "stages/base/host/thread.h"
 #include "stages/base/str.h"
 
 /* Seconds that a rank waits at a time: then it looks at its messages. */
@@ -169,7 +169,6 @@ static void *copy_all(void *arg)
 static enum pst_status start_thread(struct pst_stash *s, struct pst_diag *diag)
 {
     pthread_condattr_t attr;
-    sigset_t all, old;
     int err;
 
     pthread_condattr_init(&attr);
@@ -178,10 +177,7 @@ static enum pst_status start_thread(struct pst_stash *s, struct pst_diag *diag)
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->moved, &attr);
     pthread_condattr_destroy(&attr);
-    sigfillset(&all); /* also SIGXFSZ: a write beyond a limit just fails */
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    err = pthread_create(&s->thread, NULL, copy_all, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    err = pst_thread_start(&s->thread, copy_all, s);
     s->runs = err == 0;
     if (err == 0)
         return PST_OK;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The handler may interrupt anything, malloc too: it formats by itself. */
+#include "daemon/exec/crash.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "stages/base/host/alive.h"
+#include "stages/base/host/thread.h"
+#include "stages/base/macros.h"
+#include "stages/graph/graph.h"
+#include "stages/sched/sched.h"
+
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+static struct sigaction before[PST_COUNT(faults)];
+static unsigned crashed_rank;
+
+struct line {
+    char text[512];
+    size_t n;
+};
+
+/* Names come from files: no control bytes. */
+static void put(struct line *l, const char *text)
+{
+    for (; *text != '\0' && l->n + 1 < sizeof(l->text); text++)
+        l->text[l->n++] =
+            (unsigned char)*text < ' ' || *text == '\x7f' ? '?' : *text;
+}
+
+static void put_number(struct line *l, uint64_t x)
+{
+    char digits[21];
+    size_t at = sizeof(digits) - 1;
+
+    digits[at] = '\0';
+    do
+        digits[--at] = (char)('0' + x % 10);
+    while ((x /= 10) > 0);
+    put(l, digits + at);
+}
+
+static void put_action(struct line *l, const struct pst_alive_place *place)
+{
+    put(l, ", action ");
+    put_number(l, (uint64_t)place->stage);
+    put(l, pst_action_word((enum pst_action_kind)place->kind));
+    if (place->microbatch >= 0)
+        put_number(l, (uint64_t)place->microbatch);
+    put(l, " (stage ");
+    put_number(l, (uint64_t)place->stage);
+    if (place->microbatch >= 0) {
+        put(l, ", microbatch ");
+        put_number(l, (uint64_t)place->microbatch);
+    }
+    put(l, ")");
+}
+
+static void put_place(struct line *l)
+{
+    const struct pst_alive_state state = pst_alive_state();
+    const struct pst_node *node = pst_thread_node;
+
+    put(l, pst_alive_name(state.phase));
+    if (state.phase == PST_ALIVE_STEP) {
+        put(l, " ");
+        put_number(l, state.place.step + 1);
+        if (pst_alive_is_watched() && state.place.stage >= 0)
+            put_action(l, &state.place);
+    }
+    if (node == NULL)
+        return;
+    put(l, ", operator ");
+    put(l, pst_node_origin(node));
+    if (node->call->name[0] != '\0') {
+        put(l, " of ");
+        put(l, node->call->name);
+    }
+    if (node->source[0] != '\0') {
+        put(l, " at ");
+        put(l, node->source);
+    }
+}
+
+static void tell(void)
+{
+    struct line l = {.n = 0};
+
+    put(&l, "penstockd: " PSTD_CRASH_TEXT);
+    put_number(&l, crashed_rank);
+    put(&l, " in ");
+    put_place(&l);
+    l.text[l.n++] = '\n';
+    (void)!write(STDERR_FILENO, l.text, l.n);
+}
+
+/* A fault comes again when the handler returns, and finds what was there
+ * before; a signal that was sent does not. */
+static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    for (size_t i = 0; i < PST_COUNT(faults); i++)
+        if (faults[i] == number)
+            (void)sigaction(number, &before[i], NULL);
+    if (!atomic_flag_test_and_set(&told))
+        tell();
+    if (info->si_code <= 0)
+        (void)raise(number);
+}
+
+void pstd_crash_watch(unsigned rank)
+{
+    struct sigaction ours = {.sa_sigaction = on_fault,
+                             .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+    crashed_rank = rank;
+    (void)sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < PST_COUNT(faults); i++)
+        if (sigaction(faults[i], NULL, &before[i]) == 0)
+            (void)sigaction(faults[i], &ours, NULL);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_HOST_THREAD_H
+#define PENSTOCK_STAGES_BASE_HOST_THREAD_H
+/*
+ * Threads beside the one that the process began with, which alone is sent
+ * signals. A signal that a thread's own fault raises (SIGSEGV and its like) is
+ * that thread's.
+ */
+#include <pthread.h>
+
+/* Returns 0 or an errno. Any thread. */
+int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx);
+
+/* What the calling thread computes (const struct pst_node *), for who is told
+ * of its crash; NULL: nothing. A pool's threads compute what its caller does.
+ */
+extern _Thread_local const void *pst_thread_node;
+
+#endif
