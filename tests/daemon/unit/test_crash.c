@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a process says that dies of a fault of its own. */
+#include "daemon/exec/crash.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stages/base/host/alive.h"
+#include "stages/base/host/guard.h"
+#include "stages/base/host/thread.h"
+#include "stages/graph/graph.h"
+#include "tests/test.h"
+
+static const struct pst_module_call module = {.name = "net.fc\n1"};
+static const struct pst_node node = {
+    .origin = "aten.mm.default", .call = &module, .source = "net.py:12"};
+
+static void *compute(void *how)
+{
+    volatile int *volatile nowhere = (volatile int *)(uintptr_t)64;
+
+    pst_thread_node = &node;
+    if (how == NULL)
+        *nowhere = 1;
+    else if (strcmp(how, "abort") == 0)
+        abort();
+    else
+        (void)raise(SIGBUS);
+    return NULL;
+}
+
+/* In a child; how NULL: a fault of the processor. Returns how it ended. */
+static int crash(char *how, bool beside, char *said, size_t size)
+{
+    int fds[2], ended = 0;
+    ssize_t n = 0, part = 1;
+    pthread_t thread;
+    pid_t child;
+
+    assert_int_equal(pipe(fds), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        /* In place of those of cmocka and sanitizers. */
+        (void)signal(SIGSEGV, SIG_DFL);
+        (void)signal(SIGBUS, SIG_DFL);
+        (void)dup2(fds[1], STDERR_FILENO);
+        pst_guard_process(false);
+        pst_alive_watch();
+        (void)pst_alive_enter(PST_ALIVE_STEP);
+        pst_alive_step(11);
+        pst_alive_action(0, 1, 3);
+        pstd_crash_watch(7);
+        if (beside && pst_thread_start(&thread, compute, how) == 0)
+            (void)pthread_join(thread, NULL);
+        (void)compute(how);
+        _exit(0);
+    }
+    (void)close(fds[1]);
+    while (part > 0 && (size_t)n + 1 < size) {
+        part = read(fds[0], said + n, size - 1 - (size_t)n);
+        n += part > 0 ? part : 0;
+    }
+    said[n] = '\0';
+    (void)close(fds[0]);
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    return ended;
+}
+
+static void expect(char *how, int number, bool beside, const char *line)
+{
+    char said[65536];
+    const int ended = crash(how, beside, said, sizeof(said));
+
+    assert_true(WIFSIGNALED(ended) && WTERMSIG(ended) == number);
+    said[strcspn(said, "\n") + 1] = '\0';
+    assert_string_equal(said, line);
+}
+
+static void tells_once_where_it_was(void **state)
+{
+    static const char whole[] =
+        "penstockd: crash of rank 7 in step 12, action 1F3 (stage 1, "
+        "microbatch 3), operator aten.mm.default of net.fc?1 at net.py:12\n";
+    static const char thread[] =
+        "penstockd: crash of rank 7 in step 12, operator aten.mm.default of "
+        "net.fc?1 at net.py:12\n";
+
+    (void)state;
+    expect(NULL, SIGSEGV, false, whole);
+    expect("abort", SIGABRT, false, whole);
+    expect("signal", SIGBUS, false, whole);
+    expect(NULL, SIGSEGV, true, thread);
+    expect("signal", SIGBUS, true, thread);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tells_once_where_it_was),
+    };
+
+    return cmocka_run_group_tests_name("crash", tests, NULL, NULL);
+}
