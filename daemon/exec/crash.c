@@ -17,6 +17,7 @@
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static struct sigaction before[PST_COUNT(faults)];
 static unsigned crashed_rank;
+static atomic_flag watches = ATOMIC_FLAG_INIT;
 
 struct line {
     char text[512];
@@ -118,6 +119,8 @@ void pstd_crash_watch(unsigned rank)
                              .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
     crashed_rank = rank;
+    if (atomic_flag_test_and_set(&watches))
+        return;
     (void)sigemptyset(&ours.sa_mask);
     for (size_t i = 0; i < PST_COUNT(faults); i++)
         if (sigaction(faults[i], NULL, &before[i]) == 0)

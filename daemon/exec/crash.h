@@ -12,8 +12,8 @@
  */
 #define PSTD_CRASH_TEXT "crash of rank "
 
-/* From here on. What is there already (MPI's backtrace) comes behind it. Call
- * it once, on any thread. */
+/* From here on. What is there already (MPI's backtrace) comes behind it. Any
+ * thread; again only changes the rank. */
 void pstd_crash_watch(unsigned rank);
 
 #endif
