@@ -138,12 +138,32 @@ def shared_memory(mpirun):
     return words[words.index("btl_vader_backing_directory") + 1]
 
 
+def steps_lost(b, name):
+    """Most that were made again after one start. Each start goes on from the
+    newest checkpoint that was told to be there, or a newer one."""
+    saved = made = lost = 0
+    with open(b.path(name, "rank-0.log"), encoding="utf-8") as file:
+        for line in file:
+            event = line.split(" event=")[1].split()[0]
+            if event == "checkpoint_saved":
+                saved = int(job.field(line, "step"))
+            elif event == "step":
+                made = int(job.field(line, "step"))
+            elif event == "train_begin":
+                first = int(job.field(line, "first_step"))
+                assert first >= saved, (name, line, saved)
+                lost = max(lost, made - first)
+    return lost
+
+
 def kills(b, number, rng, points=tuple(POINTS)):
-    """As many as asked for, every point about as often as any other."""
+    """As many as asked for, every point about as often as any other. Where
+    steps wait for checkpoints, each start loses no more than lie between two,
+    and the step that goes on."""
     points = list(points)
     if b.transport == "self":  # one process, whose thread passes some never
         points = [p for p in points if "RECV" not in p and "SEND" not in p]
-    lost, seconds = 0, []
+    lost, most, seconds = 0, 0, []
     for i in range(number):
         if i % len(points) == 0:
             rng.shuffle(points)
@@ -154,17 +174,23 @@ def kills(b, number, rng, points=tuple(POINTS)):
         name = b.fresh()
         env, flag = b.once(f"{point}:{nth}", rank)
         begin = time.monotonic()
-        b.call(*b.words(name, "--max-restarts", "2"), **env)
+        b.call(*b.words(name, "--max-restarts", "2", "--log-dir", name,
+                        "--log-every", "1",
+                        *["--checkpoint-sync"][:i % 2]), **env)
         assert not os.path.exists(flag), f"{point}:{nth} was never passed"
         said = b.last_exit(name)
         assert said["cause"] == "done", said
         lost += said["restarts"] == 0
         seconds.append(time.monotonic() - begin)
         assert b.weights(name) == b.want, (point, nth, rank)
+        again = steps_lost(b, name)
+        assert again <= EVERY or i % 2 == 0, (point, nth, rank, again)
+        most = max(most, again)
         b.no_files_left()
     print(f"{number} kills at {min(number, len(points))} points: all came to "
-          f"their end with the same bits; {lost} died when all was done; at "
-          f"most {max(seconds):.1f} s in all")
+          f"their end with the same bits, from the newest checkpoint, at most "
+          f"{most} steps made again; {lost} died when all was done; at most "
+          f"{max(seconds):.1f} s in all")
 
 
 def budget(b):
