@@ -63,7 +63,8 @@ static void put_action(struct line *l, const struct pst_alive_place *place)
 static void put_place(struct line *l)
 {
     const struct pst_alive_state state = pst_alive_state();
-    const struct pst_node *node = pst_thread_node;
+    const struct pst_node *const *at = pst_thread_node;
+    const struct pst_node *node = at != NULL ? *at : NULL;
 
     put(l, pst_alive_name(state.phase));
     if (state.phase == PST_ALIVE_STEP) {

@@ -60,7 +60,7 @@ static void run_rounds(unsigned threads)
 
 static void note_node(void *ctx, unsigned part, unsigned parts)
 {
-    const void **seen = ctx;
+    const struct pst_node *const **seen = ctx;
 
     (void)parts;
     seen[part] = pst_thread_node;
@@ -69,8 +69,8 @@ static void note_node(void *ctx, unsigned part, unsigned parts)
 /* Who looks at a helper's crash finds what the caller computes. */
 static void hands_on_the_node(void **state)
 {
-    const int nodes[2] = {0};
-    const void *seen[4];
+    const struct pst_node *const nodes[2] = {NULL};
+    const struct pst_node *const *seen[4];
     struct pst_diag diag;
     struct pst_pool *pool;
 

@@ -31,7 +31,7 @@ struct pst_pool {
     unsigned threads, spins;
     pst_pool_fn fn;
     void *ctx;
-    const void *node; /* of the caller */
+    const struct pst_node *const *node; /* of the caller */
     int stop;
     char pad_0[64];
     atomic_uint round;    /* counts calls of run; helpers wait on it */

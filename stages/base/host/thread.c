@@ -6,7 +6,7 @@
 
 #include "stages/base/macros.h"
 
-_Thread_local const void *pst_thread_node;
+_Thread_local const struct pst_node *const *pst_thread_node;
 
 int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx)
 {

@@ -11,9 +11,11 @@
 /* Returns 0 or an errno. Any thread. */
 int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx);
 
-/* What the calling thread computes (const struct pst_node *), for who is told
- * of its crash; NULL: nothing. A pool's threads compute what its caller does.
- */
-extern _Thread_local const void *pst_thread_node;
+struct pst_node;
+
+/* Where it stands what the calling thread computes, for who is told of its
+ * crash: to look at the node itself would cost each kernel a cache line. NULL:
+ * nothing. A pool's threads compute what its caller does. */
+extern _Thread_local const struct pst_node *const *pst_thread_node;
 
 #endif

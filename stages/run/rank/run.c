@@ -100,7 +100,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
     for (unsigned i = begin; i < end; i++) {
         if (l->at[i].elsewhere)
             continue;
-        pst_thread_node = l->at[i].node;
+        pst_thread_node = &l->at[i].node;
         if (pst_fault_is_set())
             pst_fault_point("kernel");
         run_node(r, stage, &l->at[i], base, a);

@@ -18,12 +18,13 @@
 static const struct pst_module_call module = {.name = "net.fc\n1"};
 static const struct pst_node node = {
     .origin = "aten.mm.default", .call = &module, .source = "net.py:12"};
+static const struct pst_node *const at = &node;
 
 static void *compute(void *how)
 {
     volatile int *volatile nowhere = (volatile int *)(uintptr_t)64;
 
-    pst_thread_node = &node;
+    pst_thread_node = &at;
     if (how == NULL)
         *nowhere = 1;
     else if (strcmp(how, "abort") == 0)
