@@ -116,6 +116,8 @@ torch.div(torch.arange(1, 61)[:, None].bfloat16(), h[0, 0], rounding_mode='trunc
 torch.div(torch.arange(1, 61)[:, None].bfloat16(), torch.full((1,), 0.3).bfloat16(), rounding_mode='trunc').int()
 torch.div(torch.arange(1, 61)[:, None].bfloat16(), torch.full((), 0.7).bfloat16(), rounding_mode='trunc').int()
 torch.div(torch.arange(1, 61)[:, None].bfloat16(), torch.full((), 0.7).double(), rounding_mode='trunc').int()
+torch.div(torch.arange(257, 457), torch.full((), 0.7).bfloat16(), rounding_mode='trunc').int()
+torch.div(torch.arange(257, 457), torch.full((), 0.7).bfloat16(), rounding_mode='floor').int()
 torch.div(torch.arange(1, 61)[:, None] * 1e6, torch.arange(1, 41) * 0.1, rounding_mode='floor').long()
 torch.div(torch.arange(1, 61)[:, None] * 1e6, torch.arange(1, 41) * 0.1, rounding_mode='trunc').long()
 torch.floor_divide((torch.arange(1, 61) * 1e6)[:, None], torch.arange(-20, 20) * 0.3 + 0.05).long()

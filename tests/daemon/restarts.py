@@ -158,8 +158,7 @@ def steps_lost(b, name):
 
 def kills(b, number, rng, points=tuple(POINTS)):
     """As many as asked for, every point about as often as any other. Where
-    steps wait for checkpoints, each start loses no more than lie between two,
-    and the step that goes on."""
+    steps wait for checkpoints, a start loses no more than lie between two."""
     points = list(points)
     if b.transport == "self":  # one process, whose thread passes some never
         points = [p for p in points if "RECV" not in p and "SEND" not in p]

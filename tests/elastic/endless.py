@@ -7,8 +7,9 @@ usage: endless.py PENSTOCK TINY.pt2 STEPS [TIMES]
 From step 2000 (or two fifths of the run) on, when the ring of the newest 1024
 events is full, the resident memory of a rank grows by 1 % and 256 KiB at most,
 and its descriptors by none. The 99th percentile that the run tells is that of
-the steps that it has logged. With TIMES, for machines with nothing else to do, that of another run,
-which nobody looks at, is at most TIMES the median of one of 1000 steps.
+the steps that it has logged. With TIMES, for machines with nothing else to do,
+that of another run, which nobody looks at, is at most TIMES the median of one of
+1000 steps.
 """
 import os
 import sys

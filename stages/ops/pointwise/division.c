@@ -6,8 +6,9 @@
 
 /* --- floating ------------------------------------------------------------- */
 
-/* PyTorch rounds each step to the dtype; to f32 only, if the dtype has 16 bits
- * and all is divided by one number (k[0] is 1). */
+/* PyTorch rounds each step to the dtype, as it does what is divided; to f32
+ * only, with the divisor, if the dtype has 16 bits and all is divided by one
+ * number (k[0] is 1). */
 static double step(const struct pst_pw *p, double x)
 {
     if (p->compute == PST_F64)
@@ -20,6 +21,7 @@ static double floor_divide(const struct pst_pw *p, double a, double b)
 {
     double rest, quotient, whole;
 
+    a = pst_pw_round(p->compute, a);
     if (b == 0.0)
         return a / b;
     rest = fmod(a, b);
@@ -41,7 +43,7 @@ static double remainder_of(double a, double b)
 
 static double trunc_divide(const struct pst_pw *p, double a, double b)
 {
-    return trunc(step(p, a / b));
+    return trunc(step(p, pst_pw_round(p->compute, a) / b));
 }
 
 /* --- whole ---------------------------------------------------------------- */
