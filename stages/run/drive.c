@@ -467,10 +467,21 @@ static enum pst_status drive(struct pst_engine *engine, struct pst_diag *diag)
     }
 }
 
+/* Ranks that end early wait until the last has ended, too: by the whole step.
+ * The first step takes this rank's optimizer for everybody's. */
+static double bubble_of(const struct pst_decision *v,
+                        const struct pst_times *mine)
+{
+    const double optim = v->fault ? 0 : v->optim > 0 ? v->optim : mine->optim;
+
+    return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
+}
+
 static void fill_result(const struct pst_engine *engine, uint64_t step,
                         struct pst_step_result *ret)
 {
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
+    const struct pst_times times = pst_rank_times(engine->ranks[0]);
 
     *ret = (struct pst_step_result){
         .loss = v->loss,
@@ -481,8 +492,8 @@ static void fill_result(const struct pst_engine *engine, uint64_t step,
         .applied = !v->fault,
         .diverged = v->diverged,
         .control = v->control,
-        .times = pst_rank_times(engine->ranks[0]),
-        .bubble = PST_MAX(0, 1 - v->busy),
+        .times = times,
+        .bubble = bubble_of(v, &times),
     };
 }
 

@@ -199,7 +199,8 @@ struct pst_step_result {
     bool diverged;    /* the fault is a loss or gradient that is not finite */
     unsigned control; /* what ranks asked for, agreed by all */
     struct pst_times times; /* of local rank 0 */
-    double bubble;          /* 1 - busy share, mean over ranks */
+    double bubble;          /* share of times.step without forward, backward and
+                               optimizer, mean over ranks */
 };
 
 /*

@@ -274,6 +274,7 @@ void pst_timeline_shares(const struct pst_timeline *timeline,
         for (int k = 0; k < PST_N_SPANS; k++)
             if (pst_span_class(k) == PST_CLASS_WORK)
                 work += ret[r].seconds[k];
-        ret[r].bubble = timeline->step > 0.0 ? 1.0 - work / timeline->step : 0;
+        if (timeline->step > 0.0) /* sums of all work may be a bit more */
+            ret[r].bubble = PST_MAX(0.0, 1.0 - work / timeline->step);
     }
 }

@@ -70,6 +70,34 @@ static void draws_a_step(void **state)
     job_fini(&job);
 }
 
+/* What a step tells of its bubble is that of its timeline, whichever rank ends
+ * last; the least difference of some steps, as the optimizer's time is that of
+ * the step before. */
+static void tells_the_bubble(void **state)
+{
+    struct pst_exec_options options = net_options("gpipe", 4, 1, "sgd");
+    double least = 1;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    for (unsigned step = 0; step < 100; step++) {
+        struct pst_shares shares[4];
+        struct pst_timeline t;
+        double mean = 0;
+
+        run_steps(&job, step, step + 1);
+        t = timeline_of(&job);
+        pst_timeline_shares(&t, shares);
+        for (unsigned r = 0; r < t.n_ranks; r++)
+            mean += shares[r].bubble / t.n_ranks;
+        least = fmin(least, fabs(job.last.bubble - mean));
+        pst_timeline_fini(&t);
+    }
+    assert_true(least < 0.005);
+    job_fini(&job);
+}
+
 /* Replicas: ranks of the job, microbatches of the step. */
 static void draws_replicas(void **state)
 {
@@ -127,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_a_step),
+        cmocka_unit_test(tells_the_bubble),
         cmocka_unit_test(draws_replicas),
         cmocka_unit_test(measures_costs),
     };

@@ -423,7 +423,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.control = control;
     r->step.fault.set = 0;
     r->step.fault.text[0] = r->step.fault_text[0] = '\0';
-    r->step.times = (struct pst_times){0};
+    r->step.times = (struct pst_times){.optim = r->step.times.optim};
     pst_stash_begin(&r->stash, step);
     r->step.started = pst_now();
     r->step.waiting_since = 0;
@@ -516,6 +516,7 @@ static void damage(struct pst_rank *r)
 static enum pst_status conclude(struct pst_rank *r)
 {
     r->step.phase = PST_RANK_VALUES;
+    r->step.times.optim = 0; /* until here, of the step before */
     if (r->agreement.decision->fault) {
         pst_update_restore(&r->layout, &r->device);
         return PST_OK;

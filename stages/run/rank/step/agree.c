@@ -228,8 +228,9 @@ static void refuse_not_finite(const struct pst_agreement *a,
 static void decide(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
-    double busy = 0;
+    const double n = pst_role_job_size(a->role);
 
+    v->work = v->optim = 0;
     v->fault = v->diverged = 0;
     v->control = 0;
     v->loss = NAN;
@@ -241,11 +242,9 @@ static void decide(struct pst_agreement *a)
             v->fault = 1;
             memcpy(v->text, report->text, sizeof(v->text));
         }
-        if (report->times.step > 0)
-            busy += (report->times.forward + report->times.backward) /
-                    report->times.step / pst_role_job_size(a->role);
+        v->work += (report->times.forward + report->times.backward) / n;
+        v->optim += report->times.optim / n;
     }
-    v->busy = busy;
     v->norm = total_norm(a);
     if (a->role->plan->loss >= 0 &&
         a->role->plan->outputs.at[a->role->plan->loss].stage >= 0)

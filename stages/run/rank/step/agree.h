@@ -31,7 +31,10 @@ struct pst_decision {
     int32_t diverged; /* the fault is a loss or gradient that is not finite */
     uint32_t control;
     char text[PST_FAULT_TEXT];
-    double loss, norm, busy; /* busy: mean share of the ranks */
+    double loss, norm;
+    /* Means over the ranks, seconds: forward and backward of this step, and the
+     * optimizer of the step before, as this one's is to come; 0: none was. */
+    double work, optim;
     double losses[];
 };
 
@@ -67,7 +70,7 @@ struct pst_outcome {
     const char *text; /* of the fault; PST_FAULT_TEXT bytes */
     unsigned control;
     double started;
-    const struct pst_times *times; /* but for the whole step */
+    const struct pst_times *times; /* of what is over; optim: one step ago */
 };
 
 /* One after the other; the last two are repeated while they are PST_AGAIN.
