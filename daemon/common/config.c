@@ -165,7 +165,8 @@ static enum pst_status store_grid(struct pstd_config *config,
     return PST_OK;
 }
 
-/* "1" is a step; whoever wants no more than a flag says yes. */
+/* "1" is a step; whoever wants no more than a flag says yes. auto: on if there
+ * is a checkpoint. */
 static enum pst_status store_from(struct pstd_config *config,
                                   const struct pstd_option *row,
                                   const char *who, const char *text,
@@ -174,18 +175,20 @@ static enum pst_status store_from(struct pstd_config *config,
     struct pstd_from *from = pstd_config_member(config, row);
     int64_t step = 0;
     bool on = true;
+    const bool if_any = strcmp(text, "auto") == 0;
 
-    if (!pst_parse_i64(text, &step) && !parse_flag(text, &on))
+    if (!if_any && !pst_parse_i64(text, &step) && !parse_flag(text, &on))
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                            "%s: \"%s\" is none of yes, no, and no number of "
-                            "a step",
+                            "%s: \"%s\" is none of yes, no, auto, and no "
+                            "number of a step",
                             who, text);
     if (step < 0 || (step == 0 && text[strspn(text, "+-0")] == '\0'))
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: %s is no step of a checkpoint; %s alone takes "
                             "the newest one, no starts anew",
                             who, text, who);
-    *from = (struct pstd_from){.on = on, .step = (uint64_t)step};
+    *from =
+        (struct pstd_from){.on = on, .if_any = if_any, .step = (uint64_t)step};
     return PST_OK;
 }
 

@@ -65,7 +65,7 @@ enum pstd_option_type {
     PSTD_PATH,   /* the same; made absolute when it travels */
     PSTD_LIST,   /* struct pstd_list, one entry per use */
     PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
-    PSTD_FROM,   /* struct pstd_from: a flag, or =STEP */
+    PSTD_FROM,   /* struct pstd_from: a flag, =STEP or =auto */
 };
 
 /* Replicas of a pipeline, and ranks of each; 0: not given. */
@@ -76,6 +76,7 @@ struct pstd_grid {
 /* Whether to go on from a checkpoint, and from which. */
 struct pstd_from {
     bool on;
+    bool if_any;   /* if there is one: on until somebody has looked */
     uint64_t step; /* 0: the newest good one */
 };
 

@@ -42,7 +42,7 @@ bool pstd_config_text(const struct pstd_config *config,
         if (from->on && from->step > 0)
             pst_str_addf(out, "%llu", (unsigned long long)from->step);
         else
-            pst_str_add(out, from->on ? "yes" : "no");
+            pst_str_add(out, !from->on ? "no" : from->if_any ? "auto" : "yes");
         return true;
     case PSTD_TEXT:
     case PSTD_SOURCE:

@@ -179,9 +179,10 @@ static const struct pstd_option rows[] = {
          "steps wait until a checkpoint is written; else they go on, and it is "
          "written of a copy in memory"),
     UINT(keep, "keep", T_RUN, "2", 0, MANY, "newest checkpoints kept; 0: all"),
-    ROW(resume, "resume", 0, FROM, T_RUN, NULL, 0, 0, "STEP",
+    ROW(resume, "resume", 0, FROM, T_RUN, NULL, 0, 0, "STEP|auto",
         "go on from the newest good checkpoint, or from that of STEP; newer "
-        "ones then move into a folder beside it"),
+        "ones then move into a folder beside it; auto: from the newest, or "
+        "from the start if there is none"),
     FLAG(adopt, "adopt", T_RUN,
          "take over a --checkpoint folder of another run, whose checkpoints "
          "move into a folder inside it"),

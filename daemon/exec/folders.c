@@ -88,6 +88,56 @@ static enum pst_status recall(struct pstd_session *s, const char *fallback,
                            fallback, diag);
 }
 
+static enum pst_status has_any(const char *dir, bool *ret,
+                               struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status = PST_OK;
+
+    *ret = false;
+    if (dir != NULL && access(dir, F_OK) == 0)
+        status = pst_checkpoint_table(dir, false, &rows, diag);
+    *ret = rows.n > 0;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+/* A second folder that the run had and that is not there may have some: then
+ * resuming says so. */
+static enum pst_status find_any(const struct pstd_session *s, bool *ret,
+                                struct pst_diag *diag)
+{
+    const char *first = s->config.checkpoint;
+    const char *second = s->config.checkpoint_fallback;
+    struct pst_checkpoint_run run = {0};
+    enum pst_status status = has_any(first, ret, diag);
+
+    if (status == PST_OK && !*ret && second == NULL && access(first, F_OK) == 0)
+        status = pst_checkpoint_whose(first, &run, diag);
+    if (status == PST_OK && !*ret)
+        status = has_any(second != NULL ? second : run.fallback, ret, diag);
+    if (status == PST_OK && run.fallback != NULL)
+        *ret |= access(run.fallback, F_OK) != 0;
+    pst_free(run.fallback);
+    return status;
+}
+
+enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    bool any = false;
+
+    if (!s->config.resume.if_any)
+        return PST_OK;
+    if (s->w->rank == 0)
+        status = find_any(s, &any, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, &any, sizeof(any), diag);
+    s->config.resume = (struct pstd_from){.on = any};
+    return status;
+}
+
 /* Both folders have the name of one run. One that goes on keeps its name; a
  * first folder that has none, as a new one in place of a disk that broke, has
  * that of the second. */

@@ -98,6 +98,9 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
  * none is given. */
 enum pst_status pstd_session_recall(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. --resume=auto becomes --resume or none of it. */
+enum pst_status pstd_session_find(struct pstd_session *s,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. The folders of checkpoints are this run's until
  * release; all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,

@@ -51,7 +51,8 @@ def all_is_installed(root, files, commands, is_package):
         doc = "/usr/share/doc/penstock"
         want |= {"/lib/systemd/system/penstock@.service",
                  "/etc/logrotate.d/penstock", f"{doc}/copyright",
-                 f"{doc}/changelog", f"{doc}/README.md"}
+                 f"{doc}/changelog", f"{doc}/README.md",
+                 f"{doc}/control.proto"}
         want |= {f"{doc}/examples/{x}" for x in
                  os.listdir(f"{root}/contrib")}
         want |= {f"{doc}/{os.path.basename(x)}"

@@ -175,7 +175,8 @@ def kills(b, number, rng, points=tuple(POINTS)):
         begin = time.monotonic()
         b.call(*b.words(name, "--max-restarts", "2", "--log-dir", name,
                         "--log-every", "1",
-                        *["--checkpoint-sync"][:i % 2]), **env)
+                        *["--checkpoint-sync"][:i % 2],
+                        *["--resume=auto"][:i % 3 // 2]), **env)
         assert not os.path.exists(flag), f"{point}:{nth} was never passed"
         said = b.last_exit(name)
         assert said["cause"] == "done", said

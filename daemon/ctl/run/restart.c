@@ -259,7 +259,7 @@ enum pst_status pstctl_past_config(const struct pstctl_past *past,
         return status;
     /* --resume=STEP sets newer ones aside: once. */
     goes_on = config->resume.on ? past->resumed : step > 0;
-    if (goes_on)
+    if (goes_on && !config->resume.if_any)
         status = pstd_config_set(ret, PSTD_OPT_TRAIN, "resume", "yes", diag);
     if (status == PST_OK && goes_on && config->adopt)
         status = pstd_config_set(ret, PSTD_OPT_TRAIN, "adopt", "no", diag);

@@ -61,25 +61,6 @@ static void trains_and_resumes_bit_for_bit(void **state)
     assert_string_equal(text, "3");
 }
 
-/* A folder is one run's: another is refused, also one of the same model; what
- * takes it over removes nothing. */
-static void keeps_runs_apart(void **state)
-{
-    (void)state;
-    drive_expect(run("--steps 2 --checkpoint own --quiet"), 0);
-    drive_expect(run("--steps 1 --checkpoint own --quiet"), 78);
-    drive_says("belongs to another run (newest: step 2)");
-    drive_expect(run("--steps 1 --checkpoint own --quiet --adopt --log-dir "
-                     "logown"),
-                 0);
-    drive_says("own/former-1 now");
-    drive_await("logown/rank-0.log", "event=checkpoint_found", NULL);
-    assert_true(drive_exists("own/former-1/step-00000002/manifest.json"));
-    assert_true(drive_exists("own/step-00000001/manifest.json"));
-    drive_expect(run("--steps 3 --checkpoint own/former-1 --resume --quiet"),
-                 0);
-}
-
 /* What --checkpoint cannot take: a file stands where the folder of step 3
  * should be. */
 static void block_step(const char *dir, bool blocked)
@@ -106,6 +87,51 @@ static void rename_in_folder(const char *from, const char *to)
     (void)snprintf(old, sizeof(old), "%s/%s", drive.dir, from);
     (void)snprintf(new, sizeof(new), "%s/%s", drive.dir, to);
     assert_int_equal(rename(old, new), 0);
+}
+
+/* What a service says each time: the first time there is nothing yet. */
+static void resumes_if_there_is_one(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 2 --checkpoint any --resume=auto --json"), 0);
+    drive_says("\"first_step\":0");
+    drive_expect(run("--steps 4 --checkpoint any --resume=auto --json"), 0);
+    drive_says("\"first_step\":2");
+    rename_in_folder("any/step-00000004/manifest.json", "any/m4");
+    rename_in_folder("any/step-00000002/manifest.json", "any/m2");
+    drive_expect(run("--steps 5 --checkpoint any --resume=auto --json"), 65);
+
+    block_step("fd", true); /* what there is, is in the second folder */
+    drive_expect(run("--steps 3 --checkpoint fd --checkpoint-fallback vf "
+                     "--resume=auto --quiet"),
+                 0);
+    drive_expect(run("--steps 4 --checkpoint fd --resume=auto --json"), 0);
+    drive_says("\"first_step\":3");
+    (void)unlink("fd/step-00000004/manifest.json");
+    rename_in_folder("vf", "wf");
+    drive_expect(run("--steps 5 --checkpoint fd --resume=auto"), 78);
+    drive_says("vf, which is not there");
+    drive_expect(run("--steps 5 --resume=auto"), 64);
+    drive_says("--resume needs --checkpoint");
+}
+
+/* A folder is one run's: another is refused, also one of the same model; what
+ * takes it over removes nothing. */
+static void keeps_runs_apart(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 2 --checkpoint own --quiet"), 0);
+    drive_expect(run("--steps 1 --checkpoint own --quiet"), 78);
+    drive_says("belongs to another run (newest: step 2)");
+    drive_expect(run("--steps 1 --checkpoint own --quiet --adopt --log-dir "
+                     "logown"),
+                 0);
+    drive_says("own/former-1 now");
+    drive_await("logown/rank-0.log", "event=checkpoint_found", NULL);
+    assert_true(drive_exists("own/former-1/step-00000002/manifest.json"));
+    assert_true(drive_exists("own/step-00000001/manifest.json"));
+    drive_expect(run("--steps 3 --checkpoint own/former-1 --resume --quiet"),
+                 0);
 }
 
 /* The second folder is the same run's, and the first one remembers it. */
@@ -663,6 +689,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest self[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
+        cmocka_unit_test(resumes_if_there_is_one),
         cmocka_unit_test(saves_after_a_signal_to_all),
         cmocka_unit_test(saves_elsewhere_or_later),
         cmocka_unit_test(keeps_runs_apart),
@@ -683,6 +710,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
+        cmocka_unit_test(resumes_if_there_is_one),
         cmocka_unit_test(saves_after_a_signal_to_all),
         cmocka_unit_test(saves_elsewhere_or_later),
         cmocka_unit_test(keeps_runs_apart),
