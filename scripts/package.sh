@@ -3,11 +3,18 @@
 # Builds the Debian package of what is committed, in a clean folder, and checks
 # it: lintian, its files, installing, using and removing it.
 #
-#   scripts/package.sh [DIR]      the package is put into DIR, out/ if not given
+#   scripts/package.sh [--bare] [DIR]
 #
-# Installing needs root, and is left out without; that is said.
+# The package is put into DIR, out/ if not given. Installing needs root, and is
+# left out without; that is said. --bare: it is installed on a bare Debian in a
+# folder, which is started, and its service is tried (tests/contrib/bare.sh).
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+bare=
+if [ "${1:-}" = --bare ]; then
+  bare=yes
+  shift
+fi
 out=$(realpath -m "${1:-$root/out}")
 # shellcheck disable=SC2086
 need_packages $packages_build debhelper lintian git fakeroot
@@ -27,6 +34,13 @@ python3 "$root/tests/contrib/package.py" "$root" "$package"
 mkdir -p "$out"
 cp "$package" "$out/"
 say "$out/$(basename "$package")"
+if [ -n "$bare" ]; then
+  say "on a bare Debian"
+  need_packages debootstrap systemd-container
+  "$root/tests/contrib/bare.sh" "$out/$(basename "$package")" \
+    "$root/examples/bytegpt/bytegpt.pt2" "$root/LICENSE"
+  exit 0
+fi
 if [ "$(id -u)" != 0 ] || is_installed penstock; then
   say "not installed: that needs root, and no penstock that is there already"
   exit 0

@@ -70,6 +70,7 @@ for transport in self mpi; do
     python3 tests/serve/serve.py $penstock tests/golden/rows.pt2 \
     examples/bytegpt/bytegpt.pt2 $norm $tiny $transport --full --seed "$seed"
 done
+part "the package on a bare Debian" scripts/package.sh --bare
 for name in "${failed[@]}"; do
   echo "FAILED: $name"
 done
