@@ -111,6 +111,7 @@ class Bench(job.Bench):
         return self.done(
             "run", "tiny.pt2", "--stages", "2", "-n", "2", "-m", "2", "--data",
             "data.safetensors", "--steps", STEPS, "--lr", "0.001",
+            "--warmup", "3",  # from 0
             "--transport", "self", "--log-every", "1", "--log-dir", name,
             "--tensorboard", name + "/board", "--quiet", *more, code=code,
             **env).stderr

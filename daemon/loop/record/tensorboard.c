@@ -141,6 +141,7 @@ static void write_values(struct pstd_tensorboard *t,
             continue;
         pst__tensorboard__value__init(v);
         v->tag = (char *)rows[i].tag; /* not written to */
+        v->what_case = PST__TENSORBOARD__VALUE__WHAT_SIMPLE_VALUE;
         v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
         list[summary.n_value++] = v;
     }
