@@ -328,10 +328,16 @@ bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned ms,
     return true;
 }
 
-void pstd_mailbox_count(struct pstd_mailbox *w, uint64_t samples,
-                        uint64_t tokens)
+void pstd_mailbox_count(struct pstd_mailbox *w, uint64_t run, uint64_t step,
+                        double loss, uint64_t samples, uint64_t tokens)
 {
+    const uint64_t now = pstd_now_us();
+
     uv_mutex_lock(&w->lock);
+    w->totals.run = run;
+    w->totals.step = step;
+    w->totals.loss = loss;
+    w->totals.time_us = now;
     w->totals.steps++;
     w->totals.samples += samples;
     w->totals.tokens += tokens;

@@ -49,6 +49,9 @@ struct pstd_order {
 /* Of this process, since its start. */
 struct pstd_totals {
     uint64_t steps, samples, tokens;
+    /* The newest step, which need not have been told; time_us 0: none was. */
+    uint64_t run, step, time_us;
+    double loss;
 };
 
 struct pstd_mailbox;
@@ -111,7 +114,8 @@ unsigned pstd_mailbox_peek(struct pstd_mailbox *mailbox, unsigned mask);
 bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned ms,
                        struct pstd_order *ret);
 /* One finished step, and what it was made of. */
-void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t samples,
+void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t run,
+                        uint64_t step, double loss, uint64_t samples,
                         uint64_t tokens);
 /* Any thread. All steps so far, those of a run under way included. */
 struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *mailbox);

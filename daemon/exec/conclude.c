@@ -128,10 +128,9 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     fill_steps(r, s->times, n);
     r->checkpoint_step = s->saved == UINT64_MAX ? 0 : s->saved;
     if (s->done > 0) {
-        r->bubble = s->sums.bubble / (double)s->done;
+        r->bubble = s->sums.idle / s->sums.times.step;
         r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;
-        r->tok_s = (double)pstd_tokens(&s->w->batch) * (double)s->done /
-                   s->sums.seconds;
+        r->tok_s = (double)pstd_tokens(&s->w->batch) / r->step_s;
     }
     status = gather_ranks(s, diag);
     return status == PST_OK ? explain(s, diag) : status;

@@ -35,15 +35,18 @@ static bool is_told(const struct pstd_session *s, double now)
     return now - s->last_event >= EVENT_GAP_S;
 }
 
-/* Mean of one kind of time since the last event. */
+/* Mean of one kind of time since the last event; n: what it is a share of. */
 static void add_mean(struct pstd_note *note, const char *key, double sum,
                      double told, double n)
 {
     pstd_note_real(note, key, (sum - told) / n);
 }
 
-static void emit_step(struct pstd_session *s, const struct pst_step_result *r)
+/* Of the newest step, and means over those that were not told. must: not lost,
+ * even if steps wait for the log. */
+static void emit_step(struct pstd_session *s, bool must)
 {
+    const struct pst_step_result *r = &s->newest.result;
     const double samples = (double)pst_batch_rows(&s->w->batch);
     const double tokens = (double)pstd_tokens(&s->w->batch);
     const double n = (double)(s->done - s->told.done);
@@ -53,7 +56,7 @@ static void emit_step(struct pstd_session *s, const struct pst_step_result *r)
 
     pstd_note_init(&note, PSTD_EVENT_STEP);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_int(&note, "step", (int64_t)s->newest.step);
     pstd_note_int(&note, "steps", (int64_t)s->config.steps);
     pstd_note_real(&note, "loss", r->loss);
     pstd_note_real(&note, "lr", r->lr);
@@ -62,7 +65,8 @@ static void emit_step(struct pstd_session *s, const struct pst_step_result *r)
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
     pstd_note_real(&note, "tok_s", tokens / seconds);
-    add_mean(&note, "bubble", s->sums.bubble, s->told.bubble, n);
+    add_mean(&note, "bubble", s->sums.idle, s->told.idle,
+             sum->step - told->step);
     add_mean(&note, "forward_s", sum->forward, told->forward, n);
     add_mean(&note, "backward_s", sum->backward, told->backward, n);
     add_mean(&note, "optim_s", sum->optim, told->optim, n);
@@ -70,11 +74,16 @@ static void emit_step(struct pstd_session *s, const struct pst_step_result *r)
     add_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
-    /* Those that were asked for are not lost, even if steps wait for the log.
-     */
-    pstd_mailbox_post(s->w->mailbox, &note,
-                      s->step == s->config.steps || s->config.log_every > 0);
+    pstd_mailbox_post(s->w->mailbox, &note, must);
     s->told = s->sums;
+}
+
+/* What comes now is behind the newest step, which was too soon after another
+ * to be told. */
+static void tell_newest(struct pstd_session *s)
+{
+    if (s->done > s->told.done)
+        emit_step(s, true);
 }
 
 static void add_times(struct pst_times *sums, const struct pst_times *t)
@@ -126,17 +135,21 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     result->losses[s->done % cap] = r->loss;
     s->times[s->done % cap] = seconds;
     result->loss = r->loss;
-    s->sums.bubble += r->bubble;
+    s->sums.idle += r->bubble * r->times.step;
     s->sums.seconds += seconds;
     add_times(&s->sums.times, &r->times);
     s->sums.done = ++s->done;
-    pstd_mailbox_count(s->w->mailbox, (uint64_t)pst_batch_rows(&s->w->batch),
+    s->newest.step = ++s->step;
+    s->newest.result = *r;
+    s->newest.result.losses = NULL; /* of the next step from then on */
+    pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
+                       (uint64_t)pst_batch_rows(&s->w->batch),
                        pstd_tokens(&s->w->batch));
-    s->step++;
     emit_spike(s, r->loss);
     if (is_told(s, now)) {
         s->last_event = now;
-        emit_step(s, r);
+        /* Those that were asked for are not lost. */
+        emit_step(s, s->step == s->config.steps || s->config.log_every > 0);
     }
 }
 
@@ -146,6 +159,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     struct pstd_note note;
     enum pst_status status;
 
+    tell_newest(s);
     pstd_note_init(&note, PSTD_EVENT_PAUSED);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -313,6 +327,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_interval_step(&s->interval, end - start, s->saving.is_open);
         pstd_health_step(s, end - start);
     }
+    if (status != PST_OK)
+        tell_newest(s);
     if (status == PST_ERR_RANGE && r.diverged &&
         strcmp(s->config.on_nan, "stop") != 0) {
         status = mend(s, diag);
@@ -387,6 +403,7 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = steps(s, &now, diag);
     enum pst_status saved = PST_OK, dumped = PST_OK;
 
+    tell_newest(s);
     if (status == PST_OK)
         dumped = dump_final(s, &dump_diag);
     if (dumped == PST_ERR_PEER || dumped == PST_ERR_INTERNAL) {

@@ -20,7 +20,8 @@ struct pst_saver;
 /* Sums over steps. */
 struct pstd_sums {
     uint64_t done;
-    double seconds, bubble;
+    double seconds;
+    double idle; /* bubbles, seconds of times.step */
     struct pst_times times;
 };
 
@@ -84,6 +85,10 @@ struct pstd_session {
     struct pstd_sums sums; /* of this run */
     struct pstd_sums told; /* what they were at the last event */
     double last_event;     /* when */
+    struct {
+        uint64_t step;
+        struct pst_step_result result;  /* its losses are gone */
+    } newest;                           /* that was applied */
     struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
     struct pstd_stragglers stragglers;  /* on rank 0 */
     double compared_at; /* newest event of --compare-replicas; 0: none */

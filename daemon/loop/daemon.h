@@ -35,6 +35,7 @@ struct pstd_known {
     char *placement; /* NULL until the first run; owned */
     char *stage;     /* this rank's part of it */
     uint64_t run, step, steps;
+    uint64_t skipped; /* newest step that was left out */
     double loss, lr, grad_norm, step_s, tok_s, bubble;
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* of the run; NULL: none */

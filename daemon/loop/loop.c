@@ -148,6 +148,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->run = (uint64_t)pstd_note_get_int(note, "run");
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
+    k->skipped = 0;
     k->paused = k->pausing = k->changing = false;
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     set_placement(d, pstd_note_get_text(note, "placement"));
@@ -230,6 +231,10 @@ static void on_note(void *ctx, struct pstd_note *note)
         /* Of fast steps not all are told. */
         d->known.step = (uint64_t)pstd_note_get_int(note, "step");
     }
+    if (note->event == PSTD_EVENT_STEP_SKIPPED)
+        d->known.skipped = (uint64_t)pstd_note_get_int(note, "step");
+    if (note->event == PSTD_EVENT_ROLLED_BACK)
+        d->known.skipped = 0;
     if (note->event >= PSTD_EVENT_SWAPPED &&
         note->event <= PSTD_EVENT_ATTR_REFUSED)
         d->known.changing = false;
@@ -261,6 +266,16 @@ static void on_note(void *ctx, struct pstd_note *note)
         pst_diag_init(&heard);
         pstd_mailbox_answer(d->mailbox, &heard);
     }
+}
+
+/* A run's step may be told long after it was made (--log-every). */
+static void note_newest(struct pstd_daemon *d)
+{
+    const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
+
+    if (d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
+        totals.time_us > 0 && totals.run == d->known.run)
+        pstd_prom_step(&d->prom, totals.step, totals.time_us);
 }
 
 static void emit_totals(struct pstd_daemon *d)
@@ -297,6 +312,7 @@ static void on_tick(uv_timer_t *timer)
         d->stop_signal_ms = uv_now(&d->loop);
         pstd_daemon_stop(d, "launcher", false);
     }
+    note_newest(d);
     if (d->ticks % TOTALS_S == 0)
         emit_totals(d);
     if (d->ticks % TOTALS_S == 0 && d->job.state == PSTD_JOB_SERVING &&
@@ -352,6 +368,8 @@ static void on_done(void *ctx)
         d->failure = d->refused;
     pstd_once_record(d);
     pstd_daemon_tell_dropped(d);
+    if (d->started)
+        emit_totals(d); /* with all steps, also of a short job */
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);

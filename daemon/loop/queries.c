@@ -8,6 +8,23 @@ static char *text_or_empty(char *text)
     return text != NULL ? text : (char *)"";
 }
 
+/* The newest step, told or not, and its loss. */
+static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
+{
+    const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
+    const struct pstd_known *k = &d->known;
+
+    ret->step = k->step;
+    ret->loss = k->loss;
+    if (d->job.state != PSTD_JOB_TRAINING)
+        return;
+    if (totals.time_us > 0 && totals.run == k->run) {
+        ret->step = totals.step;
+        ret->loss = totals.loss;
+    }
+    ret->step = PST_MAX(ret->step, k->skipped);
+}
+
 enum pst_status pstd_query_status(struct pstd_call *call)
 {
     struct pstd_daemon *d = call->d;
@@ -20,9 +37,8 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.stages = k->stages;
     s.placement = text_or_empty(k->placement);
     s.run = k->run;
-    s.step = k->step;
+    fill_newest(d, &s);
     s.steps = k->steps;
-    s.loss = k->loss;
     s.lr = k->lr;
     s.grad_norm = k->grad_norm;
     s.step_seconds = k->step_s;

@@ -15,7 +15,7 @@
 
 #define ROW(name, type, event, field, is, help)                                \
     {                                                                          \
-        PREFIX name, type, help, PSTD_EVENT_##event, field, is                 \
+        PREFIX name, type, help, PSTD_EVENT_##event, field, is, 0              \
     }
 #define GAUGE(name, event, field, help)                                        \
     ROW(name, "gauge", event, field, NULL, help)
@@ -26,10 +26,17 @@
 #define COUNT_IS(name, event, field, is, help)                                 \
     ROW(name, "counter", event, field, is, help)
 
+#define BETWEEN(name, event, until, help)                                      \
+    {                                                                          \
+        PREFIX name, "gauge", help, PSTD_EVENT_##event, NULL, NULL,            \
+            PSTD_EVENT_##until                                                 \
+    }
+
 /* contrib/penstock.mtail has the same names. */
 static const struct pstd_metric rows[] = {
     GAUGE_IS("training", STATE, "to", "training",
              "1 while a run goes on, else 0."),
+    BETWEEN("paused", PAUSED, CONTINUED, "1 while a run is paused, else 0."),
     GAUGE_IS("serving", STATE, "to", "serving",
              "1 while requests are answered, else 0."),
     GAUGE("run", TRAIN_BEGIN, "run", "Number of the run."),
@@ -38,7 +45,7 @@ static const struct pstd_metric rows[] = {
     GAUGE("step", STEP, "step", "Finished steps."),
     GAUGE("steps", STEP, "steps", "Steps that the run is to make."),
     GAUGE("step_timestamp_seconds", STEP, "ts",
-          "When the newest step was told, since 1970."),
+          "When the newest step ended, since 1970."),
     GAUGE("loss", STEP, "loss", "Loss of the newest step."),
     GAUGE("lr", STEP, "lr", "Learning rate."),
     GAUGE("grad_norm", STEP, "grad_norm", "Norm of all gradients."),
@@ -69,7 +76,8 @@ static const struct pstd_metric rows[] = {
     COUNT("checkpoints_total", CHECKPOINT_SAVED, NULL, "Checkpoints saved."),
     COUNT("checkpoint_failures_total", CHECKPOINT_FAILED, NULL,
           "Checkpoints that could not be saved."),
-    COUNT("faults_total", FAULT, NULL, "Steps that could not be applied."),
+    COUNT("faults_total", FAULT, NULL,
+          "Runs that a step ended which could not be applied."),
     COUNT_IS("not_finite_total", FAULT, "id", "run.not-finite",
              "Runs that ended with a loss or gradient that is not finite."),
     COUNT("steps_skipped_total", STEP_SKIPPED, NULL,
@@ -149,6 +157,10 @@ static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
     bool known = false;
     double value;
 
+    if (rows[i].until != 0) {
+        prom->values[i] = note->event == rows[i].event;
+        return;
+    }
     if (field == NULL || (is != NULL && is_counter(i))) {
         prom->values[i] += field == NULL || alike;
         return;
@@ -169,7 +181,7 @@ static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
  * trained has no requests. */
 static bool is_known(const struct pstd_prom *prom, size_t i)
 {
-    return prom->known[i] || rows[i].is != NULL ||
+    return prom->known[i] || rows[i].is != NULL || rows[i].until != 0 ||
            (is_counter(i) && rows[i].event != PSTD_EVENT_SERVING);
 }
 
@@ -177,10 +189,24 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us)
 {
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
-        if (rows[i].event == note->event) {
+        if (rows[i].event == note->event ||
+            (rows[i].until != 0 && rows[i].until == note->event)) {
             take(prom, i, note, time_us);
             prom->changed = true;
         }
+    }
+}
+
+void pstd_prom_step(struct pstd_prom *prom, uint64_t step, uint64_t time_us)
+{
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        const bool is_time = strcmp(rows[i].name, PREFIX "step_timestamp_"
+                                                         "seconds") == 0;
+
+        if (!is_time && strcmp(rows[i].name, PREFIX "step") != 0)
+            continue;
+        prom->known[i] = prom->changed = true;
+        prom->values[i] = is_time ? 1e-6 * (double)time_us : (double)step;
     }
 }
 

@@ -17,6 +17,7 @@ struct pstd_metric {
                           the newest was, seconds since 1970 */
     const char *is;    /* not NULL: the field is a text, and it is asked whether
                           it is this one (gauge) or how often it was */
+    enum pstd_event until; /* 1 from `event` to this one; 0: no such thing */
 };
 
 const struct pstd_metric *pstd_metrics(size_t *ret_n);
@@ -33,6 +34,9 @@ struct pstd_prom {
 
 void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us);
+/* The newest step of those that were not told: what is slow is not at a
+ * stand. */
+void pstd_prom_step(struct pstd_prom *prom, uint64_t step, uint64_t time_us);
 /* For who begins to read the log later: what other events have told than those
  * that come every 15 s, as fields with the names of the metrics. */
 void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);
