@@ -384,6 +384,22 @@ static enum pst_status refuse_narrow(const struct verifier *v)
                         narrow->fqn, pst_dtype_name(narrow->meta.dtype));
 }
 
+/* Nothing has a slope there, and no gradient is to blame. */
+static enum pst_status refuse_not_finite(const struct verifier *v,
+                                         const struct pst_wide *wide)
+{
+    const double loss = pst_wide_loss(wide);
+
+    if (isfinite(loss) || v->report.different > 0)
+        return PST_OK;
+    return pst_diag_set(v->diag, PST_E_RUN_NOT_FINITE,
+                        "gradients cannot be verified: with %s the loss %s "
+                        "(cut and uncut model agree); give other data",
+                        v->fill == make_up ? "data that were made up"
+                                           : "these data",
+                        isnan(loss) ? "is not a number" : "is infinite");
+}
+
 static enum pst_status check_gradients(struct verifier *v)
 {
     const struct pst_plan *plan = v->joined;
@@ -405,6 +421,8 @@ static enum pst_status check_gradients(struct verifier *v)
     for (unsigned i = 0; list != NULL && i < plan->params.n; i++)
         if (is_comparable(&plan->params.at[i]))
             list[n++] = i;
+    if (status == PST_OK)
+        status = refuse_not_finite(v, wide);
     if (status == PST_OK)
         status = check_slopes(v, wide, list, n);
     if (status == PST_OK)

@@ -339,6 +339,11 @@ void pst_wide_free(struct pst_wide *wide)
     pst_free(wide);
 }
 
+double pst_wide_loss(const struct pst_wide *wide)
+{
+    return wide->loss;
+}
+
 const double *pst_wide_grad(const struct pst_wide *wide, unsigned i)
 {
     return wide->params[i].grad;

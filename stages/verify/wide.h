@@ -17,6 +17,8 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_wide_free(struct pst_wide *wide);
 
+/* At the parameters as they are; it need not be finite. */
+double pst_wide_loss(const struct pst_wide *wide);
 /* Gradient of plan->params[i], all elements in order; NULL: nothing reaches
  * it, or it wants none. */
 const double *pst_wide_grad(const struct pst_wide *wide, unsigned i);

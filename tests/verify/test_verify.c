@@ -6,6 +6,7 @@
 #include "stages/split/join.h"
 #include "stages/verify/verify.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -75,6 +76,28 @@ static void finds_nothing_wrong(void **state)
         pst_verify_report_fini(&report);
         net_fini(&net);
     }
+}
+
+/* Data for which no loss is finite are nobody's fault but their own. */
+static void blames_the_data(void **state)
+{
+    struct pst_exec_options options = options_of(2);
+    struct pst_verify_report report = {0};
+    struct net_data data;
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    data = net_data(&net);
+    data.bad_step = data.bad_microbatch = 0;
+    data.x = NAN;
+    assert_int_equal(
+        pst_verify(net.plan, &options, net_fill, &data, &report, &net.diag),
+        PST_ERR_RANGE);
+    assert_non_null(
+        strstr(net.diag.text, "with these data the loss is not a number"));
+    pst_verify_report_fini(&report);
+    net_fini(&net);
 }
 
 /* Loss that moves through a region without gradient: the slope that counts is
@@ -463,6 +486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_stages),
         cmocka_unit_test(finds_nothing_wrong),
+        cmocka_unit_test(blames_the_data),
         cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
         cmocka_unit_test(cuts_where_gradients_have_strides),

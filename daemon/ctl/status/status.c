@@ -82,10 +82,15 @@ static json_t *read_end(const char *path, struct pst_diag *diag)
     json_error_t error;
     json_t *end = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
 
-    if (end == NULL || json_string_value(json_object_get(end, "cause")) == NULL)
-        (void)pst_diag_set(diag,
-                           access(path, F_OK) == 0 ? PST_E_JOB_END_FILE
-                                                   : PST_E_JOB_RESULT_GONE,
+    if (access(path, F_OK) != 0)
+        (void)pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
+                           "there is no %s: it is written when a job with "
+                           "--max-restarts or --detach ends, into the folder "
+                           "of --log-dir, or without one of --checkpoint",
+                           path);
+    else if (end == NULL ||
+             json_string_value(json_object_get(end, "cause")) == NULL)
+        (void)pst_diag_set(diag, PST_E_JOB_END_FILE,
                            "%s does not say how a job ended", path);
     if (end != NULL &&
         json_string_value(json_object_get(end, "cause")) == NULL) {
