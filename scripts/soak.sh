@@ -71,6 +71,9 @@ for transport in self mpi; do
     examples/bytegpt/bytegpt.pt2 $norm $tiny $transport --full --seed "$seed"
 done
 part "the package on a bare Debian" scripts/package.sh --bare
+# PENSTOCK_OLDER: the program of an older version, built elsewhere.
+[ -z "${PENSTOCK_OLDER:-}" ] || part "beside an older version" \
+  python3 tests/elastic/older.py "$PENSTOCK_OLDER" $penstock $tiny
 for name in "${failed[@]}"; do
   echo "FAILED: $name"
 done
