@@ -522,16 +522,17 @@ static enum pst_status fill_window(const struct pst_data *d,
     return status;
 }
 
-static enum pst_status copy_row(const struct input *in, uint64_t row,
-                                uint64_t r, uint64_t rows, unsigned char *dst,
-                                struct pst_diag *diag)
+/* n rows of the file from `row` on, as rows r, r + 1 ... of `rows`. */
+static enum pst_status copy_rows(const struct input *in, uint64_t row,
+                                 uint64_t n, uint64_t r, uint64_t rows,
+                                 unsigned char *dst, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     for (uint64_t p = 0; p < in->pieces && status == PST_OK; p++)
         status = pst_safetensors_read(
-            in->entry, (p * in->there + row) * in->piece_bytes, in->piece_bytes,
-            dst + (p * rows + r) * in->piece_bytes, diag);
+            in->entry, (p * in->there + row) * in->piece_bytes,
+            n * in->piece_bytes, dst + (p * rows + r) * in->piece_bytes, diag);
     return status;
 }
 
@@ -544,6 +545,26 @@ static uint64_t row_at(const struct pst_data *d, const struct input *in,
     if (!d->shuffle)
         return at % in->there;
     return unit_at(d, at / in->rows) * in->rows + at % in->rows;
+}
+
+/* Rows that are neighbours in the file are read at once: of one number each
+ * there can be millions. */
+static enum pst_status fill_rows(const struct pst_data *d,
+                                 const struct input *in, uint64_t first,
+                                 uint64_t rows, void *dst,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (uint64_t r = 0, n = 0; r < rows && status == PST_OK; r += n) {
+        const uint64_t row = row_at(d, in, first + r);
+
+        for (n = 1; r + n < rows; n++)
+            if (row_at(d, in, first + r + n) != row + n)
+                break;
+        status = copy_rows(in, row, n, r, rows, dst, diag);
+    }
+    return status;
 }
 
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
@@ -564,14 +585,10 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
     if (in->source == SOURCE_SAME)
         return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
                                     dst, diag);
-    for (uint64_t r = 0; r < rows && status == PST_OK; r++) {
-        const uint64_t row = row_at(d, in, first + r);
-
-        if (in->source == SOURCE_ROWS)
-            status = copy_row(in, row, r, rows, dst, diag);
-        else
-            status =
-                fill_window(d, in, row, dst, (int64_t)(r * d->seq_len), diag);
-    }
+    if (in->source == SOURCE_ROWS)
+        return fill_rows(d, in, first, rows, dst, diag);
+    for (uint64_t r = 0; r < rows && status == PST_OK; r++)
+        status = fill_window(d, in, row_at(d, in, first + r), dst,
+                             (int64_t)(r * d->seq_len), diag);
     return status;
 }
