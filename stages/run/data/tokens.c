@@ -45,6 +45,24 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
     return i < 0 ? NULL : &node->args[i];
 }
 
+/* Whether the result is the first operand, or that times a number: a sum of two
+ * losses has targets of two kinds. */
+static bool hands_on(const struct pst_node *node)
+{
+    static const char *const names[] = {
+        "aten.clone.default", "aten._to_copy.default", "aten.mul.Tensor",
+        "aten.mul.Scalar",    "aten.div.Tensor",       "aten.div.Scalar",
+        "aten.sum.default",   "aten.mean.default"};
+    bool known = (node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0;
+
+    for (size_t i = 0; i < PST_COUNT(names) && !known; i++)
+        known = strcmp(node->schema->name, names[i]) == 0;
+    for (unsigned i = 1; i < node->schema->n_args; i++)
+        known &= node->args[i].kind != PST_ARG_VALUE &&
+                 node->args[i].kind != PST_ARG_VALUES;
+    return known;
+}
+
 /* Behind casts, views and copies of the loss. */
 static const struct pst_node *find_loss(const struct pst_plan *joined)
 {
@@ -56,7 +74,7 @@ static const struct pst_node *find_loss(const struct pst_plan *joined)
         const struct pst_arg *arg = v->def->args;
 
         if (v->def->schema->n_args == 0 || arg->kind != PST_ARG_VALUE ||
-            pst_meta_numel(&arg->value->meta) != 1)
+            pst_meta_numel(&arg->value->meta) != 1 || !hands_on(v->def))
             return NULL;
         v = arg->value;
     }
@@ -69,7 +87,8 @@ static enum pst_status check_loss(const struct pst_node *node,
     const struct pst_arg *target, *weight, *reduction;
 
     if (node == NULL)
-        return refuse(diag, "this one is neither cross_entropy nor nll_loss");
+        return refuse(diag, "this one is not one cross_entropy or nll_loss "
+                            "alone");
     target = arg_of(node, "target");
     weight = arg_of(node, "weight");
     reduction = arg_of(node, "reduction");

@@ -375,6 +375,52 @@ static void outputs_are_joined_where_inputs_were_divided(void **state)
     model_fini(&m);
 }
 
+/* Two losses have targets of two kinds, and one that is scaled has its own. */
+static void losses_of_two_kinds_are_refused(void **state)
+{
+    static const struct {
+        const char *last;
+        enum pst_status status;
+    } cases[] = {
+        {"aten.add.Tensor(%a, %b)", PST_ERR_UNSUPPORTED},
+        {"aten.mul.Tensor(%a, %b)", PST_ERR_UNSUPPORTED},
+        {"aten.neg.default(%a)", PST_ERR_UNSUPPORTED},
+        {"aten.mul.Scalar(%a, 0.5)", PST_OK},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct pst_split_options options = {.loss = NULL};
+        struct pst_tokens *tokens = NULL;
+        struct pst_model m;
+        struct pst_plan *p;
+        char text[1024];
+
+        (void)snprintf(
+            text, sizeof(text),
+            "graph next_id=4 {\n"
+            "  param %%w \"w\" grad: f32[4, 3]\n"
+            "  input %%y: i64[4]\n"
+            "  input %%z: i64[4]\n"
+            "  %%a: f32[] = aten.cross_entropy_loss.default(%%w, %%y)"
+            "  # - - F id=0\n"
+            "  %%b: f32[] = aten.cross_entropy_loss.default(%%w, %%z)"
+            "  # - - F id=1\n"
+            "  %%l: f32[] = %s  # - - F id=2\n"
+            "  output user %%l \"0\"\n"
+            "}\n",
+            cases[i].last);
+        model_init(&m, text, NULL, 0);
+        assert_ok(pst_split(&m, &options, &p, &diag), &diag);
+        assert_int_equal(
+            pst_tokens_new(p, NULL, 1, 0, fill_part, NULL, &tokens, &diag),
+            cases[i].status);
+        pst_tokens_free(tokens);
+        pst_plan_free(p);
+        model_fini(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +429,7 @@ int main(void)
         cmocka_unit_test(outputs_are_joined_where_inputs_were_divided),
         cmocka_unit_test(microbatches_may_differ_in_rows),
         cmocka_unit_test(tokens_are_counted),
+        cmocka_unit_test(losses_of_two_kinds_are_refused),
         cmocka_unit_test(weights_are_as_asked_for),
     };
 
