@@ -154,6 +154,26 @@ static struct pst_value *widen_result(struct pst_replay *r,
                     PST_ARGS(pst_v(value), pst_dtype_arg(PST_F64)));
 }
 
+/* Random numbers of f64 are others than those of f32: they are drawn as they
+ * were, and widened then. */
+static enum pst_status copy_args(struct pst_replay *r,
+                                 const struct pst_node *node,
+                                 struct pst_arg *args)
+{
+    const bool drawn = (node->op->flags & PST_OP_RANDOM) != 0;
+    const bool widen = r->widen;
+    const int dtype = pst_schema_arg(node->schema, "dtype");
+    enum pst_status status = PST_OK;
+
+    r->widen = widen && !drawn;
+    for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
+        status = copy_arg(r, &node->args[i], &args[i]);
+    if (widen && drawn && dtype >= 0)
+        args[dtype] = pst_dtype_arg(node->outs[0]->meta.dtype);
+    r->widen = widen;
+    return status;
+}
+
 static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
 {
     struct pst_arena *arena = &r->build.graph->arena;
@@ -162,15 +182,13 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     const char **names =
         pst_arena_calloc(arena, node->n_outs + 1, sizeof(*names));
     struct pst_node *copy;
+    enum pst_status status;
 
     if (args == NULL || names == NULL)
         return pst_diag_nomem(r->build.diag, n * sizeof(*args));
-    for (unsigned i = 0; i < n; i++) {
-        enum pst_status status = copy_arg(r, &node->args[i], &args[i]);
-
-        if (status != PST_OK)
-            return status;
-    }
+    status = copy_args(r, node, args);
+    if (status != PST_OK)
+        return status;
     if (r->eval)
         pst_mode_leave(node->schema, args);
     for (unsigned k = 0; k < node->n_outs; k++)
@@ -187,10 +205,9 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     copy->stage = node->stage;
     for (unsigned k = 0; k < copy->n_outs && k < node->n_outs; k++) {
         const struct pst_value *from = node->outs[k];
-        enum pst_status status =
-            pst_exprs_copy(arena, from->dims, from->meta.rank,
-                           &copy->outs[k]->dims, r->build.diag);
 
+        status = pst_exprs_copy(arena, from->dims, from->meta.rank,
+                                &copy->outs[k]->dims, r->build.diag);
         if (status != PST_OK)
             return status;
         r->twins[from->id] = widen_result(r, from, copy->outs[k]);

@@ -197,6 +197,32 @@ static void cuts_where_gradients_have_strides(void **state)
                      "  %loss: f32[] = aten.mean.default(%t)  # b - F id=5\n");
 }
 
+/* In f64 the model draws what it draws in f32. */
+static void draws_the_same_numbers(void **state)
+{
+    static const char *const draws[] = {
+        "aten.rand_like.default(%h, dtype=None, layout=None, device=None, "
+        "pin_memory=None, memory_format=None)",
+        "aten.rand.default([4, 48, 20], dtype=None, layout=None, device=None, "
+        "pin_memory=None)"};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(draws); i++) {
+        char nodes[1024];
+
+        (void)snprintf(nodes, sizeof(nodes),
+                       "  %%r: f32[4, 48, 20] = %s  # b - F id=2\n"
+                       "  %%y: f32[4, 48, 20] = aten.mul.Tensor(%%h, %%r)"
+                       "  # b - F id=3\n"
+                       "  %%z: f32[4, 48, 20] = aten.sin.default(%%y)"
+                       "  # b - F id=4\n"
+                       "  %%loss: f32[] = aten.mean.default(%%z)"
+                       "  # b - F id=5\n",
+                       draws[i]);
+        expect_same_bits(nodes);
+    }
+}
+
 /* A loss of %h, which is linear in a weight that is zero; data is made up. */
 static void expect_at_zero(const char *nodes, const char *told)
 {
@@ -490,6 +516,7 @@ int main(void)
         cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
         cmocka_unit_test(cuts_where_gradients_have_strides),
+        cmocka_unit_test(draws_the_same_numbers),
         cmocka_unit_test(follows_steep_losses),
         cmocka_unit_test(makes_masks_up),
         cmocka_unit_test(tells_jumps),
