@@ -200,6 +200,38 @@ static size_t width(FILE *out)
     return size.ws_col;
 }
 
+/* The live line makes room for another, and stands below it again. */
+static void clear_live(const struct pstctl_progress *p)
+{
+    if (p->live && p->shown.len > 0)
+        pstctl_printf(p->out, "\r\033[K");
+    (void)fflush(p->out);
+}
+
+static void show_live(const struct pstctl_progress *p)
+{
+    if (p->live && p->shown.len > 0)
+        pstctl_printf(p->out, "%.*s", (int)width(p->out) - 1, p->shown.text);
+    (void)fflush(p->out);
+}
+
+/* What is pending. */
+static void print_step(struct pstctl_progress *p)
+{
+    if (p->live) {
+        clear_live(p);
+        pst_str_fini(&p->shown);
+        p->shown = p->pending;
+        p->pending = (struct pst_str){0};
+        show_live(p);
+    } else {
+        pstctl_printf(p->out, "%s\n", pst_str_text(&p->pending));
+        (void)fflush(p->out);
+        pst_str_fini(&p->pending);
+    }
+    p->printed_step = true;
+}
+
 static void show_step(struct pstctl_progress *p, const pstctl_event *event)
 {
     const double now = now_s();
@@ -212,15 +244,8 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
     fit_line(p, event, p->live ? width(p->out) - 1 : SIZE_MAX, &p->pending);
     if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
         return;
-    if (p->live)
-        pstctl_printf(p->out, "\r\033[K%.*s", (int)width(p->out) - 1,
-                      pst_str_text(&p->pending));
-    else
-        pstctl_printf(p->out, "%s\n", pst_str_text(&p->pending));
-    (void)fflush(p->out);
-    p->printed_step = true;
+    print_step(p);
     p->last_s = now;
-    pst_str_fini(&p->pending);
 }
 
 /* A line of its own, above the live one. */
@@ -228,8 +253,9 @@ static void say(struct pstctl_progress *p, const char *text)
 {
     if (p->quiet)
         return;
-    pstctl_printf(p->out, "%s%s\n", p->live ? "\r\033[K" : "", text);
-    (void)fflush(p->out);
+    clear_live(p);
+    pstctl_printf(p->out, "%s\n", text);
+    show_live(p);
 }
 
 /* On a terminal that can go back to the begin of its line, and clear it. */
@@ -398,7 +424,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {
+        clear_live(p);
         warn(event);
+        show_live(p);
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));
@@ -416,12 +444,12 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 void pstctl_progress_end(struct pstctl_progress *p)
 {
     if (p->pending.len > 0 && !p->quiet)
-        pstctl_printf(p->out, "%s%s", p->live ? "\r\033[K" : "",
-                      p->pending.text);
-    if ((p->live && p->printed_step) || p->pending.len > 0)
+        print_step(p);
+    if (p->live && p->shown.len > 0)
         pstctl_printf(p->out, "\n");
     (void)fflush(p->out);
     pst_str_fini(&p->pending);
+    pst_str_fini(&p->shown);
     p->live = false;
 }
 
@@ -430,6 +458,7 @@ void pstctl_progress_fini(struct pstctl_progress *p)
     keep(&p->placement, NULL);
     keep(&p->checkpoint, NULL);
     pst_str_fini(&p->pending);
+    pst_str_fini(&p->shown);
 }
 
 /* Of the process that needs most: all ranks together if they are one. */

@@ -28,6 +28,7 @@ struct pstctl_progress {
     uint64_t saved_step;              /* newest checkpoint */
     bool saved;
     struct pst_str pending; /* line that came too soon to be printed */
+    struct pst_str shown;   /* live line, as it stands */
 };
 void pstctl_progress_event(struct pstctl_progress *p,
                            const pstctl_event *event);

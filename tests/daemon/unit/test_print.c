@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What people see of a run: the live line of a terminal, and numbers. */
+#include "daemon/ctl/print.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+
+#define MAX_FIELDS 8
+
+/* A terminal of so many columns, and what was written to it. */
+struct screen {
+    int fd;
+    FILE *out;
+    char text[4096];
+};
+
+static void open_screen(struct screen *s, unsigned short columns)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = columns};
+    char name[64];
+
+    memset(s, 0, sizeof(*s));
+    s->fd = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    assert_true(s->fd >= 0 && grantpt(s->fd) == 0 && unlockpt(s->fd) == 0);
+    assert_int_equal(ptsname_r(s->fd, name, sizeof(name)), 0);
+    /* Who leads a session would be ended when the screen is closed. */
+    s->out = fdopen(open(name, O_RDWR | O_NOCTTY), "r+");
+    assert_non_null(s->out);
+    assert_int_equal(ioctl(fileno(s->out), TIOCSWINSZ, &size), 0);
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+}
+
+static const char *read_screen(struct screen *s)
+{
+    size_t n = strlen(s->text);
+
+    for (;;) {
+        const ssize_t more = read(s->fd, s->text + n, sizeof(s->text) - 1 - n);
+
+        if (more <= 0)
+            return s->text;
+        n += (size_t)more;
+    }
+}
+
+static void close_screen(struct screen *s)
+{
+    (void)fclose(s->out);
+    (void)close(s->fd);
+}
+
+/* Fields are pairs of a name and a number, ended by NULL: "step" and "steps"
+ * are integers. */
+static void tell(struct pstctl_progress *p, const char *name, ...)
+{
+    Pst__Control__Field fields[MAX_FIELDS], *at[MAX_FIELDS];
+    pstctl_event event = PST__CONTROL__EVENT__INIT;
+    const char *key;
+    va_list ap;
+
+    event.name = (char *)name;
+    event.level = "info";
+    event.fields = at;
+    va_start(ap, name);
+    while ((key = va_arg(ap, const char *)) != NULL) {
+        Pst__Control__Field *f = at[event.n_fields] = &fields[event.n_fields];
+        const double number = va_arg(ap, double);
+
+        event.n_fields++;
+        assert_true(event.n_fields < MAX_FIELDS);
+        pst__control__field__init(f);
+        f->key = (char *)key;
+        f->value_case = PST__CONTROL__FIELD__VALUE_NUMBER;
+        f->number = number;
+        if (strstr(key, "step") == key && strcmp(key, "step_s") != 0) {
+            f->value_case = PST__CONTROL__FIELD__VALUE_INTEGER;
+            f->integer = (int64_t)number;
+        }
+    }
+    va_end(ap);
+    pstctl_progress_event(p, &event);
+}
+
+static void tell_step(struct pstctl_progress *p, double step)
+{
+    tell(p, "step", "step", step, "steps", 480.0, "loss", 1.5, "step_s", 0.118,
+         NULL);
+}
+
+/* A message stands above the live line, which is there again below it. */
+static void messages_stand_above(void **state)
+{
+    struct pstctl_progress p = {0};
+    struct screen s;
+
+    (void)state;
+    open_screen(&s, 80);
+    p.out = s.out;
+    tell_step(&p, 1);
+    tell(&p, "paused", NULL);
+    pstctl_progress_end(&p);
+    pstctl_progress_fini(&p);
+    assert_null(strstr(read_screen(&s), "\\x"));
+    assert_non_null(strstr(s.text, "\r\033[Kpaused\r\nstep 1/480  loss 1.5"));
+    assert_string_equal(s.text + strlen(s.text) - 2, "\r\n");
+    close_screen(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_stand_above),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
