@@ -133,12 +133,15 @@ static void keep(char **at, const char *text)
 }
 
 /* Seconds of a step. The first one that is told of is left out as soon as
- * there is another: much is done once, before it. */
-static double rate(const struct pstctl_progress *p)
+ * there is another: much is done once, before it. Who came later has not seen
+ * it begin, only how long it took. */
+static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 {
     const bool later = p->told_steps > 0 && p->step > p->told_step;
     const uint64_t from = later ? p->told_step : p->first_step;
 
+    if (!later && p->came_later)
+        return pstctl_number(event, "step_s");
     return (now_s() - (later ? p->told_s : p->first_s)) /
            (double)PST_MAX(p->step - from, (uint64_t)1);
 }
@@ -172,7 +175,7 @@ static void make_line(const struct pstctl_progress *p,
         pst_str_addf(out, "  bubble %.0f%%", 100 * bubble);
     if (p->step < p->steps) {
         pst_str_add(out, "  ETA ");
-        pstctl_duration(rate(p) * (double)(p->steps - p->step), out);
+        pstctl_duration(rate(p, event) * (double)(p->steps - p->step), out);
     }
 }
 
@@ -284,6 +287,7 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     struct pst_str text = {0};
 
     p->begun = true;
+    p->came_later = false;
     p->live = is_live(p);
     p->first_s = now_s();
     p->told_steps = 0;
@@ -387,11 +391,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         begin_serving(p, event);
     } else if (strcmp(event->name, "step") == 0) {
         p->step = (uint64_t)pstctl_integer(event, "step");
-        if (!p->begun) { /* we came later */
-            p->begun = true;
+        if (!p->begun) {
+            p->begun = p->came_later = true;
             p->live = is_live(p);
-            p->first_s = now_s();
-            p->first_step = p->step - 1;
         }
         p->steps = (uint64_t)pstctl_integer(event, "steps");
         if (!p->quiet)

@@ -20,6 +20,7 @@ struct pstctl_progress {
     FILE *out;
     bool quiet;
     bool live, begun, printed_step;
+    bool came_later;                  /* the run had begun by then */
     uint64_t first_step, steps, step; /* of the run; newest */
     double first_s, last_s;           /* when: begin, last print */
     uint64_t told_steps, told_step;   /* step events so far; the first one's */

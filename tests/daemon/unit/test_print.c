@@ -112,10 +112,28 @@ static void messages_stand_above(void **state)
     close_screen(&s);
 }
 
+/* Who comes later knows of one step only how long it took. */
+static void expects_as_steps_take(void **state)
+{
+    struct pstctl_progress p = {0};
+    struct screen s;
+
+    (void)state;
+    open_screen(&s, 80);
+    p.out = s.out;
+    tell_step(&p, 80);
+    pstctl_progress_end(&p);
+    pstctl_progress_fini(&p);
+    assert_non_null(strstr(read_screen(&s), "step 80/480  "));
+    assert_non_null(strstr(s.text, "  118 ms/step  ETA 47.2 s"));
+    close_screen(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_stand_above),
+        cmocka_unit_test(expects_as_steps_take),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
