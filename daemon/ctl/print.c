@@ -83,11 +83,11 @@ void pstctl_duration(double seconds, struct pst_str *out)
 
     if (!isfinite(seconds))
         pst_str_add(out, "?");
-    else if (seconds < 1e-3)
+    else if (1e6 * seconds < 999.5) /* as it is shown, not as it is */
         pst_str_addf(out, "%.0f us", 1e6 * seconds);
-    else if (seconds < 1)
+    else if (1e3 * seconds < 999.5)
         pst_str_addf(out, "%.3g ms", 1e3 * seconds);
-    else if (seconds < 60)
+    else if (seconds < 59.95)
         pst_str_addf(out, "%.3g s", seconds);
     else if (whole < 3600)
         pst_str_addf(out, "%lld:%02lld", whole / 60, whole % 60);
@@ -105,7 +105,7 @@ void pstctl_count(double x, struct pst_str *out)
         pst_str_add(out, "?");
         return;
     }
-    if (fabs(x) < 1000) {
+    if (fabs(x) < 999.5) {
         pst_str_addf(out, "%.3g", x);
         return;
     }

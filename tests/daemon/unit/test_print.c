@@ -129,11 +129,42 @@ static void expects_as_steps_take(void **state)
     close_screen(&s);
 }
 
+/* What is rounded up to the next unit has that. */
+static void units_are_of_what_is_shown(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } times[] = {{812e-6, "812 us"}, {999.4e-6, "999 us"}, {999.6e-6, "1 ms"},
+                 {0.9994, "999 ms"}, {0.9996, "1 s"},      {59.94, "59.9 s"},
+                 {59.96, "1:00"},    {3599.4, "59:59"},    {3599.6, "1:00:00"}};
+    static const struct {
+        double x;
+        const char *text;
+    } counts[] = {{950, "950"},    {999.4, "999"},   {999.6, "1k"},
+                  {-999.6, "-1k"}, {12345, "12.3k"}, {999400, "999k"},
+                  {999600, "1M"},  {4.5e6, "4.5M"}};
+    struct pst_str text = {0};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(times); i++) {
+        pstctl_duration(times[i].seconds, &text);
+        assert_string_equal(pst_str_text(&text), times[i].text);
+        pst_str_fini(&text);
+    }
+    for (size_t i = 0; i < PST_COUNT(counts); i++) {
+        pstctl_count(counts[i].x, &text);
+        assert_string_equal(pst_str_text(&text), counts[i].text);
+        pst_str_fini(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_stand_above),
         cmocka_unit_test(expects_as_steps_take),
+        cmocka_unit_test(units_are_of_what_is_shown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
