@@ -96,6 +96,14 @@ void pstctl_duration(double seconds, struct pst_str *out)
                      whole % 60);
 }
 
+void pstctl_loss(double x, struct pst_str *out)
+{
+    const double size = fabs(x);
+
+    pst_str_addf(
+        out, size != 0 && (size < 1e-3 || size >= 1e5) ? "%.5g" : "%.4f", x);
+}
+
 void pstctl_count(double x, struct pst_str *out)
 {
     static const char units[] = {'k', 'M', 'G', 'T'};
@@ -159,8 +167,10 @@ static void make_line(const struct pstctl_progress *p,
 
     pst_str_addf(out, "step %llu/%llu", (unsigned long long)p->step,
                  (unsigned long long)p->steps);
-    if (parts & LOSS)
-        pst_str_addf(out, "  loss %.4f", pstctl_number(event, "loss"));
+    if (parts & LOSS) {
+        pst_str_add(out, "  loss ");
+        pstctl_loss(pstctl_number(event, "loss"), out);
+    }
     if (tok_s > 0 && (parts & TOK_S)) {
         pst_str_add(out, "  ");
         pstctl_count(tok_s, out);
@@ -345,15 +355,17 @@ static void warn(const pstctl_event *event)
 
 static void evaluated(const pstctl_event *event, struct pst_str *out)
 {
-    pst_str_addf(out, "step %lld: evaluated, loss %.4f",
-                 (long long)pstctl_integer(event, "step"),
-                 pstctl_number(event, "loss"));
-    if (pstctl_integer(event, "best") != 0)
+    pst_str_addf(out, "step %lld: evaluated, loss ",
+                 (long long)pstctl_integer(event, "step"));
+    pstctl_loss(pstctl_number(event, "loss"), out);
+    if (pstctl_integer(event, "best") != 0) {
         pst_str_add(out, ", the best so far");
-    else if (pstctl_integer(event, "best_step") > 0)
-        pst_str_addf(out, "; best %.4f at step %lld",
-                     pstctl_number(event, "best_loss"),
+    } else if (pstctl_integer(event, "best_step") > 0) {
+        pst_str_add(out, "; best ");
+        pstctl_loss(pstctl_number(event, "best_loss"), out);
+        pst_str_addf(out, " at step %lld",
                      (long long)pstctl_integer(event, "best_step"));
+    }
 }
 
 static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
@@ -542,14 +554,17 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
                      (unsigned long long)r->steps);
         return;
     }
-    pst_str_addf(out, "%llu steps%s, loss %.4f, ", (unsigned long long)r->steps,
+    pst_str_addf(out, "%llu steps%s, loss ", (unsigned long long)r->steps,
                  r->stopped  ? " (stopped on request)"
                  : r->enough ? " (ended early)"
-                             : "",
-                 r->loss);
-    if (r->best_step > 0)
-        pst_str_addf(out, "best evaluation %.4f at step %llu, ", r->best_loss,
-                     (unsigned long long)r->best_step);
+                             : "");
+    pstctl_loss(r->loss, out);
+    pst_str_add(out, ", ");
+    if (r->best_step > 0) {
+        pst_str_add(out, "best evaluation ");
+        pstctl_loss(r->best_loss, out);
+        pst_str_addf(out, " at step %llu, ", (unsigned long long)r->best_step);
+    }
     pstctl_duration(r->step_seconds, out);
     pst_str_add(out, " a step, ");
     if (r->tok_s > 0) {

@@ -11,6 +11,8 @@ json_t *pstctl_event_json(const pstctl_event *event);
 
 /* Seconds for people: "812 us", "12.3 ms", "4.21 s", "3:05", "2:03:04". */
 void pstctl_duration(double seconds, struct pst_str *out);
+/* A loss: "1.5000"; what that form would hide, or make long: "1.9e-05". */
+void pstctl_loss(double x, struct pst_str *out);
 /* "950", "12.3k", "4.5M". */
 void pstctl_count(double x, struct pst_str *out);
 

@@ -186,7 +186,9 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         put(p, PSTCTL_TOP_PLAIN, &line);
         return;
     }
-    pst_str_addf(&line, "loss %.4f  lr %.3g  ", v->loss, v->lr);
+    pst_str_add(&line, "loss ");
+    pstctl_loss(v->loss, &line);
+    pst_str_addf(&line, "  lr %.3g  ", v->lr);
     pstctl_duration(v->step_s, &line);
     pst_str_add(&line, "/step");
     if (v->tok_s > 0) {
@@ -197,9 +199,13 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
     pst_str_addf(&line, "  bubble %.0f%%", 100 * v->bubble);
     put(p, PSTCTL_TOP_PLAIN, &line);
     line = (struct pst_str){.visible = 1};
-    if (isfinite(v->eval_loss))
-        pst_str_addf(&line, "evaluated %.4f, best %.4f  ", v->eval_loss,
-                     v->eval_best);
+    if (isfinite(v->eval_loss)) {
+        pst_str_add(&line, "evaluated ");
+        pstctl_loss(v->eval_loss, &line);
+        pst_str_add(&line, ", best ");
+        pstctl_loss(v->eval_best, &line);
+        pst_str_add(&line, "  ");
+    }
     if (v->checkpoint > 0)
         pst_str_addf(&line, "checkpoint of step %llu",
                      (unsigned long long)v->checkpoint);

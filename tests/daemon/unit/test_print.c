@@ -159,12 +159,65 @@ static void units_are_of_what_is_shown(void **state)
     }
 }
 
+/* Small losses are not zero, and large ones not a line of digits. */
+static void losses_are_told(void **state)
+{
+    static const struct {
+        double x;
+        const char *text;
+    } losses[] = {{1.79231, "1.7923"},          {0, "0.0000"},
+                  {0.00123456, "0.0012"},       {1.9e-5, "1.9e-05"},
+                  {-1.23456e-4, "-0.00012346"}, {99999.5, "99999.5000"},
+                  {8.123456e28, "8.1235e+28"}};
+    struct pst_str text = {0};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(losses); i++) {
+        pstctl_loss(losses[i].x, &text);
+        assert_string_equal(pst_str_text(&text), losses[i].text);
+        pst_str_fini(&text);
+    }
+}
+
+/* In each line that has one. */
+static void lines_tell_losses(void **state)
+{
+    Pst__Control__Result r = PST__CONTROL__RESULT__INIT;
+    struct pstctl_progress p = {0};
+    struct pst_str line = {0};
+    struct screen s;
+    double loss = 2e-6;
+
+    (void)state;
+    open_screen(&s, 80);
+    p.out = s.out;
+    tell(&p, "step", "step", 1.0, "steps", 9.0, "loss", 1.9e-5, "step_s", 1.0,
+         NULL);
+    tell(&p, "evaluated", "step", 1.0, "loss", 3e-5, "best_loss", 4e-6, NULL);
+    pstctl_progress_end(&p);
+    pstctl_progress_fini(&p);
+    assert_non_null(strstr(read_screen(&s), "step 1/9  loss 1.9e-05  "));
+    assert_non_null(strstr(s.text, "step 1: evaluated, loss 3e-05"));
+    close_screen(&s);
+    r.n_losses = 1;
+    r.losses = &loss;
+    r.loss = loss;
+    r.best_step = 1;
+    r.best_loss = 4e-6;
+    pstctl_result_line(&r, &line);
+    assert_non_null(
+        strstr(pst_str_text(&line), ", loss 2e-06, best evaluation 4e-06 at "));
+    pst_str_fini(&line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_stand_above),
         cmocka_unit_test(expects_as_steps_take),
         cmocka_unit_test(units_are_of_what_is_shown),
+        cmocka_unit_test(losses_are_told),
+        cmocka_unit_test(lines_tell_losses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
