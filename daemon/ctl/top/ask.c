@@ -13,7 +13,7 @@
 
 #define WAIT_MS 300  /* for one answer */
 #define MANY    1024 /* events that a daemon keeps */
-#define FEW     64   /* of a rank: the newest step and totals are in these */
+#define FEW     64   /* of a rank: the newest step is in these */
 
 struct pstctl_ask {
     const struct pstd_config *config;
@@ -171,10 +171,6 @@ static void take_of_rank(struct pstctl_top_rank *r, const pstctl_event *event)
         r->optim = pstctl_number(event, "optim_s");
         r->recv = pstctl_number(event, "wait_recv_s");
         r->other = pstctl_number(event, "wait_other_s");
-    } else if (strcmp(event->name, "totals") == 0) {
-        r->rss = (double)pstctl_integer(event, "rss_bytes");
-    } else if (strcmp(event->name, "train_begin") == 0) {
-        r->planned = (double)pstctl_integer(event, "planned_bytes");
     }
 }
 
@@ -252,17 +248,43 @@ static void find_eta(struct pstctl_ask *ask, struct pstctl_top_view *v)
             : (double)NAN;
 }
 
-static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
+/* What each rank knows of itself. */
+static pstd_frame *call_status(struct pstctl_ask *ask, unsigned rank,
+                               struct pstctl_top_view *v)
 {
     Pst__Control__GetStatus get = PST__CONTROL__GET_STATUS__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
-    const Pst__Control__Status *s;
     pstd_frame *frame;
 
     request.body_case = PST__CONTROL__REQUEST__BODY_GET_STATUS;
     request.get_status = &get;
     frame =
-        call(&ask->conns[0], &request, PST__CONTROL__REPLY__BODY_STATUS_NOW);
+        call(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_STATUS_NOW);
+    if (frame != NULL) {
+        const uint64_t rss = frame->reply->status_now->rss_bytes;
+
+        v->rank[rank].rss = rss > 0 ? (double)rss : (double)NAN;
+    }
+    return frame;
+}
+
+static bool ask_rank(struct pstctl_ask *ask, unsigned rank,
+                     struct pstctl_top_view *v)
+{
+    pstd_frame *frame =
+        connect_rank(ask, rank) ? call_status(ask, rank, v) : NULL;
+
+    if (frame == NULL)
+        return false;
+    pstd_frame_free(frame);
+    return ask_log(ask, v, rank);
+}
+
+static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
+{
+    const Pst__Control__Status *s;
+    pstd_frame *frame = call_status(ask, 0, v);
+
     if (frame == NULL)
         return false;
     s = frame->reply->status_now;
@@ -299,8 +321,6 @@ static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
 
 void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
-    if (!v->there && v->n_losses == 0)
-        v->eval_loss = v->eval_best = NAN;
     v->eta = NAN;
     (void)snprintf(v->why, sizeof(v->why), "the job does not answer");
     v->there =
@@ -308,7 +328,12 @@ void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
     if (!v->there)
         return;
     find_eta(ask, v);
-    for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++)
-        v->rank[i].there = connect_rank(ask, i) && ask_log(ask, v, i);
+    for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++) {
+        v->rank[i].there = ask_rank(ask, i, v);
+        if (!v->rank[i].there) {
+            pstctl_top_forget(&v->rank[i]);
+            ask->seen[i] = 0;
+        }
+    }
     v->rank[0].there = true;
 }

@@ -202,8 +202,10 @@ static enum pst_status run_top(const struct pstd_config *config,
     enum pst_status status = view == NULL ? pst_diag_nomem(diag, sizeof(*view))
                                           : pstctl_ask_new(config, &ask, diag);
 
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        pstctl_top_init(view);
         pstctl_ask_all(ask, view);
+    }
     if (status == PST_OK && !view->there)
         status = pst_diag_set(diag, PST_E_JOB_NONE, "%s", view->why);
     if (status == PST_OK && config->json)

@@ -244,15 +244,18 @@ static void put_rank(struct page *p, const struct pstctl_top_rank *r,
                      share(r->recv, r->step), share(r->other, r->step));
     else
         pst_str_add(&line, "    -     -     -");
-    pst_str_addf(&line, " %7.1f", r->rss / MIB);
+    if (isfinite(r->rss))
+        pst_str_addf(&line, " %7.1f", r->rss / MIB);
+    else
+        pst_str_add(&line, "       -");
     if (p->screen->columns >= 66 && r->step > 0)
         pst_str_addf(&line, "   %4.0f%% %4.0f%% %4.0f%%",
                      share(r->forward, r->step), share(r->backward, r->step),
                      share(r->optim, r->step));
     put(p,
-        r->step <= 0 ? PSTCTL_TOP_PLAIN
-        : busy >= 50 ? PSTCTL_TOP_GOOD
-                     : PSTCTL_TOP_WARN,
+        !(r->step > 0) ? PSTCTL_TOP_PLAIN
+        : busy >= 50   ? PSTCTL_TOP_GOOD
+                       : PSTCTL_TOP_WARN,
         &line);
 }
 
@@ -291,6 +294,20 @@ static void put_events(struct page *p, const struct pstctl_top_view *v)
                               : PSTCTL_TOP_PLAIN,
             &line);
     }
+}
+
+void pstctl_top_forget(struct pstctl_top_rank *r)
+{
+    r->step = r->forward = r->backward = r->optim = NAN;
+    r->recv = r->other = r->rss = NAN;
+}
+
+void pstctl_top_init(struct pstctl_top_view *v)
+{
+    memset(v, 0, sizeof(*v));
+    v->eta = v->eval_loss = v->eval_best = NAN;
+    for (unsigned i = 0; i < PSTCTL_TOP_RANKS; i++)
+        pstctl_top_forget(&v->rank[i]);
 }
 
 void pstctl_top_draw(const struct pstctl_top_view *v,

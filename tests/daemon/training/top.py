@@ -101,6 +101,9 @@ def shows(b):
             parts = sum(rank[k] for k in ("forward_s", "backward_s", "optim_s",
                                           "wait_recv_s", "wait_other_s"))
             assert 0 < parts < 1.5 * rank["step_s"], rank
+            assert rank["rss_bytes"] > 1 << 20, rank
+        else:
+            assert rank["step_s"] is rank["rss_bytes"] is None, rank
     # Without a terminal a page, and no escapes.
     text = b.call("top", "--job", "one", COLUMNS="200", LC_ALL="C.UTF-8")
     assert "\x1b" not in text and text.startswith("one  training  step "), text
