@@ -15,6 +15,10 @@
 #define MANY    1024 /* events that a daemon keeps */
 #define FEW     64   /* of a rank: the newest step is in these */
 
+struct mark {
+    uint64_t time_us, step; /* 0: none so far */
+};
+
 struct pstctl_ask {
     const struct pstd_config *config;
     struct pstctl_conn conns[PSTCTL_TOP_RANKS]; /* fd -1: none */
@@ -22,8 +26,8 @@ struct pstctl_ask {
     uint64_t seen[PSTCTL_TOP_RANKS];            /* number of the last event */
     uint64_t newest;                            /* event of rank 0 */
     char path[PSTD_SOCKET_PATH + 1];            /* of rank 0 */
-    double since;                               /* of the run, on our clock */
-    uint64_t since_step;
+    /* Between which steps of rank 0 the time of one is measured. */
+    struct mark first, last;
 };
 
 enum pst_status pstctl_ask_new(const struct pstd_config *config,
@@ -182,12 +186,30 @@ static bool is_told(const pstctl_event *event)
            strcmp(event->name, "heartbeat") != 0;
 }
 
-static void take(struct pstctl_top_view *v, unsigned rank,
-                 const pstctl_event *event)
+/* From the first step that is known of a run. It begins anew where steps are
+ * made again, and behind a pause. */
+static void measure(struct pstctl_ask *ask, const pstctl_event *event)
+{
+    const struct mark now = {event->time_us,
+                             (uint64_t)pstctl_integer(event, "step")};
+
+    if (strcmp(event->name, "train_begin") == 0 ||
+        strcmp(event->name, "continued") == 0)
+        ask->first = (struct mark){0};
+    if (strcmp(event->name, "step") != 0)
+        return;
+    if (ask->first.time_us == 0 || now.step <= ask->last.step)
+        ask->first = now;
+    ask->last = now;
+}
+
+static void take(struct pstctl_ask *ask, struct pstctl_top_view *v,
+                 unsigned rank, const pstctl_event *event)
 {
     take_of_rank(&v->rank[rank], event);
     if (rank != 0)
         return;
+    measure(ask, event);
     if (strcmp(event->name, "step") == 0)
         add_loss(v, pstctl_number(event, "loss"));
     if (strcmp(event->name, "train_begin") == 0)
@@ -222,7 +244,7 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
         if (event->seq <= ask->seen[rank])
             continue;
         ask->seen[rank] = event->seq;
-        take(v, rank, event);
+        take(ask, v, rank, event);
     }
     pstd_frame_free(frame);
     return true;
@@ -230,18 +252,16 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
 
 /* --- the job -------------------------------------------------------------- */
 
-/* By what this client has seen, else by the newest step. */
-static void find_eta(struct pstctl_ask *ask, struct pstctl_top_view *v)
+/* By the steps that are known, all that the daemon kept and what came since;
+ * of one alone only how long it took is. */
+static void find_eta(const struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
-    const double now = pst_now();
     double a_step = v->step_s;
 
-    if (v->step < ask->since_step || ask->since == 0) {
-        ask->since = now;
-        ask->since_step = v->step;
-    }
-    if (v->step > ask->since_step && now > ask->since + 5)
-        a_step = (now - ask->since) / (double)(v->step - ask->since_step);
+    if (ask->first.time_us > 0 && ask->last.step > ask->first.step &&
+        ask->last.time_us > ask->first.time_us)
+        a_step = 1e-6 * (double)(ask->last.time_us - ask->first.time_us) /
+                 (double)(ask->last.step - ask->first.step);
     v->eta =
         strcmp(v->state, "training") == 0 && v->steps > v->step && a_step > 0
             ? a_step * (double)(v->steps - v->step)

@@ -4,6 +4,7 @@
 
 usage: top.py PENSTOCK NORM.pt2 self|mpi
 """
+import datetime
 import fcntl
 import json
 import os
@@ -114,6 +115,24 @@ def shows(b):
     job.communicate(timeout=PATIENCE)
 
 
+def expects(b):
+    """The rest takes as long as the steps that are known, with what was done
+    between them."""
+    job = begin(b, "four")
+    await_step(b, "four")
+    b.call("pause", "--job", "four")
+    said = json.loads(b.call("top", "--job", "four", "--json"))
+    log = json.loads(b.call("log", "--job", "four", "--lines", "1024", "--json"))
+    steps = [e for e in log["events"] if e["event"] == "step"]
+    first, last = ((datetime.datetime.fromisoformat(e["ts"][:-1]), e["step"])
+                   for e in (steps[0], steps[-1]))
+    mean = (last[0] - first[0]).total_seconds() / (last[1] - first[1])
+    left = said["steps"] - said["step"]
+    assert abs(said["eta_s"] / left / mean - 1) < .01, (said, mean)
+    job.terminate()
+    job.communicate(timeout=PATIENCE)
+
+
 def fits(b):
     """In any terminal: width, height, colours, characters, other keys."""
     job = begin(b, "two")
@@ -184,7 +203,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
         with b:
-            for part in shows, fits, goes_on:
+            for part in shows, expects, fits, goes_on:
                 part(b)
     print("ok")
 
