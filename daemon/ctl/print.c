@@ -156,7 +156,7 @@ static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 
 /* All that is known of a step, or what fits so many columns of it: what goes
  * first is least wanted. */
-enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8 };
+enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8, ETA = 16 };
 
 static void make_line(const struct pstctl_progress *p,
                       const pstctl_event *event, unsigned parts,
@@ -183,7 +183,7 @@ static void make_line(const struct pstctl_progress *p,
     }
     if (isfinite(bubble) && (parts & BUBBLE))
         pst_str_addf(out, "  bubble %.0f%%", 100 * bubble);
-    if (p->step < p->steps) {
+    if (p->step < p->steps && (parts & ETA)) {
         pst_str_add(out, "  ETA ");
         pstctl_duration(rate(p, event) * (double)(p->steps - p->step), out);
     }
@@ -192,8 +192,11 @@ static void make_line(const struct pstctl_progress *p,
 static void fit_line(const struct pstctl_progress *p, const pstctl_event *event,
                      size_t columns, struct pst_str *out)
 {
-    static const unsigned parts[] = {TOK_S | BUBBLE | STEP_S | LOSS,
-                                     TOK_S | STEP_S | LOSS, STEP_S | LOSS, LOSS,
+    static const unsigned parts[] = {TOK_S | BUBBLE | STEP_S | LOSS | ETA,
+                                     TOK_S | STEP_S | LOSS | ETA,
+                                     STEP_S | LOSS | ETA,
+                                     LOSS | ETA,
+                                     ETA,
                                      0};
 
     for (size_t i = 0; i < PST_COUNT(parts); i++) {
@@ -271,13 +274,12 @@ static void say(struct pstctl_progress *p, const char *text)
     show_live(p);
 }
 
-/* On a terminal that can go back to the begin of its line, and clear it. */
-static bool is_live(const struct pstctl_progress *p)
+bool pstctl_is_live(FILE *out)
 {
     const char *term = getenv("TERM"); // NOLINT(concurrency-mt-unsafe)
 
-    return isatty(fileno(p->out)) && !p->quiet && term != NULL &&
-           *term != '\0' && strcmp(term, "dumb") != 0;
+    return isatty(fileno(out)) && term != NULL && *term != '\0' &&
+           strcmp(term, "dumb") != 0;
 }
 
 /* A pause is no part of the time that steps take. */
@@ -298,7 +300,7 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
 
     p->begun = true;
     p->came_later = false;
-    p->live = is_live(p);
+    p->live = !p->quiet && pstctl_is_live(p->out);
     p->first_s = now_s();
     p->told_steps = 0;
     p->first_step = (uint64_t)pstctl_integer(event, "first_step");
@@ -405,7 +407,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         p->step = (uint64_t)pstctl_integer(event, "step");
         if (!p->begun) {
             p->begun = p->came_later = true;
-            p->live = is_live(p);
+            p->live = !p->quiet && pstctl_is_live(p->out);
         }
         p->steps = (uint64_t)pstctl_integer(event, "steps");
         if (!p->quiet)

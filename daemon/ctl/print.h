@@ -16,6 +16,9 @@ void pstctl_loss(double x, struct pst_str *out);
 /* "950", "12.3k", "4.5M". */
 void pstctl_count(double x, struct pst_str *out);
 
+/* A terminal that can go back to the begin of its line, and clear it. */
+bool pstctl_is_live(FILE *out);
+
 /* How a run goes: one live line on a terminal, at most two lines a second
  * elsewhere. Zero-initialise but for out and quiet. */
 struct pstctl_progress {

@@ -210,7 +210,7 @@ static enum pst_status run_top(const struct pstd_config *config,
         status = pst_diag_set(diag, PST_E_JOB_NONE, "%s", view->why);
     if (status == PST_OK && config->json)
         status = print_json(view, diag);
-    else if (status == PST_OK && isatty(STDOUT_FILENO))
+    else if (status == PST_OK && pstctl_is_live(stdout))
         watch(ask, view);
     else if (status == PST_OK)
         print_page(view, false);
@@ -229,5 +229,5 @@ const struct pstctl_command pstctl_top = {
     "Ranks with the stages that they have, what they spend a step with (busy, "
     "waiting for a\nmessage, waiting otherwise) and their memory; the loss, "
     "the newest events. If the job is\nstarted again, it goes on. Without a "
-    "terminal, or with --json, it is shown once.",
+    "terminal (also with TERM=dumb), or\nwith --json, it is shown once.",
     run_top};

@@ -156,6 +156,13 @@ def fits(b):
         n = len(t.pages())
         t.await_page(lambda page: len(t.pages()) > n)
         t.end()
+    # What takes no escapes gets a page and none.
+    for term in "dumb", "":
+        t = Terminal(b, 80, 24, "--job", "two", LC_ALL="C", TERM=term)
+        t.read(2)
+        assert "\x1b" not in t.text and "rank stages" in t.text, t.text
+        assert os.waitpid(t.pid, 0)[1] == 0
+        os.close(t.fd)
     # Once a second, however many keys.
     t = Terminal(b, 80, 24, "--job", "two", LC_ALL="C")
     t.await_page(lambda page: True)

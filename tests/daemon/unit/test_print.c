@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "daemon/ctl/top/view.h"
 #include "tests/test.h"
 
 #define MAX_FIELDS 8
@@ -210,6 +211,87 @@ static void lines_tell_losses(void **state)
     pst_str_fini(&line);
 }
 
+/* Where there is no room for an item there is none of it. */
+static void items_stay_whole(void **state)
+{
+    static const struct {
+        unsigned short columns;
+        const char *line;
+    } screens[] = {{40, "step 80/480  loss 1.5000  ETA 47.2 s\r\n"},
+                   {30, "step 80/480  ETA 47.2 s\r\n"},
+                   {20, "step 80/480\r\n"}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(screens); i++) {
+        struct pstctl_progress p = {0};
+        struct screen s;
+
+        open_screen(&s, screens[i].columns);
+        p.out = s.out;
+        tell_step(&p, 80);
+        pstctl_progress_end(&p);
+        pstctl_progress_fini(&p);
+        assert_string_equal(read_screen(&s), screens[i].line);
+        close_screen(&s);
+    }
+}
+
+static struct pst_str page;
+
+static void add_line(enum pstctl_top_colour colour, const char *line)
+{
+    (void)colour;
+    pst_str_addf(&page, "%s\n", line);
+}
+
+static void pages_keep_items_whole(void **state)
+{
+    static const struct {
+        unsigned columns;
+        const char *page;
+    } screens[] = {{50, "night  training  step 80/480  ETA 47.2 s\n"
+                        "loss 1.5000  lr 0.001  439 ms/step  4.67k tok/s\n"
+                        "rank stages   busy  recv other     MiB\n"
+                        "   0 0-1       75%   25%    0%       -\n"},
+                   {40, "night  training  step 80/480  ETA 47.2 s\n"
+                        "loss 1.5000  lr 0.001  439 ms/step\n"
+                        "rank stages   busy  recv other     MiB\n"
+                        "   0 0-1       75%   25%    0%       -\n"},
+                   {26, "night  training\n"
+                        "loss 1.5000  lr 0.001\n"
+                        "rank stages   busy  recv\n"
+                        "   0 0-1       75%   25%\n"}};
+    struct pstctl_top_view *v = pst_calloc(PST_TAG_CLIENT, 1, sizeof(*v));
+
+    (void)state;
+    assert_non_null(v);
+    pstctl_top_init(v);
+    (void)snprintf(v->job, sizeof(v->job), "night");
+    (void)snprintf(v->state, sizeof(v->state), "training");
+    v->there = v->rank[0].there = true;
+    v->ranks = 1;
+    v->step = 80;
+    v->steps = 480;
+    v->eta = 47.2;
+    v->loss = 1.5;
+    v->lr = 1e-3;
+    v->step_s = 0.439;
+    v->tok_s = 4670;
+    (void)snprintf(v->rank[0].stages, sizeof(v->rank[0].stages), "0-1");
+    v->rank[0].step = 4;
+    v->rank[0].forward = v->rank[0].backward = v->rank[0].optim = 1;
+    v->rank[0].recv = 1;
+    v->rank[0].other = 0;
+    for (size_t i = 0; i < PST_COUNT(screens); i++) {
+        const struct pstctl_top_screen screen = {screens[i].columns, 20, false};
+
+        pstctl_top_draw(v, &screen, add_line);
+        assert_string_equal(pst_str_text(&page), screens[i].page);
+        pst_str_fini(&page);
+    }
+    pst_free(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +300,8 @@ int main(void)
         cmocka_unit_test(units_are_of_what_is_shown),
         cmocka_unit_test(losses_are_told),
         cmocka_unit_test(lines_tell_losses),
+        cmocka_unit_test(items_stay_whole),
+        cmocka_unit_test(pages_keep_items_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
