@@ -91,14 +91,29 @@ static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
                tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
 }
 
+/* A run that begins has no end yet. */
+static void forget_end(struct pstctl_story *s)
+{
+    s->status = s->end_text = s->stop_by = "";
+    s->stopped = false;
+    s->patience = s->better = NAN;
+}
+
+static void take_end(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    s->status = keep(s, pstctl_line_text(line, "status"));
+    s->end_text = keep(s, pstctl_line_text(line, "text"));
+    s->stopped = pstctl_line_number(line, "stopped") > 0;
+}
+
 static void take_begin(struct pstctl_story *s, const struct pstctl_line *line)
 {
+    forget_end(s);
     s->schedule = keep(s, pstctl_line_text(line, "schedule"));
     s->dtype = keep(s, pstctl_line_text(line, "dtype"));
     s->optimizer = keep(s, pstctl_line_text(line, "optimizer"));
     s->placement = keep(s, pstctl_line_text(line, "placement"));
     s->steps = pstctl_line_number(line, "steps");
-    s->status = "";
 }
 
 static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
@@ -109,6 +124,7 @@ static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
         r->host = keep(s, pstctl_line_text(line, "host"));
     if (line->rank != 0)
         return;
+    forget_end(s);
     s->starts++;
     s->version = keep(s, pstctl_line_text(line, "version"));
     s->transport = keep(s, pstctl_line_text(line, "transport"));
@@ -155,9 +171,13 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
     else if (strcmp(event, "evaluated") == 0)
         return put(&s->eval, pstctl_line_number(line, "step"),
                    pstctl_line_number(line, "loss"));
-    else if (strcmp(event, "train_end") == 0) {
-        s->status = keep(s, pstctl_line_text(line, "status"));
-        s->end_text = keep(s, pstctl_line_text(line, "text"));
+    else if (strcmp(event, "train_end") == 0)
+        take_end(s, line);
+    else if (strcmp(event, "stop") == 0 && *s->status == '\0')
+        s->stop_by = keep(s, pstctl_line_text(line, "by"));
+    else if (strcmp(event, "early_stop") == 0) {
+        s->patience = pstctl_line_number(line, "patience");
+        s->better = pstctl_line_number(line, "best_step");
     }
     return true;
 }
@@ -255,7 +275,8 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
 
     pst_arena_init(&s->arena, TAG);
     s->job = s->plan = s->version = s->schedule = s->dtype = s->optimizer = "";
-    s->transport = s->placement = s->status = s->end_text = "";
+    s->transport = s->placement = "";
+    forget_end(s);
     s->steps = NAN;
     if (d == NULL)
         return pst_diag_errno(diag, errno, "cannot read %s", dir);

@@ -68,8 +68,11 @@ struct pstctl_story {
     struct pst_arena arena; /* of all texts */
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
         *placement, *status, *end_text;
-    double begin, end; /* of the newest line */
-    double steps;      /* goal */
+    bool stopped;            /* before its goal, on request */
+    const char *stop_by;     /* event stop; "" */
+    double patience, better; /* event early_stop, and its best step; NaN */
+    double begin, end;       /* of the newest line */
+    double steps;            /* goal */
     unsigned starts, restarts, ranks;
     bool tokens; /* rates are of tokens, else of samples */
     struct pstctl_points loss, lr, rate, step_s, eval;

@@ -127,6 +127,33 @@ def again(b):
     assert min(y for _, y in points) == 8.0  # the one that stands out
 
 
+def ends(b):
+    """How the newest run ended, and why."""
+    begin = line("train_begin", 1, steps=90)
+    over = {"run": 1, "status": "OK", "stopped": 0, "step": 40, "text": ""}
+    early = line("early_stop", 2, step=40, best_step=20, patience=4)
+    for lines, end in (
+            ([], "the log does not tell an end of the run"),
+            ([line("train_end", 3, **over)], "done"),
+            ([line("stop", 2, by="command"),
+              line("train_end", 3, **{**over, "stopped": 1})],
+             "stopped on request, by a command"),
+            ([early, line("train_end", 3, **over)],
+             "ended early: 4 evaluations were not better than that of step "
+             "20"),
+            ([line("train_end", 3, **{**over, "status": "ERR_IO",
+                                      "text": "full"})], "ERR_IO: full"),
+            # The end of the run before is not that of this one.
+            ([early, line("train_end", 3, **over),
+              line("train_begin", 4, steps=9), line("train_end", 5, **over)],
+             "done"),
+            ([line("train_end", 3, **over), line("start", 4, ranks=1)],
+             "the log does not tell an end of the run")):
+        write(b, "ends", [begin, *lines])
+        _, root, _ = page_of(b, "ends")
+        assert facts(root)["end"] == end, (facts(root), end)
+
+
 def nothing(b):
     write(b, "none", [line("start", 1, version="1", ranks=2)])
     said, root, _ = page_of(b, "none")
@@ -145,7 +172,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
-        for part in whole, hostile, again, nothing:
+        for part in whole, hostile, again, ends, nothing:
             part(b)
     print("ok")
 
