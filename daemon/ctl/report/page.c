@@ -88,11 +88,40 @@ static const struct pstctl_point *lowest(const struct pstctl_points *points)
     return best;
 }
 
+/* Of the whole run: of the steps that the logs tell of, how long one took and
+ * how much it had. What a run has ended with stands for its steps. */
+static void add_rate(const struct pstctl_story *s, struct pst_str *out)
+{
+    const size_t n = PST_MIN(s->step_s.n, s->rate.n);
+    const bool ended = isfinite(s->median) && s->median > 0;
+    double seconds = 0, amount = 0;
+    struct pst_str text = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        seconds += s->step_s.at[i].y;
+        amount += s->step_s.at[i].y * s->rate.at[i].y;
+    }
+    if (!(seconds > 0))
+        return;
+    seconds /= (double)n;
+    amount /= (double)n;
+    if (ended)
+        seconds = s->median;
+    pstctl_duration(seconds, &text);
+    pst_str_add(&text, " a step, ");
+    pstctl_count(amount / seconds, &text);
+    pst_str_add(&text, s->tokens ? " tokens/s" : " samples/s");
+    if (ended)
+        pst_str_add(&text, " (median of the run)");
+    else
+        pst_str_addf(&text, " (mean of %zu step%s)", n, n == 1 ? "" : "s");
+    add_fact(out, "rate", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 static void add_progress(const struct pstctl_story *s, struct pst_str *out)
 {
-    const struct pstctl_point *loss = newest(&s->loss),
-                              *rate = newest(&s->rate),
-                              *step = newest(&s->step_s);
+    const struct pstctl_point *loss = newest(&s->loss);
     const struct pstctl_point *best = lowest(&s->eval);
     struct pst_str text = {0};
 
@@ -112,14 +141,7 @@ static void add_progress(const struct pstctl_story *s, struct pst_str *out)
         add_fact(out, "evaluation", pst_str_text(&text));
         pst_str_fini(&text);
     }
-    if (step != NULL && rate != NULL) {
-        pstctl_duration(step->y, &text);
-        pst_str_add(&text, " a step, ");
-        pstctl_count(rate->y, &text);
-        pst_str_add(&text, s->tokens ? " tokens/s" : " samples/s");
-        add_fact(out, "rate", pst_str_text(&text));
-    }
-    pst_str_fini(&text);
+    add_rate(s, out);
 }
 
 static void add_hosts(const struct pstctl_story *s, struct pst_str *out)

@@ -96,7 +96,7 @@ static void forget_end(struct pstctl_story *s)
 {
     s->status = s->end_text = s->stop_by = "";
     s->stopped = false;
-    s->patience = s->better = NAN;
+    s->patience = s->better = s->median = NAN;
 }
 
 static void take_end(struct pstctl_story *s, const struct pstctl_line *line)
@@ -104,6 +104,7 @@ static void take_end(struct pstctl_story *s, const struct pstctl_line *line)
     s->status = keep(s, pstctl_line_text(line, "status"));
     s->end_text = keep(s, pstctl_line_text(line, "text"));
     s->stopped = pstctl_line_number(line, "stopped") > 0;
+    s->median = pstctl_line_number(line, "step_s");
 }
 
 static void take_begin(struct pstctl_story *s, const struct pstctl_line *line)

@@ -71,6 +71,7 @@ struct pstctl_story {
     bool stopped;            /* before its goal, on request */
     const char *stop_by;     /* event stop; "" */
     double patience, better; /* event early_stop, and its best step; NaN */
+    double median;           /* seconds of a step, when the run ended; NaN */
     double begin, end;       /* of the newest line */
     double steps;            /* goal */
     unsigned starts, restarts, ranks;

@@ -154,6 +154,20 @@ def ends(b):
         assert facts(root)["end"] == end, (facts(root), end)
 
 
+def rates(b):
+    """Of the run, not of its last step."""
+    lines = [line("step", n, step=n, steps=9, loss=1., lr=1, tok_s=0,
+                  step_s=seconds, samples_s=8 / seconds)
+             for n, seconds in enumerate((.1, .1, .1, .5), 1)]
+    write(b, "rates", lines)
+    assert facts(page_of(b, "rates")[1])["rate"] == \
+        "200 ms a step, 40 samples/s (mean of 4 steps)"
+    write(b, "rates", [*lines, line("train_end", 5, status="OK", stopped=0,
+                                    step_s=.1, text="")])
+    assert facts(page_of(b, "rates")[1])["rate"] == \
+        "100 ms a step, 80 samples/s (median of the run)"
+
+
 def nothing(b):
     write(b, "none", [line("start", 1, version="1", ranks=2)])
     said, root, _ = page_of(b, "none")
@@ -172,7 +186,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
-        for part in whole, hostile, again, ends, nothing:
+        for part in whole, hostile, again, ends, rates, nothing:
             part(b)
     print("ok")
 
