@@ -125,6 +125,13 @@ def again(b):
               for p in curve.get("points").split()]
     assert len(points) < 1000 and len(text) < 200000
     assert min(y for _, y in points) == 8.0  # the one that stands out
+    # The last number of the axis has room, however long.
+    write(b, "far", [line("step", n, step=10 ** n, steps=9, lr=1, loss=1.)
+                     for n in range(1, 10)])
+    _, root, _ = page_of(b, "far")
+    last = [x for x in root.iter(HTML + "text") if x.text == "1000000000"]
+    assert last and all(x.get("text-anchor") == "end" and
+                        float(x.get("x")) <= 720 for x in last), last
 
 
 def ends(b):
