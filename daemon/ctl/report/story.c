@@ -129,7 +129,8 @@ static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
     s->starts++;
     s->version = keep(s, pstctl_line_text(line, "version"));
     s->transport = keep(s, pstctl_line_text(line, "transport"));
-    (void)rank_of(s, pstctl_line_number(line, "ranks") - 1);
+    if (rank_of(s, pstctl_line_number(line, "ranks") - 1) != NULL)
+        s->newest_ranks = (unsigned)pstctl_line_number(line, "ranks");
 }
 
 static void take_of_rank(struct pstctl_story *s, const struct pstctl_line *line)
@@ -244,7 +245,7 @@ static enum pst_status read_log(struct pstctl_story *s, const char *path,
             s->bad += begins;
             continue;
         }
-        if (s->job[0] == '\0')
+        if (line.time >= s->end && strcmp(s->job, line.job) != 0)
             s->job = keep(s, line.job);
         s->begin = s->begin > 0 ? PST_MIN(s->begin, line.time) : line.time;
         s->end = PST_MAX(s->end, line.time);
@@ -301,6 +302,8 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
                               "--log-dir",
                               dir);
     pst_vec_fini(&names);
+    if (s->newest_ranks > 0)
+        s->ranks = s->newest_ranks;
     if (s->events.n > 1)
         qsort(s->events.at, s->events.n, sizeof(s->events.at[0]), compare_told);
     return status;

@@ -73,17 +73,18 @@ def whole(b):
     assert b.bytes_of("page.html") == text.encode()
 
 
-def line(event, seq, rank=0, **fields):
+def line(event, seq, rank=0, job=HOSTILE, **fields):
     words = " ".join(f"{key}={json.dumps(value)}" if isinstance(value, str)
                      else f"{key}={value}" for key, value in fields.items())
     return (f"ts=2026-01-01T00:00:{seq % 60:02d}.000000Z level=info rank={rank} "
-            f'stage=- job={json.dumps(HOSTILE)} event={event} seq={seq} {words}'
+            f'stage=- job={json.dumps(job)} event={event} seq={seq} {words}'
             "\n")
 
 
-def write(b, folder, lines):
+def write(b, folder, lines, rank=0):
     os.makedirs(b.path(folder), exist_ok=True)
-    with open(b.path(f"{folder}/rank-0.log"), "w", encoding="utf-8") as file:
+    with open(b.path(f"{folder}/rank-{rank}.log"), "w",
+              encoding="utf-8") as file:
         file.writelines(lines)
 
 
@@ -175,6 +176,20 @@ def rates(b):
         "100 ms a step, 80 samples/s (median of the run)"
 
 
+def newest(b):
+    """Of several jobs in a folder the newest has its name and ranks there."""
+    write(b, "both", [
+        line("start", 1, job="old", ranks=2),
+        line("train_begin", 2, job="old", steps=9, placement="0;1"),
+        line("start", 3, job="new", ranks=1),
+        line("train_begin", 4, job="new", steps=9, placement="0-1")])
+    write(b, "both", [line("start", 1, rank=1, job="old", ranks=2)], rank=1)
+    said, root, _ = page_of(b, "both")
+    assert said["job"] == "new" and said["ranks"] == 1, said
+    assert root.find(f"{HTML}body/{HTML}h1").text == "new"
+    assert facts(root)["ranks"].startswith("1, stages 0-1"), facts(root)
+
+
 def nothing(b):
     write(b, "none", [line("start", 1, version="1", ranks=2)])
     said, root, _ = page_of(b, "none")
@@ -193,7 +208,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
-        for part in whole, hostile, again, ends, rates, nothing:
+        for part in whole, hostile, again, ends, rates, newest, nothing:
             part(b)
     print("ok")
 
