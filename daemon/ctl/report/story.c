@@ -226,23 +226,45 @@ static bool tell(struct pstctl_story *s, const struct pstctl_line *line)
 
 /* --- files ---------------------------------------------------------------- */
 
+/* The next line, without its end. NUL bytes, which a machine that loses power
+ * may leave in a file, end one as well. *ret_whole: nothing of it is missing.
+ * False: there is none. */
+static bool next_line(FILE *f, char *text, size_t size, bool *ret_whole)
+{
+    bool fits = true;
+    size_t n = 0;
+    int c;
+
+    do
+        c = getc_unlocked(f);
+    while (c == '\0');
+    if (c == EOF)
+        return false;
+    for (; c != '\n' && c != '\0' && c != EOF; c = getc_unlocked(f)) {
+        fits = n + 1 < size;
+        if (fits)
+            text[n++] = (char)c;
+    }
+    text[n] = '\0';
+    *ret_whole = fits && c == '\n';
+    return true;
+}
+
 static enum pst_status read_log(struct pstctl_story *s, const char *path,
                                 struct pst_diag *diag)
 {
     FILE *f = fopen(path, "re");
     char text[8192];
-    bool ok = true, whole = true;
+    bool ok = true, whole;
 
     if (f == NULL)
         return pst_diag_errno(diag, errno, "cannot read %s", path);
-    while (ok && fgets(text, sizeof(text), f) != NULL) {
-        const bool begins = whole;
+    while (ok && next_line(f, text, sizeof(text), &whole)) {
         struct pstctl_line line;
 
-        whole = strchr(text, '\n') != NULL;
-        s->lines += begins;
-        if (!begins || !whole || !pstctl_line_parse(text, &line)) {
-            s->bad += begins;
+        s->lines++;
+        if (!whole || !pstctl_line_parse(text, &line)) {
+            s->bad++;
             continue;
         }
         if (line.time >= s->end && strcmp(s->job, line.job) != 0)

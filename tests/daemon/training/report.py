@@ -108,6 +108,15 @@ def hostile(b):
     assert said["step"] == 1 and said["loss"] == 1.5, said
 
 
+    # What a loss of power may leave in a file takes no line with it.
+    write(b, "torn", [line("step", 1, step=1, steps=9, loss=1.5, lr=1),
+                      line("step", 2, step=2, steps=9, loss=9)[:40],
+                      "\0" * 10000,
+                      line("step", 3, step=3, steps=9, loss=2.5, lr=1), "\0"])
+    said, root, text = page_of(b, "torn")
+    assert said["unread_lines"] == 1 and said["loss"] == 2.5, said
+
+
 def again(b):
     """Steps that were made again stand once, with what they were last."""
     write(b, "twice", [line("step", n + 1, step=step, steps=9, loss=loss, lr=1)
