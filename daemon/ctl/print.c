@@ -96,12 +96,19 @@ void pstctl_duration(double seconds, struct pst_str *out)
                      whole % 60);
 }
 
-void pstctl_loss(double x, struct pst_str *out)
+void pstctl_loss_to(double x, int decimals, struct pst_str *out)
 {
     const double size = fabs(x);
 
-    pst_str_addf(
-        out, size != 0 && (size < 1e-3 || size >= 1e5) ? "%.5g" : "%.4f", x);
+    if (size != 0 && (size < 1e-3 || size >= 1e5))
+        pst_str_addf(out, "%.*g", decimals + 1, x);
+    else
+        pst_str_addf(out, "%.*f", decimals, x);
+}
+
+void pstctl_loss(double x, struct pst_str *out)
+{
+    pstctl_loss_to(x, 4, out);
 }
 
 void pstctl_count(double x, struct pst_str *out)

@@ -13,6 +13,7 @@ json_t *pstctl_event_json(const pstctl_event *event);
 void pstctl_duration(double seconds, struct pst_str *out);
 /* A loss: "1.5000"; what that form would hide, or make long: "1.9e-05". */
 void pstctl_loss(double x, struct pst_str *out);
+void pstctl_loss_to(double x, int decimals, struct pst_str *out);
 /* "950", "12.3k", "4.5M". */
 void pstctl_count(double x, struct pst_str *out);
 
