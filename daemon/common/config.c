@@ -76,8 +76,9 @@ static enum pst_status store_number(struct pstd_config *config,
     if (row->type == PSTD_UINT) {
         if (!pst_parse_i64(text, &i) || i < 0)
             return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                                "%s: \"%s\" is no whole number of 0 or more",
-                                who, text);
+                                "%s: \"%s\" is no whole number from %.0f to "
+                                "%.0f",
+                                who, text, row->min, row->max);
         x = (double)i;
     } else if (row->type == PSTD_MIB) {
         if (!parse_mib(text, &x))
@@ -91,8 +92,10 @@ static enum pst_status store_number(struct pstd_config *config,
     }
     if (x < row->min || x > row->max)
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                            "%s: %s is not between %g and %g", who, text,
-                            row->min, row->max);
+                            row->type == PSTD_UINT
+                                ? "%s: %s is not between %.0f and %.0f"
+                                : "%s: %s is not between %g and %g",
+                            who, text, row->min, row->max);
     if (row->type == PSTD_UINT)
         *(uint64_t *)pstd_config_member(config, row) = (uint64_t)i;
     else

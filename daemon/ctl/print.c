@@ -83,17 +83,32 @@ void pstctl_duration(double seconds, struct pst_str *out)
 
     if (!isfinite(seconds))
         pst_str_add(out, "?");
-    else if (seconds < 1e-3)
+    else if (1e6 * seconds < 999.5) /* as it is shown, not as it is */
         pst_str_addf(out, "%.0f us", 1e6 * seconds);
-    else if (seconds < 1)
+    else if (1e3 * seconds < 999.5)
         pst_str_addf(out, "%.3g ms", 1e3 * seconds);
-    else if (seconds < 60)
+    else if (seconds < 59.95)
         pst_str_addf(out, "%.3g s", seconds);
     else if (whole < 3600)
         pst_str_addf(out, "%lld:%02lld", whole / 60, whole % 60);
     else
         pst_str_addf(out, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
                      whole % 60);
+}
+
+void pstctl_loss_to(double x, int decimals, struct pst_str *out)
+{
+    const double size = fabs(x);
+
+    if (size != 0 && (size < 1e-3 || size >= 1e5))
+        pst_str_addf(out, "%.*g", decimals + 1, x);
+    else
+        pst_str_addf(out, "%.*f", decimals, x);
+}
+
+void pstctl_loss(double x, struct pst_str *out)
+{
+    pstctl_loss_to(x, 4, out);
 }
 
 void pstctl_count(double x, struct pst_str *out)
@@ -105,7 +120,7 @@ void pstctl_count(double x, struct pst_str *out)
         pst_str_add(out, "?");
         return;
     }
-    if (fabs(x) < 1000) {
+    if (fabs(x) < 999.5) {
         pst_str_addf(out, "%.3g", x);
         return;
     }
@@ -133,19 +148,22 @@ static void keep(char **at, const char *text)
 }
 
 /* Seconds of a step. The first one that is told of is left out as soon as
- * there is another: much is done once, before it. */
-static double rate(const struct pstctl_progress *p)
+ * there is another: much is done once, before it. Who came later has not seen
+ * it begin, only how long it took. */
+static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 {
     const bool later = p->told_steps > 0 && p->step > p->told_step;
     const uint64_t from = later ? p->told_step : p->first_step;
 
+    if (!later && p->came_later)
+        return pstctl_number(event, "step_s");
     return (now_s() - (later ? p->told_s : p->first_s)) /
            (double)PST_MAX(p->step - from, (uint64_t)1);
 }
 
 /* All that is known of a step, or what fits so many columns of it: what goes
  * first is least wanted. */
-enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8 };
+enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8, ETA = 16 };
 
 static void make_line(const struct pstctl_progress *p,
                       const pstctl_event *event, unsigned parts,
@@ -156,8 +174,10 @@ static void make_line(const struct pstctl_progress *p,
 
     pst_str_addf(out, "step %llu/%llu", (unsigned long long)p->step,
                  (unsigned long long)p->steps);
-    if (parts & LOSS)
-        pst_str_addf(out, "  loss %.4f", pstctl_number(event, "loss"));
+    if (parts & LOSS) {
+        pst_str_add(out, "  loss ");
+        pstctl_loss(pstctl_number(event, "loss"), out);
+    }
     if (tok_s > 0 && (parts & TOK_S)) {
         pst_str_add(out, "  ");
         pstctl_count(tok_s, out);
@@ -170,17 +190,20 @@ static void make_line(const struct pstctl_progress *p,
     }
     if (isfinite(bubble) && (parts & BUBBLE))
         pst_str_addf(out, "  bubble %.0f%%", 100 * bubble);
-    if (p->step < p->steps) {
+    if (p->step < p->steps && (parts & ETA)) {
         pst_str_add(out, "  ETA ");
-        pstctl_duration(rate(p) * (double)(p->steps - p->step), out);
+        pstctl_duration(rate(p, event) * (double)(p->steps - p->step), out);
     }
 }
 
 static void fit_line(const struct pstctl_progress *p, const pstctl_event *event,
                      size_t columns, struct pst_str *out)
 {
-    static const unsigned parts[] = {TOK_S | BUBBLE | STEP_S | LOSS,
-                                     TOK_S | STEP_S | LOSS, STEP_S | LOSS, LOSS,
+    static const unsigned parts[] = {TOK_S | BUBBLE | STEP_S | LOSS | ETA,
+                                     TOK_S | STEP_S | LOSS | ETA,
+                                     STEP_S | LOSS | ETA,
+                                     LOSS | ETA,
+                                     ETA,
                                      0};
 
     for (size_t i = 0; i < PST_COUNT(parts); i++) {
@@ -200,6 +223,38 @@ static size_t width(FILE *out)
     return size.ws_col;
 }
 
+/* The live line makes room for another, and stands below it again. */
+static void clear_live(const struct pstctl_progress *p)
+{
+    if (p->live && p->shown.len > 0)
+        pstctl_printf(p->out, "\r\033[K");
+    (void)fflush(p->out);
+}
+
+static void show_live(const struct pstctl_progress *p)
+{
+    if (p->live && p->shown.len > 0)
+        pstctl_printf(p->out, "%.*s", (int)width(p->out) - 1, p->shown.text);
+    (void)fflush(p->out);
+}
+
+/* What is pending. */
+static void print_step(struct pstctl_progress *p)
+{
+    if (p->live) {
+        clear_live(p);
+        pst_str_fini(&p->shown);
+        p->shown = p->pending;
+        p->pending = (struct pst_str){0};
+        show_live(p);
+    } else {
+        pstctl_printf(p->out, "%s\n", pst_str_text(&p->pending));
+        (void)fflush(p->out);
+        pst_str_fini(&p->pending);
+    }
+    p->printed_step = true;
+}
+
 static void show_step(struct pstctl_progress *p, const pstctl_event *event)
 {
     const double now = now_s();
@@ -212,15 +267,8 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
     fit_line(p, event, p->live ? width(p->out) - 1 : SIZE_MAX, &p->pending);
     if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
         return;
-    if (p->live)
-        pstctl_printf(p->out, "\r\033[K%.*s", (int)width(p->out) - 1,
-                      pst_str_text(&p->pending));
-    else
-        pstctl_printf(p->out, "%s\n", pst_str_text(&p->pending));
-    (void)fflush(p->out);
-    p->printed_step = true;
+    print_step(p);
     p->last_s = now;
-    pst_str_fini(&p->pending);
 }
 
 /* A line of its own, above the live one. */
@@ -228,17 +276,17 @@ static void say(struct pstctl_progress *p, const char *text)
 {
     if (p->quiet)
         return;
-    pstctl_printf(p->out, "%s%s\n", p->live ? "\r\033[K" : "", text);
-    (void)fflush(p->out);
+    clear_live(p);
+    pstctl_printf(p->out, "%s\n", text);
+    show_live(p);
 }
 
-/* On a terminal that can go back to the begin of its line, and clear it. */
-static bool is_live(const struct pstctl_progress *p)
+bool pstctl_is_live(FILE *out)
 {
     const char *term = getenv("TERM"); // NOLINT(concurrency-mt-unsafe)
 
-    return isatty(fileno(p->out)) && !p->quiet && term != NULL &&
-           *term != '\0' && strcmp(term, "dumb") != 0;
+    return isatty(fileno(out)) && term != NULL && *term != '\0' &&
+           strcmp(term, "dumb") != 0;
 }
 
 /* A pause is no part of the time that steps take. */
@@ -258,7 +306,8 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     struct pst_str text = {0};
 
     p->begun = true;
-    p->live = is_live(p);
+    p->came_later = false;
+    p->live = !p->quiet && pstctl_is_live(p->out);
     p->first_s = now_s();
     p->told_steps = 0;
     p->first_step = (uint64_t)pstctl_integer(event, "first_step");
@@ -315,15 +364,17 @@ static void warn(const pstctl_event *event)
 
 static void evaluated(const pstctl_event *event, struct pst_str *out)
 {
-    pst_str_addf(out, "step %lld: evaluated, loss %.4f",
-                 (long long)pstctl_integer(event, "step"),
-                 pstctl_number(event, "loss"));
-    if (pstctl_integer(event, "best") != 0)
+    pst_str_addf(out, "step %lld: evaluated, loss ",
+                 (long long)pstctl_integer(event, "step"));
+    pstctl_loss(pstctl_number(event, "loss"), out);
+    if (pstctl_integer(event, "best") != 0) {
         pst_str_add(out, ", the best so far");
-    else if (pstctl_integer(event, "best_step") > 0)
-        pst_str_addf(out, "; best %.4f at step %lld",
-                     pstctl_number(event, "best_loss"),
+    } else if (pstctl_integer(event, "best_step") > 0) {
+        pst_str_add(out, "; best ");
+        pstctl_loss(pstctl_number(event, "best_loss"), out);
+        pst_str_addf(out, " at step %lld",
                      (long long)pstctl_integer(event, "best_step"));
+    }
 }
 
 static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
@@ -361,11 +412,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         begin_serving(p, event);
     } else if (strcmp(event->name, "step") == 0) {
         p->step = (uint64_t)pstctl_integer(event, "step");
-        if (!p->begun) { /* we came later */
-            p->begun = true;
-            p->live = is_live(p);
-            p->first_s = now_s();
-            p->first_step = p->step - 1;
+        if (!p->begun) {
+            p->begun = p->came_later = true;
+            p->live = !p->quiet && pstctl_is_live(p->out);
         }
         p->steps = (uint64_t)pstctl_integer(event, "steps");
         if (!p->quiet)
@@ -398,7 +447,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {
+        clear_live(p);
         warn(event);
+        show_live(p);
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));
@@ -416,12 +467,12 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 void pstctl_progress_end(struct pstctl_progress *p)
 {
     if (p->pending.len > 0 && !p->quiet)
-        pstctl_printf(p->out, "%s%s", p->live ? "\r\033[K" : "",
-                      p->pending.text);
-    if ((p->live && p->printed_step) || p->pending.len > 0)
+        print_step(p);
+    if (p->live && p->shown.len > 0)
         pstctl_printf(p->out, "\n");
     (void)fflush(p->out);
     pst_str_fini(&p->pending);
+    pst_str_fini(&p->shown);
     p->live = false;
 }
 
@@ -430,6 +481,7 @@ void pstctl_progress_fini(struct pstctl_progress *p)
     keep(&p->placement, NULL);
     keep(&p->checkpoint, NULL);
     pst_str_fini(&p->pending);
+    pst_str_fini(&p->shown);
 }
 
 /* Of the process that needs most: all ranks together if they are one. */
@@ -511,14 +563,17 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
                      (unsigned long long)r->steps);
         return;
     }
-    pst_str_addf(out, "%llu steps%s, loss %.4f, ", (unsigned long long)r->steps,
+    pst_str_addf(out, "%llu steps%s, loss ", (unsigned long long)r->steps,
                  r->stopped  ? " (stopped on request)"
                  : r->enough ? " (ended early)"
-                             : "",
-                 r->loss);
-    if (r->best_step > 0)
-        pst_str_addf(out, "best evaluation %.4f at step %llu, ", r->best_loss,
-                     (unsigned long long)r->best_step);
+                             : "");
+    pstctl_loss(r->loss, out);
+    pst_str_add(out, ", ");
+    if (r->best_step > 0) {
+        pst_str_add(out, "best evaluation ");
+        pstctl_loss(r->best_loss, out);
+        pst_str_addf(out, " at step %llu, ", (unsigned long long)r->best_step);
+    }
     pstctl_duration(r->step_seconds, out);
     pst_str_add(out, " a step, ");
     if (r->tok_s > 0) {

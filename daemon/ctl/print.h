@@ -11,8 +11,14 @@ json_t *pstctl_event_json(const pstctl_event *event);
 
 /* Seconds for people: "812 us", "12.3 ms", "4.21 s", "3:05", "2:03:04". */
 void pstctl_duration(double seconds, struct pst_str *out);
+/* A loss: "1.5000"; what that form would hide, or make long: "1.9e-05". */
+void pstctl_loss(double x, struct pst_str *out);
+void pstctl_loss_to(double x, int decimals, struct pst_str *out);
 /* "950", "12.3k", "4.5M". */
 void pstctl_count(double x, struct pst_str *out);
+
+/* A terminal that can go back to the begin of its line, and clear it. */
+bool pstctl_is_live(FILE *out);
 
 /* How a run goes: one live line on a terminal, at most two lines a second
  * elsewhere. Zero-initialise but for out and quiet. */
@@ -20,6 +26,7 @@ struct pstctl_progress {
     FILE *out;
     bool quiet;
     bool live, begun, printed_step;
+    bool came_later;                  /* the run had begun by then */
     uint64_t first_step, steps, step; /* of the run; newest */
     double first_s, last_s;           /* when: begin, last print */
     uint64_t told_steps, told_step;   /* step events so far; the first one's */
@@ -28,6 +35,7 @@ struct pstctl_progress {
     uint64_t saved_step;              /* newest checkpoint */
     bool saved;
     struct pst_str pending; /* line that came too soon to be printed */
+    struct pst_str shown;   /* live line, as it stands */
 };
 void pstctl_progress_event(struct pstctl_progress *p,
                            const pstctl_event *event);

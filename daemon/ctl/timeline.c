@@ -128,6 +128,24 @@ static enum pst_status shares_of(const struct pst_timeline *t,
     return PST_OK;
 }
 
+static json_t *ranks_json(const struct pstd_trace *trace,
+                          const struct pst_shares *predicted)
+{
+    const unsigned n = trace->predicted.n_ranks;
+    json_t *ranks = json_array();
+
+    for (unsigned r = 0; r < trace->measured.n_ranks; r++) {
+        json_t *rank = json_pack(
+            "{s:I s:o s:o}", "rank", (json_int_t)r, "bubble",
+            pstctl_json_real(trace->shares[r].bubble), "predicted_bubble",
+            n > 0 ? pstctl_json_real(predicted[r % n].bubble) : json_null());
+
+        pstctl_shares_json(&trace->shares[r], trace->measured.step, rank);
+        (void)json_array_append_new(ranks, rank);
+    }
+    return ranks;
+}
+
 static enum pst_status show(const char *job, const struct pstd_config *config,
                             const struct pstd_trace *trace, bool print,
                             json_t *json, struct pst_diag *diag)
@@ -146,16 +164,6 @@ static enum pst_status show(const char *job, const struct pstd_config *config,
                                         pst_str_text(&text), diag);
     pst_str_fini(&text);
     if (status == PST_OK && json != NULL) {
-        json_t *ranks = json_array();
-
-        for (unsigned r = 0; r < trace->measured.n_ranks; r++) {
-            json_t *rank =
-                json_pack("{s:I s:o}", "rank", (json_int_t)r, "bubble",
-                          pstctl_json_real(trace->shares[r].bubble));
-
-            pstctl_shares_json(&trace->shares[r], trace->measured.step, rank);
-            (void)json_array_append_new(ranks, rank);
-        }
         (void)json_object_set_new(json, "step",
                                   json_integer((json_int_t)trace->step));
         (void)json_object_set_new(json, "step_s",
@@ -168,7 +176,7 @@ static enum pst_status show(const char *job, const struct pstd_config *config,
         (void)json_object_set_new(
             json, "predicted_bubble",
             pstctl_json_real(mean_bubble(&trace->predicted, predicted)));
-        (void)json_object_set_new(json, "ranks", ranks);
+        (void)json_object_set_new(json, "ranks", ranks_json(trace, predicted));
     }
     if (status == PST_OK && print) {
         struct pst_str table = {.visible = 1};

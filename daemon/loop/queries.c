@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/queries.h"
 
+#include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
 static char *text_or_empty(char *text)
@@ -51,6 +52,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.last_error = text_or_empty(k->last_error);
     s.last_error_id = (char *)pst_error_id(k->error);
     s.paused = k->paused;
+    s.rss_bytes = pstd_rss();
     if (d->intake != NULL) {
         const struct pstd_intake_counts c =
             pstd_intake_counts(d->intake, false);

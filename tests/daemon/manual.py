@@ -8,8 +8,10 @@ import glob
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 
 OPTION = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
 
@@ -40,13 +42,30 @@ def check_page(name, page, options):
     assert page.isascii()
 
 
-def complete(script, words):
+def complete(script, words, **env):
     """What bash offers for the last of the words."""
     quoted = " ".join(f"'{x}'" for x in words)
     said = ask("bash", "-c", f"source '{script}'\nCOMP_WORDS=({quoted})\n"
                f"COMP_CWORD={len(words) - 1}\n_penstock\n"
-               'printf "%s\\n" "${COMPREPLY[@]}"')
+               'printf "%s\\n" "${COMPREPLY[@]}"', env={**os.environ, **env})
     return [x for x in said.splitlines() if x]
+
+
+def check_jobs(script):
+    """Jobs whose rank 0 listens, and no others."""
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        sockets = []
+        for job in "night", "dead":
+            os.makedirs(f"{folder}/penstock/{job}")
+            sockets.append(socket.socket(socket.AF_UNIX))
+            sockets[-1].bind(f"{folder}/penstock/{job}/rank0.sock")
+        os.makedirs(f"{folder}/penstock/empty")
+        sockets.pop().close()
+        words = ["penstock", "status", "--job", ""]
+        found = complete(script, words, XDG_RUNTIME_DIR=folder)
+        assert found == ["night"], found
+        sockets.pop().close()
+        assert complete(script, words, XDG_RUNTIME_DIR=folder) == []
 
 
 def main():
@@ -87,6 +106,7 @@ def main():
     assert complete(script, ["penstock", "run", "--steps", ""]) == []
     assert "/etc/passwd" in complete(script, ["penstock", "run",
                                               "/etc/passw"])
+    check_jobs(script)
     said = subprocess.run([penstock, "manual", "none"], check=False,
                           capture_output=True)
     assert said.returncode == 64, said

@@ -77,7 +77,7 @@ class Ways:
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = penstock, folder
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder)
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TERM="xterm")
 
     def call(self, *args, codes=(0,)):
         done = subprocess.run([self.penstock, *args], cwd=self.folder,
@@ -117,6 +117,7 @@ class Ways:
             data += part
         os.waitpid(pid, 0)
         os.close(fd)
+        assert b"\\x0d\\x1b[K" not in data, data
         # Ours: the live line.
         return check_text(args, data.replace(b"\r\x1b[K", b"")
                           .replace(b"\r\n", b"\n"))

@@ -246,6 +246,9 @@ def check_job(penstock, penstockd, model, folder):
                  trace], stdout=subprocess.PIPE, check=True)
             result = json.loads(done.stdout)
             assert result["step_s"] > 0 and result["predicted_step_s"] > 0
+            alone = [r["predicted_bubble"] for r in result["ranks"]]
+            assert abs(sum(alone) / len(alone) -
+                       result["predicted_bubble"]) < 1e-9, result
             check_shares(result["ranks"])
             check_picture(svg, trace, 2)
     finally:

@@ -9,6 +9,7 @@
 #include "daemon/ctl/infer/forward.h"
 #include "daemon/ctl/infer/outputs.h"
 #include "daemon/ctl/print.h"
+#include "stages/ops/rows.h"
 
 /* Mean loss over --batches steps of the data, from its beginning. */
 static enum pst_status evaluate(struct pstctl_forward *f, struct pst_data *data,
@@ -28,6 +29,42 @@ static enum pst_status evaluate(struct pstctl_forward *f, struct pst_data *data,
     }
     *ret = sum / (double)batches;
     return PST_OK;
+}
+
+/* exp of the loss is one: a mean of -log p of what was to be found. */
+static bool has_perplexity(const struct pst_plan *plan)
+{
+    static const struct pst_op *const ops[] = {
+        &pst_op_cross_entropy_loss, &pst_op_nll_loss_nd,
+        &pst_op_nll_loss,           &pst_op_nll_loss2d,
+        &pst_op_nll_loss_forward,   &pst_op_nll_loss2d_forward};
+    const struct pst_plan_output *loss = &plan->outputs.at[plan->loss];
+    const struct pst_value *value = loss->stage < 0
+                                        ? NULL
+                                        : plan->stages.at[loss->stage]
+                                              .graph->outputs.at[loss->output]
+                                              .arg.value;
+
+    /* Arguments: self, target, weight, reduction, of which 1 is the mean. */
+    for (size_t i = 0; i < PST_COUNT(ops) && value != NULL; i++)
+        if (value->def != NULL && value->def->op == ops[i])
+            return value->def->outs[0] == value && value->def->args[3].i == 1;
+    return false;
+}
+
+static void print_loss(const struct pst_plan *plan, double loss,
+                       uint64_t batches)
+{
+    struct pst_str text = {0};
+
+    pst_str_add(&text, "loss ");
+    pstctl_loss_to(loss, 6, &text);
+    pst_str_addf(&text, " over %llu batch%s", (unsigned long long)batches,
+                 batches == 1 ? "" : "es");
+    if (has_perplexity(plan) && isfinite(exp(loss)))
+        pst_str_addf(&text, " (perplexity %.4g)", exp(loss));
+    pstctl_printf(stdout, "%s\n", pst_str_text(&text));
+    pst_str_fini(&text);
 }
 
 static enum pst_status run_eval(const struct pstd_config *config,
@@ -55,8 +92,7 @@ static enum pst_status run_eval(const struct pstd_config *config,
                                              "step", (json_int_t)f.step),
                                    diag);
     else if (status == PST_OK)
-        pstctl_printf(stdout, "loss %.6f over %llu batches (perplexity %.4g)\n",
-                      loss, (unsigned long long)config->batches, exp(loss));
+        print_loss(f.plan, loss, config->batches);
     pstctl_forward_close(&f);
     return status;
 }

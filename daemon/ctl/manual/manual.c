@@ -225,6 +225,21 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
                     type == PSTD_PATH ? ") files=1 ;;\n" : ") return ;;\n");
 }
 
+/* Jobs whose rank 0 has its socket here: one that was killed leaves a folder,
+ * and often a socket that nobody has bound any more. */
+static const char jobs[] =
+    "_penstock_jobs() {\n"
+    "  local dir=/tmp/penstock-$EUID path bound\n"
+    "  [[ $XDG_RUNTIME_DIR == /* && -w $XDG_RUNTIME_DIR ]] &&\n"
+    "    dir=$XDG_RUNTIME_DIR/penstock\n"
+    "  bound=$(cat /proc/net/unix 2>/dev/null)\n"
+    "  for path in \"$dir\"/*/rank0.sock; do\n"
+    "    [[ -S $path && $bound == *\" $path\"* ]] || continue\n"
+    "    path=${path%/*}\n"
+    "    echo \"${path##*/}\"\n"
+    "  done\n"
+    "}\n";
+
 static enum pst_status run_completion(const struct pstd_config *config,
                                       struct pst_diag *diag)
 {
@@ -233,9 +248,11 @@ static enum pst_status run_completion(const struct pstd_config *config,
     const struct pstctl_command *const *all = pstctl_commands(&n);
 
     (void)config;
+    pst_str_add(&out, "# bash completion of penstock, made by `penstock "
+                      "completion`\n");
+    pst_str_add(&out, jobs);
     pst_str_add(&out,
-                "# bash completion of penstock, made by `penstock "
-                "completion`\n_penstock() {\n"
+                "_penstock() {\n"
                 "  local cur=${COMP_WORDS[COMP_CWORD]} words= files=\n"
                 "  local prev=${COMP_WORDS[COMP_CWORD-1]}\n"
                 "  COMPREPLY=()\n"
@@ -247,9 +264,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
     pst_str_add(&out,
                 "\"\n    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
                 "    return\n  fi\n  case $prev in\n"
-                "    --job) words=$(ls "
-                "\"${XDG_RUNTIME_DIR:-/nonexistent}/penstock\" "
-                "\"/tmp/penstock-$UID\" 2>/dev/null) ;;\n");
+                "    --job) words=$(_penstock_jobs) ;;\n");
     add_values(&out, PSTD_CHOICE);
     add_values(&out, PSTD_PATH);
     add_values(&out, PSTD_UINT);

@@ -11,6 +11,7 @@
 #define RIGHT   12.0
 #define TOP     8.0
 #define BOTTOM  24.0
+#define DIGIT   7.0 /* width of one of the axes, at most */
 #define BUCKETS 480 /* of more points the lowest and highest of each */
 
 void pstctl_html_add(struct pst_str *out, const char *text)
@@ -77,6 +78,18 @@ static double at_y(double y, struct range r)
            (y - r.min) / (r.max - r.min) * (HIGH - TOP - BOTTOM);
 }
 
+/* A number below the axis; at its right end it would leave the picture. */
+static void add_tick(double t, double x, struct pst_str *out)
+{
+    char text[32];
+    const int n = snprintf(text, sizeof(text), "%.0f", t);
+    const bool leaves = x + 0.5 * DIGIT * n > WIDE;
+
+    pst_str_addf(out,
+                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n",
+                 leaves ? WIDE : x, HIGH - 6, leaves ? "end" : "middle", text);
+}
+
 static void add_axes(struct range x, struct range y, struct pst_str *out)
 {
     const double dy = tick_of(y), dx = fmax(tick_of(x), 1);
@@ -89,10 +102,7 @@ static void add_axes(struct range x, struct range y, struct pst_str *out)
                      LEFT, WIDE - RIGHT, at_y(t, y), at_y(t, y), LEFT - 6,
                      at_y(t, y) + 4, fabs(t) < 1e-9 * dy ? 0.0 : t);
     for (double t = ceil(x.min / dx) * dx; t <= x.max + 1e-9 * dx; t += dx)
-        pst_str_addf(out,
-                     "<text x=\"%.1f\" y=\"%.1f\" "
-                     "text-anchor=\"middle\">%.0f</text>\n",
-                     at_x(t, x), HIGH - 6, t);
+        add_tick(t, at_x(t, x), out);
 }
 
 /* Points i to j - 1 as one stroke from the lowest to the highest. */

@@ -88,11 +88,40 @@ static const struct pstctl_point *lowest(const struct pstctl_points *points)
     return best;
 }
 
+/* Of the whole run: of the steps that the logs tell of, how long one took and
+ * how much it had. What a run has ended with stands for its steps. */
+static void add_rate(const struct pstctl_story *s, struct pst_str *out)
+{
+    const size_t n = PST_MIN(s->step_s.n, s->rate.n);
+    const bool ended = isfinite(s->median) && s->median > 0;
+    double seconds = 0, amount = 0;
+    struct pst_str text = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        seconds += s->step_s.at[i].y;
+        amount += s->step_s.at[i].y * s->rate.at[i].y;
+    }
+    if (!(seconds > 0))
+        return;
+    seconds /= (double)n;
+    amount /= (double)n;
+    if (ended)
+        seconds = s->median;
+    pstctl_duration(seconds, &text);
+    pst_str_add(&text, " a step, ");
+    pstctl_count(amount / seconds, &text);
+    pst_str_add(&text, s->tokens ? " tokens/s" : " samples/s");
+    if (ended)
+        pst_str_add(&text, " (median of the run)");
+    else
+        pst_str_addf(&text, " (mean of %zu step%s)", n, n == 1 ? "" : "s");
+    add_fact(out, "rate", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 static void add_progress(const struct pstctl_story *s, struct pst_str *out)
 {
-    const struct pstctl_point *loss = newest(&s->loss),
-                              *rate = newest(&s->rate),
-                              *step = newest(&s->step_s);
+    const struct pstctl_point *loss = newest(&s->loss);
     const struct pstctl_point *best = lowest(&s->eval);
     struct pst_str text = {0};
 
@@ -112,14 +141,7 @@ static void add_progress(const struct pstctl_story *s, struct pst_str *out)
         add_fact(out, "evaluation", pst_str_text(&text));
         pst_str_fini(&text);
     }
-    if (step != NULL && rate != NULL) {
-        pstctl_duration(step->y, &text);
-        pst_str_add(&text, " a step, ");
-        pstctl_count(rate->y, &text);
-        pst_str_add(&text, s->tokens ? " tokens/s" : " samples/s");
-        add_fact(out, "rate", pst_str_text(&text));
-    }
-    pst_str_fini(&text);
+    add_rate(s, out);
 }
 
 static void add_hosts(const struct pstctl_story *s, struct pst_str *out)
@@ -139,6 +161,44 @@ static void add_hosts(const struct pstctl_story *s, struct pst_str *out)
     pst_str_fini(&text);
 }
 
+/* Of the event stop. */
+static const char *stopper(const char *by)
+{
+    static const char *const words[][2] = {
+        {"command", ", by a command"},
+        {"signal", ", by a signal"},
+        {"rank", ", by a signal to another rank"},
+        {"launcher", ", by the launcher"}};
+
+    for (size_t i = 0; i < PST_COUNT(words); i++)
+        if (strcmp(by, words[i][0]) == 0)
+            return words[i][1];
+    return "";
+}
+
+static void add_end(const struct pstctl_story *s, struct pst_str *out)
+{
+    struct pst_str text = {0};
+
+    if (*s->status == '\0')
+        pst_str_add(&text, "the log does not tell an end of the run");
+    else if (strcmp(s->status, "OK") != 0)
+        pst_str_add(&text, s->status);
+    else if (s->stopped)
+        pst_str_addf(&text, "stopped on request%s", stopper(s->stop_by));
+    else if (isfinite(s->patience))
+        pst_str_addf(&text,
+                     "ended early: %.0f evaluations were not better than that "
+                     "of step %.0f",
+                     s->patience, s->better);
+    else
+        pst_str_add(&text, "done");
+    if (*s->end_text != '\0')
+        pst_str_addf(&text, ": %s", s->end_text);
+    add_fact(out, "end", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 static void add_head(const struct pstctl_story *s, struct pst_str *out)
 {
     struct pst_str text = {0};
@@ -151,15 +211,7 @@ static void add_head(const struct pstctl_story *s, struct pst_str *out)
     add_time(s->end, out);
     pst_str_add(out, " UTC</p>\n<dl>\n");
     add_progress(s, out);
-    if (*s->status != '\0') {
-        pst_str_addf(&text, "%s%s%s",
-                     strcmp(s->status, "OK") == 0 ? "done" : s->status,
-                     *s->end_text != '\0' ? ": " : "", s->end_text);
-        add_fact(out, "end", pst_str_text(&text));
-        pst_str_fini(&text);
-    } else {
-        add_fact(out, "end", "the log does not tell an end of the run");
-    }
+    add_end(s, out);
     add_fact(out, "plan", s->plan);
     pst_str_addf(&text, "%u, stages %s, %s", s->ranks,
                  *s->placement != '\0' ? s->placement : "not known",

@@ -2,6 +2,7 @@
 /* `penstock report`: a job on one page. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
+#include "daemon/ctl/print.h"
 #include "daemon/ctl/report/page.h"
 #include "daemon/ctl/report/steps.h"
 #include "stages/base/alloc.h"
@@ -18,6 +19,16 @@ static enum pst_status write_page(const struct pstctl_story *story,
                          : pst_file_write(path, page.text, page.len, diag);
     pst_str_fini(&page);
     return status;
+}
+
+static void print_line(const char *path, double step, double loss)
+{
+    struct pst_str text = {0};
+
+    pstctl_loss(loss, &text);
+    pstctl_printf(stdout, "%s: step %.0f, loss %s\n", path, step,
+                  pst_str_text(&text));
+    pst_str_fini(&text);
 }
 
 static enum pst_status say(const struct pstd_config *config,
@@ -41,8 +52,7 @@ static enum pst_status say(const struct pstd_config *config,
     if (n == 0)
         pstctl_printf(stdout, "%s: the logs tell of no step\n", path);
     else
-        pstctl_printf(stdout, "%s: step %.0f, loss %.4f\n", path, step,
-                      s->loss.at[n - 1].y);
+        print_line(path, step, s->loss.at[n - 1].y);
     return PST_OK;
 }
 

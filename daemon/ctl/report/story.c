@@ -91,14 +91,30 @@ static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
                tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
 }
 
+/* A run that begins has no end yet. */
+static void forget_end(struct pstctl_story *s)
+{
+    s->status = s->end_text = s->stop_by = "";
+    s->stopped = false;
+    s->patience = s->better = s->median = NAN;
+}
+
+static void take_end(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    s->status = keep(s, pstctl_line_text(line, "status"));
+    s->end_text = keep(s, pstctl_line_text(line, "text"));
+    s->stopped = pstctl_line_number(line, "stopped") > 0;
+    s->median = pstctl_line_number(line, "step_s");
+}
+
 static void take_begin(struct pstctl_story *s, const struct pstctl_line *line)
 {
+    forget_end(s);
     s->schedule = keep(s, pstctl_line_text(line, "schedule"));
     s->dtype = keep(s, pstctl_line_text(line, "dtype"));
     s->optimizer = keep(s, pstctl_line_text(line, "optimizer"));
     s->placement = keep(s, pstctl_line_text(line, "placement"));
     s->steps = pstctl_line_number(line, "steps");
-    s->status = "";
 }
 
 static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
@@ -109,10 +125,12 @@ static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
         r->host = keep(s, pstctl_line_text(line, "host"));
     if (line->rank != 0)
         return;
+    forget_end(s);
     s->starts++;
     s->version = keep(s, pstctl_line_text(line, "version"));
     s->transport = keep(s, pstctl_line_text(line, "transport"));
-    (void)rank_of(s, pstctl_line_number(line, "ranks") - 1);
+    if (rank_of(s, pstctl_line_number(line, "ranks") - 1) != NULL)
+        s->newest_ranks = (unsigned)pstctl_line_number(line, "ranks");
 }
 
 static void take_of_rank(struct pstctl_story *s, const struct pstctl_line *line)
@@ -155,9 +173,13 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
     else if (strcmp(event, "evaluated") == 0)
         return put(&s->eval, pstctl_line_number(line, "step"),
                    pstctl_line_number(line, "loss"));
-    else if (strcmp(event, "train_end") == 0) {
-        s->status = keep(s, pstctl_line_text(line, "status"));
-        s->end_text = keep(s, pstctl_line_text(line, "text"));
+    else if (strcmp(event, "train_end") == 0)
+        take_end(s, line);
+    else if (strcmp(event, "stop") == 0 && *s->status == '\0')
+        s->stop_by = keep(s, pstctl_line_text(line, "by"));
+    else if (strcmp(event, "early_stop") == 0) {
+        s->patience = pstctl_line_number(line, "patience");
+        s->better = pstctl_line_number(line, "best_step");
     }
     return true;
 }
@@ -204,26 +226,48 @@ static bool tell(struct pstctl_story *s, const struct pstctl_line *line)
 
 /* --- files ---------------------------------------------------------------- */
 
+/* The next line, without its end. NUL bytes, which a machine that loses power
+ * may leave in a file, end one as well. *ret_whole: nothing of it is missing.
+ * False: there is none. */
+static bool next_line(FILE *f, char *text, size_t size, bool *ret_whole)
+{
+    bool fits = true;
+    size_t n = 0;
+    int c;
+
+    do
+        c = getc_unlocked(f);
+    while (c == '\0');
+    if (c == EOF)
+        return false;
+    for (; c != '\n' && c != '\0' && c != EOF; c = getc_unlocked(f)) {
+        fits = n + 1 < size;
+        if (fits)
+            text[n++] = (char)c;
+    }
+    text[n] = '\0';
+    *ret_whole = fits && c == '\n';
+    return true;
+}
+
 static enum pst_status read_log(struct pstctl_story *s, const char *path,
                                 struct pst_diag *diag)
 {
     FILE *f = fopen(path, "re");
     char text[8192];
-    bool ok = true, whole = true;
+    bool ok = true, whole;
 
     if (f == NULL)
         return pst_diag_errno(diag, errno, "cannot read %s", path);
-    while (ok && fgets(text, sizeof(text), f) != NULL) {
-        const bool begins = whole;
+    while (ok && next_line(f, text, sizeof(text), &whole)) {
         struct pstctl_line line;
 
-        whole = strchr(text, '\n') != NULL;
-        s->lines += begins;
-        if (!begins || !whole || !pstctl_line_parse(text, &line)) {
-            s->bad += begins;
+        s->lines++;
+        if (!whole || !pstctl_line_parse(text, &line)) {
+            s->bad++;
             continue;
         }
-        if (s->job[0] == '\0')
+        if (line.time >= s->end && strcmp(s->job, line.job) != 0)
             s->job = keep(s, line.job);
         s->begin = s->begin > 0 ? PST_MIN(s->begin, line.time) : line.time;
         s->end = PST_MAX(s->end, line.time);
@@ -255,7 +299,8 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
 
     pst_arena_init(&s->arena, TAG);
     s->job = s->plan = s->version = s->schedule = s->dtype = s->optimizer = "";
-    s->transport = s->placement = s->status = s->end_text = "";
+    s->transport = s->placement = "";
+    forget_end(s);
     s->steps = NAN;
     if (d == NULL)
         return pst_diag_errno(diag, errno, "cannot read %s", dir);
@@ -279,6 +324,8 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
                               "--log-dir",
                               dir);
     pst_vec_fini(&names);
+    if (s->newest_ranks > 0)
+        s->ranks = s->newest_ranks;
     if (s->events.n > 1)
         qsort(s->events.at, s->events.n, sizeof(s->events.at[0]), compare_told);
     return status;

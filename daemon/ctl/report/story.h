@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_STORY_H
 #define PENSTOCK_DAEMON_CTL_REPORT_STORY_H
-/* What the logs of a job tell, all of its starts together. One thread. */
+/* What the logs of a job tell, all of its starts together: what it is called
+ * and how many ranks it has is the newest one's. One thread. */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
 #include "stages/base/vec.h"
@@ -68,10 +69,15 @@ struct pstctl_story {
     struct pst_arena arena; /* of all texts */
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
         *placement, *status, *end_text;
-    double begin, end; /* of the newest line */
-    double steps;      /* goal */
+    bool stopped;            /* before its goal, on request */
+    const char *stop_by;     /* event stop; "" */
+    double patience, better; /* event early_stop, and its best step; NaN */
+    double median;           /* seconds of a step, when the run ended; NaN */
+    double begin, end;       /* of the newest line */
+    double steps;            /* goal */
     unsigned starts, restarts, ranks;
-    bool tokens; /* rates are of tokens, else of samples */
+    unsigned newest_ranks; /* of the newest start; 0: not known */
+    bool tokens;           /* rates are of tokens, else of samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
     struct PST_VEC(struct pstctl_told) events; /* worth telling */

@@ -50,9 +50,11 @@ static void print_status(const struct pstctl_conn *conn,
     if (*s->placement != '\0')
         pst_str_addf(&text, "stages by rank: %s\n", s->placement);
     if (s->run > 0) {
-        pst_str_addf(&text, "run %llu: step %llu of %llu, loss %.4f, lr %.4g, ",
+        pst_str_addf(&text, "run %llu: step %llu of %llu, loss ",
                      (unsigned long long)s->run, (unsigned long long)s->step,
-                     (unsigned long long)s->steps, s->loss, s->lr);
+                     (unsigned long long)s->steps);
+        pstctl_loss(s->loss, &text);
+        pst_str_addf(&text, ", lr %.4g, ", s->lr);
         pstctl_duration(s->step_seconds, &text);
         pst_str_addf(&text, " a step, bubble %.0f%%\n", 100 * s->bubble);
     }

@@ -13,7 +13,11 @@
 
 #define WAIT_MS 300  /* for one answer */
 #define MANY    1024 /* events that a daemon keeps */
-#define FEW     64   /* of a rank: the newest step and totals are in these */
+#define FEW     64   /* of a rank: the newest step is in these */
+
+struct mark {
+    uint64_t time_us, step; /* 0: none so far */
+};
 
 struct pstctl_ask {
     const struct pstd_config *config;
@@ -22,8 +26,8 @@ struct pstctl_ask {
     uint64_t seen[PSTCTL_TOP_RANKS];            /* number of the last event */
     uint64_t newest;                            /* event of rank 0 */
     char path[PSTD_SOCKET_PATH + 1];            /* of rank 0 */
-    double since;                               /* of the run, on our clock */
-    uint64_t since_step;
+    /* Between which steps of rank 0 the time of one is measured. */
+    struct mark first, last;
 };
 
 enum pst_status pstctl_ask_new(const struct pstd_config *config,
@@ -171,10 +175,6 @@ static void take_of_rank(struct pstctl_top_rank *r, const pstctl_event *event)
         r->optim = pstctl_number(event, "optim_s");
         r->recv = pstctl_number(event, "wait_recv_s");
         r->other = pstctl_number(event, "wait_other_s");
-    } else if (strcmp(event->name, "totals") == 0) {
-        r->rss = (double)pstctl_integer(event, "rss_bytes");
-    } else if (strcmp(event->name, "train_begin") == 0) {
-        r->planned = (double)pstctl_integer(event, "planned_bytes");
     }
 }
 
@@ -186,12 +186,30 @@ static bool is_told(const pstctl_event *event)
            strcmp(event->name, "heartbeat") != 0;
 }
 
-static void take(struct pstctl_top_view *v, unsigned rank,
-                 const pstctl_event *event)
+/* From the first step that is known of a run. It begins anew where steps are
+ * made again, and behind a pause. */
+static void measure(struct pstctl_ask *ask, const pstctl_event *event)
+{
+    const struct mark now = {event->time_us,
+                             (uint64_t)pstctl_integer(event, "step")};
+
+    if (strcmp(event->name, "train_begin") == 0 ||
+        strcmp(event->name, "continued") == 0)
+        ask->first = (struct mark){0};
+    if (strcmp(event->name, "step") != 0)
+        return;
+    if (ask->first.time_us == 0 || now.step <= ask->last.step)
+        ask->first = now;
+    ask->last = now;
+}
+
+static void take(struct pstctl_ask *ask, struct pstctl_top_view *v,
+                 unsigned rank, const pstctl_event *event)
 {
     take_of_rank(&v->rank[rank], event);
     if (rank != 0)
         return;
+    measure(ask, event);
     if (strcmp(event->name, "step") == 0)
         add_loss(v, pstctl_number(event, "loss"));
     if (strcmp(event->name, "train_begin") == 0)
@@ -226,7 +244,7 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
         if (event->seq <= ask->seen[rank])
             continue;
         ask->seen[rank] = event->seq;
-        take(v, rank, event);
+        take(ask, v, rank, event);
     }
     pstd_frame_free(frame);
     return true;
@@ -234,35 +252,59 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
 
 /* --- the job -------------------------------------------------------------- */
 
-/* By what this client has seen, else by the newest step. */
-static void find_eta(struct pstctl_ask *ask, struct pstctl_top_view *v)
+/* By the steps that are known, all that the daemon kept and what came since;
+ * of one alone only how long it took is. */
+static void find_eta(const struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
-    const double now = pst_now();
     double a_step = v->step_s;
 
-    if (v->step < ask->since_step || ask->since == 0) {
-        ask->since = now;
-        ask->since_step = v->step;
-    }
-    if (v->step > ask->since_step && now > ask->since + 5)
-        a_step = (now - ask->since) / (double)(v->step - ask->since_step);
+    if (ask->first.time_us > 0 && ask->last.step > ask->first.step &&
+        ask->last.time_us > ask->first.time_us)
+        a_step = 1e-6 * (double)(ask->last.time_us - ask->first.time_us) /
+                 (double)(ask->last.step - ask->first.step);
     v->eta =
         strcmp(v->state, "training") == 0 && v->steps > v->step && a_step > 0
             ? a_step * (double)(v->steps - v->step)
             : (double)NAN;
 }
 
-static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
+/* What each rank knows of itself. */
+static pstd_frame *call_status(struct pstctl_ask *ask, unsigned rank,
+                               struct pstctl_top_view *v)
 {
     Pst__Control__GetStatus get = PST__CONTROL__GET_STATUS__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
-    const Pst__Control__Status *s;
     pstd_frame *frame;
 
     request.body_case = PST__CONTROL__REQUEST__BODY_GET_STATUS;
     request.get_status = &get;
     frame =
-        call(&ask->conns[0], &request, PST__CONTROL__REPLY__BODY_STATUS_NOW);
+        call(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_STATUS_NOW);
+    if (frame != NULL) {
+        const uint64_t rss = frame->reply->status_now->rss_bytes;
+
+        v->rank[rank].rss = rss > 0 ? (double)rss : (double)NAN;
+    }
+    return frame;
+}
+
+static bool ask_rank(struct pstctl_ask *ask, unsigned rank,
+                     struct pstctl_top_view *v)
+{
+    pstd_frame *frame =
+        connect_rank(ask, rank) ? call_status(ask, rank, v) : NULL;
+
+    if (frame == NULL)
+        return false;
+    pstd_frame_free(frame);
+    return ask_log(ask, v, rank);
+}
+
+static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
+{
+    const Pst__Control__Status *s;
+    pstd_frame *frame = call_status(ask, 0, v);
+
     if (frame == NULL)
         return false;
     s = frame->reply->status_now;
@@ -299,8 +341,6 @@ static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
 
 void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
-    if (!v->there && v->n_losses == 0)
-        v->eval_loss = v->eval_best = NAN;
     v->eta = NAN;
     (void)snprintf(v->why, sizeof(v->why), "the job does not answer");
     v->there =
@@ -308,7 +348,12 @@ void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
     if (!v->there)
         return;
     find_eta(ask, v);
-    for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++)
-        v->rank[i].there = connect_rank(ask, i) && ask_log(ask, v, i);
+    for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++) {
+        v->rank[i].there = ask_rank(ask, i, v);
+        if (!v->rank[i].there) {
+            pstctl_top_forget(&v->rank[i]);
+            ask->seen[i] = 0;
+        }
+    }
     v->rank[0].there = true;
 }

@@ -202,13 +202,15 @@ static enum pst_status run_top(const struct pstd_config *config,
     enum pst_status status = view == NULL ? pst_diag_nomem(diag, sizeof(*view))
                                           : pstctl_ask_new(config, &ask, diag);
 
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        pstctl_top_init(view);
         pstctl_ask_all(ask, view);
+    }
     if (status == PST_OK && !view->there)
         status = pst_diag_set(diag, PST_E_JOB_NONE, "%s", view->why);
     if (status == PST_OK && config->json)
         status = print_json(view, diag);
-    else if (status == PST_OK && isatty(STDOUT_FILENO))
+    else if (status == PST_OK && pstctl_is_live(stdout))
         watch(ask, view);
     else if (status == PST_OK)
         print_page(view, false);
@@ -227,5 +229,5 @@ const struct pstctl_command pstctl_top = {
     "Ranks with the stages that they have, what they spend a step with (busy, "
     "waiting for a\nmessage, waiting otherwise) and their memory; the loss, "
     "the newest events. If the job is\nstarted again, it goes on. Without a "
-    "terminal, or with --json, it is shown once.",
+    "terminal (also with TERM=dumb), or\nwith --json, it is shown once.",
     run_top};

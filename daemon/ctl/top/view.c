@@ -10,6 +10,10 @@
 #define MIB        1048576.0
 #define MAX_CURVE  8 /* rows */
 #define MIN_EVENTS 3
+/* Spaces between what stays whole: of a sentence of items, and of a table. */
+#define ITEMS 2
+#define CELLS 1
+
 /* --- lines ---------------------------------------------------------------- */
 
 /* Bytes of the characters that have room in so many columns. */
@@ -25,26 +29,51 @@ static size_t clip(const char *text, unsigned columns)
     return at;
 }
 
+/* The same, as far as there is room, without a word or number that is cut:
+ * parts of a line stand at least that many spaces apart. */
+static size_t clip_parts(const char *text, unsigned columns, size_t apart)
+{
+    const size_t n = clip(text, columns);
+    size_t end = n;
+
+    if (text[n] == '\0')
+        return n;
+    for (size_t i = 1; i <= n; i++)
+        if (text[i - 1] != ' ' && strspn(text + i, " ") >= apart)
+            end = i;
+    return end;
+}
+
 struct page {
     const struct pstctl_top_screen *screen;
     pstctl_top_fn fn;
     unsigned rows; /* so far */
 };
 
-/* Ends the line, which is shown as far as there is room, and released. */
-static void put(struct page *p, enum pstctl_top_colour colour,
-                struct pst_str *line)
+/* Ends the line, which is shown as far as there is room, and released. apart:
+ * of parts that are left out as a whole; 0: it is cut anywhere. */
+static void put_parts(struct page *p, enum pstctl_top_colour colour,
+                      size_t apart, struct pst_str *line)
 {
     if (p->rows < p->screen->rows) {
+        const char *text = pst_str_text(line);
+        const unsigned columns = p->screen->columns;
         struct pst_str shown = {0};
 
-        pst_str_addn(&shown, pst_str_text(line),
-                     clip(pst_str_text(line), p->screen->columns));
+        pst_str_addn(&shown, text,
+                     apart > 0 ? clip_parts(text, columns, apart)
+                               : clip(text, columns));
         p->fn(colour, pst_str_text(&shown));
         pst_str_fini(&shown);
         p->rows++;
     }
     pst_str_fini(line);
+}
+
+static void put(struct page *p, enum pstctl_top_colour colour,
+                struct pst_str *line)
+{
+    put_parts(p, colour, 0, line);
 }
 
 /* --- the curve ------------------------------------------------------------ */
@@ -164,7 +193,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         pst_str_add(&line, "  ETA ");
         pstctl_duration(v->eta, &line);
     }
-    put(p, PSTCTL_TOP_HEAD, &line);
+    put_parts(p, PSTCTL_TOP_HEAD, ITEMS, &line);
     line = (struct pst_str){.visible = 1};
     if (!v->there) {
         pst_str_addf(&line, "%s", v->why);
@@ -178,7 +207,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
                      (unsigned long long)v->waiting);
         pstctl_duration(v->answer_s, &line);
         pst_str_add(&line, "/answer");
-        put(p, PSTCTL_TOP_PLAIN, &line);
+        put_parts(p, PSTCTL_TOP_PLAIN, ITEMS, &line);
         return;
     }
     if (v->steps == 0) {
@@ -186,7 +215,9 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         put(p, PSTCTL_TOP_PLAIN, &line);
         return;
     }
-    pst_str_addf(&line, "loss %.4f  lr %.3g  ", v->loss, v->lr);
+    pst_str_add(&line, "loss ");
+    pstctl_loss(v->loss, &line);
+    pst_str_addf(&line, "  lr %.3g  ", v->lr);
     pstctl_duration(v->step_s, &line);
     pst_str_add(&line, "/step");
     if (v->tok_s > 0) {
@@ -195,16 +226,20 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         pst_str_add(&line, " tok/s");
     }
     pst_str_addf(&line, "  bubble %.0f%%", 100 * v->bubble);
-    put(p, PSTCTL_TOP_PLAIN, &line);
+    put_parts(p, PSTCTL_TOP_PLAIN, ITEMS, &line);
     line = (struct pst_str){.visible = 1};
-    if (isfinite(v->eval_loss))
-        pst_str_addf(&line, "evaluated %.4f, best %.4f  ", v->eval_loss,
-                     v->eval_best);
+    if (isfinite(v->eval_loss)) {
+        pst_str_add(&line, "evaluated ");
+        pstctl_loss(v->eval_loss, &line);
+        pst_str_add(&line, ", best ");
+        pstctl_loss(v->eval_best, &line);
+        pst_str_add(&line, "  ");
+    }
     if (v->checkpoint > 0)
         pst_str_addf(&line, "checkpoint of step %llu",
                      (unsigned long long)v->checkpoint);
     if (line.len > 0)
-        put(p, PSTCTL_TOP_PLAIN, &line);
+        put_parts(p, PSTCTL_TOP_PLAIN, ITEMS, &line);
     pst_str_fini(&line);
     line = (struct pst_str){.visible = 1};
     if (v->error[0] != '\0') {
@@ -238,16 +273,19 @@ static void put_rank(struct page *p, const struct pstctl_top_rank *r,
                      share(r->recv, r->step), share(r->other, r->step));
     else
         pst_str_add(&line, "    -     -     -");
-    pst_str_addf(&line, " %7.1f", r->rss / MIB);
+    if (isfinite(r->rss))
+        pst_str_addf(&line, " %7.1f", r->rss / MIB);
+    else
+        pst_str_add(&line, "       -");
     if (p->screen->columns >= 66 && r->step > 0)
         pst_str_addf(&line, "   %4.0f%% %4.0f%% %4.0f%%",
                      share(r->forward, r->step), share(r->backward, r->step),
                      share(r->optim, r->step));
-    put(p,
-        r->step <= 0 ? PSTCTL_TOP_PLAIN
-        : busy >= 50 ? PSTCTL_TOP_GOOD
-                     : PSTCTL_TOP_WARN,
-        &line);
+    put_parts(p,
+              !(r->step > 0) ? PSTCTL_TOP_PLAIN
+              : busy >= 50   ? PSTCTL_TOP_GOOD
+                             : PSTCTL_TOP_WARN,
+              CELLS, &line);
 }
 
 static void put_ranks(struct page *p, const struct pstctl_top_view *v,
@@ -260,7 +298,7 @@ static void put_ranks(struct page *p, const struct pstctl_top_view *v,
     pst_str_add(&line, "rank stages   busy  recv other     MiB");
     if (p->screen->columns >= 66)
         pst_str_add(&line, "   forw  back optim");
-    put(p, PSTCTL_TOP_HEAD, &line);
+    put_parts(p, PSTCTL_TOP_HEAD, CELLS, &line);
     for (unsigned i = 0; i < shown; i++)
         put_rank(p, &v->rank[i], i);
     if (shown < v->ranks) {
@@ -285,6 +323,20 @@ static void put_events(struct page *p, const struct pstctl_top_view *v)
                               : PSTCTL_TOP_PLAIN,
             &line);
     }
+}
+
+void pstctl_top_forget(struct pstctl_top_rank *r)
+{
+    r->step = r->forward = r->backward = r->optim = NAN;
+    r->recv = r->other = r->rss = NAN;
+}
+
+void pstctl_top_init(struct pstctl_top_view *v)
+{
+    memset(v, 0, sizeof(*v));
+    v->eta = v->eval_loss = v->eval_best = NAN;
+    for (unsigned i = 0; i < PSTCTL_TOP_RANKS; i++)
+        pstctl_top_forget(&v->rank[i]);
 }
 
 void pstctl_top_draw(const struct pstctl_top_view *v,

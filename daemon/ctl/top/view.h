@@ -15,8 +15,9 @@
 struct pstctl_top_rank {
     bool there; /* its socket answers */
     char stages[64];
+    /* NaN: not known. */
     double step, forward, backward, optim, recv, other; /* seconds, a step */
-    double rss, planned;                                /* bytes */
+    double rss;                                         /* bytes */
 };
 
 struct pstctl_top_event {
@@ -25,8 +26,8 @@ struct pstctl_top_event {
 };
 
 struct pstctl_top_view {
-    bool there;    /* the job answers */
-    char why[256]; /* else */
+    bool there;                          /* the job answers */
+    char why[256];                       /* else */
     uint64_t answered, refused, waiting; /* requests to a served model */
     double answer_s;
     char job[64], state[32], error[256];
@@ -58,6 +59,9 @@ enum pstctl_top_colour {
 
 typedef void (*pstctl_top_fn)(enum pstctl_top_colour colour, const char *line);
 
+/* Nothing is known: of the job, of the numbers of a rank. */
+void pstctl_top_init(struct pstctl_top_view *ret);
+void pstctl_top_forget(struct pstctl_top_rank *rank);
 /* Each line; none is longer than the screen is wide, nor are there more. */
 void pstctl_top_draw(const struct pstctl_top_view *view,
                      const struct pstctl_top_screen *screen, pstctl_top_fn fn);

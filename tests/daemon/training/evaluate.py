@@ -253,6 +253,13 @@ def await_text(b, name, text):
         time.sleep(.01)
 
 
+def says(b):
+    """No perplexity of what is no cross entropy, as a mean."""
+    said = b.call("eval", "norm.plan", "--data", "train.safetensors", "-m", "2",
+                  "--batches", "2")
+    assert re.fullmatch(r"loss \S+ over 2 batches\n", said), said
+
+
 def refuses(b):
     for words, code in ((["--eval-every", "3"], 64), (["--keep-best"], 64),
                         (["--patience", "1"], 64),
@@ -269,7 +276,8 @@ def main():
     penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
-            for part in same_numbers, gathers, goes_on, ends_early, gives_way, refuses:
+            for part in (same_numbers, gathers, goes_on, ends_early, gives_way,
+                         says, refuses):
                 part(b)
     print("ok")
 

@@ -73,17 +73,18 @@ def whole(b):
     assert b.bytes_of("page.html") == text.encode()
 
 
-def line(event, seq, rank=0, **fields):
+def line(event, seq, rank=0, job=HOSTILE, **fields):
     words = " ".join(f"{key}={json.dumps(value)}" if isinstance(value, str)
                      else f"{key}={value}" for key, value in fields.items())
     return (f"ts=2026-01-01T00:00:{seq % 60:02d}.000000Z level=info rank={rank} "
-            f'stage=- job={json.dumps(HOSTILE)} event={event} seq={seq} {words}'
+            f'stage=- job={json.dumps(job)} event={event} seq={seq} {words}'
             "\n")
 
 
-def write(b, folder, lines):
+def write(b, folder, lines, rank=0):
     os.makedirs(b.path(folder), exist_ok=True)
-    with open(b.path(f"{folder}/rank-0.log"), "w", encoding="utf-8") as file:
+    with open(b.path(f"{folder}/rank-{rank}.log"), "w",
+              encoding="utf-8") as file:
         file.writelines(lines)
 
 
@@ -107,6 +108,15 @@ def hostile(b):
     assert said["step"] == 1 and said["loss"] == 1.5, said
 
 
+    # What a loss of power may leave in a file takes no line with it.
+    write(b, "torn", [line("step", 1, step=1, steps=9, loss=1.5, lr=1),
+                      line("step", 2, step=2, steps=9, loss=9)[:40],
+                      "\0" * 10000,
+                      line("step", 3, step=3, steps=9, loss=2.5, lr=1), "\0"])
+    said, root, text = page_of(b, "torn")
+    assert said["unread_lines"] == 1 and said["loss"] == 2.5, said
+
+
 def again(b):
     """Steps that were made again stand once, with what they were last."""
     write(b, "twice", [line("step", n + 1, step=step, steps=9, loss=loss, lr=1)
@@ -125,6 +135,68 @@ def again(b):
               for p in curve.get("points").split()]
     assert len(points) < 1000 and len(text) < 200000
     assert min(y for _, y in points) == 8.0  # the one that stands out
+    # The last number of the axis has room, however long.
+    write(b, "far", [line("step", n, step=10 ** n, steps=9, lr=1, loss=1.)
+                     for n in range(1, 10)])
+    _, root, _ = page_of(b, "far")
+    last = [x for x in root.iter(HTML + "text") if x.text == "1000000000"]
+    assert last and all(x.get("text-anchor") == "end" and
+                        float(x.get("x")) <= 720 for x in last), last
+
+
+def ends(b):
+    """How the newest run ended, and why."""
+    begin = line("train_begin", 1, steps=90)
+    over = {"run": 1, "status": "OK", "stopped": 0, "step": 40, "text": ""}
+    early = line("early_stop", 2, step=40, best_step=20, patience=4)
+    for lines, end in (
+            ([], "the log does not tell an end of the run"),
+            ([line("train_end", 3, **over)], "done"),
+            ([line("stop", 2, by="command"),
+              line("train_end", 3, **{**over, "stopped": 1})],
+             "stopped on request, by a command"),
+            ([early, line("train_end", 3, **over)],
+             "ended early: 4 evaluations were not better than that of step "
+             "20"),
+            ([line("train_end", 3, **{**over, "status": "ERR_IO",
+                                      "text": "full"})], "ERR_IO: full"),
+            # The end of the run before is not that of this one.
+            ([early, line("train_end", 3, **over),
+              line("train_begin", 4, steps=9), line("train_end", 5, **over)],
+             "done"),
+            ([line("train_end", 3, **over), line("start", 4, ranks=1)],
+             "the log does not tell an end of the run")):
+        write(b, "ends", [begin, *lines])
+        _, root, _ = page_of(b, "ends")
+        assert facts(root)["end"] == end, (facts(root), end)
+
+
+def rates(b):
+    """Of the run, not of its last step."""
+    lines = [line("step", n, step=n, steps=9, loss=1., lr=1, tok_s=0,
+                  step_s=seconds, samples_s=8 / seconds)
+             for n, seconds in enumerate((.1, .1, .1, .5), 1)]
+    write(b, "rates", lines)
+    assert facts(page_of(b, "rates")[1])["rate"] == \
+        "200 ms a step, 40 samples/s (mean of 4 steps)"
+    write(b, "rates", [*lines, line("train_end", 5, status="OK", stopped=0,
+                                    step_s=.1, text="")])
+    assert facts(page_of(b, "rates")[1])["rate"] == \
+        "100 ms a step, 80 samples/s (median of the run)"
+
+
+def newest(b):
+    """Of several jobs in a folder the newest has its name and ranks there."""
+    write(b, "both", [
+        line("start", 1, job="old", ranks=2),
+        line("train_begin", 2, job="old", steps=9, placement="0;1"),
+        line("start", 3, job="new", ranks=1),
+        line("train_begin", 4, job="new", steps=9, placement="0-1")])
+    write(b, "both", [line("start", 1, rank=1, job="old", ranks=2)], rank=1)
+    said, root, _ = page_of(b, "both")
+    assert said["job"] == "new" and said["ranks"] == 1, said
+    assert root.find(f"{HTML}body/{HTML}h1").text == "new"
+    assert facts(root)["ranks"].startswith("1, stages 0-1"), facts(root)
 
 
 def nothing(b):
@@ -145,7 +217,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
-        for part in whole, hostile, again, nothing:
+        for part in whole, hostile, again, ends, rates, newest, nothing:
             part(b)
     print("ok")
 

@@ -4,6 +4,7 @@
 
 usage: top.py PENSTOCK NORM.pt2 self|mpi
 """
+import datetime
 import fcntl
 import json
 import os
@@ -101,12 +102,33 @@ def shows(b):
             parts = sum(rank[k] for k in ("forward_s", "backward_s", "optim_s",
                                           "wait_recv_s", "wait_other_s"))
             assert 0 < parts < 1.5 * rank["step_s"], rank
+            assert rank["rss_bytes"] > 1 << 20, rank
+        else:
+            assert rank["step_s"] is rank["rss_bytes"] is None, rank
     # Without a terminal a page, and no escapes.
     text = b.call("top", "--job", "one", COLUMNS="200", LC_ALL="C.UTF-8")
     assert "\x1b" not in text and text.startswith("one  training  step "), text
     assert re.search("[\u2801-\u28ff]", text) and " ETA " in text, text
     assert "checkpoint_saved " in text and "evaluated " in text, text
     assert re.search(r"^   0 0  +\d+% +\d+% +\d+%", text, re.MULTILINE), text
+    job.terminate()
+    job.communicate(timeout=PATIENCE)
+
+
+def expects(b):
+    """The rest takes as long as the steps that are known, with what was done
+    between them."""
+    job = begin(b, "four")
+    await_step(b, "four")
+    b.call("pause", "--job", "four")
+    said = json.loads(b.call("top", "--job", "four", "--json"))
+    log = json.loads(b.call("log", "--job", "four", "--lines", "1024", "--json"))
+    steps = [e for e in log["events"] if e["event"] == "step"]
+    first, last = ((datetime.datetime.fromisoformat(e["ts"][:-1]), e["step"])
+                   for e in (steps[0], steps[-1]))
+    mean = (last[0] - first[0]).total_seconds() / (last[1] - first[1])
+    left = said["steps"] - said["step"]
+    assert abs(said["eta_s"] / left / mean - 1) < .01, (said, mean)
     job.terminate()
     job.communicate(timeout=PATIENCE)
 
@@ -134,6 +156,13 @@ def fits(b):
         n = len(t.pages())
         t.await_page(lambda page: len(t.pages()) > n)
         t.end()
+    # What takes no escapes gets a page and none.
+    for term in "dumb", "":
+        t = Terminal(b, 80, 24, "--job", "two", LC_ALL="C", TERM=term)
+        t.read(2)
+        assert "\x1b" not in t.text and "rank stages" in t.text, t.text
+        assert os.waitpid(t.pid, 0)[1] == 0
+        os.close(t.fd)
     # Once a second, however many keys.
     t = Terminal(b, 80, 24, "--job", "two", LC_ALL="C")
     t.await_page(lambda page: True)
@@ -181,7 +210,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
         with b:
-            for part in shows, fits, goes_on:
+            for part in shows, expects, fits, goes_on:
                 part(b)
     print("ok")
 

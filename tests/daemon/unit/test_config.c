@@ -136,6 +136,8 @@ static void refuses_what_is_wrong(void **state)
     refuse("--steps", "-1", "whole number");
     refuse("--steps", "1.5", "whole number");
     refuse("--steps", "99999999999999999999", "whole number");
+    refuse("--seed", "18446744073709551615", "from 0 to 9007199254740992");
+    refuse("--seed", "9007199254740994", "between 0 and 9007199254740992");
     refuse("--microbatches", "0", "not between");
     refuse("--lr", "nan", "no number");
     refuse("--lr", "1e400", "--lr");

@@ -267,6 +267,7 @@ static void stops_in_order(void **state)
     drive_expect("penstock eval tiny.plan -m 2 --data data.safetensors "
                  "--checkpoint ckstop",
                  0);
+    drive_says(" (perplexity ");
 }
 
 static pid_t parent_of(pid_t pid)
