@@ -69,6 +69,8 @@ void pst_classes_shape(struct pst_classes *p)
         p->d *= x->size[i];
     if (p->weight != NULL && p->weight->data == NULL)
         p->weight = NULL;
+    p->is_dense =
+        p->target != NULL && pst_meta_is_contiguous(p->target->meta);
     p->probabilities = p->target != NULL &&
                        pst_dtype_kind(p->target->meta->dtype) == PST_KIND_FLOAT;
 }
@@ -77,8 +79,8 @@ int64_t pst_classes_target(const struct pst_call *c,
                            const struct pst_classes *p, int64_t i)
 {
     const struct pst_meta *t = p->target->meta;
-    const int64_t k =
-        pst_load_i64(t->dtype, p->target->data, pst_meta_offset(t, i));
+    const int64_t k = pst_load_i64(
+        t->dtype, p->target->data, p->is_dense ? i : pst_meta_offset(t, i));
 
     if (k == p->ignore)
         return -1;

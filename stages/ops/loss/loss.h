@@ -18,6 +18,7 @@ struct pst_classes {
     int64_t reduction, ignore;
     double smoothing;
     bool probabilities; /* the target is one of C numbers per position */
+    bool is_dense;      /* the target is contiguous */
 };
 
 /* x of rank >= 1, reduction in range, weight (argument index) fitting. */
@@ -42,11 +43,32 @@ int64_t pst_classes_at(const struct pst_classes *p, int64_t i, int64_t k);
 
 /* --- loops over contiguous f32 rows of `classes` (simd/layers/loss.c) ----- */
 
+/* t_k = a q_k + b, and c more for class y; q NULL: t_k = b; y < 0: nothing
+ * more. */
+struct pst_soft_target {
+    const float *q;
+    float a, b, c;
+    int64_t y;
+};
+
+#define PST_LOSS_COLS 64
+
 struct pst_loss_loops {
     /* -log softmax(x)[y] */
     float (*nll)(int64_t n, const float *x, int64_t y);
     /* dx = a * softmax(x) */
     void (*softmax_scaled)(int64_t n, const float *x, float a, float *dx);
+    /* -sum of t_k log softmax(x)_k; where t_k is 0 so is the product. */
+    float (*soft)(int64_t n, const float *x, const struct pst_soft_target *t);
+    /* dx = g (softmax(x) sum(t) - t) */
+    void (*soft_grad)(int64_t n, const float *x,
+                      const struct pst_soft_target *t, float g, float *dx);
+    /* Down columns, n rows, stride apart, of cols <= PST_LOSS_COLS numbers:
+     * largest and log of the sum of e^(x - max); dx = g_j softmax(x)_j. */
+    void (*columns_log_sum)(int64_t n, int64_t cols, int64_t stride,
+                            const float *x, float *max, float *log_sum);
+    void (*columns_scaled)(int64_t n, int64_t cols, int64_t stride,
+                           const float *x, const float *g, float *dx);
     /* Sum of (a - b)^2, in double. */
     double (*squares)(int64_t n, const float *a, const float *b);
     /* dx = s * (a - b) */

@@ -19,6 +19,115 @@ static void softmax_scaled(int64_t n, const float *x, float a, float *dx)
         dx[i] *= scale;
 }
 
+static float soft(int64_t n, const float *x, const struct pst_soft_target *t)
+{
+    const float max = pst_row_max(n, x), a = t->a, b = t->b;
+    const float log_sum = pst_vm_log(pst_row_sum_exp(n, x, max));
+    const float *q = t->q;
+    float sum = 0.0f;
+
+    if (q != NULL)
+        PST_LANES_SUM(sum, n,
+                      pst_vm_select(a * q[i] + b != 0.0f,
+                                    (a * q[i] + b) * (x[i] - max - log_sum),
+                                    0.0f));
+    else
+        PST_LANES_SUM(sum, n, b * (x[i] - max - log_sum));
+    if (t->y >= 0)
+        sum += t->c * (x[t->y] - max - log_sum);
+    return -sum;
+}
+
+static void soft_grad(int64_t n, const float *x,
+                      const struct pst_soft_target *t, float g, float *dx)
+{
+    const float *q = t->q;
+    const float a = t->a, b = t->b;
+    float total = 0.0f, scale;
+
+    if (q != NULL)
+        PST_LANES_SUM(total, n, a * q[i] + b);
+    else
+        total = b * (float)n;
+    total += t->y >= 0 ? t->c : 0.0f;
+    scale = total / pst_row_exp(n, x, pst_row_max(n, x), dx);
+    if (q != NULL) {
+        PST_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = g * (dx[i] * scale - (a * q[i] + b));
+    } else {
+        PST_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = g * (dx[i] * scale - b);
+    }
+    if (t->y >= 0)
+        dx[t->y] -= g * t->c;
+}
+
+/* --- down columns --------------------------------------------------------- */
+
+#define ROWS 32
+
+static void columns_max(int64_t n, int64_t cols, int64_t stride, const float *x,
+                        float *max)
+{
+    for (int64_t j = 0; j < cols; j++)
+        max[j] = -INFINITY;
+    for (int64_t r = 0; r < n; r++, x += stride)
+        for (int64_t j = 0; j < cols; j++)
+            max[j] = x[j] > max[j] ? x[j] : max[j];
+}
+
+/* Sums of e^(x - max), which go to dx unless that is NULL: partial sums of some
+ * rows are added up, as in column_sum.c. dx may be x. */
+static void columns_exp(int64_t n, int64_t cols, int64_t stride, const float *x,
+                        const float *max, float *dx, float *sum)
+{
+    for (int64_t j = 0; j < cols; j++)
+        sum[j] = 0.0f;
+    for (int64_t first = 0; first < n; first += ROWS) {
+        const int64_t last = first + ROWS < n ? first + ROWS : n;
+        float part[PST_LOSS_COLS] = {0};
+
+        for (int64_t r = first; r < last; r++) {
+            const float *from = x + r * stride;
+            float e[PST_LOSS_COLS];
+
+            for (int64_t j = 0; j < cols; j++) {
+                e[j] = pst_vm_exp_neg(from[j] - max[j]);
+                part[j] += e[j];
+            }
+            for (int64_t j = 0; dx != NULL && j < cols; j++)
+                dx[r * stride + j] = e[j];
+        }
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] += part[j];
+    }
+}
+
+static void columns_log_sum(int64_t n, int64_t cols, int64_t stride,
+                            const float *x, float *max, float *log_sum)
+{
+    columns_max(n, cols, stride, x, max);
+    columns_exp(n, cols, stride, x, max, NULL, log_sum);
+    for (int64_t j = 0; j < cols; j++)
+        log_sum[j] = pst_vm_log(log_sum[j]);
+}
+
+static void columns_scaled(int64_t n, int64_t cols, int64_t stride,
+                           const float *x, const float *g, float *dx)
+{
+    float max[PST_LOSS_COLS], scale[PST_LOSS_COLS];
+
+    columns_max(n, cols, stride, x, max);
+    columns_exp(n, cols, stride, x, max, dx, scale);
+    for (int64_t j = 0; j < cols; j++)
+        scale[j] = g[j] / scale[j];
+    for (int64_t r = 0; r < n; r++, dx += stride)
+        for (int64_t j = 0; j < cols; j++)
+            dx[j] *= scale[j];
+}
+
 static double squares(int64_t n, const float *a, const float *b)
 {
     double lane[16] = {0};
@@ -52,6 +161,10 @@ static void difference(int64_t n, const float *a, const float *b, float s,
 const struct pst_loss_loops PST_SIMD(pst_loss_loops) = {
     .nll = nll,
     .softmax_scaled = softmax_scaled,
+    .soft = soft,
+    .soft_grad = soft_grad,
+    .columns_log_sum = columns_log_sum,
+    .columns_scaled = columns_scaled,
     .squares = squares,
     .difference = difference,
 };
