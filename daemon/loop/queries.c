@@ -12,13 +12,14 @@ static char *text_or_empty(char *text)
 /* The newest step, told or not, and its loss. */
 static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
 {
-    const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
     const struct pstd_known *k = &d->known;
+    struct pstd_totals totals;
 
     ret->step = k->step;
     ret->loss = k->loss;
     if (d->job.state != PSTD_JOB_TRAINING)
         return;
+    totals = pstd_mailbox_totals(d->mailbox);
     if (totals.time_us > 0 && totals.run == k->run) {
         ret->step = totals.step;
         ret->loss = totals.loss;

@@ -371,7 +371,7 @@ static enum pst_status emit_rewrite(struct emission *e,
                                     const struct pst_arg *args)
 {
     struct pst_binder *b = e->b;
-    struct pst_rewrite w;
+    PST_UNINIT struct pst_rewrite w;
     enum pst_status status =
         pst_op_rewrite(e->row, &b->build, args, e->schema->n_args, &w);
 

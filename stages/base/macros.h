@@ -8,6 +8,9 @@
 #define PST_MUST_CHECK        __attribute__((warn_unused_result))
 #define PST_UNUSED            __attribute__((unused))
 #define PST_ALIGNED(n)        __attribute__((aligned(n)))
+/* Large, of which the part that is used is written first: the compiler would
+ * zero all of it each time (-ftrivial-auto-var-init). */
+#define PST_UNINIT __attribute__((uninitialized))
 /* Keeps what is rare out of what is frequent. */
 #define PST_NOINLINE      __attribute__((noinline))
 #define PST_ALWAYS_INLINE __attribute__((always_inline)) inline

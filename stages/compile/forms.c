@@ -95,7 +95,8 @@ static enum pst_status look_at_all(struct forms *forms)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
-        struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+        PST_UNINIT struct pst_operand in[PST_MAX_OPERANDS];
+        PST_UNINIT struct pst_operand out[PST_MAX_OPERANDS];
         struct pst_call call = {.in = in, .out = out};
         struct pst_node *node = graph->nodes.at[i];
         struct looking l = {forms, pst_list_of(program, node)};

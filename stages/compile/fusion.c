@@ -32,7 +32,8 @@ static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
 static bool can_fuse(const struct pst_compiler *c,
                      const struct pst_value *contribution, const unsigned *uses)
 {
-    struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand in[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand out[PST_MAX_OPERANDS];
     struct pst_call call = {.in = in, .out = out};
     const struct pst_value *storage = pst_value_storage((void *)contribution);
     const struct pst_kernel *kernel;

@@ -76,7 +76,8 @@ static enum pst_status rewrite_node(struct pst_program *program,
                                     struct pst_build *build, pst_node_fn fn,
                                     void *ctx, struct pst_node *node)
 {
-    struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand in[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand out[PST_MAX_OPERANDS];
     struct pst_call call = {.in = in, .out = out};
     const struct pst_kernel *kernel;
     enum pst_status status;

@@ -23,7 +23,8 @@ static enum pst_status make_exec_node(struct pst_compiler *c,
                                       struct pst_diag *diag)
 {
     struct pst_value *fused = fused_into(c, node);
-    struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand in[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand out[PST_MAX_OPERANDS];
     struct pst_call call = {.in = in, .out = out};
     struct pst_arena *arena = &c->p->arena;
     enum pst_status status;

@@ -201,7 +201,7 @@ static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
 {
     const struct pst_schema *schema = pst_op_schema(op);
     struct pst_arena *arena = &build->graph->arena;
-    struct pst_infer c;
+    PST_UNINIT struct pst_infer c;
     struct pst_node *node = pst_arena_alloc(arena, sizeof(*node));
     enum pst_status status;
 

@@ -8,7 +8,7 @@
  */
 #include "stages/graph/schema.h"
 
-#define PST_MAX_OUTS   64
+#define PST_MAX_OUTS   512
 #define PST_MAX_WRITES 8
 
 /* Filled by infer. out[k] is contiguous unless alias_of[k] is set; then out[k]

@@ -160,7 +160,7 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
 static enum pst_status check_inferred(const struct verifier *v)
 {
     const struct pst_node *node = v->node;
-    struct pst_infer c;
+    PST_UNINIT struct pst_infer c;
     enum pst_status status;
 
     c.schema = node->schema;

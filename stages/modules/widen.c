@@ -60,7 +60,7 @@ static void convert(void *ctx, struct pst_value **slot, unsigned arg)
 /* Views of the parameter are views of what was converted. */
 static enum pst_status look_again(const struct widener *w)
 {
-    struct pst_infer inferred;
+    PST_UNINIT struct pst_infer inferred;
     enum pst_status status;
 
     inferred.schema = w->node->schema;

@@ -64,7 +64,7 @@ enum pst_status pst_op_rewrite_first(const struct pst_op *op,
                                      const struct pst_arg *args,
                                      unsigned n_args, struct pst_value **ret)
 {
-    struct pst_rewrite w;
+    PST_UNINIT struct pst_rewrite w;
     enum pst_status status = pst_op_rewrite(op, build, args, n_args, &w);
 
     if (status == PST_OK)

@@ -179,7 +179,7 @@ static enum pst_status import_rewrite(struct pst_import *import,
                                       const struct pst_arg *args)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    struct pst_rewrite w;
+    PST_UNINIT struct pst_rewrite w;
     enum pst_status status;
 
     import->build.hint = recorded_dtype(scope, names);
@@ -438,7 +438,7 @@ static enum pst_status check_metadata(struct pst_import *import,
                                       const struct pst_doc_node *doc_node,
                                       const struct pst_target *target)
 {
-    struct pst_infer c;
+    PST_UNINIT struct pst_infer c;
     struct pst_value seen;
     struct pst_arg *args;
     enum pst_status status;
@@ -489,7 +489,7 @@ static enum pst_status import_node(struct pst_import *import,
                                    const struct pst_doc_node *doc_node)
 {
     const struct pst_target *target = doc_node->resolved;
-    struct pst_names names;
+    PST_UNINIT struct pst_names names;
     enum pst_status status = read_names(import, doc_node, &names);
 
     if (status != PST_OK)

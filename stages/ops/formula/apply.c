@@ -343,7 +343,7 @@ struct pst_arg pst_formula_apply(struct pst_formula *f,
     const struct pst_op *op = find(c);
     const struct pst_schema *schema;
     const struct pst_node *node;
-    struct pst_rewrite w;
+    PST_UNINIT struct pst_rewrite w;
     unsigned n;
 
     if (op == NULL)

@@ -150,7 +150,7 @@ static enum pst_status cast_node(void *ctx, struct pst_node *node)
 {
     struct pst_caster *c = ctx;
     struct operands o = {.c = c, .node = node, .only = PST_N_DTYPES};
-    struct pst_infer inferred;
+    PST_UNINIT struct pst_infer inferred;
     struct pst_diag ignored;
     enum pst_status status = PST_OK;
 

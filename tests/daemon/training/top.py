@@ -121,6 +121,11 @@ def expects(b):
     job = begin(b, "four")
     await_step(b, "four")
     b.call("pause", "--job", "four")
+    until = time.monotonic() + PATIENCE
+    while not json.loads(b.call("status", "--job", "four",
+                                "--json"))["paused"]:
+        assert time.monotonic() < until and job.poll() is None
+        time.sleep(.01)
     said = json.loads(b.call("top", "--job", "four", "--json"))
     log = json.loads(b.call("log", "--job", "four", "--lines", "1024", "--json"))
     steps = [e for e in log["events"] if e["event"] == "step"]
