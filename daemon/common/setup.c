@@ -67,6 +67,24 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
     return PST_OK;
 }
 
+/* Options that are of no use as others are. */
+static enum pst_status check_useful(const struct pstd_config *config,
+                                    bool train, struct pst_diag *diag)
+{
+    const char *falls = config->lr_min > 0     ? "lr-min"
+                        : config->lr_steps > 0 ? "lr-steps"
+                                               : NULL;
+
+    if (config->stash_keep > 0 && strcmp(config->stash, "none") == 0)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--stash-keep needs --stash ram or disk:FOLDER");
+    if (train && falls != NULL &&
+        lr_schedule(config->lr_schedule) == PST_LR_CONSTANT)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s needs --lr-schedule linear or cosine", falls);
+    return PST_OK;
+}
+
 /* Options of token files with tensors, which have names and shapes. */
 static enum pst_status check_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -142,6 +160,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
 
     if (status == PST_OK && train)
         status = check_optimizer(config, o.optim.row, diag);
+    if (status == PST_OK)
+        status = check_useful(config, train, diag);
     if (status != PST_OK)
         return status;
     take(config->lr, &o.optim.lr);

@@ -69,6 +69,19 @@ CASES = [
     ("run.plan", 64, "tiny.pt2", "penstockd tiny.pt2 --transport self"),
     ("run.options", 64, "--keep-best", WITH + "--keep-best"),
     ("run.options", 64, "--min-ranks", WITH + "--min-ranks 1"),
+    *(("run.options", 64, text, WITH + words) for text, words in (
+        ("--checkpoint DIR", "--checkpoint-every 2"),
+        ("--checkpoint DIR", "--checkpoint-sync"),
+        ("--checkpoint DIR", "--checkpoint-retry 3"),
+        ("--checkpoint DIR", "--keep 3"), ("--on-nan", "--nan-limit 3"),
+        ("--stash ram", "--stash-keep 3"), ("--lr-schedule", "--lr-min 1e-5"),
+        ("--lr-schedule", "--lr-steps 9 --lr-schedule constant"))),
+    *(("command.arguments", 64, words.split()[0], "show tiny.pt2 " + words)
+      for words in ("--aliases", "--modules --format svg",
+                    "--kernels --format dot", "--stage 0 --format svg",
+                    "--passes --format svg", "--json --format svg")),
+    *(("option.unknown", 64, option, f"serve tiny.plan {option} 1")
+      for option in ("--min-ranks", "--tensorboard")),
     ("file.missing", 74, "nobody.pt2", "show nobody.pt2"),
     ("file.name-too-long", 74, A300, f"show {A300}.pt2"),
     ("file.wrong-kind", 74, "file/x.pt2", "show file/x.pt2"),
