@@ -65,6 +65,11 @@ CASES = [
     ("option.unknown", 64, "--polizy", SPLIT + "--polizy flops"),
     ("option.value", 64, "--stages", SPLIT + "--stages -1"),
     ("option.value", 64, "--stages", SPLIT + "--stages"),
+    *(("option.value", 64, name, f"{words} -o {name}") for words, name in (
+        ("ask data.safetensors", "o.csv"), ("ask data.safetensors", "o.JSON"),
+        ("weights tiny.plan", "w.pt"), ("attr get up.bias", "up.txt"),
+        ("infer tiny.plan --data data.safetensors", "inf.json"))),
+    ("option.value", 64, "x.txt", WITH + "--prom x.txt"),
     ("run.plan", 64, "tiny.plan", "split tiny.plan -o x.plan"),
     ("run.plan", 64, "tiny.pt2", "penstockd tiny.pt2 --transport self"),
     ("run.options", 64, "--keep-best", WITH + "--keep-best"),

@@ -310,8 +310,10 @@ static enum pst_status run_attr(const struct pstd_config *config,
         attr.value = (char *)config->args[2];
     if (v->verb == PST__CONTROL__ATTR__VERB__SET)
         status = read_value(config->args[2], &attr, &path, diag);
-    if (PSTD_GIVEN(config, output)) {
-        status = make_absolute(config->output, &output, diag);
+    if (status == PST_OK && PSTD_GIVEN(config, output)) {
+        status = pstctl_check_output(config->output, NULL, diag);
+        if (status == PST_OK)
+            status = make_absolute(config->output, &output, diag);
         attr.path = output.text;
     }
     if (status == PST_OK)
