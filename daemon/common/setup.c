@@ -85,6 +85,29 @@ static enum pst_status check_useful(const struct pstd_config *config,
     return PST_OK;
 }
 
+/* In words of the options, what pst_optim_check says of their values. */
+static enum pst_status check_rate(const struct pstd_config *config,
+                                  const struct pst_optim_options *o,
+                                  struct pst_diag *diag)
+{
+    if (o->lr_schedule == PST_LR_CONSTANT)
+        return PST_OK;
+    if (config->lr_min > o->lr)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                            "--lr-min %g is more than --lr %g, from which the "
+                            "rate falls to it",
+                            config->lr_min, o->lr);
+    if (o->total_steps <= o->warmup_steps)
+        return pst_diag_set(
+            diag, PST_E_OPTIMIZER_OPTION,
+            "--%s %llu is not more than --warmup %llu, behind which the rate "
+            "falls (--lr-schedule %s)",
+            config->lr_steps > 0 ? "lr-steps" : "steps",
+            (unsigned long long)o->total_steps,
+            (unsigned long long)o->warmup_steps, config->lr_schedule);
+    return PST_OK;
+}
+
 /* Options of token files with tensors, which have names and shapes. */
 static enum pst_status check_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -178,7 +201,9 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     o.optim.total_steps =
         config->lr_steps > 0 ? config->lr_steps : config->steps;
     o.optim.min_lr_ratio = o.optim.lr > 0 ? config->lr_min / o.optim.lr : 0;
-    status = pst_optim_check(&o.optim, diag);
+    status = check_rate(config, &o.optim, diag);
+    if (status == PST_OK)
+        status = pst_optim_check(&o.optim, diag);
     if (status == PST_OK)
         *ret = o;
     return status;
