@@ -307,7 +307,7 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
     }
     if (status == PST_OK)
         status = pstctl_result_status(result, diag);
-    if (status == PST_OK &&
+    if (status == PST_OK && pstctl_is_measured(r->config, result) &&
         (r->config->svg != NULL || r->config->trace != NULL))
         status = draw(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
