@@ -70,6 +70,9 @@ CASES = [
         ("weights tiny.plan", "w.pt"), ("attr get up.bias", "up.txt"),
         ("infer tiny.plan --data data.safetensors", "inf.json"))),
     ("option.value", 64, "x.txt", WITH + "--prom x.txt"),
+    *(("option.value", 64, "--job", f"{words} --job {name}") for words, name in (
+        (WITH, "../x"), (WITH, "a:b"), ("status", ".."), ("status", "a/b"),
+        ("penstockd tiny.plan --transport self", ".x"))),
     ("run.plan", 64, "tiny.plan", "split tiny.plan -o x.plan"),
     ("run.plan", 64, "tiny.pt2", "penstockd tiny.pt2 --transport self"),
     ("run.options", 64, "--keep-best", WITH + "--keep-best"),
