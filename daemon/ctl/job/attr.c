@@ -121,7 +121,9 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (strcmp(e->name, "attr_refused") == 0)
         return pstctl_refused(e, a->diag);
     if (has_text(nans))
-        pstctl_printf(stderr, "warning: there is a NaN in the values of %s\n",
+        pstctl_printf(stderr,
+                      "warning: there is a NaN or an infinity in the values of "
+                      "%s\n",
                       nans);
     if (a->config->json)
         return print_json(a, e);
