@@ -73,6 +73,7 @@ CASES = [
     *(("option.value", 64, "--job", f"{words} --job {name}") for words, name in (
         (WITH, "../x"), (WITH, "a:b"), ("status", ".."), ("status", "a/b"),
         ("penstockd tiny.plan --transport self", ".x"))),
+    ("option.value", 64, "--job", "attach a/b"),
     ("run.plan", 64, "tiny.plan", "split tiny.plan -o x.plan"),
     ("run.plan", 64, "tiny.pt2", "penstockd tiny.pt2 --transport self"),
     ("run.options", 64, "--keep-best", WITH + "--keep-best"),
