@@ -90,6 +90,8 @@ static int run(struct pstd_config *config, int argc, char **argv)
                               config->n_args);
     else if (config->socket != NULL)
         status = pstd_socket_check(config->socket, &diag);
+    if (status == PST_OK)
+        status = pstd_socket_check_job(config->job, &diag);
     if (status != PST_OK)
         return refuse(&diag);
     if (config->die_with_parent && !follow_parent())

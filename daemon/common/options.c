@@ -233,7 +233,7 @@ static const struct pstd_option rows[] = {
     PATH(prom, "prom", PSTD_OPT_RANKS, "FILE",
          "numbers of rank 0, for the textfile collector of node-exporter: a "
          "name that ends in .prom"),
-    PATH(tensorboard, "tensorboard", PSTD_OPT_RANKS, "DIR",
+    PATH(tensorboard, "tensorboard", PSTD_OPT_COURSE | PSTD_OPT_DAEMON, "DIR",
          "curves of losses, rates and speed for TensorBoard; a file of each "
          "start of the job"),
     TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
@@ -252,7 +252,7 @@ static const struct pstd_option rows[] = {
     UINT(max_restarts, "max-restarts", PSTD_OPT_RUN, "0", 0, MANY,
          "a job that died is started again from its newest checkpoint, so many "
          "times without a newer one; the job ends with this client then"),
-    UINT(min_ranks, "min-ranks", PSTD_OPT_RUN, "0", 0, MANY,
+    UINT(min_ranks, "min-ranks", PSTD_OPT_COURSE, "0", 0, MANY,
          "with --max-restarts: a job that has lost a rank twice in a row "
          "without a newer checkpoint goes on with fewer ranks, so many at "
          "least; its stages are placed anew; 0: with as many as ever"),

@@ -67,6 +67,47 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
     return PST_OK;
 }
 
+/* Options that are of no use as others are. */
+static enum pst_status check_useful(const struct pstd_config *config,
+                                    bool train, struct pst_diag *diag)
+{
+    const char *falls = config->lr_min > 0     ? "lr-min"
+                        : config->lr_steps > 0 ? "lr-steps"
+                                               : NULL;
+
+    if (config->stash_keep > 0 && strcmp(config->stash, "none") == 0)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--stash-keep needs --stash ram or disk:FOLDER");
+    if (train && falls != NULL &&
+        lr_schedule(config->lr_schedule) == PST_LR_CONSTANT)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s needs --lr-schedule linear or cosine", falls);
+    return PST_OK;
+}
+
+/* In words of the options, what pst_optim_check says of their values. */
+static enum pst_status check_rate(const struct pstd_config *config,
+                                  const struct pst_optim_options *o,
+                                  struct pst_diag *diag)
+{
+    if (o->lr_schedule == PST_LR_CONSTANT)
+        return PST_OK;
+    if (config->lr_min > o->lr)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                            "--lr-min %g is more than --lr %g, from which the "
+                            "rate falls to it",
+                            config->lr_min, o->lr);
+    if (o->total_steps <= o->warmup_steps)
+        return pst_diag_set(
+            diag, PST_E_OPTIMIZER_OPTION,
+            "--%s %llu is not more than --warmup %llu, behind which the rate "
+            "falls (--lr-schedule %s)",
+            config->lr_steps > 0 ? "lr-steps" : "steps",
+            (unsigned long long)o->total_steps,
+            (unsigned long long)o->warmup_steps, config->lr_schedule);
+    return PST_OK;
+}
+
 /* Options of token files with tensors, which have names and shapes. */
 static enum pst_status check_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -142,6 +183,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
 
     if (status == PST_OK && train)
         status = check_optimizer(config, o.optim.row, diag);
+    if (status == PST_OK)
+        status = check_useful(config, train, diag);
     if (status != PST_OK)
         return status;
     take(config->lr, &o.optim.lr);
@@ -158,7 +201,9 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     o.optim.total_steps =
         config->lr_steps > 0 ? config->lr_steps : config->steps;
     o.optim.min_lr_ratio = o.optim.lr > 0 ? config->lr_min / o.optim.lr : 0;
-    status = pst_optim_check(&o.optim, diag);
+    status = check_rate(config, &o.optim, diag);
+    if (status == PST_OK)
+        status = pst_optim_check(&o.optim, diag);
     if (status == PST_OK)
         *ret = o;
     return status;

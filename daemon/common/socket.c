@@ -33,11 +33,13 @@ void pstd_socket_base(struct pst_str *out)
         pst_str_addf(out, "/tmp/penstock-%u", (unsigned)geteuid());
 }
 
+#define LONGEST_JOB 40 /* bytes: paths of sockets are short */
+
 void pstd_socket_job(const char *text, struct pst_str *out)
 {
     size_t n = 0;
 
-    for (const char *p = text; *p != '\0' && n < 40; p++) {
+    for (const char *p = text; *p != '\0' && n < LONGEST_JOB; p++) {
         const char c =
             isalnum((unsigned char)*p) || strchr("._-", *p) != NULL ? *p : '_';
 
@@ -48,6 +50,26 @@ void pstd_socket_job(const char *text, struct pst_str *out)
     }
     if (n == 0)
         pst_str_add(out, "job");
+}
+
+enum pst_status pstd_socket_check_job(const char *name, struct pst_diag *diag)
+{
+    struct pst_str kept = {0};
+    enum pst_status status = PST_OK;
+
+    if (name == NULL)
+        return PST_OK;
+    pstd_socket_job(name, &kept);
+    if (kept.failed)
+        status = pst_diag_nomem(diag, kept.len);
+    else if (strcmp(kept.text, name) != 0)
+        status = pst_diag_set(diag, PST_E_OPTION_VALUE,
+                              "--job \"%.80s\": a name has 1 to %d letters, "
+                              "digits, \".\", \"_\" and \"-\", and no \".\" in "
+                              "front",
+                              name, LONGEST_JOB);
+    pst_str_fini(&kept);
+    return status;
 }
 
 enum pst_status pstd_socket_check(const char *path, struct pst_diag *diag)

@@ -24,6 +24,10 @@
 void pstd_socket_base(struct pst_str *out);
 /* Letters, digits and "._-" of text, at most 40, never empty. */
 void pstd_socket_job(const char *text, struct pst_str *out);
+/* A name that was given (NULL: none) is the job's as it is, or is refused: two
+ * names are two jobs. */
+enum pst_status pstd_socket_check_job(const char *name,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_socket_path(const char *job, unsigned rank,
                                  struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/common/logfile.h"
+#include "daemon/common/socket.h"
 
 static const struct pstctl_command *const commands[] = {
 #define PSTCTL_COMMAND(id, name) &pstctl_##id,
@@ -113,7 +114,7 @@ static enum pst_status prepare(const struct pstctl_command *command,
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "usage: penstock %s %s; see penstock %s --help",
                             command->name, command->args, command->name);
-    return PST_OK;
+    return pstd_socket_check_job(config->job, diag);
 }
 
 /* A pipe whose reader has seen enough, as `head` has. */

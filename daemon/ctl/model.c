@@ -141,6 +141,9 @@ enum pst_status pstctl_model_open(const char *path,
 
     if (status == PST_OK)
         status = keep_model(ret, model, diag);
+    if (status == PST_OK && config->aliases && config->swap.n == 0)
+        status = pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                              "--aliases has no effect without --swap");
     for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
         status = swap(ret, config->swap.at[i], config->aliases, diag);
     if (status == PST_OK && config->lora.n > 0) {

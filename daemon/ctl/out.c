@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static void put(FILE *out, const char *text, size_t n)
@@ -117,6 +118,24 @@ enum pst_status pstctl_json_print(json_t *object, struct pst_diag *diag)
     pstctl_print_json(text);
     put(stdout, "\n", 1);
     free(text);
+    return PST_OK;
+}
+
+enum pst_status pstctl_check_output(const char *path, const char *also,
+                                    struct pst_diag *diag)
+{
+    static const char *const others[] = {".json", ".csv", ".pt",  ".pth",
+                                         ".bin",  ".npz", ".npy", ".txt"};
+    const char *dot = path != NULL ? strrchr(path, '.') : NULL;
+
+    for (size_t i = 0; dot != NULL && i < PST_COUNT(others); i++)
+        if (strcasecmp(dot, others[i]) == 0 &&
+            (also == NULL || strcmp(dot, also) != 0))
+            return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                                "-o %s: no %s file is written; end the name in "
+                                ".safetensors%s%s",
+                                path, dot, also != NULL ? " or " : "",
+                                also != NULL ? also : "");
     return PST_OK;
 }
 

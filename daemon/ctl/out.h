@@ -28,6 +28,10 @@ struct pstctl_half {
 };
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
 
+/* Refuses a name of a .safetensors to write that ends as files of another kind
+ * do; also: ".json", which the command writes as well; NULL: nothing. */
+enum pst_status pstctl_check_output(const char *path, const char *also,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Notes on standard error for options that change nothing with the others. */
 void pstctl_note_unused(const struct pstd_config *config);
 

@@ -116,6 +116,23 @@ enum pst_status pstctl_timelines_write(
     return status;
 }
 
+bool pstctl_is_measured(const struct pstd_config *config,
+                        const Pst__Control__Result *result)
+{
+    const char *const files[] = {config->svg, config->trace, config->dump,
+                                 config->write_costs};
+
+    if (result->steps > result->first_step)
+        return true;
+    for (size_t i = 0; i < PST_COUNT(files); i++)
+        if (files[i] != NULL)
+            pstctl_printf(stderr,
+                          "penstock: the run had no step left to make, so "
+                          "nothing was measured: %s was not written\n",
+                          files[i]);
+    return false;
+}
+
 /* --- of a job ------------------------------------------------------------- */
 
 static enum pst_status shares_of(const struct pst_timeline *t,

@@ -24,6 +24,10 @@ enum pst_status pstctl_timelines_write(
     const struct pstd_config *config,
     const struct pst_timeline *const *timelines, size_t n, const char *title,
     struct pst_diag *diag) PST_MUST_CHECK;
+/* False if the run has made no step, as one that goes on behind its end: then
+ * files that it was to write of a step are named on standard error. */
+bool pstctl_is_measured(const struct pstd_config *config,
+                        const Pst__Control__Result *result);
 /* Whole text into a file, or why not; text is released. */
 enum pst_status pstctl_write_text(const char *path, struct pst_str *text,
                                   struct pst_diag *diag) PST_MUST_CHECK;

@@ -206,6 +206,8 @@ static enum pst_status check_args(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "-o FILE.safetensors is missing: the file to "
                             "write");
+    if (pstctl_check_output(config->output, NULL, diag) != PST_OK)
+        return diag->status;
     if (config->merge && config->adapter)
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--merge and --adapter: use one of them");

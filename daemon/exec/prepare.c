@@ -22,7 +22,11 @@ static enum pst_status check_checkpoints(const struct pstd_config *c,
                         : c->adopt                       ? "adopt"
                         : c->checkpoint_fallback != NULL ? "checkpoint-fallback"
                         : c->checkpoint_cost > 0         ? "checkpoint-cost"
-                                                         : NULL;
+                        : c->checkpoint_every > 0        ? "checkpoint-every"
+                        : c->checkpoint_sync             ? "checkpoint-sync"
+                        : PSTD_GIVEN(c, checkpoint_retry) ? "checkpoint-retry"
+                        : PSTD_GIVEN(c, keep)             ? "keep"
+                                                          : NULL;
 
     if (needs != NULL && c->checkpoint == NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
@@ -31,6 +35,11 @@ static enum pst_status check_checkpoints(const struct pstd_config *c,
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--checkpoint-every and --checkpoint-cost both say "
                             "when to save: give one of them");
+    if (strcmp(c->on_nan, "stop") == 0 && PSTD_GIVEN(c, nan_limit))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--nan-limit needs --on-nan skip or rollback: "
+                            "without it the run ends before the first such "
+                            "step");
     if (strcmp(c->on_nan, "rollback") == 0 &&
         (c->checkpoint == NULL ||
          (c->checkpoint_every == 0 && !(c->checkpoint_cost > 0))))

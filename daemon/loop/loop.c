@@ -72,6 +72,13 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
     (void)snprintf(name, sizeof(name), "rank-%u", d->rank);
     if (d->config->log_dir != NULL)
         status = pstd_logfile_open(&d->log, d->config->log_dir, name, diag);
+    if (status == PST_OK && d->rank == 0 && d->config->prom != NULL &&
+        !pst_has_suffix(d->config->prom, ".prom"))
+        status =
+            pst_diag_set(diag, PST_E_OPTION_VALUE,
+                         "--prom %s: the collector reads files whose names "
+                         "end in .prom alone",
+                         d->config->prom);
     if (status == PST_OK && d->rank == 0 && d->config->prom != NULL) {
         d->prom.path = d->config->prom;
         d->prom.job = d->job_name;

@@ -99,6 +99,10 @@ def programs(m):
     os.chmod(m.at("bin/mpirun"), 0o755)
     m.finds("mpirun", "fault", "exit code 213",
             PATH=m.at("bin") + ":" + os.environ["PATH"])
+    with open(m.at("bin/mpirun"), "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\nexec sleep 100\n")
+    m.finds("mpirun", "fault", "does not answer within",
+            PATH=m.at("bin") + ":" + os.environ["PATH"])
     m.own = OWN
     shutil.copy(m.penstock, m.at("bin/penstock"))
     m.finds("penstockd", "fault", program=m.at("bin/penstock"))

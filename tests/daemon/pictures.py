@@ -209,6 +209,25 @@ def check_run(penstock, model, folder):
     assert abs(work[0] - work[1]) < 0.05 * work[0], work
 
 
+def check_nothing_left(penstock, model, folder):
+    """A run that is over already: it ends well and names what is missing."""
+    files = [os.path.join(folder, "over." + x) for x in ("svg", "json", "costs",
+                                                         "dump")]
+    words = [penstock, "run", model, "--stages", "2", "-n", "2", "-m", "4",
+             "--transport", "self", "--data", os.path.join(folder, "data.bin"),
+             "--quiet"]
+    ck = ["--checkpoint", os.path.join(folder, "over")]
+    subprocess.run([*words, *ck], stdout=subprocess.DEVNULL, check=True)
+    for more in ([*ck, "--resume"], ["--steps", "0"]):
+        said = subprocess.run(
+            [*words, *more, "--svg", files[0], "--trace", files[1],
+             "--write-costs", files[2], "--dump", files[3]], check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True).stderr
+        for file in files:
+            assert f"{file} was not written" in said, said
+            assert not os.path.exists(file), file
+
+
 def check_job(penstock, penstockd, model, folder):
     """A running job is traced, and again when its run has ended."""
     plan_folder = os.path.join(folder, "job.plan")
@@ -263,6 +282,7 @@ def main():
         check_auto(penstock, model, folder)
         check_choices(penstock, model, folder)
         check_run(penstock, model, folder)
+        check_nothing_left(penstock, model, folder)
         check_job(penstock, penstockd, model, folder)
         awkward = os.path.join(folder, "a<b>&\"c'.pt2")
         shutil.copy(model, awkward)

@@ -230,6 +230,40 @@ def hang_lane(a, folder, name):
         process.wait()
 
 
+def hang_mpirun(a, folder, name):
+    """The ranks never come: the run says so, and a signal ends it at once."""
+    where = os.path.join(folder, name)
+    os.mkdir(where)
+    fake = os.path.join(where, "mpirun")
+    with open(fake, "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\nexec sleep 300\n")
+    os.chmod(fake, 0o755)
+    words = [a.penstock, "run", os.path.join(folder, "plan"), "-n", "2", "-m",
+             "2", "--data", os.path.join(folder, "data.safetensors")]
+    env = os.environ | {"PATH": where + ":" + os.environ["PATH"],
+                        "XDG_RUNTIME_DIR": where}
+    run = [subprocess.Popen(words + ["--job", limit, "--watchdog", limit],
+                            stderr=subprocess.PIPE, env=env, text=True)
+           for limit in ("0.5", "0")]
+    try:
+        for _ in range(1000):
+            if os.path.isdir(os.path.join(where, "penstock", "0")):
+                break
+            time.sleep(.01)
+        time.sleep(1)  # until it waits
+        run[1].send_signal(signal.SIGTERM)
+        said = run[1].communicate(timeout=30)[1]
+        if run[1].returncode != 143 or "before the ranks were" not in said:
+            return f"exit code {run[1].returncode}: {said}", 0
+        said = run[0].communicate(timeout=60)[1]
+        return (None if run[0].returncode == 1 and "stuck in start" in said
+                else f"exit code {run[0].returncode}: {said}"), 0
+    finally:
+        for process in run:
+            process.kill()
+            process.wait()
+
+
 def freeze(a, folder, name, at, first, apart, want):
     """Stops all processes: one rank in a phase, the other where it waits."""
     faults = ["", ""]
@@ -368,6 +402,7 @@ def cases(a):
                        lambda f, n, p=phase, r=runs, v=victim, x=action:
                        hang(a, f, n, p, r, v, x))
     yield "hang-lane", lambda f, n: hang_lane(a, f, n)
+    yield "hang-mpirun", lambda f, n: hang_mpirun(a, f, n)
     for at in ("step:1500", "idle", "load:2", "agree:3", "save", "gather"):
         for first, apart in ((1, 0), (0, a.limit * 1.5)):
             yield (f"freeze-{at.split(':')[0]}-"
@@ -388,7 +423,7 @@ def cases(a):
 SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
           "hang-idle-1-stop", "hang-step:3-0-hang", "hang-step:3-1-stop",
           "hang-save-1-hang", "hang-gather-0-stop",
-          "hang-lane", "freeze-step-apart", "freeze-save-together", "stop-step-1",
+          "hang-lane", "hang-mpirun", "freeze-step-apart", "freeze-save-together", "stop-step-1",
           "stop-idle-1", "stop-faulty-0", "stop-faulty-1", "unlike-every",
           "unlike-data", "unlike-folder", "unlike-program",
           "unlike-local"]

@@ -150,7 +150,8 @@ def bad_files(bench, job):
     cases = [('{"y": [[1]]}', 65, "no input 'y'; it has: x"),
              ('{"x": [[1, 2], [3]]}', 65, "element"),
              ('{"x": [1, 2]}', 65, "f32[n, 7]"),
-             ('{"x": [[1, 2, 3, 4, 5, 6, true]]}', 0, ""),
+             ('{"x": [[1, 2, 3, 4, 5, 6, true]]}', 65, "element 6"),
+             ('{"x": [[1, 2, 3, 4, 5, 6, 1e39]]}', 65, "out of range"),
              ('{"x": [[1, 2, 3, 4, 5, 6, "a"]]}', 65, "element 6"),
              ('[1]', 65, "no object"), ('{', 65, "x.json:1"),
              ('{"x": []}', 65, "model takes")]
@@ -162,6 +163,8 @@ def bad_files(bench, job):
     cases = [("x,x\n1,2\n", "7 numbers, there are 2 columns"),
              ("x,x,x,x,x,x,x\n1,2,3,4,5,6\n", "sample 1, column 6"),
              ("x,x,x,x,x,x,x\n1,2,3,4,5,6,7,8\n", "column 7"),
+             ("x,x,x,x,x,x,x\n1,2,3,4,5,6,1e39\n", "column 7"),
+             ("x,x,x,x,x,x,x\n1,2,3,4,5,6,1e400\n", "column 7"),
              ("x,x,x,x,x,x,z\n", "no input 'z'"),
              ("x,x,x,x,x,x,x\n", "no sample"),
              ("x,x,target,x,x,x,x,x\n1,2,3,4,5,6,7,8\n", "side by side")]

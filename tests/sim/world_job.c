@@ -648,7 +648,7 @@ static void draw_world(void)
     set("ranks", PSTD_OPT_RANKS, "%llux%llu", w.replicas, w.ranks);
     set("max-restarts", PSTD_OPT_RUN, "%llu", w.limit, 0);
     if (w.limit > 0 && w.least < w.ranks)
-        set("min-ranks", PSTD_OPT_RUN, "%llu", w.least * w.replicas, 0);
+        set("min-ranks", PSTD_OPT_COURSE, "%llu", w.least * w.replicas, 0);
     else
         w.least = w.ranks;
     if (w.foreign)

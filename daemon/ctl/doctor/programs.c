@@ -17,8 +17,13 @@
 #include <unistd.h>
 
 #include "daemon/common/socket.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
+
+/* For mpirun to start a process: 0.1 to 2 s, more on a busy host. */
+#define MPIRUN_S 20.0
+#define END_S    1.0 /* from its soft end to the hard one */
 
 extern char **environ;
 
@@ -42,7 +47,32 @@ static bool is_in_path(const char *name)
     return false;
 }
 
-/* Exit code of `mpirun -n 1 true`, whose words go nowhere; -1: not started. */
+static bool has_ended(pid_t pid, double within_s, int *ret_status)
+{
+    const double until = pst_now() + within_s;
+
+    while (waitpid(pid, ret_status, WNOHANG) == 0) {
+        if (pst_now() > until)
+            return false;
+        (void)usleep(5000);
+    }
+    return true;
+}
+
+/* What mpirun has started is ended by mpirun, if it still hears. */
+static void end_process(pid_t pid)
+{
+    int ignored;
+
+    (void)kill(pid, SIGTERM);
+    if (has_ended(pid, END_S, &ignored))
+        return;
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
+/* Exit code of `mpirun -n 1 true`, whose words go nowhere; -1: not started;
+ * -2: it did not end. */
 static int try_mpirun(void)
 {
     static char *const words[] = {
@@ -57,9 +87,12 @@ static int try_mpirun(void)
         (void)posix_spawn_file_actions_addopen(
             &files, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
     if (posix_spawnp(&pid, words[0], &files, NULL, words, environ) == 0) {
-        while (waitpid(pid, &code, 0) < 0 && errno == EINTR)
-            ;
-        code = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
+        if (has_ended(pid, MPIRUN_S, &code)) {
+            code = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
+        } else {
+            end_process(pid);
+            code = -2;
+        }
     }
     (void)posix_spawn_file_actions_destroy(&files);
     return code;
@@ -83,7 +116,13 @@ static void check_mpirun(struct pstctl_doctor *d)
         // NOLINTEND(concurrency-mt-unsafe)
     }
     code = try_mpirun();
-    if (code != 0)
+    if (code == -2)
+        pstctl_found(d, PSTCTL_FAULT,
+                     "run `mpirun --oversubscribe -n 1 true` to see where it "
+                     "waits: for a host's name, a network interface, a disk or "
+                     "a batch system",
+                     "mpirun does not answer within %g s", MPIRUN_S);
+    else if (code != 0)
         pstctl_found(d, PSTCTL_FAULT,
                      "run `mpirun --oversubscribe -n 1 true` to see what it "
                      "says",

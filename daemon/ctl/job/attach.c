@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/socket.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
@@ -85,7 +86,9 @@ static enum pst_status run_attach(const struct pstd_config *config,
 
     if (config->n_args > 0)
         named.job = config->args[0];
-    status = pstctl_connect(&named, &conn, diag);
+    status = pstd_socket_check_job(named.job, diag);
+    if (status == PST_OK)
+        status = pstctl_connect(&named, &conn, diag);
     if (status != PST_OK)
         return status;
     (void)sigaction(SIGINT, &interrupt, NULL);

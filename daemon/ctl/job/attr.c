@@ -121,7 +121,9 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (strcmp(e->name, "attr_refused") == 0)
         return pstctl_refused(e, a->diag);
     if (has_text(nans))
-        pstctl_printf(stderr, "warning: there is a NaN in the values of %s\n",
+        pstctl_printf(stderr,
+                      "warning: there is a NaN or an infinity in the values of "
+                      "%s\n",
                       nans);
     if (a->config->json)
         return print_json(a, e);
@@ -310,8 +312,10 @@ static enum pst_status run_attr(const struct pstd_config *config,
         attr.value = (char *)config->args[2];
     if (v->verb == PST__CONTROL__ATTR__VERB__SET)
         status = read_value(config->args[2], &attr, &path, diag);
-    if (PSTD_GIVEN(config, output)) {
-        status = make_absolute(config->output, &output, diag);
+    if (status == PST_OK && PSTD_GIVEN(config, output)) {
+        status = pstctl_check_output(config->output, NULL, diag);
+        if (status == PST_OK)
+            status = make_absolute(config->output, &output, diag);
         attr.path = output.text;
     }
     if (status == PST_OK)

@@ -63,7 +63,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
     }
     if (status == PST_OK)
         status = pstctl_result_status(frame->reply->result, diag);
-    if (status == PST_OK && (config->svg != NULL || config->trace != NULL))
+    if (status == PST_OK && pstctl_is_measured(config, frame->reply->result) &&
+        (config->svg != NULL || config->trace != NULL))
         status = pstctl_trace_show(conn, config, false, NULL, diag);
     if (status == PST_OK && frame->reply->result->stopped)
         status =

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "daemon/common/interface.h"
+#include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"
 #include "daemon/ctl/timeline.h"
-#include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 
 #define CONNECT_MS 5    /* between attempts */
@@ -24,6 +24,7 @@
 #define KILL_MS    2000 /* between the soft end and the hard one */
 #define LEFT_MS    4000 /* for mpirun to end, once rank 0 has gone */
 #define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
+#define START_S    10   /* for mpirun, besides what the ranks may take */
 
 static uint64_t now_ms(void)
 {
@@ -48,8 +49,14 @@ static enum pst_error ended(const struct pstctl_attempt *r)
     return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
 }
 
-/* First: the run ends at a step's end, with a checkpoint. Second: at once. A
- * closed terminal ends nothing. */
+/* Rank 0 has not been there yet: nobody can be asked, and nothing is lost. */
+static bool is_starting(const struct pstctl_attempt *r)
+{
+    return r->follow.pid == 0 && r->launch.pid > 0;
+}
+
+/* First: the run ends at a step's end, with a checkpoint; at once if it has no
+ * ranks yet. Second: at once. A closed terminal ends nothing. */
 static enum pst_status take_signal(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -89,15 +96,17 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
         (void)snprintf(who, sizeof(who), "signal %u of process %u",
                        info.ssi_signo, info.ssi_pid);
     r->signal_ms = now_ms();
-    if (r->signals++ == 0) {
+    if (r->signals == 0)
         r->signal = (int)info.ssi_signo;
+    if (r->signals++ == 0 && !is_starting(r)) {
         pstctl_printf(stderr, "%spenstock: %s: %s; once more to end at once\n",
                       r->progress.live ? "\n" : "", who,
                       r->config->serve ? "answering those that wait"
                                        : "stopping at the end of the step");
         return PST_OK;
     }
-    return pst_diag_set(diag, ended(r), "interrupted by %s", who);
+    return pst_diag_set(diag, ended(r), "interrupted by %s%s", who,
+                        is_starting(r) ? " before the ranks were there" : "");
 }
 
 /* All options and files are accepted. Who waits for us to be detached hears of
@@ -176,6 +185,29 @@ static void end_left_behind(struct pstctl_attempt *r)
         pstctl_launch_end(&r->launch, true);
 }
 
+/* Ranks that are there but do not meet say so themselves, after --watchdog: so
+ * mpirun has as long to start them, and they to speak. */
+static enum pst_status check_start(struct pstctl_attempt *r,
+                                   struct pst_diag *diag)
+{
+    const double limit = pstd_watchdog(r->config);
+    const char *said = pst_str_text(&r->launch.tail);
+
+    pst_awake_look(&r->awake, pst_now());
+    if (!is_starting(r) || r->launch.ended || limit <= 0 ||
+        r->awake.now <= 2 * limit + START_S)
+        return PST_OK;
+    r->died = true;
+    return pst_diag_set(
+        diag, PST_E_RUN_STUCK,
+        "the job is stuck in start: rank 0 has not answered for %.3g s since "
+        "%s was started (the limit is twice --watchdog and %d s); `penstock "
+        "doctor` tries %s%s%.*s",
+        r->awake.now, r->launch.is_mpirun ? "mpirun" : "penstockd", START_S,
+        r->launch.is_mpirun ? "it" : "this host",
+        *said != '\0' ? "; it has said: " : "", 512, said);
+}
+
 /* One round of waiting and looking. */
 static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
 {
@@ -185,12 +217,14 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
     };
     enum pst_status status = PST_OK;
 
-    (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 1000);
+    (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 500);
     if (fds[0].revents & POLLIN)
         status = take_signal(r, diag);
     pstctl_launch_pump(&r->launch);
     if (status == PST_OK)
         status = take_frames(r, diag);
+    if (status == PST_OK)
+        status = check_start(r, diag);
     ask_to_stop(r);
     end_left_behind(r);
     return status;
@@ -273,7 +307,7 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
     }
     if (status == PST_OK)
         status = pstctl_result_status(result, diag);
-    if (status == PST_OK &&
+    if (status == PST_OK && pstctl_is_measured(r->config, result) &&
         (r->config->svg != NULL || r->config->trace != NULL))
         status = draw(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
@@ -577,6 +611,7 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
                                  .saved = r->progress.saved,
                                  .saved_step = r->progress.saved_step};
     r->told = r->begun = r->over = r->answered = r->died = r->homeless = false;
+    r->awake = (struct pst_awake){0};
     r->gone_ms = 0;
 }
 

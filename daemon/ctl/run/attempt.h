@@ -11,6 +11,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/run/launch.h"
 #include "daemon/ctl/run/setup.h"
+#include "stages/base/host/alive.h"
 
 struct pstctl_attempt {
     /* Of the job. */
@@ -30,15 +31,16 @@ struct pstctl_attempt {
     struct pstctl_launch launch;
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    uint64_t gone_ms; /* rank 0 was there, and is not since; 0: it is */
-    bool told;        /* the job was asked to stop */
-    bool left;        /* the terminal was closed: the job goes on */
-    bool begun;       /* train_begin or serve_begin seen */
-    double begun_at;  /* when */
-    bool over;        /* train_end seen */
-    bool answered;    /* its result has come */
-    bool spread;      /* on more than one host */
-    bool homeless;    /* died before it began: hosts were not there */
+    struct pst_awake awake; /* since the ranks were started */
+    uint64_t gone_ms;       /* rank 0 was there, and is not since; 0: it is */
+    bool told;              /* the job was asked to stop */
+    bool left;              /* the terminal was closed: the job goes on */
+    bool begun;             /* train_begin or serve_begin seen */
+    double begun_at;        /* when */
+    bool over;              /* train_end seen */
+    bool answered;          /* its result has come */
+    bool spread;            /* on more than one host */
+    bool homeless;          /* died before it began: hosts were not there */
     bool died; /* it ended without a result, and nobody had asked it to */
 };
 

@@ -215,7 +215,7 @@ const struct pstctl_command pstctl_run = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
         PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE | PSTD_OPT_PICTURE |
-        PSTD_OPT_RUN | PSTD_OPT_DETACH | PSTD_OPT_HOSTS,
+        PSTD_OPT_RUN | PSTD_OPT_COURSE | PSTD_OPT_DETACH | PSTD_OPT_HOSTS,
     "start ranks, train, end them",
     "Starts mpirun with P ranks of penstockd (or one process with --transport "
     "self),\nwhich do the run, and shows how it goes. Ctrl-C ends it at the "

@@ -377,8 +377,10 @@ static enum pst_status run_ask(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
     struct asking a = {.config = config, .conn = {.fd = -1}};
-    enum pst_status status = connect_to(&a, diag);
+    enum pst_status status = pstctl_check_output(config->output, ".json", diag);
 
+    if (status == PST_OK)
+        status = connect_to(&a, diag);
     if (status == PST_OK)
         status = get_signature(&a, diag);
     if (status == PST_OK)

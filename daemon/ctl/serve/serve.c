@@ -12,12 +12,6 @@ static enum pst_status run_serve(const struct pstd_config *config,
     struct pstd_config mine;
     enum pst_status status;
 
-    if (config->min_ranks > 0)
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--min-ranks is of jobs that train");
-    if (config->tensorboard != NULL)
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--tensorboard is of jobs that train");
     status = pstd_config_copy(&mine, config, diag);
     if (status != PST_OK)
         return status;

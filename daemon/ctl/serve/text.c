@@ -17,7 +17,13 @@
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* Stores x as element i; false: the dtype does not have it. */
+/* Each stores x as element i; false: the dtype does not have it. */
+static bool store_float(enum pst_dtype dtype, void *data, int64_t i, double x)
+{
+    pst_store_f64(dtype, data, i, x);
+    return isfinite(pst_load_f64(dtype, data, i)) || !isfinite(x);
+}
+
 static bool store_int(enum pst_dtype dtype, void *data, int64_t i, int64_t x)
 {
     switch (pst_dtype_kind(dtype)) {
@@ -30,8 +36,7 @@ static bool store_int(enum pst_dtype dtype, void *data, int64_t i, int64_t x)
         pst_store_i64(dtype, data, i, x);
         return pst_load_i64(dtype, data, i) == x;
     case PST_KIND_FLOAT:
-        pst_store_f64(dtype, data, i, (double)x);
-        return true;
+        return store_float(dtype, data, i, (double)x);
     }
     return false;
 }
@@ -41,8 +46,7 @@ static bool store_real(enum pst_dtype dtype, void *data, int64_t i, double x)
     if (pst_dtype_kind(dtype) != PST_KIND_FLOAT)
         return floor(x) == x && fabs(x) < 0x1p53 &&
                store_int(dtype, data, i, (int64_t)x);
-    pst_store_f64(dtype, data, i, x);
-    return true;
+    return store_float(dtype, data, i, x);
 }
 
 static const Pst__Control__Port *find_port(const pstctl_signature *s,
@@ -101,7 +105,8 @@ static bool store_json(const json_t *value, const struct pst_meta *meta,
     if (json_is_integer(value))
         return store_int(meta->dtype, data, i, json_integer_value(value));
     if (json_is_boolean(value))
-        return store_int(meta->dtype, data, i, json_is_true(value));
+        return pst_dtype_kind(meta->dtype) == PST_KIND_BOOL &&
+               store_int(meta->dtype, data, i, json_is_true(value));
     return json_is_real(value) &&
            store_real(meta->dtype, data, i, json_real_value(value));
 }
@@ -147,7 +152,7 @@ static enum pst_status take_json(const char *path, const char *name,
         status = pst_diag_set(diag, PST_E_ASK_TEXT,
                               "%s: '%s' is no array of numbers of %s: lists of "
                               "a depth are alike in length, and element %lld "
-                              "(from 0) is wrong or missing",
+                              "(from 0) is wrong, out of range or missing",
                               path, name, pst_dtype_name(meta.dtype),
                               (long long)at - (at > 0));
     return status;
@@ -365,7 +370,8 @@ static bool read_number(char *at, char **ret_end, enum pst_dtype dtype,
     if (pst_dtype_kind(dtype) == PST_KIND_FLOAT) {
         const double x = strtod(at, &end);
 
-        good = end != at && store_real(dtype, data, i, x);
+        good = end != at && !(errno == ERANGE && isinf(x)) &&
+               store_real(dtype, data, i, x);
     } else {
         const long long x = strtoll(at, &end, 10);
 

@@ -137,6 +137,18 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
     return status;
 }
 
+/* The option that asks for what is a text or a list; NULL: the whole plan. */
+static const char *not_drawn(const struct pstd_config *config)
+{
+    return config->passes              ? "passes"
+           : config->module != NULL    ? "module"
+           : config->after != NULL     ? "after"
+           : config->modules           ? "modules"
+           : config->kernels           ? "kernels"
+           : PSTD_GIVEN(config, stage) ? "stage"
+                                       : NULL;
+}
+
 static enum pst_status draw_plan(const struct pst_plan *plan,
                                  const struct pstd_config *config,
                                  struct pst_diag *diag)
@@ -163,11 +175,6 @@ static enum pst_status show_call(const struct pstd_config *config,
     struct pstctl_tree t;
     enum pst_status status;
 
-    if (strcmp(config->format, "text") != 0)
-        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
-                            "--format %s is of plans: --module %s is a graph, "
-                            "as text or with --json",
-                            config->format, config->module);
     status = pstctl_tree_open(config->args[0], config, &t, diag);
     if (status != PST_OK)
         return status;
@@ -214,8 +221,14 @@ static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
     struct pstctl_plan p = {0};
+    const char *part = not_drawn(config);
     enum pst_status status = PST_OK;
 
+    if (part != NULL && strcmp(config->format, "text") != 0)
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "--format %s is of whole plans: --%s is text, or "
+                            "with --json an object",
+                            config->format, part);
     if (config->passes)
         return pstctl_show_passes(config->json, diag);
     if (config->n_args == 0)

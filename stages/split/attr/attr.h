@@ -46,7 +46,7 @@ struct pst_setting;
  * stand under the same names, or all their elements are the number. `model` is
  * `plan` made again; all are borrowed until the setting is freed, the model
  * first. PST_ERR_SHAPE prints what the model has and what is given. nans: names
- * that are given a NaN are added, separated by blanks.
+ * that are given a NaN or an infinity are added, separated by blanks.
  */
 enum pst_status pst_model_set_file(struct pst_model *model,
                                    const struct pst_plan *plan,

@@ -211,7 +211,7 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
                 g->attr->name);
         if (status == PST_OK &&
             pst_has_nan(meta.dtype, scratch, (size_t)pst_meta_numel(&meta),
-                        false))
+                        true))
             pst_str_addf(s->nans, "%s%s", s->nans->len > 0 ? " " : "",
                          g->attr->name);
     }

@@ -157,7 +157,9 @@ def no_parameters(b):
     assert "n.c" not in b.ask("attr", "get", "n")
     b.ask("attr", "set", "n.buf", "5")
     said = b.ask("attr", "set", "n.c", "nan")
-    assert "warning: there is a NaN in the values of n.c" in said, said
+    assert "warning: there is a NaN or an infinity in the values of n.c" in \
+        said, said
+    assert "warning" in b.ask("attr", "set", "n.c", "inf")
     write(f"{b.folder}/c.safetensors", n__c=[NAN])
     assert "warning" in b.ask("attr", "set", "n.c", "c.safetensors")
     b.ask("attr", "set", "n.c", "1e38")

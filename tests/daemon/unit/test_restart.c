@@ -46,8 +46,9 @@ static void set_options(struct pstd_config *config, const char *grid,
         &diag);
     assert_ok(pstd_config_set(config, PSTD_OPT_TRAIN, "place", "0=0", &diag),
               &diag);
-    assert_ok(pstd_config_set(config, PSTD_OPT_RUN, "min-ranks", least, &diag),
-              &diag);
+    assert_ok(
+        pstd_config_set(config, PSTD_OPT_COURSE, "min-ranks", least, &diag),
+        &diag);
 }
 
 /* Twice in a row, by a loss, without a newer checkpoint: then one less. */

@@ -234,6 +234,8 @@ static void names_jobs(void **state)
         {"...", "job"},
         {"a/b", "a_b"},
     };
+    static const char *const good[] = {"a", "night-2.x_y", "_job"};
+    struct pst_diag diag;
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
@@ -241,8 +243,15 @@ static void names_jobs(void **state)
 
         pstd_socket_job(cases[i][0], &name);
         assert_string_equal(name.text, cases[i][1]);
+        assert_int_equal(pstd_socket_check_job(cases[i][0], &diag),
+                         i == 0 ? PST_OK : PST_ERR_USAGE);
         pst_str_fini(&name);
     }
+    for (size_t i = 0; i < PST_COUNT(good); i++)
+        assert_ok(pstd_socket_check_job(good[i], &diag), &diag);
+    assert_int_equal(pstd_socket_check_job(
+                         "a-name-that-is-longer-than-forty-letters-", &diag),
+                     PST_ERR_USAGE);
 }
 
 /* What mpirun says, word for word, and what the user reads. */
