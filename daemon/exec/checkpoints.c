@@ -110,9 +110,11 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     };
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
     struct pst_checkpoint_info info = {0};
-    enum pst_status status =
-        pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback, diag);
+    enum pst_status status = pstd_session_claim_again(s, false, diag);
 
+    if (status == PST_OK)
+        status = pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback,
+                                 diag);
     status = pstd_agree(s->w, status, diag);
     pst_alive_leave(before);
     if (status != PST_OK)

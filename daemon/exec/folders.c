@@ -220,13 +220,16 @@ static enum pst_status claim_first(struct pstd_session *s,
     return PST_OK;
 }
 
-enum pst_status pstd_session_claim_again(struct pstd_session *s,
+enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    if (s->w->rank == 0 && s->owner == NULL)
+    if (s->w->rank == 0 && !fallback && s->owner == NULL)
         status = claim(s, false, &s->owner, diag);
+    else if (s->w->rank == 0)
+        status = pst_checkpoint_still_own(
+            fallback ? s->fallback_owner : s->owner, diag);
     return pstd_agree(s->w, status, diag);
 }
 

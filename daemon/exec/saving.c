@@ -49,7 +49,9 @@ static void prune(struct pstd_session *s, unsigned keep)
     struct pst_checkpoint_rule rule = {
         .keep = keep, .damaged = damaged, .stays = emit_kept, .ctx = s};
 
-    if (s->w->rank != 0)
+    if (s->w->rank != 0 ||
+        pst_checkpoint_still_own(s->in_fallback ? s->fallback_owner : s->owner,
+                                 NULL) != PST_OK)
         return;
     for (size_t i = 0; i < s->n_passed; i++) {
         const struct pstd_passed *p = &s->passed[i];
@@ -105,10 +107,14 @@ static bool is_fatal(enum pst_status status)
  * goes on. */
 static void own_again(struct pstd_session *s, bool fallback)
 {
+    struct pst_checkpoint_owner *owner =
+        fallback ? s->fallback_owner : s->owner;
     struct pst_diag diag;
+    enum pst_status status = pst_checkpoint_still_own(owner, &diag);
 
-    if (pst_checkpoint_own_again(fallback ? s->fallback_owner : s->owner,
-                                 &diag) != PST_OK)
+    if (status == PST_OK)
+        status = pst_checkpoint_own_again(owner, &diag);
+    if (status != PST_OK)
         pstd_session_emit_checkpoint(s, PSTD_EVENT_CHECKPOINT_KEPT,
                                      folder_of(s, fallback), s->saved,
                                      diag.text);
@@ -156,7 +162,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     enum pst_status status;
 
     pstd_interval_begin(&s->interval, start);
-    status = fallback ? PST_OK : pstd_session_claim_again(s, diag);
+    status = pstd_session_claim_again(s, fallback, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, folder_of(s, fallback), s->step,
                                  0, what, diag);
@@ -260,9 +266,9 @@ static enum pst_status save_again(struct pstd_session *s,
 static enum pst_status mark(struct pstd_session *s, const char *fault,
                             struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
+    enum pst_status status = pstd_session_claim_again(s, s->in_fallback, diag);
 
-    if (s->w->rank == 0)
+    if (status == PST_OK && s->w->rank == 0)
         status =
             pst_checkpoint_mark(s->in_fallback ? s->config.checkpoint_fallback
                                                : s->config.checkpoint,
@@ -279,9 +285,7 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
     struct pstd_saving *v = &s->saving;
     const struct pst_save_note what = {.changes = s->changes};
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
-    enum pst_status status = fallback || v->best != NULL
-                                 ? PST_OK
-                                 : pstd_session_claim_again(s, diag);
+    enum pst_status status = pstd_session_claim_again(s, fallback, diag);
 
     if (status != PST_OK)
         return status;

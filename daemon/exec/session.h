@@ -110,8 +110,9 @@ enum pst_status pstd_session_find(struct pstd_session *s,
  * release; all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. The first folder, if it could not be taken at the start. */
-enum pst_status pstd_session_claim_again(struct pstd_session *s,
+/* COLLECTIVE. Before a folder is written to: the first one, if it could not be
+ * taken at the start; one that is another run's by now is refused. */
+enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_session_release(struct pstd_session *s);
 /* Checkpoints that were moved into DIR/former-N. */

@@ -385,6 +385,61 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     return PST_OK;
 }
 
+/* Is the lock that is held the one that others find in the folder? */
+static bool sees_lock(const struct pst_checkpoint_owner *o)
+{
+    struct pst_str path = {0};
+    struct stat held, seen;
+    bool same = false;
+
+    if (o->fd >= 0 && path_of(o->dir, LOCK_FILE, &path, NULL) == PST_OK)
+        same = fstat(o->fd, &held) == 0 && stat(path.text, &seen) == 0 &&
+               held.st_dev == seen.st_dev && held.st_ino == seen.st_ino;
+    pst_str_fini(&path);
+    return same;
+}
+
+/* By a process that lives; only where there are locks. */
+static bool is_locked(const char *dir)
+{
+    struct pst_str path = {0};
+    bool held = false;
+    int fd = -1;
+
+    if (path_of(dir, LOCK_FILE, &path, NULL) == PST_OK)
+        fd = open(path.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        (void)close(fd);
+    }
+    pst_str_fini(&path);
+    return held;
+}
+
+enum pst_status pst_checkpoint_still_own(const struct pst_checkpoint_owner *o,
+                                         struct pst_diag *diag)
+{
+    struct record r;
+    enum pst_status status;
+
+    if (!o || sees_lock(o))
+        return PST_OK;
+    status = read_record(o->dir, &r, diag);
+    if (status != PST_OK)
+        return status;
+    if ((r.run[0] == '\0' || strcmp(r.run, o->record.run) == 0) &&
+        (o->fd < 0 || !is_locked(o->dir)))
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_E_CHECKPOINT_OTHER_RUN,
+        "the checkpoint folder %s is no longer that of this run (%s): it was "
+        "moved away, and what is there now belongs to %s, process %lld on %s. "
+        "Nothing is written or removed there; move the folders back",
+        o->dir, o->record.run,
+        strcmp(r.run, o->record.run) != 0 ? "another run" : "its continuation",
+        (long long)r.pid, r.host[0] ? r.host : "?");
+}
+
 enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
                                          struct pst_diag *diag)
 {

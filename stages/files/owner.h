@@ -45,6 +45,12 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
                                    struct pst_checkpoint_owner **ret,
                                    struct pst_checkpoint_former *former,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Before a save or a removal. PST_ERR_CONFIG: somebody has moved the folder
+ * away, and another run has made its own in that place. A folder that is gone
+ * is no error, nor is NULL. */
+enum pst_status pst_checkpoint_still_own(
+    const struct pst_checkpoint_owner *owner,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Where somebody has removed the folder, and a save has made it again, it says
  * again whose it is. NULL is fine. */
 enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *owner,

@@ -237,6 +237,16 @@ static enum pst_status restore_stages(const struct pst_graph *from,
     return PST_OK;
 }
 
+/* Microbatches are divided as those of the training are: evaluation data are
+ * given under the same --chunk. */
+static void restore_chunks(const struct pst_plan *from, struct pst_plan *to)
+{
+    for (size_t i = 0; i < to->inputs.n; i++)
+        for (size_t k = 0; k < from->inputs.n; k++)
+            if (strcmp(from->inputs.at[k].name, to->inputs.at[i].name) == 0)
+                to->inputs.at[i].chunk = from->inputs.at[k].chunk;
+}
+
 enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
                                   struct pst_plan *plan, pst_param_fn fn,
                                   void *ctx, struct pst_diag *diag)
@@ -248,9 +258,11 @@ enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
     if (status == PST_OK)
         status = restore_stages(ret->joined->stages.at[0].graph,
                                 ret->model->graph, diag);
-    return status == PST_OK
-               ? pst_split_again(ret->model, plan, &ret->plan, diag)
-               : status;
+    if (status == PST_OK)
+        status = pst_split_again(ret->model, plan, &ret->plan, diag);
+    if (status == PST_OK)
+        restore_chunks(plan, ret->plan);
+    return status;
 }
 
 void pst_eval_cut_fini(struct pst_eval_cut *cut)

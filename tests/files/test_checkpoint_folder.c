@@ -356,6 +356,32 @@ static void belongs_to_one_run(void **state)
     pst_checkpoint_disown(a);
 }
 
+/* A run whose folder was moved away finds another one's in that place. */
+static void sees_that_it_was_moved(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a, *b;
+
+    (void)state;
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
+    assert_ok(save(1, 8, 1, 0), &diag);
+    assert_int_equal(rename("ck", "ck.old"), 0);
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* simply gone */
+    assert_ok(own(DIGEST, false, false, &b, &former), &diag);
+    assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "moved away"));
+    assert_ok(pst_checkpoint_still_own(b, &diag), &diag);
+    pst_checkpoint_disown(b);
+    /* Its name stays there behind the end of that run. */
+    assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
+    assert_int_equal(rename("ck", "ck.new"), 0);
+    assert_int_equal(rename("ck.old", "ck"), 0);
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
+    pst_checkpoint_disown(a);
+    assert_int_equal(system("rm -r ck.new"), 0);
+}
+
 /* A process that is killed gives its folder free. */
 static void killed_owners_leave_it_free(void **state)
 {
@@ -400,6 +426,7 @@ int main(void)
         cmocka_unit_test_teardown(second_folder_has_the_name_of_the_first,
                                   clean),
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
+        cmocka_unit_test_teardown(sees_that_it_was_moved, clean),
         cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),
     };
 

@@ -405,7 +405,8 @@ static void remember(struct pstd_session *s)
     struct pst_diag lost;
 
     if (s->w->rank == 0 && e->file.len > 0 &&
-        pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK)
+        (pst_checkpoint_still_own(s->owner, &lost) != PST_OK ||
+         pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK))
         emit_failed(s, &lost);
 }
 
@@ -418,6 +419,8 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     struct pstd_note note;
     enum pst_status status = saved;
 
+    if (status == PST_OK && s->w->rank == 0)
+        status = pst_checkpoint_still_own(s->owner, diag);
     if (status == PST_OK && s->w->rank == 0) {
         status = set_best_aside(s, step, diag);
         pst_checkpoint_prune(dir, step, &rule);
@@ -455,7 +458,9 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     if (status != PST_OK || begun)
         return status;
     before = pst_alive_enter(PST_ALIVE_SAVE);
-    status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
+    status = pstd_session_claim_again(s, false, diag);
+    if (status == PST_OK)
+        status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
     status = best_ended(s, status, s->step, diag);
     pst_alive_leave(before);
     return status;

@@ -48,6 +48,8 @@ class Bench(job.Bench):
         for name, seed in ("pics", 3), ("more", 4):
             write_data(self.path(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
                        target=[16, 4, 2, 2])
+        write_data(self.path("whole.safetensors"), 5, x=[16, 3, 2, 2],
+                   target=[2, 4, 2, 2])
         self.call("split", norm, "-o", "norm.plan", "--at", "conv")
         if drops is not None:
             self.call("split", drops, "-o", "drops.plan", "--at", "mean",
@@ -128,6 +130,17 @@ def same_numbers(b):
     found, _ = b.evaluated("log-replicas", "-n", "2x1", "--checkpoint", "ck4")
     alone = b.alone("norm.plan", "other", "ck4", 3)["loss"]
     assert abs(alone - found[-1][1]) < 1e-6, (alone, found)
+
+
+def divides(b):
+    """Evaluation data are divided by --chunk as data of the training are."""
+    chunk = "--chunk", "target=replicate"
+    found, _ = b.evaluated("log-chunk", *chunk, "--checkpoint", "ck-chunk",
+                           plan="drops.plan", data="whole", other="whole")
+    alone = json.loads(b.call(
+        "eval", "drops.plan", "--data", "whole.safetensors", "-m", "2", *chunk,
+        "--batches", "4", "--checkpoint", "ck-chunk", "--json"))
+    assert alone["loss"] == found[-1][1], (alone, found)
 
 
 def gathers(b):
@@ -276,8 +289,8 @@ def main():
     penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
-            for part in (same_numbers, gathers, goes_on, ends_early, gives_way,
-                         says, refuses):
+            for part in (same_numbers, divides, gathers, goes_on, ends_early,
+                         gives_way, says, refuses):
                 part(b)
     print("ok")
 

@@ -9,6 +9,8 @@ asked   `penstock checkpoint` waits for a save that it asked for, not for one
 best    --keep-best makes no step wait; one copy serves it and the checkpoint
         that is due at the same step
 often   --checkpoint-cost: saves come by themselves, and what they cost is told
+moved   a run whose folder was moved away leaves alone what another has made
+        in its place
 memory  `penstock plan` knows what evaluations will have reserved
 """
 import json
@@ -35,7 +37,8 @@ class Bench(evaluate.Bench):
     def number_of(self, log, event, step):
         """Where in the log a step's event is; None: it is not there."""
         for i, line in enumerate(self.lines(log)):
-            if line["event"] == event and line.get("step") == str(step):
+            if line["event"] == event and step in (
+                    None, int(line.get("step", -1))):
                 return i
         return None
 
@@ -115,6 +118,26 @@ def best(b):
                                      "manifest.json"))
 
 
+def moved(b):
+    job = b.begin(*b.words("log-moved", "--job", "moved", "--checkpoint",
+                           "there", "--keep", "1", "--steps", "1000000000",
+                           "--log-every", "1000000", "--checkpoint-fallback",
+                           "second"))
+    b.await_line("log-moved", "train_begin", None)
+    b.call("checkpoint", "--job", "moved")
+    os.rename(b.path("there"), b.path("there.old"))
+    b.call(*b.words("log-new", "--seed", "9", "--checkpoint", "there"))
+    said = json.loads(b.call("checkpoint", "--job", "moved", "--json"))
+    assert said["dir"].endswith("second"), said
+    b.call("stop", "--job", "moved")
+    job.communicate(timeout=30)
+    failed = [x for x in b.lines("log-moved")
+              if x["event"] == "checkpoint_failed"]
+    assert any("moved away" in x["text"] for x in failed), failed
+    steps = [x for x in os.listdir(b.path("there")) if "step-" in x]
+    assert steps == [f"step-{evaluate.STEPS:08}"], steps
+
+
 def memory(b):
     common = ["norm.plan", "-n", "2", "-m", "2", "--eval-data",
               "other.safetensors"]
@@ -135,7 +158,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
-            for part in asked, often, best, memory:
+            for part in asked, often, best, moved, memory:
                 part(b)
     print("ok")
 
