@@ -194,6 +194,15 @@ torch.special.i1e(x * 20)
 torch.special.i1(x.relu())
 torch.special.i1e(x.relu())
 torch.special.multigammaln(x.exp() + 1, 2)
+(1 + 0.1 * x).flatten().repeat(20).cumprod(0)
+(1 + 0.1 * x).repeat(1, 100, 40).cumprod(1)
+(x * (y > -0.8)).view(9, 2).cumprod(0)
+(x * (y > -0.8)).flatten()[:17].cumprod(0)
+(x * (y > 0)).repeat(3, 1, 1).cumprod(1)
+(x + torch.where(y > 0.5, torch.inf, 0.0)).view(9, 2).cumprod(0)
+(x * (y > -0.8) + torch.where(y > 0.5, torch.inf, 0.0)).view(9, 2).cumprod(0)
+(x * (y > -0.8) + torch.where(y > 0.7, torch.nan, 0.0)).view(2, 9).cumprod(1)
+(x + torch.where(y > 0.5, torch.nan, 0.0)).view(18, 1).cumprod(1)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Along one dimension, keeping it: cumprod, cummax, cummin, logcumsumexp. */
+/* Along one dimension, keeping it: cummax, cummin, logcumsumexp. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
@@ -28,60 +28,6 @@ static double load(const struct pst_operand *x, int64_t at)
 static void store(const struct pst_operand *out, int64_t at, double y)
 {
     pst_store_f64(out->meta->dtype, out->data, at, y);
-}
-
-/* --- cumprod -------------------------------------------------------------- */
-
-static void cumprod_lane(const struct pst_call *c, int64_t first, int64_t inner,
-                         int64_t n)
-{
-    const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
-    double y = 1.0;
-    uint64_t bits = 1;
-
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = first + i * inner;
-
-        if (whole) {
-            bits *= (uint64_t)pst_reduce_load_whole(out->meta->dtype, x, at);
-            pst_store_i64(out->meta->dtype, out->data, at, (int64_t)bits);
-        } else {
-            y *= pst_reduce_load(out->meta->dtype, x, at);
-            store(out, at, y);
-        }
-    }
-}
-
-/* dx_i = sum over j >= i of g_j times the product of the others up to j; exact
- * where an element is 0. */
-static void cumprod_backward_lane(const struct pst_call *c, int64_t first,
-                                  int64_t inner, int64_t n)
-{
-    const struct pst_operand *g = &c->in[0], *x = &c->in[1];
-    double before = 1.0;
-
-    for (int64_t i = 0; i < n; i++) {
-        double product = before, sum = 0.0;
-
-        for (int64_t j = i; j < n; j++) {
-            if (j > i)
-                product *= load(x, first + j * inner);
-            sum += load(g, first + j * inner) * product;
-        }
-        store(&c->out[0], first + i * inner, sum);
-        before *= load(x, first + i * inner);
-    }
-}
-
-static void cumprod_ref(const struct pst_call *c)
-{
-    lanes(c, c->in[0].meta, c->args[1].i, cumprod_lane);
-}
-
-static void cumprod_backward_ref(const struct pst_call *c)
-{
-    lanes(c, c->in[0].meta, c->args[2].i, cumprod_backward_lane);
 }
 
 /* --- logcumsumexp --------------------------------------------------------- */
@@ -175,18 +121,6 @@ static enum pst_status check(const struct pst_infer *c,
     return status != PST_OK ? status : pst_infer_dim(c, 1, *x, &dim);
 }
 
-static enum pst_status infer_cumprod(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    enum pst_status status = check(c, &x);
-    enum pst_dtype to;
-
-    if (status != PST_OK)
-        return status;
-    to = pst_dtype_kind(x->dtype) == PST_KIND_FLOAT ? x->dtype : PST_I64;
-    return pst_infer_set_like(c, 0, pst_infer_dtype(c, 2, to), x);
-}
-
 static enum pst_status infer_logcumsumexp(struct pst_infer *c)
 {
     const struct pst_meta *x;
@@ -225,13 +159,6 @@ static enum pst_status infer_extremes(struct pst_infer *c)
     "exp(flip(logcumsumexp(flip(log(relu(" sign                                \
     "grad)) - result, [dim]), dim), [dim]) + self)"
 
-ROW(cumprod, cumprod_ref,
-    "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
-    infer_cumprod,
-    "self: cumprod_backward(grad, cast(self, dtype(result)), dim)");
-ROW(cumprod_backward, cumprod_backward_ref,
-    "penstock::cumprod_backward(Tensor grad, Tensor self, int dim) -> Tensor",
-    pst_infer_same_as_0, NULL);
 ROW(logcumsumexp, logcumsumexp_ref,
     "aten::logcumsumexp(Tensor self, int dim) -> Tensor", infer_logcumsumexp,
     "self: rank(self) == 0 ? grad : " LOG_SUMS("") " - " LOG_SUMS("-"));

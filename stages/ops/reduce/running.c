@@ -4,79 +4,75 @@
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/reduce/lane.h"
 
-/* Lanes that run together: sums do not wait for each other. */
-#define ROWS    8
-#define COLUMNS 64
+/* --- sums and products: floats in f64, rounded once each
+ * ------------------------------- */
 
-/* `lanes` lanes of n elements that are `step` apart; lanes are `apart`. */
-struct piece {
-    int64_t first, n, step, lanes, apart;
-};
-
-typedef void (*piece_fn)(const struct pst_call *c, const struct piece *p);
-
-/* --- sums: floats in f64, rounded once each ------------------------------- */
-
-#define SUM(name, from, wide, to)                                              \
-    static void name(const struct pst_call *c, const struct piece *p)          \
+#define FOLD(name, from, wide, to, start, op)                                  \
+    static void name(const struct pst_call *c,                                 \
+                     const struct pst_running_piece *p)                        \
     {                                                                          \
         const from *x = (const from *)c->in[0].data + p->first;                \
         to *y = (to *)c->out[0].data + p->first;                               \
-        wide sum[COLUMNS] = {0};                                               \
+        wide sum[PST_RUNNING_COLUMNS];                                         \
                                                                                \
+        for (int64_t k = 0; k < p->lanes; k++)                                 \
+            sum[k] = (start);                                                  \
         if (p->apart == 1)                                                     \
             for (int64_t i = 0; i < p->n; i++)                                 \
                 for (int64_t k = 0; k < p->lanes; k++) {                       \
-                    sum[k] += (wide)x[i * p->step + k];                        \
+                    sum[k] op(wide) x[i * p->step + k];                        \
                     y[i * p->step + k] = (to)sum[k];                           \
                 }                                                              \
-        else if (p->lanes == ROWS)                                             \
+        else if (p->lanes == PST_RUNNING_ROWS)                                 \
             for (int64_t i = 0; i < p->n; i++)                                 \
-                for (int64_t k = 0; k < ROWS; k++) {                           \
-                    sum[k] += (wide)x[i + k * p->apart];                       \
+                for (int64_t k = 0; k < PST_RUNNING_ROWS; k++) {               \
+                    sum[k] op(wide) x[i + k * p->apart];                       \
                     y[i + k * p->apart] = (to)sum[k];                          \
                 }                                                              \
         else                                                                   \
             for (int64_t k = 0; k < p->lanes; k++)                             \
                 for (int64_t i = 0; i < p->n; i++) {                           \
-                    sum[k] += (wide)x[i + k * p->apart];                       \
+                    sum[k] op(wide) x[i + k * p->apart];                       \
                     y[i + k * p->apart] = (to)sum[k];                          \
                 }                                                              \
     }
-SUM(sum_f32, float, double, float)
-SUM(sum_f64, double, double, double)
-SUM(sum_i64, uint64_t, uint64_t, uint64_t)
-SUM(sum_i32, int32_t, uint64_t, uint64_t)
-SUM(sum_bool, bool, uint64_t, uint64_t)
-
-static piece_fn find_sum(const struct pst_call *c)
-{
-    const enum pst_dtype from = c->in[0].meta->dtype,
-                         to = c->out[0].meta->dtype;
-
-    if (from == PST_F32 && to == PST_F32)
-        return sum_f32;
-    if (from == PST_F64 && to == PST_F64)
-        return sum_f64;
-    if (to != PST_I64)
-        return NULL;
-    return from == PST_I64    ? sum_i64
-           : from == PST_I32  ? sum_i32
-           : from == PST_BOOL ? sum_bool
-                              : NULL;
-}
+#define FOLDS(name, start, op)                                                 \
+    FOLD(name##_f32, float, double, float, start, op)                          \
+    FOLD(name##_f64, double, double, double, start, op)                        \
+    FOLD(name##_i64, uint64_t, uint64_t, uint64_t, start, op)                  \
+    FOLD(name##_i32, int32_t, uint64_t, uint64_t, start, op)                   \
+    FOLD(name##_bool, bool, uint64_t, uint64_t, start, op)                     \
+    static pst_running_fn find_##name(const struct pst_call *c)                \
+    {                                                                          \
+        const enum pst_dtype from = c->in[0].meta->dtype,                      \
+                             to = c->out[0].meta->dtype;                       \
+                                                                               \
+        if (from == PST_F32 && to == PST_F32)                                  \
+            return name##_f32;                                                 \
+        if (from == PST_F64 && to == PST_F64)                                  \
+            return name##_f64;                                                 \
+        if (to != PST_I64)                                                     \
+            return NULL;                                                       \
+        return from == PST_I64    ? name##_i64                                 \
+               : from == PST_I32  ? name##_i32                                 \
+               : from == PST_BOOL ? name##_bool                                \
+                                  : NULL;                                      \
+    }
+FOLDS(sum, 0, +=)
+FOLDS(product, 1, *=)
 
 /* --- extremes: the last of equals; NaN stays ------------------------------ */
 
 /* x != x: NaN. */
 #define EXTREME(name, type, beats)                                             \
-    static void name(const struct pst_call *c, const struct piece *p)          \
+    static void name(const struct pst_call *c,                                 \
+                     const struct pst_running_piece *p)                        \
     {                                                                          \
         const type *x = (const type *)c->in[0].data + p->first;                \
         type *y = (type *)c->out[0].data + p->first;                           \
         int64_t *at = (int64_t *)c->out[1].data + p->first;                    \
-        type best[COLUMNS];                                                    \
-        int64_t where[COLUMNS] = {0};                                          \
+        type best[PST_RUNNING_COLUMNS];                                        \
+        int64_t where[PST_RUNNING_COLUMNS] = {0};                              \
                                                                                \
         for (int64_t k = 0; k < p->lanes; k++)                                 \
             best[k] = x[k * p->apart];                                         \
@@ -119,9 +115,10 @@ EXTREME(min_i64, int64_t, <=)
 
 struct job {
     const struct pst_call *c;
-    piece_fn fn;
+    pst_running_fn fn;
     struct pst_lane l;
     int64_t blocks; /* of columns, or of rows */
+    size_t scratch;
 };
 
 static void run_part(void *ctx, unsigned part, unsigned parts)
@@ -134,32 +131,40 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(rows ? j->blocks : l->outer * j->blocks, 1, part, parts,
                    &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        const int64_t first = rows ? i * ROWS : i % j->blocks * COLUMNS;
-        struct piece p = {.n = l->size, .step = l->inner};
+        const int64_t first =
+            rows ? i * PST_RUNNING_ROWS : i % j->blocks * PST_RUNNING_COLUMNS;
+        struct pst_running_piece p = {.n = l->size, .step = l->inner};
 
+        if (j->scratch > 0)
+            p.scratch = (char *)j->c->scratch + part * j->scratch;
         if (rows) {
             p.first = first * l->size;
-            p.lanes = PST_MIN(l->outer - first, ROWS);
+            p.lanes = PST_MIN(l->outer - first, PST_RUNNING_ROWS);
             p.apart = l->size;
         } else {
             p.first = i / j->blocks * l->size * l->inner + first;
-            p.lanes = PST_MIN(l->inner - first, COLUMNS);
+            p.lanes = PST_MIN(l->inner - first, PST_RUNNING_COLUMNS);
             p.apart = 1;
         }
         j->fn(j->c, &p);
     }
 }
 
-static void run(const struct pst_call *c, piece_fn fn)
+void pst_running(const struct pst_call *c, int64_t dim, pst_running_fn fn,
+                 size_t scratch)
 {
-    struct job j = {
-        .c = c, .fn = fn, .l = pst_lane_of(c->in[0].meta, c->args[1].i)};
+    struct job j = {.c = c,
+                    .fn = fn,
+                    .l = pst_lane_of(c->in[0].meta, dim),
+                    .scratch = scratch};
     const int64_t n = pst_meta_numel(c->in[0].meta);
 
     if (n == 0)
         return;
-    j.blocks = j.l.inner == 1 ? (j.l.outer + ROWS - 1) / ROWS
-                              : (j.l.inner + COLUMNS - 1) / COLUMNS;
+    j.blocks =
+        j.l.inner == 1
+            ? (j.l.outer + PST_RUNNING_ROWS - 1) / PST_RUNNING_ROWS
+            : (j.l.inner + PST_RUNNING_COLUMNS - 1) / PST_RUNNING_COLUMNS;
     pst_pool_run(pst_pool_if(c->pool, n >= PST_ND_SERIAL), run_part, &j);
 }
 
@@ -170,7 +175,17 @@ bool pst_running_sum_supports(const struct pst_call *c)
 
 void pst_running_sum(const struct pst_call *c)
 {
-    run(c, find_sum(c));
+    pst_running(c, c->args[1].i, find_sum(c), 0);
+}
+
+bool pst_running_product_supports(const struct pst_call *c)
+{
+    return find_product(c) != NULL;
+}
+
+void pst_running_product(const struct pst_call *c)
+{
+    pst_running(c, c->args[1].i, find_product(c), 0);
 }
 
 bool pst_running_extreme_supports(const struct pst_call *c)
@@ -180,12 +195,16 @@ bool pst_running_extreme_supports(const struct pst_call *c)
     return dtype == PST_F32 || dtype == PST_F64 || dtype == PST_I64;
 }
 
-static void extreme(const struct pst_call *c, piece_fn f32, piece_fn f64,
-                    piece_fn i64)
+static void extreme(const struct pst_call *c, pst_running_fn f32,
+                    pst_running_fn f64, pst_running_fn i64)
 {
     const enum pst_dtype dtype = c->in[0].meta->dtype;
 
-    run(c, dtype == PST_F32 ? f32 : dtype == PST_F64 ? f64 : i64);
+    pst_running(c, c->args[1].i,
+                dtype == PST_F32   ? f32
+                : dtype == PST_F64 ? f64
+                                   : i64,
+                0);
 }
 
 void pst_running_max(const struct pst_call *c)
