@@ -377,6 +377,23 @@ static void evaluated(const pstctl_event *event, struct pst_str *out)
     }
 }
 
+static void ended_early(const pstctl_event *event, struct pst_str *out)
+{
+    const long long n = (long long)pstctl_integer(event, "patience");
+    const double best = pstctl_number(event, "best_loss");
+
+    if (isfinite(best))
+        pst_str_addf(out,
+                     "%lld evaluations were not better than that of step "
+                     "%lld: the run ends",
+                     n, (long long)pstctl_integer(event, "best_step"));
+    else
+        pst_str_addf(out,
+                     "%lld evaluations, none of which had a finite loss: the "
+                     "run ends",
+                     n);
+}
+
 static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
 {
     const char *placement = pstctl_text(event, "placement");
@@ -433,11 +450,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         pst_str_addf(&text, "evaluation failed: %s",
                      pstctl_text(event, "text"));
     } else if (strcmp(event->name, "early_stop") == 0) {
-        pst_str_addf(&text,
-                     "%lld evaluations were not better than that of step "
-                     "%lld: the run ends",
-                     (long long)pstctl_integer(event, "patience"),
-                     (long long)pstctl_integer(event, "best_step"));
+        ended_early(event, &text);
     } else if (strcmp(event->name, "checkpoint_failed") == 0) {
         pst_str_addf(&text, "checkpoint failed: %s",
                      pstctl_text(event, "text"));

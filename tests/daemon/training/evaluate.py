@@ -48,6 +48,9 @@ class Bench(job.Bench):
         for name, seed in ("pics", 3), ("more", 4):
             write_data(self.path(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
                        target=[16, 4, 2, 2])
+        tensor_file.save(self.path("nan.safetensors"), {
+            name: ("F32", shape, struct.pack("<f", math.nan) * math.prod(shape))
+            for name, shape in (("x", [16, 3, 2, 2]), ("target", [16, 4, 2, 2]))})
         write_data(self.path("whole.safetensors"), 5, x=[16, 3, 2, 2],
                    target=[2, 4, 2, 2])
         self.call("split", norm, "-o", "norm.plan", "--at", "conv")
@@ -230,6 +233,14 @@ def ends_early(b):
     found, said = b.evaluated("log-early-2", *more, "--resume",
                               plan="drops.plan", data="pics", other="more")
     assert found == [] and said["steps"] == 9 and said["ended_early"], said
+
+
+    words = b.words("log-nan", "--eval-data", "nan.safetensors",
+                    "--eval-every", "3", "--patience", "2", plan="drops.plan",
+                    data="pics")
+    words.remove("--json")
+    text = b.call(*words)
+    assert "2 evaluations, none of which had a finite loss" in text, text
 
 
 def gives_way(b):
