@@ -74,7 +74,8 @@ static enum pst_status begin_run(struct pstd_daemon *d,
                                     order.len, diag);
     if (status == PST_OK) {
         d->known.run++;
-        d->known.paused = d->known.pausing = d->known.changing = false;
+        d->known.paused = d->known.pausing = false;
+        d->known.resuming = d->known.changing = false;
         d->known.step = 0;
         d->known.steps = config.steps;
         d->known.loss = NAN;
@@ -203,6 +204,7 @@ static enum pst_status attr(struct pstd_call *call)
 static enum pst_status pause_run(struct pstd_call *call)
 {
     call->d->known.pausing = true;
+    call->d->known.resuming = false;
     pstd_mailbox_control(call->d->mailbox, PSTD_CTL_PAUSE);
     return PST_OK;
 }
@@ -213,7 +215,8 @@ static enum pst_status resume_run(struct pstd_call *call)
     if (!call->d->known.paused && !call->d->known.pausing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is not paused");
-    call->d->known.pausing = false;
+    call->d->known.paused = call->d->known.pausing = false;
+    call->d->known.resuming = true;
     pstd_mailbox_control(call->d->mailbox, PSTD_CTL_RESUME);
     return PST_OK;
 }

@@ -43,6 +43,7 @@ struct pstd_known {
     enum pst_error error; /* its row of the catalogue */
     bool paused;
     bool pausing;  /* asked for, not begun */
+    bool resuming; /* asked for, not told yet: a pause that begins now ends */
     bool changing; /* asked for, not done */
 };
 

@@ -156,7 +156,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
     k->skipped = 0;
-    k->paused = k->pausing = k->changing = false;
+    k->paused = k->pausing = k->resuming = k->changing = false;
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     set_placement(d, pstd_note_get_text(note, "placement"));
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
@@ -205,7 +205,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     take_trace(d, result->trace);
     result->trace = NULL;
     k->step = result->steps;
-    k->paused = k->pausing = k->changing = false;
+    k->paused = k->pausing = k->resuming = k->changing = false;
     if (result->diag.status != PST_OK) {
         pstd_set_text(&k->last_error, result->diag.text);
         k->error = result->diag.error;
@@ -232,7 +232,10 @@ static void on_note(void *ctx, struct pstd_note *note)
         note->event == PSTD_EVENT_RESUME)
         d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
     if (note->event == PSTD_EVENT_PAUSED || note->event == PSTD_EVENT_CONTINUED)
-        d->known.paused = note->event == PSTD_EVENT_PAUSED;
+        d->known.paused =
+            note->event == PSTD_EVENT_PAUSED && !d->known.resuming;
+    if (note->event == PSTD_EVENT_CONTINUED)
+        d->known.resuming = false;
     if (note->event == PSTD_EVENT_PAUSED) {
         d->known.pausing = false;
         /* Of fast steps not all are told. */
