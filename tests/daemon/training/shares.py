@@ -21,7 +21,7 @@ import job  # evaluate has put its folder on the path
 from swap import tensors
 
 STEPS, AT = 10, 5
-NAPS_MS = 500, 2000, 8000  # in the step before, while a client asks
+NAPS_MS = 500, 2000, 8000, 30000  # in the step before, while a client asks
 WHOLE = "zero2"
 PARTS = ("zero3",), ("zero3", "--shard-layout", "rows"), (
     "zero3,fc=zero2", "--unshard-window", "0")
@@ -65,6 +65,8 @@ class Bench(job.Bench):
             if run.poll() is None:
                 run.terminate()
             self.ended(run, code=None)
+        else:
+            raise AssertionError(f"no pause behind step {AT} of {name}")
         with open(self.path(f"log-{name}/rank-0.log"), encoding="utf-8") as f:
             losses = EVALUATED.findall(f.read())
         return {"said": said, "losses": losses, "name": name,
