@@ -35,7 +35,7 @@ static bool is_told(const struct pstd_session *s, double now)
     return now - s->last_event >= EVENT_GAP_S;
 }
 
-/* Mean of one kind of time since the last event; n: what it is a share of. */
+/* What came to a sum since the last event, for each of n steps or seconds. */
 static void add_mean(struct pstd_note *note, const char *key, double sum,
                      double told, double n)
 {

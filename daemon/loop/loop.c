@@ -285,7 +285,7 @@ static void note_newest(struct pstd_daemon *d)
 
     if (d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
         totals.time_us > 0 && totals.run == d->known.run)
-        pstd_prom_step(&d->prom, totals.step, totals.time_us);
+        pstd_prom_newest(&d->prom, totals.step, totals.loss, totals.time_us);
 }
 
 static void emit_totals(struct pstd_daemon *d)

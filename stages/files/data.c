@@ -555,13 +555,16 @@ static enum pst_status fill_rows(const struct pst_data *d,
                                  struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
+    uint64_t next = rows > 0 ? row_at(d, in, first) : 0;
 
     for (uint64_t r = 0, n = 0; r < rows && status == PST_OK; r += n) {
-        const uint64_t row = row_at(d, in, first + r);
+        const uint64_t row = next;
 
-        for (n = 1; r + n < rows; n++)
-            if (row_at(d, in, first + r + n) != row + n)
+        for (n = 1; r + n < rows; n++) {
+            next = row_at(d, in, first + r + n);
+            if (next != row + n)
                 break;
+        }
         status = copy_rows(in, row, n, r, rows, dst, diag);
     }
     return status;

@@ -143,6 +143,7 @@ def newest_is_told(b, names):
             b.bytes_of("few.prom").decode(), names).get("penstock_step", 0) < 2:
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
+    early = check(b.bytes_of("few.prom").decode(), names)
     assert ask_status()["step"] >= 2
     b.call("pause", "--job", "few")
     while not ask_status()["paused"]:
@@ -155,6 +156,7 @@ def newest_is_told(b, names):
 
     first, last = told("step")
     status = ask_status()
+    assert early["penstock_loss"] != float(first["loss"]), early
     assert first["step"] == "1" and last["step"] == told("paused")[0]["step"]
     assert status["step"] == int(last["step"]), (status, last)
     assert status["loss"] == float(last["loss"]), (status, last)
@@ -169,6 +171,7 @@ def newest_is_told(b, names):
     found = check(b.bytes_of("few.prom").decode(), names)
     assert found["penstock_steps_total"] == found["penstock_step"] == \
         float(end["step"]), (found, end)
+    assert found["penstock_loss"] == float(end["loss"]), (found, end)
     assert found["penstock_paused"] == 0
 
 

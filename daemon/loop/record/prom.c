@@ -197,17 +197,23 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
     }
 }
 
-void pstd_prom_step(struct pstd_prom *prom, uint64_t step, uint64_t time_us)
+static void set(struct pstd_prom *prom, const char *name, double value)
 {
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
-        const bool is_time = strcmp(rows[i].name, PREFIX "step_timestamp_"
-                                                         "seconds") == 0;
-
-        if (!is_time && strcmp(rows[i].name, PREFIX "step") != 0)
+        if (strcmp(rows[i].name, name) != 0)
             continue;
-        prom->known[i] = prom->changed = true;
-        prom->values[i] = is_time ? 1e-6 * (double)time_us : (double)step;
+        prom->changed |= !prom->known[i] || prom->values[i] != value;
+        prom->known[i] = true;
+        prom->values[i] = value;
     }
+}
+
+void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
+                      uint64_t time_us)
+{
+    set(prom, PREFIX "step", (double)step);
+    set(prom, PREFIX "loss", loss);
+    set(prom, PREFIX "step_timestamp_seconds", 1e-6 * (double)time_us);
 }
 
 void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note)

@@ -34,9 +34,9 @@ struct pstd_prom {
 
 void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us);
-/* The newest step of those that were not told: what is slow is not at a
- * stand. */
-void pstd_prom_step(struct pstd_prom *prom, uint64_t step, uint64_t time_us);
+/* The newest step, also if it was not told: what is slow is not at a stand. */
+void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
+                      uint64_t time_us);
 /* For who begins to read the log later: what other events have told than those
  * that come every 15 s, as fields with the names of the metrics. */
 void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);

@@ -312,7 +312,7 @@ static void plane_grads(const struct job *j, int64_t i, int64_t cols)
 
 /* A part of the positions, by rows or by pieces of planes. */
 static void run_part(const struct job *j, unsigned part, unsigned parts,
-                     void (*row)(const struct job *, int64_t, int64_t))
+                     void (*each)(const struct job *, int64_t, int64_t))
 {
     const struct pst_classes *p = j->p;
     const int64_t pieces = (p->d + PST_LOSS_COLS - 1) / PST_LOSS_COLS;
@@ -322,7 +322,8 @@ static void run_part(const struct job *j, unsigned part, unsigned parts,
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i % pieces * PST_LOSS_COLS;
 
-        row(j, i / pieces * p->d + first, PST_MIN(p->d - first, PST_LOSS_COLS));
+        each(j, i / pieces * p->d + first,
+             PST_MIN(p->d - first, PST_LOSS_COLS));
     }
 }
 

@@ -222,21 +222,6 @@ static void backward_lanes(const struct pst_call *c)
 
 /* --- rows ----------------------------------------------------------------- */
 
-static enum pst_status infer_cumprod(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    unsigned dim;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-    enum pst_dtype to;
-
-    if (status == PST_OK)
-        status = pst_infer_dim(c, 1, x, &dim);
-    if (status != PST_OK)
-        return status;
-    to = pst_dtype_kind(x->dtype) == PST_KIND_FLOAT ? x->dtype : PST_I64;
-    return pst_infer_set_like(c, 0, pst_infer_dtype(c, 2, to), x);
-}
-
 static const struct pst_kernel cumprod_kernels[] = {
     {.name = "cumprod_lanes",
      .dtypes = PST_D_ANY,
@@ -259,7 +244,7 @@ static const struct pst_kernel backward_kernels[] = {
 const struct pst_op pst_op_cumprod = {
     .schema = "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) "
               "-> Tensor",
-    .infer = infer_cumprod,
+    .infer = pst_infer_running,
     .vjp = pst_vjp_formula,
     .formula = "self: cumprod_backward(grad, cast(self, dtype(result)), dim)",
 };

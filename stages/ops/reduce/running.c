@@ -4,8 +4,7 @@
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/reduce/lane.h"
 
-/* --- sums and products: floats in f64, rounded once each
- * ------------------------------- */
+/* --- sums and products: floats in f64, rounded once each ------------------ */
 
 #define FOLD(name, from, wide, to, start, op)                                  \
     static void name(const struct pst_call *c,                                 \

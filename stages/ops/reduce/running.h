@@ -24,6 +24,9 @@ typedef void (*pst_running_fn)(const struct pst_call *c,
 void pst_running(const struct pst_call *c, int64_t dim, pst_running_fn fn,
                  size_t scratch);
 
+/* Of cumsum and cumprod: self, dim, dtype; sums of integers are i64. */
+enum pst_status pst_infer_running(struct pst_infer *c);
+
 /* For the dtypes of in[0] and out[0]. */
 bool pst_running_sum_supports(const struct pst_call *c);
 void pst_running_sum(const struct pst_call *c);

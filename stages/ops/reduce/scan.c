@@ -34,7 +34,7 @@ static void cumsum_ref(const struct pst_call *c)
     }
 }
 
-static enum pst_status infer_cumsum(struct pst_infer *c)
+enum pst_status pst_infer_running(struct pst_infer *c)
 {
     const struct pst_meta *x;
     unsigned dim;
@@ -80,7 +80,7 @@ static const struct pst_kernel cumsum_kernels[] = {
 const struct pst_op pst_op_cumsum = {
     .schema = "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) "
               "-> Tensor",
-    .infer = infer_cumsum,
+    .infer = pst_infer_running,
     .vjp = cumsum_vjp,
 };
 PST_CPU_KERNELS(cumsum, cumsum_kernels);

@@ -63,7 +63,7 @@ static bool hands_on(const struct pst_node *node)
     return known;
 }
 
-/* Behind casts, views and copies of the loss. */
+/* Behind casts, views and copies of the loss, and numbers it is scaled by. */
 static const struct pst_node *find_loss(const struct pst_plan *joined)
 {
     const struct pst_plan_output *o = &joined->outputs.at[joined->loss];

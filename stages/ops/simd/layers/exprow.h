@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_SIMD_LAYERS_EXPROW_H
 #define PENSTOCK_STAGES_OPS_SIMD_LAYERS_EXPROW_H
-/* What every softmax does with a row. */
+/* What every softmax does with a row, or with columns. */
 #include "stages/ops/simd/lanes.h"
 #include "stages/ops/simd/vecmath.h"
 
@@ -44,6 +44,49 @@ static inline float pst_row_exp(int64_t n, const float *x, float max, float *y)
         lane[j] += y[i];
     }
     return pst_lanes_sum(lane);
+}
+
+/* --- down columns: n rows, stride apart, of cols numbers ------------------ */
+
+#define PST_COLUMNS     64 /* cols, at most */
+#define PST_COLUMN_ROWS 32 /* whose sums are added up, as in column_sum.c */
+
+static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,
+                                   const float *x, float *max)
+{
+    for (int64_t j = 0; j < cols; j++)
+        max[j] = -INFINITY;
+    for (int64_t r = 0; r < n; r++, x += stride)
+        for (int64_t j = 0; j < cols; j++)
+            max[j] = x[j] > max[j] ? x[j] : max[j];
+}
+
+/* Sums of e^(x - max), which go to y unless that is NULL; y may be x. */
+static inline void pst_columns_exp(int64_t n, int64_t cols, int64_t stride,
+                                   const float *x, const float *max, float *y,
+                                   float *sum)
+{
+    for (int64_t j = 0; j < cols; j++)
+        sum[j] = 0.0f;
+    for (int64_t first = 0; first < n; first += PST_COLUMN_ROWS) {
+        const int64_t last =
+            first + PST_COLUMN_ROWS < n ? first + PST_COLUMN_ROWS : n;
+        float part[PST_COLUMNS] = {0};
+
+        for (int64_t r = first; r < last; r++) {
+            const float *row = x + r * stride;
+            float e[PST_COLUMNS];
+
+            for (int64_t j = 0; j < cols; j++) {
+                e[j] = pst_vm_exp_neg(row[j] - max[j]);
+                part[j] += e[j];
+            }
+            for (int64_t j = 0; y != NULL && j < cols; j++)
+                y[r * stride + j] = e[j];
+        }
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] += part[j];
+    }
 }
 
 #endif

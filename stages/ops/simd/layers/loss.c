@@ -66,50 +66,13 @@ static void soft_grad(int64_t n, const float *x,
 
 /* --- down columns --------------------------------------------------------- */
 
-#define ROWS 32
-
-static void columns_max(int64_t n, int64_t cols, int64_t stride, const float *x,
-                        float *max)
-{
-    for (int64_t j = 0; j < cols; j++)
-        max[j] = -INFINITY;
-    for (int64_t r = 0; r < n; r++, x += stride)
-        for (int64_t j = 0; j < cols; j++)
-            max[j] = x[j] > max[j] ? x[j] : max[j];
-}
-
-/* Sums of e^(x - max), which go to dx unless that is NULL: partial sums of some
- * rows are added up, as in column_sum.c. dx may be x. */
-static void columns_exp(int64_t n, int64_t cols, int64_t stride, const float *x,
-                        const float *max, float *dx, float *sum)
-{
-    for (int64_t j = 0; j < cols; j++)
-        sum[j] = 0.0f;
-    for (int64_t first = 0; first < n; first += ROWS) {
-        const int64_t last = first + ROWS < n ? first + ROWS : n;
-        float part[PST_LOSS_COLS] = {0};
-
-        for (int64_t r = first; r < last; r++) {
-            const float *from = x + r * stride;
-            float e[PST_LOSS_COLS];
-
-            for (int64_t j = 0; j < cols; j++) {
-                e[j] = pst_vm_exp_neg(from[j] - max[j]);
-                part[j] += e[j];
-            }
-            for (int64_t j = 0; dx != NULL && j < cols; j++)
-                dx[r * stride + j] = e[j];
-        }
-        for (int64_t j = 0; j < cols; j++)
-            sum[j] += part[j];
-    }
-}
+_Static_assert(PST_LOSS_COLS <= PST_COLUMNS, "exprow.h has no room");
 
 static void columns_log_sum(int64_t n, int64_t cols, int64_t stride,
                             const float *x, float *max, float *log_sum)
 {
-    columns_max(n, cols, stride, x, max);
-    columns_exp(n, cols, stride, x, max, NULL, log_sum);
+    pst_columns_max(n, cols, stride, x, max);
+    pst_columns_exp(n, cols, stride, x, max, NULL, log_sum);
     for (int64_t j = 0; j < cols; j++)
         log_sum[j] = pst_vm_log(log_sum[j]);
 }
@@ -119,8 +82,8 @@ static void columns_scaled(int64_t n, int64_t cols, int64_t stride,
 {
     float max[PST_LOSS_COLS], scale[PST_LOSS_COLS];
 
-    columns_max(n, cols, stride, x, max);
-    columns_exp(n, cols, stride, x, max, dx, scale);
+    pst_columns_max(n, cols, stride, x, max);
+    pst_columns_exp(n, cols, stride, x, max, dx, scale);
     for (int64_t j = 0; j < cols; j++)
         scale[j] = g[j] / scale[j];
     for (int64_t r = 0; r < n; r++, dx += stride)

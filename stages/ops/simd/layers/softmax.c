@@ -55,51 +55,16 @@ static void log_softmax_grad(int64_t rows, int64_t n, const float *g,
 /* --- down columns --------------------------------------------------------- */
 
 #define COLS PST_SOFTMAX_COLS
-#define ROWS 32 /* whose partial sums are added up, as in column_sum.c */
-
-static void columns_max(int64_t n, int64_t cols, int64_t stride, const float *x,
-                        float *max)
-{
-    for (int64_t j = 0; j < cols; j++)
-        max[j] = -INFINITY;
-    for (int64_t r = 0; r < n; r++, x += stride)
-        for (int64_t j = 0; j < cols; j++)
-            max[j] = x[j] > max[j] ? x[j] : max[j];
-}
-
-/* Sums of e^(x - max), which go to y unless that is NULL. */
-static void columns_exp(int64_t n, int64_t cols, int64_t stride, const float *x,
-                        const float *max, float *y, float *sum)
-{
-    for (int64_t j = 0; j < cols; j++)
-        sum[j] = 0.0f;
-    for (int64_t first = 0; first < n; first += ROWS) {
-        const int64_t last = first + ROWS < n ? first + ROWS : n;
-        float part[COLS] = {0};
-
-        for (int64_t r = first; r < last; r++) {
-            const float *row = x + r * stride;
-            float e[COLS];
-
-            for (int64_t j = 0; j < cols; j++) {
-                e[j] = pst_vm_exp_neg(row[j] - max[j]);
-                part[j] += e[j];
-            }
-            for (int64_t j = 0; y != NULL && j < cols; j++)
-                y[r * stride + j] = e[j];
-        }
-        for (int64_t j = 0; j < cols; j++)
-            sum[j] += part[j];
-    }
-}
+#define ROWS PST_COLUMN_ROWS
+_Static_assert(COLS <= PST_COLUMNS, "exprow.h has no room");
 
 static void columns(int64_t n, int64_t cols, int64_t stride, bool log,
                     const float *x, float *y)
 {
     float max[COLS], sum[COLS];
 
-    columns_max(n, cols, stride, x, max);
-    columns_exp(n, cols, stride, x, max, log ? NULL : y, sum);
+    pst_columns_max(n, cols, stride, x, max);
+    pst_columns_exp(n, cols, stride, x, max, log ? NULL : y, sum);
     for (int64_t j = 0; j < cols; j++)
         sum[j] = log ? pst_vm_log(sum[j]) : 1.0f / sum[j];
     for (int64_t r = 0; r < n; r++, x += stride, y += stride) {
