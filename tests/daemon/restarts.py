@@ -18,6 +18,7 @@ detach    the job in the background
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
+passing   files that are missing for a while
 """
 import glob
 import json
@@ -350,6 +351,23 @@ def flipped(b):
         assert b.weights(name) == b.want
 
 
+def passing(b):
+    """What a restart does not find may be there again: it is tried as often as
+    the budget says. The first start is refused."""
+    for what in "data.safetensors", "tiny.plan":
+        name = b.fresh()
+        job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir", name),
+                      PENSTOCK_FAULT="step:1+:50")
+        b.await_step(name, 1)
+        os.rename(b.path(what), b.path("away"))
+        os.kill(b.pids(name)[0], signal.SIGKILL)
+        b.await_event(name, "job_restart", n=3)
+        os.rename(b.path("away"), b.path(what))
+        b.ended(job)
+        assert " cause=refused " in b.events(name, "job_ended")[1]
+        assert b.weights(name) == b.want
+
+
 def numbers(text):
     return [json.loads(line)["seq"] for line in text.splitlines()]
 
@@ -464,8 +482,8 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, flipped, watchers,
-                 cleaned]
+        parts = [budget, causes, dump, launcher, detach, passing, flipped,
+                 watchers, cleaned]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

@@ -20,6 +20,22 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
     return fate->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
 }
 
+/* What was there at the first start may be missing for a while: a file of a
+ * slow network, room on a disk. */
+static bool is_passing(const struct pstctl_supervisor *s,
+                       const struct pstctl_fate *fate, enum pst_status status)
+{
+    return s->restarts > 0 && !fate->begun &&
+           (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
+            status == PST_ERR_NOMEM);
+}
+
+static bool may_go_on(const struct pstctl_supervisor *s,
+                      const struct pstctl_fate *fate, enum pst_status status)
+{
+    return fate->died || is_passing(s, fate, status);
+}
+
 /* Of a job that died: whether it is started again, when, and with how many
  * ranks. */
 static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
@@ -28,7 +44,8 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
     const uint64_t at = s->config->serve ? s->served : ret->checkpoint;
     unsigned missing = 0;
 
-    pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
+    if (fate->died)
+        pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
     if (fate->homeless) {
         ret->cause = PSTCTL_CAUSE_HOSTS;
         missing = ret->ranks - fate->room;
@@ -61,14 +78,14 @@ static void conclude(struct pstctl_supervisor *s,
     else if (pstctl_past_look(&s->past, s->config, &ret->checkpoint,
                               &ignored) != PST_OK)
         ret->checkpoint = s->budget.step;
-    if (fate->died) {
-        decide(s, fate, why, ret);
-    } else {
+    if (!fate->died) {
         ret->cause = cause_of(fate, status);
         if (status != PST_OK)
             ret->error = why->error;
         (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
     }
+    if (may_go_on(s, fate, status))
+        decide(s, fate, why, ret);
     pstctl_record_end(&s->record, ret);
 }
 
@@ -141,6 +158,26 @@ static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
     return status;
 }
 
+/* What goes wrong on the way is told as an end of its own. */
+static enum pst_status start_again(struct pstctl_supervisor *s,
+                                   unsigned delay_s, struct pstctl_fate *fate,
+                                   struct pst_diag *diag)
+{
+    const struct pstctl_starter *starter = &s->starter;
+    struct pstd_config options;
+    enum pst_status status = starter->rest(starter->ctx, delay_s, diag);
+
+    if (status != PST_OK)
+        return status;
+    s->restarts++;
+    status = next_options(s, &options, diag);
+    if (status != PST_OK)
+        return status;
+    status = starter->run(starter->ctx, &options, s->ranks.now, fate, diag);
+    pstd_config_fini(&options);
+    return status;
+}
+
 enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
                                  struct pst_diag *diag)
 {
@@ -154,28 +191,15 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
     status = starter->run(starter->ctx, s->config, s->ranks.now, &fate, diag);
 
     for (;;) {
-        struct pstd_config options;
-        struct pst_diag other;
-
         s->past.resumed |= fate.begun;
         conclude(s, &fate, status, diag, &end);
-        if (!fate.died)
+        if (!may_go_on(s, &fate, status))
             return status;
         if (!end.again)
             return give_up(s, diag);
         print_restart(s, &end);
         starter->clear(starter->ctx);
-        s->restarts++;
-        status = starter->rest(starter->ctx, end.delay_s, &other);
-        if (status == PST_OK)
-            status = next_options(s, &options, &other);
-        if (status != PST_OK) {
-            *diag = other;
-            return status;
-        }
-        fate = (struct pstctl_fate){0};
-        status =
-            starter->run(starter->ctx, &options, s->ranks.now, &fate, diag);
-        pstd_config_fini(&options);
+        fate = (struct pstctl_fate){.step = fate.step};
+        status = start_again(s, end.delay_s, &fate, diag);
     }
 }
