@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -423,6 +424,54 @@ static bool answers(const char *path)
     return true;
 }
 
+/* Whether a process has the file open: its number alone may be another's by
+ * now. Nobody may look into one of somebody else. */
+static bool has_open(int pid, const struct stat *file)
+{
+    char path[32];
+    const struct dirent *entry;
+    bool found = false;
+    DIR *dir;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    dir = opendir(path);
+    if (dir == NULL)
+        return errno == EACCES || errno == EPERM;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (!found && (entry = readdir(dir)) != NULL) {
+        struct stat st;
+
+        found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 &&
+                st.st_ino == file->st_ino && st.st_dev == file->st_dev;
+    }
+    (void)closedir(dir);
+    return found;
+}
+
+/* Asked without the lock, which would keep others from taking it. */
+int pstd_socket_owner(const char *socket)
+{
+    struct pst_str path = {0};
+    struct stat st;
+    char text[64] = "";
+    int client = 0, fd;
+
+    pst_str_addf(&path, "%s" PSTD_SOCKET_OWNER, socket);
+    fd = path.failed
+             ? -1
+             : open(path.text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) {
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+            is_trusted(st.st_uid) && pread(fd, text, sizeof(text) - 1, 0) > 0)
+            (void)sscanf(text, "%d", &client); // NOLINT(cert-err34-c)
+        if (client <= 0 || !has_open(client, &st))
+            client = 0;
+        (void)close(fd);
+    }
+    pst_str_fini(&path);
+    return client;
+}
+
 enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
 {
     struct pst_str base = {0}, names = {0};
@@ -442,7 +491,8 @@ enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
             continue;
         pst_str_addf(&path, "%s/%s/rank0.sock", pst_str_text(&base),
                      entry->d_name);
-        if (!path.failed && answers(path.text)) {
+        if (!path.failed &&
+            (answers(path.text) || pstd_socket_owner(path.text) > 0)) {
             pst_str_addf(&names, "%s%s", n > 0 ? ", " : "", entry->d_name);
             if (n++ == 0)
                 pst_str_add(out, path.text);

@@ -66,8 +66,11 @@ enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
  * written by others; those below BASE closed to them. */
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Path of the only job's rank 0 that answers; none: PST_ERR_NO_DAEMON;
- * several: PST_ERR_USAGE that names them. */
+/* The process that started the job of this socket with `penstock run`, whether
+ * or not its ranks are there now; 0: none, or it has gone. */
+int pstd_socket_owner(const char *socket);
+/* Path of the only job's rank 0 that answers or has such a process; none:
+ * PST_ERR_NO_DAEMON; several: PST_ERR_USAGE that names them. */
 enum pst_status pstd_socket_find(struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 

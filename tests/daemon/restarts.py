@@ -18,6 +18,7 @@ detach    the job in the background
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
+between   what commands say while no rank is there
 passing   files that are missing for a while
 """
 import glob
@@ -351,6 +352,44 @@ def flipped(b):
         assert b.weights(name) == b.want
 
 
+def between(b):
+    """While its ranks are away a job is there all the same: it is among those
+    that can be meant, who looks at it waits, `stop` ends it, says so, and
+    leaves its name free."""
+    if b.transport == "mpi":  # nothing of it is mpirun's
+        return
+    name = b.fresh()
+    words = b.words(name, "--max-restarts", "9", "--log-dir", name, "--job",
+                    "away", steps=10 ** 9)
+    away = b.begin(*words, PENSTOCK_FAULT="updated:5:kill")
+    b.await_event(name, "job_restart", n=5)  # in 8 s
+    said = b.call("status")
+    assert "is being started again" in said, said
+    said = b.call("pause", "--job", "away", code=75)
+    assert "[job.starting]" in said, said
+    waiting = [b.begin(w, "--job", "away") for w in ("attach", "watch")]
+    other = b.fresh()
+    second = b.begin(*b.words(other, "--log-dir", other, "--job", "other",
+                              steps=10 ** 9))
+    b.await_step(other, 1)
+    said = b.call("stop", code=64)
+    assert "away" in said and "other" in said, said
+    b.call("stop", "--job", "away")
+    assert away.wait(10) == 130, away.communicate()
+    said = b.last_exit(name)
+    assert said["cause"] == "stopped" and not said["restarted"], said
+    assert said["restarts"] >= 4, said
+    for w in waiting:
+        b.ended(w, code=69)
+    for _ in range(3):  # its name is free at once
+        b.call("stop", "--job", "other")
+        second = b.begin(*b.words(b.fresh(), "--job", "other", "--log-dir",
+                                  f"job-{b.n}", steps=10 ** 9))
+        b.await_step(f"job-{b.n}", 1)
+    b.call("stop")
+    assert second.wait(10) == 130, second.communicate()
+
+
 def passing(b):
     """What a restart does not find may be there again: it is tried as often as
     the budget says. The first start is refused."""
@@ -482,8 +521,8 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, passing, flipped,
-                 watchers, cleaned]
+        parts = [budget, causes, dump, launcher, detach, between, passing,
+                 flipped, watchers, cleaned]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

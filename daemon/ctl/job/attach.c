@@ -88,7 +88,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
         named.job = config->args[0];
     status = pstd_socket_check_job(named.job, diag);
     if (status == PST_OK)
-        status = pstctl_connect(&named, &conn, diag);
+        status = pstctl_await(&named, &conn, diag);
     if (status != PST_OK)
         return status;
     (void)sigaction(SIGINT, &interrupt, NULL);

@@ -14,6 +14,7 @@
 
 #define TRIES       5 /* while others need the place */
 #define AGAIN_MS    20
+#define OWNED_MS    50   /* between looks at a job without ranks */
 #define PATIENCE_MS 1000 /* longer than that, nobody is there to answer */
 
 static enum pst_status write_all(const struct pstctl_conn *conn,
@@ -177,31 +178,76 @@ enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
     return status;
 }
 
-enum pst_status pstctl_connect(const struct pstd_config *config,
-                               struct pstctl_conn *ret, struct pst_diag *diag)
+enum pst_status pstctl_where(const struct pstd_config *config,
+                             struct pst_str *ret, struct pst_diag *diag)
 {
-    const double begin = pst_now();
-    struct pst_str path = {0}, job = {0};
-    enum pst_status status = PST_OK;
+    struct pst_str job = {0};
+    enum pst_status status;
 
     if (config->socket != NULL) {
-        pst_str_add(&path, config->socket);
+        pst_str_add(ret, config->socket);
+        status = ret->failed ? pst_diag_nomem(diag, ret->len) : PST_OK;
     } else if (config->job != NULL) {
         pstd_socket_job(config->job, &job);
-        status = pstd_socket_path(pst_str_text(&job), 0, &path, diag);
+        status = pstd_socket_path(pst_str_text(&job), 0, ret, diag);
     } else {
-        status = pstd_socket_find(&path, diag);
+        status = pstd_socket_find(ret, diag);
     }
-    if (status == PST_OK)
-        status = pstctl_open(pst_str_text(&path), ret, diag);
+    pst_str_fini(&job);
+    return status;
+}
+
+enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
+                                      struct pst_diag *diag)
+{
+    const double begin = pst_now();
+    enum pst_status status = pstctl_open(path, ret, diag);
+
     for (unsigned i = 1; i <= TRIES && status == PST_ERR_BUSY &&
                          pst_now() - begin < 1e-3 * PATIENCE_MS;
          i++) {
         (void)usleep(i * AGAIN_MS * 1000);
-        status = pstctl_open(pst_str_text(&path), ret, diag);
+        status = pstctl_open(path, ret, diag);
+    }
+    return status;
+}
+
+enum pst_status pstctl_connect(const struct pstd_config *config,
+                               struct pstctl_conn *ret, struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = pstctl_where(config, &path, diag);
+
+    if (status == PST_OK)
+        status = pstctl_open_patiently(path.text, ret, diag);
+    if (status == PST_ERR_NO_DAEMON && path.len > 0 &&
+        pstd_socket_owner(path.text) > 0)
+        status = pst_diag_set(diag, PST_E_JOB_STARTING,
+                              "no rank of the job answers at %s: the job is "
+                              "being started (again), or is about to end; try "
+                              "again",
+                              path.text);
+    pst_str_fini(&path);
+    return status;
+}
+
+enum pst_status pstctl_await(const struct pstd_config *config,
+                             struct pstctl_conn *ret, struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    bool was_owned = true;
+    enum pst_status status = pstctl_where(config, &path, diag);
+
+    if (status == PST_OK)
+        status = pstctl_open_patiently(path.text, ret, diag);
+    /* Once more: who is gone now may have started them just before. */
+    while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
+        was_owned = pstd_socket_owner(path.text) > 0;
+        if (was_owned)
+            (void)usleep(1000 * OWNED_MS);
+        status = pstctl_open_patiently(path.text, ret, diag);
     }
     pst_str_fini(&path);
-    pst_str_fini(&job);
     return status;
 }
 

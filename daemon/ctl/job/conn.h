@@ -36,10 +36,23 @@ enum pst_status pstctl_no_hello(struct pst_diag *diag) PST_MUST_CHECK;
 /* Says hello both ways. */
 enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
-/* At --socket, --job's, or the only job there is. */
+/* The socket of rank 0 at --socket, --job's, or of the only job there is, whose
+ * ranks may be started only now. */
+enum pst_status pstctl_where(const struct pstd_config *config,
+                             struct pst_str *ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+/* As pstctl_open, but in a crowd waits for its turn. */
+enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* To that job. PST_ERR_NO_DAEMON: there is none; PST_ERR_BUSY: it has no ranks
+ * at the moment. */
 enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* The same, but waits for the ranks of a job that is being started (again). */
+enum pst_status pstctl_await(const struct pstd_config *config,
+                             struct pstctl_conn *ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_close(struct pstctl_conn *conn);
 
 /* 32 random hexadecimal digits. */

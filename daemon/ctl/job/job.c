@@ -203,41 +203,6 @@ static enum pst_status run_resume(const struct pstd_config *config,
     return simple(config, PST__CONTROL__REQUEST__BODY_RESUME, "resume", diag);
 }
 
-/* The daemon closes the connection when it has ended. */
-static enum pst_status run_stop(const struct pstd_config *config,
-                                struct pst_diag *diag)
-{
-    struct pstctl_conn conn;
-    enum pst_status status = pstctl_connect(config, &conn, diag);
-
-    if (status != PST_OK)
-        return status;
-    status = pstctl_stop_job(&conn, config->now, diag);
-    while (status == PST_OK) {
-        pstd_frame *frame = NULL;
-        bool done = false;
-
-        status = pstctl_read(&conn, -1, &frame, diag);
-        if (status != PST_OK)
-            break;
-        if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
-            if (frame->reply->status != PST_OK)
-                status = pstctl_reply_status(frame->reply, diag);
-            done = config->no_wait;
-        }
-        pstd_frame_free(frame);
-        if (done)
-            break;
-    }
-    pstctl_close(&conn);
-    if (status == PST_ERR_NO_DAEMON)
-        status = PST_OK;
-    if (status == PST_OK && config->json)
-        status = pstctl_json_print(
-            json_pack("{s:b}", "stopped", !config->no_wait), diag);
-    return status;
-}
-
 const struct pstctl_command pstctl_train = {
     "train",
     "",
@@ -260,12 +225,3 @@ const struct pstctl_command pstctl_pause = {
     "pause", "", 0, 0, ASK, "wait at the end of the step", NULL, run_pause};
 const struct pstctl_command pstctl_resume = {
     "resume", "", 0, 0, ASK, "go on after a pause", NULL, run_resume};
-const struct pstctl_command pstctl_stop = {
-    "stop",
-    "",
-    0,
-    0,
-    ASK | PSTD_OPT_STOP,
-    "end a job at the end of the step, with a checkpoint",
-    NULL,
-    run_stop};

@@ -59,7 +59,7 @@ static enum pst_status run_watch(const struct pstd_config *config,
 {
     struct pstctl_follow follow;
     struct pstctl_conn conn;
-    enum pst_status status = pstctl_connect(config, &conn, diag);
+    enum pst_status status = pstctl_await(config, &conn, diag);
 
     if (status != PST_OK)
         return status;

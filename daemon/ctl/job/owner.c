@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -143,22 +142,9 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
     return PST_OK;
 }
 
-/* Asked without the lock, which would keep others from taking it. */
 bool pstctl_is_owned(const char *socket)
 {
-    struct pst_str path = {0};
-    char text[64] = "";
-    int client = 0, fd;
-
-    pst_str_addf(&path, "%s" PSTD_SOCKET_OWNER, socket);
-    fd = path.failed ? -1 : open(path.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0) {
-        if (pread(fd, text, sizeof(text) - 1, 0) > 0)
-            (void)sscanf(text, "%d", &client); // NOLINT(cert-err34-c)
-        (void)close(fd);
-    }
-    pst_str_fini(&path);
-    return client > 0 && (kill(client, 0) == 0 || errno == EPERM);
+    return pstd_socket_owner(socket) > 0;
 }
 
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher)

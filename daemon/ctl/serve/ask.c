@@ -35,24 +35,11 @@ static enum pst_status lost(struct pst_diag *diag)
 /* A job whose ranks are being started has nobody at its socket. */
 static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
 {
-    const struct pstd_config *c = a->config;
-    struct pst_str path = {0}, job = {0};
-    struct pst_diag ignored;
-    enum pst_status status = pstctl_connect(c, &a->conn, diag), found = PST_OK;
+    const enum pst_status status = pstctl_connect(a->config, &a->conn, diag);
 
-    if (status != PST_ERR_NO_DAEMON)
-        return status;
-    if (c->socket != NULL) {
-        pst_str_add(&path, c->socket);
-    } else if (c->job != NULL) {
-        pstd_socket_job(c->job, &job);
-        found = pstd_socket_path(pst_str_text(&job), 0, &path, &ignored);
-    }
-    if (found == PST_OK && path.len > 0 && pstctl_is_owned(path.text))
-        status = pst_diag_set(diag, PST_E_SERVE_LOST,
-                              "the job's ranks are being started; ask again");
-    pst_str_fini(&path);
-    pst_str_fini(&job);
+    if (status == PST_ERR_BUSY && diag->error == PST_E_JOB_STARTING)
+        return pst_diag_set(diag, PST_E_SERVE_LOST,
+                            "the job's ranks are being started; ask again");
     return status;
 }
 

@@ -178,47 +178,27 @@ static enum pst_status show_folder(const struct pstd_config *config,
     return status;
 }
 
-/* Path of what the supervisor says beside the socket of the job that is meant;
- * empty: that cannot be known. */
-static void last_path(const struct pstd_config *config, struct pst_str *socket,
-                      struct pst_str *ret)
-{
-    struct pst_str job = {0};
-
-    if (config->socket != NULL) {
-        pst_str_add(socket, config->socket);
-    } else if (config->job != NULL) {
-        pstd_socket_job(config->job, &job);
-        if (pstd_socket_path(pst_str_text(&job), 0, socket, NULL) != PST_OK)
-            pst_str_fini(socket);
-    } else if (pstd_socket_find(socket, NULL) != PST_OK) {
-        pst_str_fini(socket);
-    }
-    pst_str_fini(&job);
-    if (socket->len > 0)
-        pst_str_addf(ret, "%s" PSTD_SOCKET_LAST, pst_str_text(socket));
-}
-
 /* No rank answers: between two starts, or not at all. */
 static enum pst_status show_absent(const struct pstd_config *config,
-                                   enum pst_status status,
+                                   const char *socket, enum pst_status status,
                                    struct pst_diag *diag)
 {
-    struct pst_str socket = {0}, path = {0};
+    const bool owned = *socket != '\0' && pstctl_is_owned(socket);
+    struct pst_str path = {0};
     struct pst_diag ignored;
     json_t *end = NULL;
 
-    last_path(config, &socket, &path);
-    if (path.len > 0 && pstctl_is_owned(socket.text))
+    pst_str_addf(&path, "%s" PSTD_SOCKET_LAST, socket);
+    if (owned && !path.failed)
         end = read_end(path.text, &ignored);
     if (end != NULL) {
         status = show_end(config, "is being started again", end, diag);
-    } else if (path.len > 0 && pstctl_is_owned(socket.text)) {
-        status = pst_diag_set(diag, PST_E_JOB_SILENT,
+    } else if (owned) {
+        status = pst_diag_set(diag, PST_E_JOB_STARTING,
                               "no rank of the job answers at %s; who started "
                               "them is there, and starts them (again) or looks "
                               "why they have ended: try again",
-                              socket.text);
+                              socket);
     } else {
         const struct pst_diag was = *diag;
 
@@ -230,7 +210,6 @@ static enum pst_status show_absent(const struct pstd_config *config,
                           was.text);
     }
     json_decref(end);
-    pst_str_fini(&socket);
     pst_str_fini(&path);
     return status;
 }
@@ -277,20 +256,23 @@ static enum pst_status show_live(const struct pstd_config *config,
 static enum pst_status run_status(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
+    struct pst_str socket = {0};
     struct pstctl_conn conn;
     enum pst_status status;
 
     if (config->n_args > 0)
         return show_folder(config, config->args[0], diag);
-    status = pstctl_connect(config, &conn, diag);
+    status = pstctl_where(config, &socket, diag);
+    if (status == PST_OK)
+        status = pstctl_open_patiently(socket.text, &conn, diag);
+    if (status == PST_OK) {
+        status = show_live(config, &conn, diag);
+        pstctl_close(&conn);
+    }
     if (status == PST_ERR_NO_DAEMON)
-        return show_absent(config, status, diag);
-    if (status != PST_OK)
-        return status;
-    status = show_live(config, &conn, diag);
-    pstctl_close(&conn);
-    return status == PST_ERR_NO_DAEMON ? show_absent(config, status, diag)
-                                       : status;
+        status = show_absent(config, pst_str_text(&socket), status, diag);
+    pst_str_fini(&socket);
+    return status;
 }
 
 const struct pstctl_command pstctl_status = {
