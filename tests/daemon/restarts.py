@@ -20,6 +20,7 @@ watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
 between   what commands say while no rank is there
 passing   files that are missing for a while
+lost      stop, when the last checkpoint cannot be written
 """
 import glob
 import json
@@ -410,6 +411,21 @@ def passing(b):
 def numbers(text):
     return [json.loads(line)["seq"] for line in text.splitlines()]
 
+def lost(b):
+    """`stop` says that the last checkpoint could not be written."""
+    name = b.fresh()
+    logs = name + "-log"
+    job = b.begin(*b.words(name, "--checkpoint-retry", "0", "--log-dir", logs,
+                           "--job", "lost", steps=10 ** 9))
+    b.await_step(logs, EVERY)
+    os.rename(b.path(name), b.path(name + "-was"))
+    with open(b.path(name), "w", encoding="utf-8"):
+        pass
+    said = b.call("stop", "--job", "lost", code=74)
+    assert "the last checkpoint, of step " in said and "is lost" in said, said
+    b.ended(job, 74)
+
+
 
 def watchers(b):
     """Events have numbers of the job: who watches from 1 gets each once,
@@ -521,7 +537,7 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, between, passing,
+        parts = [budget, causes, dump, launcher, detach, between, passing, lost,
                  flipped, watchers, cleaned]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)

@@ -19,21 +19,43 @@
 struct ending {
     const struct pstd_config *config;
     struct pst_str socket;
-    int owner;      /* who started its ranks; 0: nobody that is there */
-    bool told;      /* somebody of the job was asked to end */
-    bool signalled; /* the owner was */
-    double gone;    /* when ranks that were told went away; 0: not yet */
+    int owner;            /* who started its ranks; 0: nobody that is there */
+    bool told;            /* somebody of the job was asked to end */
+    bool signalled;       /* the owner was */
+    double gone;          /* when ranks that were told went away; 0: not yet */
+    struct pst_diag lost; /* what the run's end says that is to be known */
 };
+
+/* Of a run that ended otherwise than well: a checkpoint that could not be
+ * written. */
+static void take_end(struct ending *e, const pstctl_event *event)
+{
+    const char *name = pstctl_text(event, "status");
+    enum pst_status status = PST_OK;
+
+    for (int s = 0; name != NULL && s > -64; s--)
+        if (strcmp(name, pst_status_name((enum pst_status)s)) == 0) {
+            status = (enum pst_status)s;
+            break;
+        }
+    if (status != PST_OK && status != PST_ERR_CANCELLED &&
+        pstctl_text(event, "text") != NULL)
+        (void)pst_diag_carry(&e->lost, pst_error_find(pstctl_text(event, "id")),
+                             status, "%s", pstctl_text(event, "text"));
+}
 
 /* The daemon closes the connection when it has ended. */
 static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
                                   struct pst_diag *diag)
 {
-    enum pst_status status;
+    enum pst_status status = PST_OK;
     uint64_t id;
 
+    if (!e->config->no_wait)
+        status = pstctl_watch_from(conn, 0, diag);
     id = conn->next_id;
-    status = pstctl_stop_job(conn, e->config->now, diag);
+    if (status == PST_OK)
+        status = pstctl_stop_job(conn, e->config->now, diag);
     while (status == PST_OK) {
         pstd_frame *frame = NULL;
         bool done = false;
@@ -44,6 +66,9 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
         if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
             status = pstctl_reply_status(frame->reply, diag);
             done = e->config->no_wait && frame->reply->id == id;
+        } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
+                   strcmp(frame->event->name, "train_end") == 0) {
+            take_end(e, frame->event);
         }
         pstd_frame_free(frame);
         if (done)
@@ -102,6 +127,7 @@ static enum pst_status run_stop(const struct pstd_config *config,
     struct ending e = {.config = config};
     enum pst_status status = pstctl_where(config, &e.socket, diag);
 
+    pst_diag_init(&e.lost);
     if (status == PST_OK) {
         e.owner = pstd_socket_owner(e.socket.text);
         status = look(&e, diag);
@@ -114,6 +140,8 @@ static enum pst_status run_stop(const struct pstd_config *config,
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
             json_pack("{s:b}", "stopped", !config->no_wait), diag);
+    if (status == PST_OK && e.lost.status != PST_OK)
+        status = pst_diag_pass(diag, &e.lost, "%s", e.lost.text);
     return status;
 }
 
@@ -125,5 +153,7 @@ const struct pstctl_command pstctl_stop = {
     PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_STOP,
     "end a job at the end of the step, with a checkpoint",
     "Returns when the job has ended and its name is free. A job whose ranks "
-    "are being\nstarted again ends, too.",
+    "are "
+    "being\nstarted again ends, too. If its last checkpoint could not be "
+    "written, that is said,\nwith the exit code of the run.",
     run_stop};
