@@ -67,7 +67,10 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
 
     job->oom_kills = pst_headroom_oom_kills("");
     a->ranks = ranks;
-    status = pstctl_attempt_start(a, options, diag);
+    status = a->restarts > 0 ? pstctl_setup_again(&a->setup, a->config, diag)
+                             : PST_OK;
+    if (status == PST_OK)
+        status = pstctl_attempt_start(a, options, diag);
     if (status == PST_OK)
         status = pstctl_attempt_watch(a, diag);
     *ret = (struct pstctl_fate){

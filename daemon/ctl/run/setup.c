@@ -78,16 +78,31 @@ static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
     return pstctl_scratch_make(temp_base(), &s->temp, diag);
 }
 
-enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
-                                  const struct pstd_config *config,
-                                  unsigned *ret_ranks, struct pst_diag *diag)
+/* Into a folder that goes with the run. */
+static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = make_temp(s, diag);
+
+    if (status == PST_OK)
+        status = make_folder(&s->temp, "plan", &s->made, diag);
+    if (status == PST_OK) {
+        s->plan = s->made.text;
+        status = pst_plan_save(plan, s->plan, diag);
+    }
+    return status;
+}
+
+/* What the job was given, cut as it says. */
+static enum pst_status cut(struct pstctl_setup *s,
+                           const struct pstd_config *config,
+                           unsigned *ret_ranks, struct pst_diag *diag)
 {
     struct pst_plan *whole = NULL;
     struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
 
-    pstctl_scratch_sweep(temp_base());
     if (status == PST_OK && config->reference) {
         status = pst_plan_join(p.plan, &whole, diag);
         if (status != PST_OK)
@@ -98,19 +113,39 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
     s->stages = whole != NULL ? 1 : (unsigned)p.plan->stages.n;
     *ret_ranks = whole != NULL ? 1 : pstd_ranks(config, s->stages);
     s->plan = config->args[0];
-    if (p.models.n > 0 || whole != NULL) {
-        status = make_temp(s, diag);
-        if (status == PST_OK)
-            status = make_folder(&s->temp, "plan", &s->made, diag);
-        if (status == PST_OK) {
-            s->plan = s->made.text;
-            status =
-                pst_plan_save(whole != NULL ? whole : p.plan, s->plan, diag);
-        }
-    }
+    if (p.models.n > 0 || whole != NULL)
+        status = keep_plan(s, whole != NULL ? whole : p.plan, diag);
     pst_plan_free(whole);
     pstctl_plan_close(&p);
     return status;
+}
+
+enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
+                                  const struct pstd_config *config,
+                                  unsigned *ret_ranks, struct pst_diag *diag)
+{
+    pstctl_scratch_sweep(temp_base());
+    return cut(s, config, ret_ranks, diag);
+}
+
+enum pst_status pstctl_setup_again(struct pstctl_setup *s,
+                                   const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    struct pst_plan *plan = NULL;
+    struct pst_diag ignored;
+    enum pst_status status = PST_OK;
+    unsigned ranks;
+
+    if (s->temp.fd >= 0)
+        status = make_temp(s, diag);
+    if (status != PST_OK || s->made.len == 0)
+        return status;
+    if (pst_plan_load(s->made.text, &plan, &ignored) == PST_OK) {
+        pst_plan_free(plan);
+        return PST_OK;
+    }
+    return cut(s, config, &ranks, diag);
 }
 
 /* Without memory in a file system ranks share theirs as mpirun likes. */
