@@ -74,4 +74,10 @@ int pstd_socket_owner(const char *socket);
 enum pst_status pstd_socket_find(struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Removes what nobody holds any more. Of the jobs of `penstock run` below BASE
+ * that were killed: all; of the ranks of one job: sockets and locks, and the
+ * folder if it is empty then. */
+void pstd_socket_sweep(void);
+void pstd_socket_sweep_ranks(const char *dir);
+
 #endif

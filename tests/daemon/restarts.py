@@ -306,11 +306,11 @@ def launcher(b):
     job.kill()
     job.wait()
     b.nothing_left(list(pids))
-    # The next job removes what that one could not, sockets of that name too.
+    # The next job removes what that one could not, sockets too.
     if shared:
         assert os.path.exists(shared) and glob.glob(b.folder +
                                                     "/penstock-??????")
-    b.call(*b.words(b.fresh(), "--job", "gone"))
+    b.call(*b.words(b.fresh()))
     assert not glob.glob(b.folder + "/penstock-??????")
     assert not shared or not os.path.exists(shared), shared
 
@@ -408,9 +408,6 @@ def passing(b):
         assert b.weights(name) == b.want
 
 
-def numbers(text):
-    return [json.loads(line)["seq"] for line in text.splitlines()]
-
 def lost(b):
     """`stop` says that the last checkpoint could not be written."""
     name = b.fresh()
@@ -425,6 +422,9 @@ def lost(b):
     assert "the last checkpoint, of step " in said and "is lost" in said, said
     b.ended(job, 74)
 
+
+def numbers(text):
+    return [json.loads(line)["seq"] for line in text.splitlines()]
 
 
 def watchers(b):

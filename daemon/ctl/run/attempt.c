@@ -447,7 +447,7 @@ static void clean_up(struct pstctl_attempt *r)
     pst_str_addn(&dir, r->setup.socket.text,
                  (size_t)(slash - r->setup.socket.text));
     if (r->config->job != NULL)
-        (void)rmdir(pst_str_text(&dir)); /* others' sockets may be there */
+        pstd_socket_sweep_ranks(pst_str_text(&dir));
     else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
         pstctl_printf(stderr, "penstock: cannot remove %s\n", dir.text);
     pst_str_fini(&dir);

@@ -125,6 +125,7 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   unsigned *ret_ranks, struct pst_diag *diag)
 {
     pstctl_scratch_sweep(temp_base());
+    pstd_socket_sweep();
     return cut(s, config, ret_ranks, diag);
 }
 
