@@ -303,9 +303,12 @@ def launcher(b):
         assert parent(ranks[0]) == job.pid
     pids = {*ranks, *(parent(p) for p in ranks)} - {job.pid}
     shared = shared_memory(parent(ranks[0])) if b.transport == "mpi" else None
+    seen = b.begin("attach", "gone")
+    assert "step" in seen.stdout.readline()
     job.kill()
     job.wait()
     b.nothing_left(list(pids))
+    assert "was killed, so that no last_exit.json" in b.ended(seen, 1).stderr
     # The next job removes what that one could not, sockets too.
     if shared:
         assert os.path.exists(shared) and glob.glob(b.folder +

@@ -72,6 +72,24 @@ static enum pst_status follow(struct pstctl_follow *f,
     return status;
 }
 
+/* Who starts ranks removes his lock at the end, unless somebody ends him. */
+static enum pst_status no_result(const char *socket, struct pst_diag *diag)
+{
+    struct pst_str lock = {0};
+    bool left;
+
+    pst_str_addf(&lock, "%s" PSTD_SOCKET_OWNER, socket);
+    left = !lock.failed && access(lock.text, F_OK) == 0 &&
+           pstd_socket_owner(socket) == 0;
+    pst_str_fini(&lock);
+    return pst_diag_set(
+        diag, PST_E_RUN_KILLED, "the job has ended without a result%s",
+        left ? ", and the process that started its ranks was killed, so that "
+               "no last_exit.json says how"
+             : "; last_exit.json, in the folder of --log-dir or --checkpoint, "
+               "says how");
+}
+
 static enum pst_status run_attach(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
@@ -100,10 +118,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     if (status == PST_OK && !seen.drained)
         status = pstctl_report_run(&f.conn, config, seen.run, diag);
     if (status == PST_ERR_NO_DAEMON)
-        status = pst_diag_set(diag, PST_E_RUN_KILLED,
-                              "the job has ended without a result; "
-                              "last_exit.json, in the folder of --log-dir or "
-                              "--checkpoint, says how");
+        status = no_result(pst_str_text(&f.path), diag);
     pstctl_follow_fini(&f);
     return status;
 }
