@@ -200,11 +200,23 @@ void pstd_log_format(const struct pstd_log_head *head,
 static enum pst_status open_file(const char *path, int *ret,
                                  struct pst_diag *diag)
 {
-    const int fd =
-        open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+    /* A FIFO would block here without O_NONBLOCK, and later who writes. */
+    const int fd = open(
+        path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+        0640);
+    const bool unread = fd < 0 && errno == ENXIO;
+    struct stat st;
 
-    if (fd < 0)
+    if (fd < 0 && !unread)
         return pst_diag_errno(diag, errno, "cannot open the log file %s", path);
+    if (unread || fstat(fd, &st) != 0 ||
+        (!S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode))) {
+        if (fd >= 0)
+            (void)close(fd);
+        return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                            "the log file %s is no regular file", path);
+    }
+    (void)fcntl(fd, F_SETFL, O_APPEND);
     *ret = fd;
     return PST_OK;
 }

@@ -21,6 +21,7 @@ cleaned   somebody removes its folders
 between   what commands say while no rank is there
 passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
+pipes     in the place of files
 """
 import glob
 import json
@@ -426,6 +427,18 @@ def lost(b):
     b.ended(job, 74)
 
 
+def pipes(b):
+    """A pipe in the place of a file of its logs holds nobody up."""
+    name = b.fresh()
+    os.mkdir(b.path(name))
+    os.mkfifo(b.path(name, "supervisor.log"))
+    os.mkfifo(b.path(name, "last_exit.json"))
+    said = b.call(*b.words(name + "-steps", "--max-restarts", "1", "--log-dir",
+                           name), code=74)
+    assert "supervisor.log is no regular file" in said, said
+    b.call("status", name, code=65)
+
+
 def numbers(text):
     return [json.loads(line)["seq"] for line in text.splitlines()]
 
@@ -544,7 +557,7 @@ def main():
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
         parts = [budget, causes, dump, launcher, detach, between, passing, lost,
-                 flipped, watchers, cleaned]
+                 pipes, flipped, watchers, cleaned]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

@@ -11,6 +11,9 @@
 #include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/run/ends.h"
+#include "stages/base/host/fs.h"
+
+#define MAX_END ((size_t)1 << 20) /* bytes of what a supervisor writes */
 
 static json_t *status_json(const struct pstctl_conn *conn,
                            const Pst__Control__Status *s)
@@ -81,9 +84,14 @@ static void print_status(const struct pstctl_conn *conn,
 /* What a supervisor has written; NULL with a message: there is nothing. */
 static json_t *read_end(const char *path, struct pst_diag *diag)
 {
-    json_error_t error;
-    json_t *end = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    struct pst_diag ignored;
+    json_t *end = NULL;
+    char *text = NULL;
+    size_t size = 0;
 
+    if (pst_file_read(path, MAX_END, &text, &size, &ignored) == PST_OK)
+        end = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+    pst_free(text);
     if (access(path, F_OK) != 0)
         (void)pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
                            "there is no %s: it is written when a job with "
