@@ -148,6 +148,8 @@
       "id= text=; once for failures in a row")                                 \
     X(TENSORBOARD_FAILED, "tensorboard_failed", "warn",                        \
       "id= text=; numbers are missing there; once for failures in a row")      \
+    X(FLIGHT_MISSING, "flight_missing", "warn",                                \
+      "of_rank= id= text=; no rank-N.flight of this start; the run goes on")   \
     X(LOG_LOST, "log_lost", "warn", "lines= id= text=; not written, and why")  \
     X(SUPPRESSED, "suppressed", "warn",                                        \
       "of= suppressed=; events of that kind that a second had too many of")    \

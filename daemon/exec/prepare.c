@@ -128,23 +128,36 @@ static enum pst_status find_lanes(struct pstd_session *s,
     return status;
 }
 
-/* Beside the logs: what each rank here does, from its first run on. */
+static void emit_no_flight(struct pstd_session *s, unsigned rank,
+                           const struct pst_diag *why)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_FLIGHT_MISSING);
+    pstd_note_int(&note, "of_rank", rank);
+    pstd_note_error(&note, why);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* Beside the logs: what each rank here does, from its first run on. Where there
+ * is no room for it a job goes on all the same. */
 static enum pst_status open_flights(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
     const char *dir = pstd_mailbox_config(w->mailbox)->log_dir;
-    enum pst_status status = PST_OK;
+    struct pst_diag why;
 
     if (dir == NULL || w->flights != NULL)
         return PST_OK;
     w->flights = pst_calloc(PST_TAG_DAEMON, w->ranks, sizeof(*w->flights));
     if (w->flights == NULL)
         return pst_diag_nomem(diag, w->ranks * sizeof(*w->flights));
-    for (unsigned i = 0; i < w->ranks && status == PST_OK; i++)
-        if (w->size == 1 || i == w->rank)
-            status = pst_flight_open(dir, i, w->ranks, &w->flights[i], diag);
-    return status;
+    for (unsigned i = 0; i < w->ranks; i++)
+        if ((w->size == 1 || i == w->rank) &&
+            pst_flight_open(dir, i, w->ranks, &w->flights[i], &why) != PST_OK)
+            emit_no_flight(s, i, &why);
+    return PST_OK;
 }
 
 static enum pst_status make_engine(struct pstd_session *s,

@@ -22,6 +22,7 @@ between   what commands say while no rank is there
 passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
 pipes     in the place of files
+unrecorded  without a flight record
 """
 import glob
 import json
@@ -439,6 +440,16 @@ def pipes(b):
     b.call("status", name, code=65)
 
 
+def unrecorded(b):
+    """Without a flight record a job goes on."""
+    name = b.fresh()
+    os.makedirs(b.path(name, "rank-0.flight"))
+    with open(b.path(name, "rank-0.flight.before"), "w", encoding="utf-8"):
+        pass
+    b.call(*b.words(name + "-steps", "--log-dir", name))
+    assert " of_rank=0 " in b.events(name, "flight_missing", "rank-0")[0]
+
+
 def numbers(text):
     return [json.loads(line)["seq"] for line in text.splitlines()]
 
@@ -557,7 +568,7 @@ def main():
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
         parts = [budget, causes, dump, launcher, detach, between, passing, lost,
-                 pipes, flipped, watchers, cleaned]
+                 pipes, unrecorded, flipped, watchers, cleaned]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

@@ -77,6 +77,8 @@ static enum pst_status make(const char *dir, unsigned rank, struct file **ret,
         status = pst_diag_errno(diag, errno, "cannot make %s", path.text);
     if (status == PST_OK)
         status = map_file(fd, path.text, ret, diag);
+    if (status != PST_OK && fd >= 0)
+        (void)unlink(path.text); /* a part of it says nothing */
     if (fd >= 0)
         (void)close(fd);
     pst_str_fini(&path);
