@@ -474,6 +474,14 @@ def watchers(b):
     while b.begin("pause", "--job", "seen").wait() != 0:
         assert time.monotonic() < until
         time.sleep(.02)
+    while not json.loads(b.call("status", "--job", "seen", "--json"))["paused"]:
+        assert time.monotonic() < until
+        time.sleep(.02)
+    idle = b.begin("attach", "seen")
+    said = idle.stderr.readline()
+    assert "paused after step " in said, said
+    idle.send_signal(signal.SIGINT)
+    idle.communicate()
     late = b.begin(*watch)
     got = [json.loads(late.stdout.readline())["seq"] for _ in range(600)]
     b.call("resume", "--job", "seen")

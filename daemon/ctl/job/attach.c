@@ -90,6 +90,30 @@ static enum pst_status no_result(const char *socket, struct pst_diag *diag)
                "says how");
 }
 
+/* No event will say for a while what has been going on for long. *ret_next:
+ * the first event behind that. */
+static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
+                                  struct pst_diag *diag)
+{
+    const Pst__Control__Status *s;
+    pstd_frame *frame = NULL;
+    enum pst_status status =
+        pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+                   PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
+
+    if (status != PST_OK)
+        return status;
+    s = frame->reply->status_now;
+    *ret_next = s->seq + 1;
+    if (s->paused)
+        pstctl_printf(stderr,
+                      "penstock: paused after step %llu; `penstock resume` "
+                      "lets it go on\n",
+                      (unsigned long long)s->step);
+    pstd_frame_free(frame);
+    return PST_OK;
+}
+
 static enum pst_status run_attach(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
@@ -100,6 +124,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     struct pstctl_follow f = PSTCTL_FOLLOW_NONE;
     struct pstctl_conn conn;
     struct seen seen = {0};
+    uint64_t next = 0; /* from now on */
     enum pst_status status;
 
     if (config->n_args > 0)
@@ -110,7 +135,13 @@ static enum pst_status run_attach(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     (void)sigaction(SIGINT, &interrupt, NULL);
-    status = pstctl_follow_init(&f, &conn, conn.path, 0, diag);
+    if (!config->quiet)
+        status = show_pause(&conn, &next, diag);
+    if (status != PST_OK) {
+        pstctl_close(&conn);
+        return status;
+    }
+    status = pstctl_follow_init(&f, &conn, conn.path, next, diag);
     if (status == PST_OK)
         status = follow(&f, &progress, &seen, diag);
     pstctl_progress_end(&progress);

@@ -235,7 +235,7 @@ enum pst_status pstctl_await(const struct pstd_config *config,
                              struct pstctl_conn *ret, struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    bool was_owned = true;
+    bool was_owned = true, told = config->quiet;
     enum pst_status status = pstctl_where(config, &path, diag);
 
     if (status == PST_OK)
@@ -243,6 +243,9 @@ enum pst_status pstctl_await(const struct pstd_config *config,
     /* Once more: who is gone now may have started them just before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
+        if (was_owned && !told)
+            (void)fputs("penstock: the ranks are being started\n", stderr);
+        told = told || was_owned;
         if (was_owned)
             (void)usleep(1000 * OWNED_MS);
         status = pstctl_open_patiently(path.text, ret, diag);

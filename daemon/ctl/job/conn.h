@@ -49,7 +49,8 @@ enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
 enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The same, but waits for the ranks of a job that is being started (again). */
+/* The same, but waits for the ranks of a job that is being started (again),
+ * and says so, unless --quiet. */
 enum pst_status pstctl_await(const struct pstd_config *config,
                              struct pstctl_conn *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
