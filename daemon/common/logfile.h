@@ -69,6 +69,8 @@
       "run= step= best_step= best_loss= patience=; evaluations do not get "    \
       "better")                                                                \
     X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
+    X(BEST_GONE, "best_gone", "warn",                                          \
+      "step= dir= loss=; evaluations up to now are forgotten")                 \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
       "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
       "steps, and lost by it")                                                 \

@@ -345,6 +345,12 @@ static void warn(const pstctl_event *event)
                       "penstock: warning: an old checkpoint in %s is not "
                       "removed: %s\n",
                       pstctl_text(event, "dir"), text);
+    else if (strcmp(event->name, "best_gone") == 0)
+        pstctl_printf(stderr,
+                      "penstock: warning: the best checkpoint, of step %lld, "
+                      "is not in %s any more: the next evaluation counts as "
+                      "the first\n",
+                      step, pstctl_text(event, "dir"));
     else if (strcmp(event->name, "step_skipped") == 0)
         pstctl_printf(stderr,
                       "penstock: warning: %s; it is left out (%lld so far)\n",
@@ -458,6 +464,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "checkpoint_skipped") == 0 ||
                strcmp(event->name, "checkpoint_kept") == 0 ||
                strcmp(event->name, "resume_doubt") == 0 ||
+               strcmp(event->name, "best_gone") == 0 ||
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {
         clear_live(p);

@@ -254,6 +254,45 @@ static enum pst_status set_best_aside(struct pstd_session *s, uint64_t above,
     return status;
 }
 
+static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
+                                struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status = PST_OK;
+
+    *ret = false;
+    if (access(dir, F_OK) == 0)
+        status = pst_checkpoint_table(dir, false, &rows, diag);
+    for (size_t i = 0; i < rows.n; i++)
+        *ret = *ret || rows.at[i].step == step;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+/* The next evaluation is the first again if the checkpoint of the best one has
+ * gone: best/ had a later one, say, of which --resume=STEP wants nothing. */
+static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    const struct pstd_eval *best = pstd_evals_best(&e->past);
+    struct pstd_note note;
+    enum pst_status status;
+    bool there;
+
+    if (best == NULL || !s->config.keep_best)
+        return PST_OK;
+    status = is_there(pst_str_text(&e->best), best->step, &there, diag);
+    if (status != PST_OK || there)
+        return status;
+    pstd_note_init(&note, PSTD_EVENT_BEST_GONE);
+    pstd_note_int(&note, "step", (int64_t)best->step);
+    pstd_note_text(&note, "dir", pst_str_text(&e->best));
+    pstd_note_real(&note, "loss", best->loss);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pstd_evals_forget(&e->past, 0);
+    return PST_OK;
+}
+
 /*
  * A run that goes on from its newest checkpoint makes the steps behind it
  * again, and finds again what it found there: that best one stays the best. One
@@ -274,10 +313,11 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
         return set_best_aside(s, 0, diag);
     }
     status = pstd_evals_read(path, &e->past, diag);
-    if (status != PST_OK || s->config.resume.step == 0)
-        return status;
-    pstd_evals_forget(&e->past, s->step);
-    return set_best_aside(s, s->step, diag);
+    if (status == PST_OK && s->config.resume.step > 0) {
+        pstd_evals_forget(&e->past, s->step);
+        status = set_best_aside(s, s->step, diag);
+    }
+    return status == PST_OK ? find_best(s, diag) : status;
 }
 
 static struct verdict judge(const struct pstd_session *s)

@@ -13,6 +13,7 @@ import math
 import os
 import random
 import re
+import shutil
 import struct
 import sys
 import tempfile
@@ -204,11 +205,21 @@ def goes_on(b):
             b.bytes_of(f"{name}/evaluations"), point
         assert b.best_of("whole") == b.best_of(name), point
     # Back to an older step: what was found behind it is no past of this run.
-    b.evaluated("log-part", "--checkpoint", "part", *keep, "--resume=10",
-                "--steps", "11")
+    shutil.copytree(b.path("part"), b.path("gone"))
+    back = "--resume=10", "--steps", "11"
+    b.evaluated("log-part", "--checkpoint", "part", "--checkpoint-every", "2",
+                *back)
     text = b.bytes_of("part/evaluations").decode()
     assert [x.split()[0] for x in text.splitlines()[1:]] == \
         ["3", "6", "9", "11"], text
+    # Nor is one the best whose checkpoint best/ has no more, as when it had one
+    # behind that step.
+    shutil.rmtree(b.path("gone/best"))
+    found, said = b.evaluated("log-gone", "--checkpoint", "gone", *keep, *back)
+    gone, = b.events("log-gone", "best_gone", "rank-0")
+    assert job.field(gone, "step") in ("3", "6", "9"), gone
+    assert found == [(11, found[0][1], True, 11)], found
+    assert said["best_step"] == 11 and b.best_of("gone")[0] == "step-00000011"
     # A new course of training in the same folder.
     b.evaluated("log-part", "--checkpoint", "part", *keep, "--adopt",
                 "--steps", "3")
