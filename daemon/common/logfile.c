@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include "stages/base/host/fs.h"
 
 #define LINE_MAX_BYTES 4096
+#define LOOK_US        50000
+#define LOOKS          40 /* a rank that was killed may be on its way out */
 
 struct row {
     const char *name, *level, *help;
@@ -221,6 +224,90 @@ static enum pst_status open_file(const char *path, int *ret,
     return PST_OK;
 }
 
+/* The job of the newest line, of a file open for reading; "?": none. */
+static void last_job(const char *path, char ret[128])
+{
+    char text[LINE_MAX_BYTES + 1];
+    const char *at, *found = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    struct stat st;
+    ssize_t n = -1;
+
+    (void)snprintf(ret, 128, "?");
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0)
+        n = pread(fd, text, LINE_MAX_BYTES,
+                  st.st_size > LINE_MAX_BYTES ? st.st_size - LINE_MAX_BYTES
+                                              : 0);
+    (void)close(fd);
+    if (n <= 0)
+        return;
+    text[n] = '\0';
+    for (at = text; (at = strstr(at, " job=")) != NULL; at++)
+        found = at + strlen(" job=");
+    if (found != NULL)
+        (void)snprintf(ret, 128, "%.*s", (int)strcspn(found, " \n"), found);
+}
+
+/* Where there are no locks nobody is held off. */
+static bool is_held(int fd, int how)
+{
+    return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+static enum pst_status refuse_held(const char *dir, const char *path,
+                                   struct pst_diag *diag)
+{
+    char job[128];
+
+    last_job(path, job);
+    return pst_diag_set(diag, PST_E_JOB_LOG_IN_USE,
+                        "the log folder %s belongs to a job that runs (%s, "
+                        "which writes %s): stop that job, or choose another "
+                        "--log-dir",
+                        dir, job, path);
+}
+
+static enum pst_status look_at(const char *dir, const char *name,
+                               struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+    int fd = -1;
+
+    pst_str_addf(&path, "%s/%s.log", dir, name);
+    if (path.failed)
+        status = pst_diag_nomem(diag, path.len);
+    else /* NFS makes a lock of bytes of it, which wants a file to write */
+        fd = open(path.text, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY);
+    if (fd >= 0 && is_held(fd, LOCK_SH))
+        status = refuse_held(dir, path.text, diag);
+    if (fd >= 0)
+        (void)close(fd);
+    pst_str_fini(&path);
+    return status;
+}
+
+enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
+{
+    const enum pst_status status = look_at(dir, "supervisor", diag);
+
+    return status == PST_OK ? look_at(dir, "rank-0", diag) : status;
+}
+
+/* Held while the file is open, by whoever writes it. */
+static enum pst_status hold(const char *dir, const char *path, int fd,
+                            struct pst_diag *diag)
+{
+    for (int i = 0; is_held(fd, LOCK_EX); i++) {
+        if (i == LOOKS)
+            return refuse_held(dir, path, diag);
+        (void)usleep(LOOK_US);
+    }
+    return PST_OK;
+}
+
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
                                   const char *name, struct pst_diag *diag)
 {
@@ -235,7 +322,12 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
         status = pst_diag_nomem(diag, path.len);
     else
         status = open_file(path.text, &file->fd, diag);
+    if (status == PST_OK)
+        status = hold(dir, path.text, file->fd, diag);
     if (status != PST_OK) {
+        if (file->fd >= 0)
+            (void)close(file->fd);
+        file->fd = -1;
         pst_str_fini(&path);
         return status;
     }
@@ -246,17 +338,24 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
 enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
                                     struct pst_diag *diag)
 {
+    struct stat was, is;
     int fd = -1;
     enum pst_status status;
 
     if (file->path == NULL)
         return PST_OK;
     status = open_file(file->path, &fd, diag);
-    if (status == PST_OK) {
-        (void)close(file->fd);
-        file->fd = fd;
+    if (status != PST_OK)
+        return status;
+    if (fstat(file->fd, &was) == 0 && fstat(fd, &is) == 0 &&
+        was.st_dev == is.st_dev && was.st_ino == is.st_ino) {
+        (void)close(fd); /* the other one has the lock */
+        return PST_OK;
     }
-    return status;
+    (void)is_held(fd, LOCK_EX);
+    (void)close(file->fd);
+    file->fd = fd;
+    return PST_OK;
 }
 
 static bool write_all(int fd, const char *data, size_t len, int *ret_err)

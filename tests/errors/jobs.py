@@ -166,9 +166,25 @@ def job(b, expect):
     two = begin(b, "two", "--checkpoint", "ck2")
     expect("checkpoint.in-use", 78, "ck2", b.call(
         *SELF, "--steps", "1", "--checkpoint", "ck2", "--job", "three"))
+    held = flight(b, "log-two"), listing(b, "log-two")
+    expect("job.log-in-use", 78, "two", b.call(
+        *SELF, "--steps", "1", "--checkpoint", "ck3", "--max-restarts", "1",
+        "--log-dir", "log-two", "--job", "four"))
+    b.call(*SELF, "--steps", "1", "--checkpoint", "ck2", "--max-restarts", "1",
+           "--job", "four")
+    assert not os.path.exists(b.at("ck2", "last_exit.json"))
+    assert held[1] == listing(b, "log-two") and flight(b, "log-two") == 0
     expect("socket.choose", 64, "two", b.call("status"))
     expect("run.stopped", 130, "step", end(b, two, "two", signal.SIGINT))
     expect("run.terminated", 143, "step", end(b, one, "one", signal.SIGTERM))
+
+
+def flight(b, name):
+    return b.call("flight", name).returncode
+
+
+def listing(b, name):
+    return sorted(os.listdir(b.at(name)))
 
 
 def kill_rank(b, name):

@@ -136,6 +136,7 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
     r->dir = pst_strdup(PST_TAG_DAEMON, dir);
     if (r->dir == NULL)
         return pst_diag_nomem(diag, strlen(dir));
+    r->has_log = config->log_dir != NULL;
     status = pst_mkdirs(dir, 0750, diag);
     if (status == PST_OK && config->log_dir != NULL)
         status = pstd_logfile_open(&r->log, dir, "supervisor", diag);
@@ -225,6 +226,9 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
     enum pst_status status;
 
     if (r->dir == NULL)
+        return;
+    /* How that job ends is told there, not that this one was refused. */
+    if (!r->has_log && e->error == PST_E_CHECKPOINT_IN_USE)
         return;
     json = to_json(r, e);
     text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;

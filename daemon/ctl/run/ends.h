@@ -59,7 +59,8 @@ void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
                    struct pstctl_end *ret);
 
 struct pstctl_record {
-    char *dir; /* NULL: nothing is written */
+    char *dir;    /* NULL: nothing is written */
+    bool has_log; /* it is that of --log-dir, else that of checkpoints */
     const char *job;
     const char *beside; /* file at the socket, while the job is started again */
     struct pstd_logfile log;

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/common/logfile.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/run/attempt.h"
 #include "daemon/ctl/run/supervise.h"
@@ -110,8 +111,13 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                   .record = {.log = {.fd = -1}}};
     struct pstctl_attempt *a = &job.attempt;
     struct pstctl_fate fate;
-    enum pst_status status = pstctl_attempt_init(a, config, diag);
+    enum pst_status status = config->log_dir != NULL
+                                 ? pstd_logfile_check(config->log_dir, diag)
+                                 : PST_OK;
 
+    if (status != PST_OK)
+        return status;
+    status = pstctl_attempt_init(a, config, diag);
     if (status == PST_OK)
         status = pstctl_ranks_init(&s.ranks, config, a->setup.stages, a->ranks,
                                    diag);

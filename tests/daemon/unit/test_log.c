@@ -103,6 +103,36 @@ static void bounds_notes(void **state)
     assert_true(isnan(pstd_note_get_real(&note, "none")));
 }
 
+/* Of one job at a time, also behind a reopen; closed it is free again. */
+static void belongs_to_one_job(void **state)
+{
+    char dir[] = "/tmp/pst-log-XXXXXX", path[64];
+    struct pstd_logfile a, b;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/rank-0.log", dir);
+    assert_ok(pstd_logfile_check(dir, &diag), &diag);
+    assert_ok(pstd_logfile_open(&a, dir, "rank-0", &diag), &diag);
+    pstd_logfile_write(&a, "ts=0 job=first event=x\n", 23);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pstd_logfile_check(dir, &diag), PST_ERR_CONFIG);
+        assert_non_null(strstr(diag.text, "(first, which"));
+        assert_ok(pstd_logfile_reopen(&a, &diag), &diag);
+    }
+    assert_int_equal(pstd_logfile_open(&b, dir, "rank-0", &diag),
+                     PST_ERR_CONFIG);
+    assert_int_equal(unlink(path), 0);
+    assert_ok(pstd_logfile_reopen(&a, &diag), &diag);
+    assert_int_equal(pstd_logfile_check(dir, &diag), PST_ERR_CONFIG);
+    pstd_logfile_close(&a);
+    assert_ok(pstd_logfile_open(&b, dir, "rank-0", &diag), &diag);
+    pstd_logfile_close(&b);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void reopens_after_rename(void **state)
 {
     char dir[] = "/tmp/pst-log-XXXXXX", old[64], now[64];
@@ -250,6 +280,7 @@ int main(void)
         cmocka_unit_test(escapes_every_byte),
         cmocka_unit_test(cuts_long_lines),
         cmocka_unit_test(bounds_notes),
+        cmocka_unit_test(belongs_to_one_job),
         cmocka_unit_test(reopens_after_rename),
         cmocka_unit_test(counts_lost_lines),
         cmocka_unit_test(document_is_complete),
