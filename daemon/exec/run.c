@@ -237,11 +237,15 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
 
 static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
 {
+    enum pst_status status;
+
     if (s->config.dump == NULL || s->done != 1)
         return PST_OK;
     (void)pst_alive_enter(PST_ALIVE_GATHER);
-    return pstd_agree(s->w, pst_engine_dump_first(s->w->engine, &s->dump, diag),
-                      diag);
+    status = pst_engine_dump_first(s->w->engine, &s->dump, diag);
+    if (status == PST_OK)
+        pst_dump_set_step(s->dump, s->step);
+    return pstd_agree(s->w, status, diag);
 }
 
 static void emit_fault(struct pstd_session *s, const struct pst_diag *diag)
@@ -380,6 +384,7 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
     if (s->config.dump == NULL || s->done == 0)
         return PST_OK;
     (void)pst_alive_enter(PST_ALIVE_SAVE);
+    pst_dump_set_step(s->dump, s->step);
     status = pstd_agree(
         s->w,
         pst_engine_dump_final(s->w->engine, s->dump, s->config.dump, diag),

@@ -2,6 +2,7 @@
 /* The dump: one file of a step, the same names for every cut. */
 #include "stages/run/dump.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,15 @@
 
 struct pst_dump {
     struct PST_VEC(struct pst_dump_item) items;
+    uint64_t step, last_step; /* 0: nobody has said */
 };
+
+void pst_dump_set_step(struct pst_dump *dump, uint64_t step)
+{
+    if (dump->step == 0)
+        dump->step = step;
+    dump->last_step = step;
+}
 
 void pst_dump_free(struct pst_dump *dump)
 {
@@ -302,23 +311,40 @@ enum pst_status pst_engine_dump_first(struct pst_engine *engine,
     return PST_OK;
 }
 
+static enum pst_status add_step(struct pst_safetensors_writer *w,
+                                const char *key, uint64_t step,
+                                struct pst_diag *diag)
+{
+    char text[24];
+
+    if (step == 0)
+        return PST_OK;
+    snprintf(text, sizeof(text), "%" PRIu64, step);
+    return pst_safetensors_writer_metadata(w, key, text, diag);
+}
+
 static enum pst_status write_file(const struct pst_dump *dump, const char *path,
                                   struct pst_diag *diag)
 {
-    struct pst_safetensors_entry *entries =
-        pst_calloc(PST_TAG_EXEC, dump->items.n + 1, sizeof(*entries));
-    enum pst_status status;
+    struct pst_safetensors_writer *w;
+    enum pst_status status = pst_safetensors_writer_new(path, &w, diag);
 
-    if (entries == NULL)
-        return pst_diag_nomem(diag, dump->items.n * sizeof(*entries));
-    for (size_t i = 0; i < dump->items.n; i++) {
-        entries[i].name = dump->items.at[i].name;
-        entries[i].meta = dump->items.at[i].meta;
-        entries[i].data = dump->items.at[i].data;
-        entries[i].bytes = pst_meta_bytes(&entries[i].meta);
-    }
-    status = pst_safetensors_save(path, entries, dump->items.n, diag);
-    pst_free(entries);
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < dump->items.n && status == PST_OK; i++)
+        status = pst_safetensors_writer_declare(w, dump->items.at[i].name,
+                                                &dump->items.at[i].meta, diag);
+    if (status == PST_OK)
+        status = add_step(w, "step", dump->step, diag);
+    if (status == PST_OK)
+        status = add_step(w, "last_step", dump->last_step, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_begin(w, diag);
+    for (size_t i = 0; i < dump->items.n && status == PST_OK; i++)
+        status = pst_safetensors_writer_put(w, i, dump->items.at[i].data, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_commit(w, diag);
+    pst_safetensors_writer_free(w);
     return status;
 }
 

@@ -236,6 +236,10 @@ enum pst_status pst_engine_dump_first(struct pst_engine *engine,
 enum pst_status pst_engine_dump_final(struct pst_engine *engine,
                                       struct pst_dump *dump, const char *path,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* After how many steps of all runs: the first call says which step the file's
+ * losses, outputs and gradients are of, the last one that of parameters and
+ * buffers. Both go into its metadata, "step" and "last_step". */
+void pst_dump_set_step(struct pst_dump *dump, uint64_t step);
 void pst_dump_free(struct pst_dump *dump);
 
 /* What is known of a state besides itself. */

@@ -188,7 +188,10 @@ def goes_on(b):
     whole, _ = b.evaluated("log-whole", "--checkpoint", "whole", *keep)
     b.evaluated("log-part", "--checkpoint", "part", *keep, "--steps", "6")
     parts, said = b.evaluated("log-part", "--checkpoint", "part", *keep,
-                              "--resume")
+                              "--resume", "--dump", "part.dump")
+    head = b.bytes_of("part.dump")
+    head = json.loads(head[8:8 + struct.unpack("<Q", head[:8])[0]])
+    assert head["__metadata__"] == {"step": "7", "last_step": "12"}, head
     assert parts == whole and said["best_step"] == whole[-1][3], (parts, whole)
     for point in ("update:7", "shard:4", "manifest:5")[b.transport == "mpi":]:
         name = "ck-" + point.split(":", maxsplit=1)[0]
