@@ -339,7 +339,10 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         if (status == PST_OK)
             return status;
     }
-    if (status == PST_ERR_RANGE || status == PST_ERR_INPUT)
+    /* PST_ERR_IO: data that cannot be read any more */
+    s->refused = status == PST_ERR_RANGE || status == PST_ERR_INPUT ||
+                 status == PST_ERR_IO;
+    if (s->refused)
         emit_fault(s, diag);
     return status == PST_OK ? dump_first(s, diag) : status;
 }
@@ -415,7 +418,8 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
         *diag = dump_diag;
         return dumped;
     }
-    if (status != PST_OK && status != PST_ERR_RANGE && status != PST_ERR_INPUT)
+    if (status != PST_OK && status != PST_ERR_RANGE &&
+        status != PST_ERR_INPUT && !s->refused)
         return status;
     if (!now)
         saved =

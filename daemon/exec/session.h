@@ -81,6 +81,7 @@ struct pstd_session {
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
+    bool refused;          /* the last step was applied nowhere */
     bool diverged;         /* the fault is a number that is not finite */
     struct pstd_sums sums; /* of this run */
     struct pstd_sums told; /* what they were at the last event */

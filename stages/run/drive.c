@@ -527,7 +527,8 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
         pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control);
     }
     if (engine->scatter_fault[0] != '\0')
-        pst_rank_note_fault(engine->ranks[0], engine->scatter_fault);
+        pst_rank_note_fault(engine->ranks[0], engine->scatter_error,
+                            engine->scatter_fault);
     status = engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
                                    : drive(engine, diag);
     if (status != PST_OK)
@@ -535,10 +536,9 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     fill_result(engine, step, ret);
     decision = pst_rank_decision(engine->ranks[0]);
     if (!ret->applied)
-        return pst_diag_set(
-            diag, decision->diverged ? PST_E_RUN_NOT_FINITE : PST_E_OP_DATA,
-            "step %llu was not applied: %s", (unsigned long long)step + 1,
-            decision->text);
+        return pst_diag_set(diag, (enum pst_error)decision->fault,
+                            "step %llu was not applied: %s",
+                            (unsigned long long)step + 1, decision->text);
     return PST_OK;
 }
 

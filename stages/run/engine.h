@@ -25,7 +25,8 @@ struct pst_engine {
     double *weights;        /* of the microbatches of a step; their sum is 1 */
     void *scattered;        /* rank 0: an input on its way to another rank */
     char scatter_fault[600];
-    struct pst_awake awake;  /* since something moved */
+    enum pst_error scatter_error; /* of it */
+    struct pst_awake awake;       /* since something moved */
     struct pst_pool *pool;   /* of all local ranks; NULL: the lanes have some */
     struct pst_lanes *lanes; /* NULL: ranks take turns */
     struct pst_rank **ranks; /* local ones */

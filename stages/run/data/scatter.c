@@ -122,10 +122,13 @@ static enum pst_status send_piece(void *ctx, unsigned microbatch,
     if (s->fill(s->fill_ctx, s->step, microbatch, input, engine->scattered,
                 &why) != PST_OK) {
         memset(engine->scattered, 0, bytes);
-        if (engine->scatter_fault[0] == '\0')
+        if (engine->scatter_fault[0] == '\0') {
+            engine->scatter_error =
+                why.status == PST_ERR_IO ? why.error : PST_E_OP_DATA;
             snprintf(engine->scatter_fault, sizeof(engine->scatter_fault),
                      "rank 0, input data of microbatch %u: %.400s", microbatch,
                      why.text);
+        }
     }
     return pst_engine_transfer(engine, true, s->peer, engine->scattered, bytes,
                                s->diag);

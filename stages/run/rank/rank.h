@@ -41,7 +41,8 @@ void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag);
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control);
 /* The step has a fault from its begin on. */
-void pst_rank_note_fault(struct pst_rank *r, const char *text);
+void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
+                         const char *text);
 /* PST_AGAIN: waits for a peer; PST_OK: the step is over, decision is there. */
 enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
 bool pst_rank_is_done(const struct pst_rank *r);

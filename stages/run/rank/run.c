@@ -19,6 +19,8 @@ static void note_fault(struct pst_rank *r, const struct pst_action *a,
 {
     if (r->step.fault_text[0] != '\0')
         return;
+    if (r->step.error == PST_E_NONE)
+        r->step.error = PST_E_OP_DATA;
     snprintf(r->step.fault_text, sizeof(r->step.fault_text),
              "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
              pst_role_number(&r->role), a->stage,
@@ -148,6 +150,12 @@ static void prepare(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
+/* A file that cannot be read is not at fault for what is in it. */
+static enum pst_error input_error(const struct pst_diag *why)
+{
+    return why->status == PST_ERR_IO ? why->error : PST_E_OP_DATA;
+}
+
 static void fill(struct pst_rank *r, const struct pst_action *a,
                  const struct pst_instr *instr)
 {
@@ -164,6 +172,7 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     if (r->step.fault.set)
         return;
     r->step.fault.set = 1;
+    r->step.error = input_error(&diag);
     snprintf(r->step.fault.text, sizeof(r->step.fault.text), "%.200s",
              diag.text);
     note_fault(r, a, "input data", "", "");
@@ -406,9 +415,11 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     }
 }
 
-void pst_rank_note_fault(struct pst_rank *r, const char *text)
+void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
+                         const char *text)
 {
     r->step.fault.set = 1;
+    r->step.error = error;
     snprintf(r->step.fault_text, sizeof(r->step.fault_text), "%s", text);
 }
 
@@ -422,6 +433,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.fill_ctx = fill_ctx;
     r->step.control = control;
     r->step.fault.set = 0;
+    r->step.error = PST_E_NONE;
     r->step.fault.text[0] = r->step.fault_text[0] = '\0';
     r->step.times = (struct pst_times){.optim = r->step.times.optim};
     pst_stash_begin(&r->stash, step);
@@ -471,11 +483,14 @@ static enum pst_status run_next(struct pst_rank *r)
 
 static enum pst_status report(struct pst_rank *r)
 {
-    const struct pst_outcome outcome = {.fault = r->step.fault.set != 0,
-                                        .text = r->step.fault_text,
-                                        .control = r->step.control,
-                                        .started = r->step.started,
-                                        .times = &r->step.times};
+    const struct pst_outcome outcome = {
+        .fault = r->step.fault.set == 0        ? PST_E_NONE
+                 : r->step.error == PST_E_NONE ? PST_E_OP_DATA
+                                               : r->step.error,
+        .text = r->step.fault_text,
+        .control = r->step.control,
+        .started = r->step.started,
+        .times = &r->step.times};
 
     pst_fault_point("report");
     r->step.phase =

@@ -8,10 +8,13 @@ A job goes on from a checkpoint with its stash in a file system of 256 KiB, made
 in a mount namespace. It ends with the step that was not applied and the folder
 that is full, leaves nothing there, and the checkpoint goes on elsewhere to the
 bits of a job that was never stopped. Ends with 77 where there are no namespaces.
+
+Before that: data that become shorter while they are read.
 """
 import os
 import sys
 import tempfile
+import time
 
 from swap import tensors
 import job  # swap has put its folder on the path
@@ -39,6 +42,10 @@ class Bench(job.Bench):
             words = within(*words, "--stash", "disk:small", "--stash-keep", "2")
         return self.ended(self.begin_as(words, env=self.env), code=None)
 
+    def bytes_of(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
     def params(self, name):
         ret = {k: v for k, v in tensors(self.path(name)).items()
                if k.startswith("param.")}
@@ -46,10 +53,31 @@ class Bench(job.Bench):
         return ret
 
 
+def cut(b, tokens):
+    """The step is named with the file, not with what an operator found."""
+    with open(tokens, "rb") as file, open(b.path("cut"), "wb") as copy:
+        copy.write(file.read())
+    for at in "all", "first":
+        job = b.begin(*b.words, "--data", "cut", "--data-at", at, "--shuffle",
+                      "--steps", "1000000000", "--checkpoint", f"cut-{at}",
+                      "--log-dir", f"log-{at}")
+        until = time.monotonic() + 30
+        while not os.path.exists(b.path(f"log-{at}/rank-0.log")) or \
+                b" event=train_begin " not in b.bytes_of(f"log-{at}/rank-0.log"):
+            assert time.monotonic() < until and job.poll() is None
+            time.sleep(.01)
+        os.truncate(b.path("cut"), 300)
+        said = b.ended(job, code=74).stderr
+        assert "cut has become shorter" in said and "[file.changed]" in said, said
+        assert " event=fault " in b.bytes_of(f"log-{at}/rank-0.log").decode()
+        os.truncate(b.path("cut"), os.path.getsize(tokens))
+
+
 def main():
     penstock, model, tokens = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, tokens, folder) as b:
+        cut(b, tokens)
         os.mkdir(b.path("small"))
         if b.begin_as(within("true")).wait() != 0:
             print("no mount namespaces here")

@@ -94,7 +94,7 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
     struct pst_report *report = a->report;
     double *squares = report->values + a->role->options.microbatches;
 
-    report->fault = o->fault;
+    report->fault = (int32_t)o->fault;
     report->control = o->control;
     memcpy(report->text, o->text, sizeof(report->text));
     for (size_t i = 0; i < a->layout->params.n; i++) {
@@ -210,7 +210,8 @@ static void refuse_not_finite(const struct pst_agreement *a,
     for (unsigned m = 0; m < a->role->options.microbatches && stage >= 0; m++) {
         if (isfinite(v->losses[m]) || !(a->role->weights[m] > 0))
             continue;
-        v->fault = v->diverged = 1;
+        v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
+        v->diverged = 1;
         snprintf(v->text, sizeof(v->text),
                  "rank %d, stage %d, microbatch %u: the loss %s",
                  a->role->sched->rank_of[stage], stage, m,
@@ -220,7 +221,8 @@ static void refuse_not_finite(const struct pst_agreement *a,
     if ((a->role->options.optim.clip_norm > 0 ||
          a->role->options.check_grads) &&
         !isfinite(v->norm)) {
-        v->fault = v->diverged = 1;
+        v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
+        v->diverged = 1;
         blame_gradient(a, v);
     }
 }
@@ -239,7 +241,7 @@ static void decide(struct pst_agreement *a)
 
         v->control |= report->control;
         if (report->fault && !v->fault) {
-            v->fault = 1;
+            v->fault = report->fault;
             memcpy(v->text, report->text, sizeof(v->text));
         }
         v->work += (report->times.forward + report->times.backward) / n;

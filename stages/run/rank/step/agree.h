@@ -19,7 +19,7 @@ struct pst_rank_role;
 
 /* What a rank tells rank 0; losses and squares follow in memory. */
 struct pst_report {
-    int32_t fault;
+    int32_t fault;     /* enum pst_error; 0: none */
     uint32_t control;  /* what its process asks for */
     uint32_t first, n; /* microbatches of its replica */
     char text[PST_FAULT_TEXT];
@@ -27,7 +27,7 @@ struct pst_report {
     double values[]; /* microbatches losses, then params' sums of squares */
 };
 struct pst_decision {
-    int32_t fault;
+    int32_t fault;    /* enum pst_error; 0: none */
     int32_t diverged; /* the fault is a loss or gradient that is not finite */
     uint32_t control;
     char text[PST_FAULT_TEXT];
@@ -66,7 +66,7 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
 /* How the step went on this rank, apart from losses, which are in the report
  * already. */
 struct pst_outcome {
-    bool fault;
+    enum pst_error fault;
     const char *text; /* of the fault; PST_FAULT_TEXT bytes */
     unsigned control;
     double started;

@@ -31,6 +31,7 @@ struct pst_step {
     void *fill_ctx;
     unsigned control;
     struct pst_fault fault;          /* of a kernel */
+    enum pst_error error;            /* of that, if it is set */
     char fault_text[PST_FAULT_TEXT]; /* the first fault, with its place */
     struct pst_operand *operands;    /* of the node that runs */
     bool is_prepared;                /* since parameters have changed */
