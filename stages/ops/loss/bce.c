@@ -61,11 +61,12 @@ static const struct pst_pairs binary_cross_entropy_with_logits = {
     .value = bce_logits,
     .slope = bce_logits_slope};
 
-PST_PAIRS(binary_cross_entropy,
-          "Tensor self, Tensor target, Tensor? weight=None, int reduction=1",
-          "Tensor self, Tensor target, Tensor? weight, int reduction");
 PST_PAIRS_FAST(
-    binary_cross_entropy_with_logits,
+    binary_cross_entropy, PST_PAIRS_WITHOUT,
+    "Tensor self, Tensor target, Tensor? weight=None, int reduction=1",
+    "Tensor self, Tensor target, Tensor? weight, int reduction");
+PST_PAIRS_FAST(
+    binary_cross_entropy_with_logits, PST_PAIRS_WITH,
     "Tensor self, Tensor target, Tensor? weight=None, Tensor? "
     "pos_weight=None, int reduction=1",
     "Tensor self, Tensor target, Tensor? weight, Tensor? pos_weight, "

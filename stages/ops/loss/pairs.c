@@ -154,63 +154,6 @@ void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f)
     }
 }
 
-/* --- fast ----------------------------------------------------------------- */
-
-#define BLOCK 1024
-
-bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
-                    unsigned shift)
-{
-    for (unsigned k = 2; k < f->n; k++)
-        if (c->args[k + shift].kind != PST_ARG_NONE)
-            return false;
-    if (shift > 0 && (c->args[f->n_args + 1].i != 0 ||
-                      c->args[f->reduction + 1].i == PST_REDUCE_NONE))
-        return false;
-    return c->in[shift].meta->dtype == PST_F32 &&
-           c->in[shift + 1].meta->dtype == PST_F32 &&
-           c->out[0].meta->dtype == PST_F32 &&
-           pst_meta_same_shape(c->in[shift].meta, c->in[shift + 1].meta);
-}
-
-void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
-                           pst_loop_fn value, const struct pst_fold *sum)
-{
-    const int64_t reduction = c->args[f->reduction].i;
-    const int64_t n = pst_meta_numel(c->in[0].meta);
-    const float s[3] = {f->number > 0 ? (float)c->args[f->number].f : 0.0f};
-    const float *a = c->in[0].data, *b = c->in[1].data;
-    float *y = c->out[0].data, block[BLOCK];
-    double total = 0.0;
-
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        const int64_t m = PST_MIN(n - i, BLOCK);
-        const void *const x[2] = {a + i, b + i};
-
-        value(m, x, 0, s, reduction == PST_REDUCE_NONE ? y + i : block);
-        if (reduction != PST_REDUCE_NONE)
-            total += sum->along(m, block, 0.0f);
-    }
-    if (reduction == PST_REDUCE_MEAN)
-        total /= (double)n;
-    if (reduction != PST_REDUCE_NONE)
-        y[0] = (float)total;
-}
-
-void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
-                            pst_loop_fn slope)
-{
-    const int64_t n = pst_meta_numel(c->in[1].meta);
-    const bool mean = c->args[f->reduction + 1].i == PST_REDUCE_MEAN;
-    const double g = pst_load_f64(c->in[0].meta->dtype, c->in[0].data, 0);
-    const float s[3] = {f->number > 0 ? (float)c->args[f->number + 1].f : 0.0f,
-                        (float)(mean ? g / (double)n : g)};
-    const void *const x[2] = {c->in[1].data, c->in[2].data};
-
-    if (n > 0)
-        slope(n, x, 0, s, c->out[0].data);
-}
-
 /* --- gradient ------------------------------------------------------------- */
 
 enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,

@@ -37,15 +37,24 @@ void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f);
 enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
                               const struct pst_op *backward);
 
-/* The fast way, of two contiguous f32 tensors of one shape without weights:
- * the arguments behind the first `shift` ones. Backward for the first operand,
- * and if a mean or sum was taken. */
+/*
+ * The fast way: of two contiguous f32 tensors of one shape, and weights that
+ * broadcast to it. The third operand multiplies the loss; the fourth, if it is
+ * there, is the third of other loops. Backward for the first operand.
+ */
+struct pst_pairs_loops {
+    pst_loop_fn value, slope, value_with, slope_with, mul;
+    const struct pst_fold *sum;
+};
+
+/* Of the arguments behind the first `shift` ones. */
 bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
                     unsigned shift);
+size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads);
 void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
-                           pst_loop_fn value, const struct pst_fold *sum);
+                           const struct pst_pairs_loops *l);
 void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
-                            pst_loop_fn slope);
+                            const struct pst_pairs_loops *l);
 
 /* Rows pst_op_ID and pst_op_ID_backward over struct pst_pairs ID; `args` and
  * `back` are their schemas' texts between the brackets. */
@@ -100,30 +109,40 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
 
 #define PST_PAIRS_NO_ROWS(name)
 #define PST_PAIRS_LOOP_ROWS(name)                                              \
-    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), 0, name##_fits, NULL,  \
-                  1e-6),
+    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), 0, name##_fits,        \
+                  pst_pairs_scratch, 1e-6),
 
 /* Rows with the reference only. */
 #define PST_PAIRS(id, args, back)                                              \
     PST_PAIRS_PARTS(id)                                                        \
     PST_PAIRS_ROWS(id, args, back, PST_PAIRS_NO_ROWS)
 
-/* And with the loops ID and ID_slope of simd/loops.def. */
-#define PST_PAIRS_RUN(id, suffix)                                              \
+/* And with the loops ID and ID_slope of simd/loops.def; with() is
+ * PST_PAIRS_WITH if there are ID_with and ID_with_slope, too. */
+#define PST_PAIRS_WITHOUT(id, suffix)
+#define PST_PAIRS_WITH(id, suffix)                                             \
+    .value_with = pst_loop_##id##_with_##suffix,                               \
+    .slope_with = pst_loop_##id##_with_slope_##suffix,
+#define PST_PAIRS_RUN(id, suffix, with)                                        \
+    static const struct pst_pairs_loops id##_loops_##suffix = {                \
+        with(id, suffix).value = pst_loop_##id##_##suffix,                     \
+        .slope = pst_loop_##id##_slope_##suffix,                               \
+        .mul = pst_loop_mul_##suffix,                                          \
+        .sum = &pst_fold_sum_##suffix,                                         \
+    };                                                                         \
     static void id##_f32_##suffix(const struct pst_call *c)                    \
     {                                                                          \
-        pst_pairs_forward_f32(c, &id, pst_loop_##id##_##suffix,                \
-                              &pst_fold_sum_##suffix);                         \
+        pst_pairs_forward_f32(c, &id, &id##_loops_##suffix);                   \
     }                                                                          \
     static void id##_backward_f32_##suffix(const struct pst_call *c)           \
     {                                                                          \
-        pst_pairs_backward_f32(c, &id, pst_loop_##id##_slope_##suffix);        \
+        pst_pairs_backward_f32(c, &id, &id##_loops_##suffix);                  \
     }
-#define PST_PAIRS_FAST(id, args, back)                                         \
+#define PST_PAIRS_FAST(id, with, args, back)                                   \
     PST_PAIRS_PARTS(id)                                                        \
-    PST_PAIRS_RUN(id, any)                                                     \
-    PST_SIMD_IF_AVX2(PST_PAIRS_RUN(id, avx2))                                  \
-    PST_SIMD_IF_AVX512(PST_PAIRS_RUN(id, avx512))                              \
+    PST_PAIRS_RUN(id, any, with)                                               \
+    PST_SIMD_IF_AVX2(PST_PAIRS_RUN(id, avx2, with))                            \
+    PST_SIMD_IF_AVX512(PST_PAIRS_RUN(id, avx512, with))                        \
     static bool id##_fits(const struct pst_call *c)                            \
     {                                                                          \
         return pst_pairs_fits(c, &id, 0);                                      \

@@ -73,11 +73,12 @@ static const struct pst_pairs soft_margin_loss = {.n = 2,
                                                   .value = soft_margin,
                                                   .slope = soft_margin_slope};
 
-PST_PAIRS_FAST(huber_loss,
+PST_PAIRS_FAST(huber_loss, PST_PAIRS_WITHOUT,
                "Tensor self, Tensor target, int reduction=1, float delta=1.",
                "Tensor self, Tensor target, int reduction, float delta");
-PST_PAIRS_FAST(smooth_l1_loss,
+PST_PAIRS_FAST(smooth_l1_loss, PST_PAIRS_WITHOUT,
                "Tensor self, Tensor target, int reduction=1, float beta=1.",
                "Tensor self, Tensor target, int reduction, float beta");
-PST_PAIRS_FAST(soft_margin_loss, "Tensor self, Tensor target, int reduction=1",
+PST_PAIRS_FAST(soft_margin_loss, PST_PAIRS_WITHOUT,
+               "Tensor self, Tensor target, int reduction=1",
                "Tensor self, Tensor target, int reduction");

@@ -90,6 +90,31 @@ static PST_ALWAYS_INLINE float smooth_l1_slope(float d, float beta)
     return pst_vm_select(fabsf(d) >= beta, sign, d / beta) + 0.0f * d;
 }
 
+/* c is the weight of what is true. */
+static PST_ALWAYS_INLINE float bce_logits(float a, float b, float c)
+{
+    const float minus =
+        pst_vm_log1p(pst_vm_exp(-fabsf(a))) + pst_vm_select(a < 0.0f, -a, 0.0f);
+
+    return (1.0f - b) * a + (1.0f + (c - 1.0f) * b) * minus;
+}
+
+/* Of a probability a; logarithms at least -100. */
+static PST_ALWAYS_INLINE float bce(float a, float b)
+{
+    const float yes = pst_vm_log(a), no = pst_vm_log1p(-a);
+
+    return (b - 1.0f) * pst_vm_select(no > -100.0f, no, -100.0f) -
+           b * pst_vm_select(yes > -100.0f, yes, -100.0f);
+}
+
+static PST_ALWAYS_INLINE float bce_slope(float a, float b)
+{
+    const float both = (1.0f - a) * a;
+
+    return (a - b) / pst_vm_select(both > 1e-12f, both, 1e-12f);
+}
+
 /* --- remainders ----------------------------------------------------------- */
 
 /* Quotients below 2^24 are exact enough in double: a whole number that does
