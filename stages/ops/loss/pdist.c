@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Distances between all pairs of rows: (N, M) -> (N (N - 1) / 2). */
 #include "stages/ops/infer.h"
+#include "stages/ops/loss/distance.h"
 #include "stages/ops/rows.h"
+#include "stages/ops/simd/simd.h"
 #include "stages/ops/vjp.h"
 
 #include <math.h>
@@ -48,7 +50,7 @@ static double distance(const struct pst_operand *x, int64_t i, int64_t j,
         const double d = fabs(at(x, i * m + k) - at(x, j * m + k));
 
         if (p == 0.0)
-            sum += d != 0.0;
+            sum += isnan(d) ? d : d != 0.0;
         else if (isinf(p))
             sum = d > sum || isnan(d) ? d : sum;
         else
@@ -87,7 +89,7 @@ static double slope(double d, double r, double p)
     if (p == 0.0 || r == 0.0 || (d == 0.0 && p < 1.0))
         return 0.0;
     if (isinf(p))
-        return fabs(d) == r ? s : 0.0;
+        return isnan(fabs(d) - r) ? NAN : fabs(d) == r ? s : 0.0;
     return s * pow(fabs(d) / r, p - 1.0);
 }
 
@@ -117,6 +119,63 @@ static void backward_ref(const struct pst_call *c)
         }
 }
 
+/* --- rows of f32 or f64 by pointer ---------------------------------------- */
+
+/* All of one dtype. */
+static bool fits(const struct pst_call *c)
+{
+    const enum pst_dtype dtype = c->out[0].meta->dtype;
+
+    for (unsigned k = 0; k < c->n_in; k++)
+        if (c->in[k].meta->dtype != dtype)
+            return false;
+    return dtype == PST_F32 || dtype == PST_F64;
+}
+
+static struct pst_distances pairs(const struct pst_operand *x, double p,
+                                  const struct pst_distance_loops *loops)
+{
+    return (struct pst_distances){
+        .loops = loops,
+        .dtype = x->meta->dtype,
+        .batches = 1,
+        .n = x->meta->size[0],
+        .k = x->meta->size[0],
+        .m = x->meta->size[1],
+        .p = p,
+        .x = x->data,
+        .y = x->data,
+        .half = true,
+    };
+}
+
+static size_t backward_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_distance_scratch(c->in[1].meta->size[1], threads);
+}
+
+#define RUN(isa)                                                               \
+    static void pdist_##isa(const struct pst_call *c)                          \
+    {                                                                          \
+        const struct pst_distances d =                                         \
+            pairs(&c->in[0], c->args[1].f, &pst_distance_loops_##isa);         \
+                                                                               \
+        pst_distance_forward(&d, c->pool, c->out[0].data);                     \
+    }                                                                          \
+    static void pdist_backward_##isa(const struct pst_call *c)                 \
+    {                                                                          \
+        const struct pst_distances d =                                         \
+            pairs(&c->in[1], c->args[2].f, &pst_distance_loops_##isa);         \
+                                                                               \
+        pst_distance_backward(&d, c->pool, c->scratch, c->in[0].data,          \
+                              c->in[2].data, c->out[0].data);                  \
+    }
+RUN(any)
+PST_SIMD_IF_AVX2(RUN(avx2))
+PST_SIMD_IF_AVX512(RUN(avx512))
+
+/* --- rows of the registry ------------------------------------------------- */
+
 static enum pst_status pdist_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);
@@ -130,12 +189,16 @@ static enum pst_status pdist_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel pdist_kernels[] = {
+    PST_SIMD_ROWS("pdist_rows", pdist, PST_D(F32) | PST_D(F64), 0, fits, NULL,
+                  1e-6),
     {.name = "pdist_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
      .run = pdist_ref},
 };
 static const struct pst_kernel backward_kernels[] = {
+    PST_SIMD_ROWS("pdist_backward_rows", pdist_backward,
+                  PST_D(F32) | PST_D(F64), 0, fits, backward_scratch, 2e-6),
     {.name = "pdist_backward_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/loss/distance.h"
+
+#include "stages/ops/pointwise/nd.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rows of x that a thread takes at a time, and rows of y that they meet then:
+ * both stay in the cache. */
+#define ROWS   16
+#define OTHERS 64
+
+enum pst_distance_kind pst_distance_kind(double p)
+{
+    return p == 0.0   ? PST_DISTANCE_0
+           : p == 1.0 ? PST_DISTANCE_1
+           : p == 2.0 ? PST_DISTANCE_2
+           : isinf(p) ? PST_DISTANCE_MAX
+                      : PST_DISTANCE_P;
+}
+
+struct job {
+    const struct pst_distances *d;
+    enum pst_distance_kind kind;
+    bool f64;
+    size_t size;    /* of an element */
+    int64_t blocks; /* of rows in a batch */
+    const void *g, *r;
+    void *out, *scratch;
+};
+
+static double load(const struct job *j, const void *x, int64_t i)
+{
+    return j->f64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+static void store(const struct job *j, void *x, int64_t i, double y)
+{
+    if (j->f64)
+        ((double *)x)[i] = y;
+    else
+        ((float *)x)[i] = (float)y;
+}
+
+static const void *row(const struct job *j, const void *x, int64_t i)
+{
+    return (const char *)x + (size_t)(i * j->d->m) * j->size;
+}
+
+static const void *batch_of_x(const struct job *j, int64_t b)
+{
+    const struct pst_distances *d = j->d;
+
+    return row(j, d->x,
+               (d->batch_x != NULL ? d->batch_x(d->ctx, b) : b) * d->n);
+}
+
+static const void *batch_of_y(const struct job *j, int64_t b)
+{
+    const struct pst_distances *d = j->d;
+
+    return row(j, d->y,
+               (d->batch_y != NULL ? d->batch_y(d->ctx, b) : b) * d->k);
+}
+
+/* Where the distance of i and k stands. */
+static int64_t place(const struct pst_distances *d, int64_t i, int64_t k)
+{
+    const int64_t a = PST_MIN(i, k), b = PST_MAX(i, k);
+
+    if (d->half)
+        return a * (2 * d->n - a - 1) / 2 + b - a - 1;
+    return d->swapped ? k * d->n + i : i * d->k + k;
+}
+
+/* --- distances ------------------------------------------------------------ */
+
+/* Sum of |d|^p. */
+static double powers(const struct job *j, const void *a, const void *b,
+                     double p)
+{
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < j->d->m; i++) {
+        const double d = load(j, a, i) - load(j, b, i);
+
+        sum += p == 2.0 ? d * d : pow(fabs(d), p);
+    }
+    return sum;
+}
+
+/* Distances of a row and the next `others` rows. */
+static void distances(const struct job *j, const void *a, const void *b,
+                      int64_t others, double *ret)
+{
+    const double p = j->d->p;
+
+    if (j->kind == PST_DISTANCE_P) {
+        for (int64_t k = 0; k < others; k++)
+            ret[k] = pow(powers(j, a, row(j, b, k), p), 1.0 / p);
+        return;
+    }
+    j->d->loops->measure[j->f64][j->kind](j->d->m, a, others, b, ret);
+    if (j->kind != PST_DISTANCE_2)
+        return;
+    for (int64_t k = 0; k < others; k++) {
+        /* Squares of f32 that overflowed or underflowed. */
+        if (!j->f64 && !(ret[k] > 1e-28 && ret[k] < 1e37))
+            ret[k] = powers(j, a, row(j, b, k), 2.0);
+        ret[k] = sqrt(ret[k]);
+    }
+}
+
+static void forward_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_distances *d = j->d;
+    double r[OTHERS];
+
+    for (int64_t t = part; t < d->batches * j->blocks; t += parts) {
+        const int64_t b = t / j->blocks, first = t % j->blocks * ROWS;
+        const int64_t last = PST_MIN(first + ROWS, d->n);
+        const void *x = batch_of_x(j, b), *y = batch_of_y(j, b);
+
+        for (int64_t k0 = d->half ? first : 0; k0 < d->k; k0 += OTHERS)
+            for (int64_t i = first; i < last; i++) {
+                const int64_t from = d->half ? PST_MAX(k0, i + 1) : k0;
+                const int64_t others = PST_MIN(k0 + OTHERS, d->k) - from;
+                const int64_t out = b * d->n * d->k + place(d, i, from);
+
+                if (others <= 0)
+                    continue;
+                distances(j, row(j, x, i), row(j, y, from), others, r);
+                for (int64_t k = 0; k < others; k++)
+                    store(j, j->out, out + k, r[k]);
+            }
+    }
+}
+
+static bool worth(const struct pst_distances *d)
+{
+    return d->batches * d->n * d->k >= PST_ND_SERIAL / PST_MAX(d->m, 1);
+}
+
+static struct job start(const struct pst_distances *d)
+{
+    return (struct job){
+        .d = d,
+        .kind = pst_distance_kind(d->p),
+        .f64 = d->dtype == PST_F64,
+        .size = pst_dtype_size(d->dtype),
+        .blocks = (d->n + ROWS - 1) / ROWS,
+    };
+}
+
+void pst_distance_forward(const struct pst_distances *d, struct pst_pool *pool,
+                          void *out)
+{
+    struct job j = start(d);
+
+    j.out = out;
+    pst_pool_run(pst_pool_if(pool, worth(d)), forward_part, &j);
+}
+
+/* --- gradients ------------------------------------------------------------ */
+
+size_t pst_distance_scratch(int64_t m, unsigned threads)
+{
+    return threads * (size_t)((ROWS + 1) * m) * sizeof(double);
+}
+
+/* acc += w s (|d| / r)^(p-1); where p < 1, 0 at d = 0. */
+static void add_powers(const struct job *j, const void *a, const void *b,
+                       double w, double r, void *acc)
+{
+    for (int64_t i = 0; i < j->d->m; i++) {
+        double d = load(j, a, i) - load(j, b, i), s;
+
+        d = j->f64 ? d : (double)(float)d;
+        s = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
+        if (d != 0.0 || j->d->p >= 1.0)
+            s *= w * pow(fabs(d) / r, j->d->p - 1.0);
+        store(j, acc, i, load(j, acc, i) + s);
+    }
+}
+
+/* What meets in a block: distances, and what their slopes are times. */
+struct meeting {
+    double r[ROWS][OTHERS], w[ROWS][OTHERS];
+};
+
+/* A distance of 0 has no slope, and no row has one to itself. Others outside
+ * in pairs of distances that stand in columns: a line of them is read once. */
+static void meet(const struct job *j, struct meeting *t, int64_t base,
+                 int64_t first, int64_t rows, int64_t k0, int64_t others)
+{
+    for (int64_t k = 0; k < others; k++)
+        for (int64_t i = 0; i < rows; i++) {
+            const bool same = j->d->half && first + i == k0 + k;
+            const int64_t at = same ? 0 : base + place(j->d, first + i, k0 + k);
+            const double r = same ? 0.0 : load(j, j->r, at);
+
+            t->r[i][k] = r;
+            if (r == 0.0)
+                continue;
+            t->w[i][k] = load(j, j->g, at);
+            if (j->kind == PST_DISTANCE_2)
+                t->w[i][k] /= r;
+        }
+}
+
+static void add_row(const struct job *j, const void *x, const void *y,
+                    const double *w, const double *r, int64_t others, void *acc)
+{
+    if (j->kind != PST_DISTANCE_P)
+        j->d->loops->add[j->f64][j->kind](j->d->m, x, others, y, w, r, acc);
+    else
+        for (int64_t k = 0; k < others; k++)
+            if (r[k] != 0.0)
+                add_powers(j, x, row(j, y, k), w[k], r[k], acc);
+}
+
+/* The gradient of rows [first, first + rows) of batch b, summed in the order
+ * of the others: blocks of them in the dtype, all of them in double. */
+static void slopes(const struct job *j, int64_t b, int64_t first, int64_t rows,
+                   double *sums)
+{
+    const struct pst_distances *d = j->d;
+    const void *x = batch_of_x(j, b), *y = batch_of_y(j, b);
+    void *acc = sums + ROWS * d->m;
+    struct meeting t;
+
+    memset(sums, 0, (size_t)(rows * d->m) * sizeof(double));
+    for (int64_t k0 = 0; k0 < d->k; k0 += OTHERS) {
+        const int64_t others = PST_MIN(d->k - k0, OTHERS);
+
+        meet(j, &t, b * d->n * d->k, first, rows, k0, others);
+        for (int64_t i = 0; i < rows; i++) {
+            memset(acc, 0, (size_t)d->m * j->size);
+            add_row(j, row(j, x, first + i), row(j, y, k0), t.w[i], t.r[i],
+                    others, acc);
+            for (int64_t e = 0; e < d->m; e++)
+                sums[i * d->m + e] += load(j, acc, e);
+        }
+    }
+}
+
+static void backward_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_distances *d = j->d;
+    double *sums = (double *)j->scratch + part * (ROWS + 1) * d->m;
+
+    for (int64_t t = part; t < d->batches * j->blocks; t += parts) {
+        const int64_t b = t / j->blocks, first = t % j->blocks * ROWS;
+        const int64_t rows = PST_MIN(d->n - first, ROWS);
+
+        slopes(j, b, first, rows, sums);
+        for (int64_t e = 0; e < rows * d->m; e++)
+            store(j, j->out, (b * d->n + first) * d->m + e, sums[e]);
+    }
+}
+
+void pst_distance_backward(const struct pst_distances *d, struct pst_pool *pool,
+                           void *scratch, const void *g, const void *r,
+                           void *dx)
+{
+    struct job j = start(d);
+
+    j.g = g;
+    j.r = r;
+    j.out = dx;
+    j.scratch = scratch;
+    if (j.kind == PST_DISTANCE_0)
+        memset(dx, 0, (size_t)(d->batches * d->n * d->m) * j.size);
+    else
+        pst_pool_run(pst_pool_if(pool, worth(d)), backward_part, &j);
+}
