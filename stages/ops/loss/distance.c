@@ -11,6 +11,39 @@
 #define ROWS   16
 #define OTHERS 64
 
+/* --- one by one ----------------------------------------------------------- */
+
+double pst_distance_next(double sum, double d, double p)
+{
+    d = fabs(d);
+    if (p == 0.0)
+        return sum + (isnan(d) ? d : d != 0.0);
+    if (isinf(p))
+        return d > sum || isnan(d) ? d : sum;
+    return sum + pow(d, p);
+}
+
+double pst_distance_of(double sum, double p)
+{
+    return p == 0.0 || isinf(p) ? sum : pow(sum, 1.0 / p);
+}
+
+double pst_distance_slope(enum pst_dtype dtype, double d, double r, double p)
+{
+    double s;
+
+    pst_store_f64(dtype, &s, 0, d);
+    d = pst_load_f64(dtype, &s, 0);
+    s = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
+    if (p == 0.0 || r == 0.0 || (d == 0.0 && p < 1.0))
+        return 0.0;
+    if (isinf(p))
+        return isnan(fabs(d) - r) ? NAN : fabs(d) == r ? s : 0.0;
+    return s * pow(fabs(d) / r, p - 1.0);
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
 enum pst_distance_kind pst_distance_kind(double p)
 {
     return p == 0.0   ? PST_DISTANCE_0

@@ -16,6 +16,17 @@ enum pst_distance_kind {
     PST_DISTANCE_P = PST_DISTANCE_KINDS, /* any other p */
 };
 
+/* --- one by one, for references ------------------------------------------- */
+
+/* The sum so far and one more difference; the distance that a sum means. */
+double pst_distance_next(double sum, double d, double p);
+double pst_distance_of(double sum, double p);
+/* Slope of the distance r in the difference d of a coordinate, which is rounded
+ * to the dtype as the distance was; 0 where the distance is not smooth. */
+double pst_distance_slope(enum pst_dtype dtype, double d, double r, double p);
+
+/* --- rows ----------------------------------------------------------------- */
+
 /* Of a row a of n f32 ([0]) or f64 ([1]) and rows of b, one after the other:
  * simd/layers/distance.c. */
 struct pst_distance_loops {

@@ -6,8 +6,6 @@
 #include "stages/ops/simd/simd.h"
 #include "stages/ops/vjp.h"
 
-#include <math.h>
-
 static enum pst_status pdist_infer(struct pst_infer *c)
 {
     const struct pst_meta *x;
@@ -46,17 +44,9 @@ static double distance(const struct pst_operand *x, int64_t i, int64_t j,
     const int64_t m = x->meta->size[1];
     double sum = 0.0;
 
-    for (int64_t k = 0; k < m; k++) {
-        const double d = fabs(at(x, i * m + k) - at(x, j * m + k));
-
-        if (p == 0.0)
-            sum += isnan(d) ? d : d != 0.0;
-        else if (isinf(p))
-            sum = d > sum || isnan(d) ? d : sum;
-        else
-            sum += pow(d, p);
-    }
-    return p == 0.0 || isinf(p) ? sum : pow(sum, 1.0 / p);
+    for (int64_t k = 0; k < m; k++)
+        sum = pst_distance_next(sum, at(x, i * m + k) - at(x, j * m + k), p);
+    return pst_distance_of(sum, p);
 }
 
 static void pdist_ref(const struct pst_call *c)
@@ -69,28 +59,6 @@ static void pdist_ref(const struct pst_call *c)
         for (int64_t j = i + 1; j < n; j++)
             pst_store_f64(y->meta->dtype, y->data, pair++,
                           distance(&c->in[0], i, j, c->args[1].f));
-}
-
-/* As it was when the distance was rounded to the dtype. */
-static double rounded(enum pst_dtype dtype, double x)
-{
-    double room;
-
-    pst_store_f64(dtype, &room, 0, x);
-    return pst_load_f64(dtype, &room, 0);
-}
-
-/* Slope of the distance r in the difference d of one coordinate; 0 where the
- * distance is not smooth. */
-static double slope(double d, double r, double p)
-{
-    const double s = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
-
-    if (p == 0.0 || r == 0.0 || (d == 0.0 && p < 1.0))
-        return 0.0;
-    if (isinf(p))
-        return isnan(fabs(d) - r) ? NAN : fabs(d) == r ? s : 0.0;
-    return s * pow(fabs(d) / r, p - 1.0);
 }
 
 static void backward_ref(const struct pst_call *c)
@@ -110,10 +78,11 @@ static void backward_ref(const struct pst_call *c)
                 const int64_t pair = a * (2 * n - a - 1) / 2 + b - a - 1;
 
                 if (j != i)
-                    sum += at(&c->in[0], pair) *
-                           slope(rounded(x->meta->dtype,
-                                         at(x, i * m + k) - at(x, j * m + k)),
-                                 at(&c->in[2], pair), p);
+                    sum +=
+                        at(&c->in[0], pair) *
+                        pst_distance_slope(x->meta->dtype,
+                                           at(x, i * m + k) - at(x, j * m + k),
+                                           at(&c->in[2], pair), p);
             }
             pst_store_f64(dx->meta->dtype, dx->data, i * m + k, sum);
         }

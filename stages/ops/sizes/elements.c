@@ -90,7 +90,9 @@ void pst_sizes_counted(const struct pst_site *s)
 
 /* --- products ----------------------------------------------------------- */
 
-void pst_sizes_multiplied(const struct pst_site *s)
+/* (..., n, k) and (..., k, m), or of pairs of rows (..., n, k) and (..., m, k):
+ * (..., n, m). Vectors have no n or m. */
+static void multiplied(const struct pst_site *s, bool rows)
 {
     const struct pst_value *a = pst_site_in(s, 0), *b = pst_site_in(s, 1);
     const unsigned rank = s->node->outs[0]->meta.rank;
@@ -100,7 +102,7 @@ void pst_sizes_multiplied(const struct pst_site *s)
     for (unsigned d = 0; d < rank; d++)
         sizes[d] = pst_extent(1);
     if (b->meta.rank > 1 && at > 0)
-        sizes[--at] = pst_site_size(s, b, b->meta.rank - 1);
+        sizes[--at] = pst_site_size(s, b, b->meta.rank - (rows ? 2 : 1));
     if (a->meta.rank > 1 && at > 0)
         sizes[--at] = pst_site_size(s, a, a->meta.rank - 2);
     for (unsigned k = 0; k < at; k++) { /* from the last batch dimension on */
@@ -115,6 +117,16 @@ void pst_sizes_multiplied(const struct pst_site *s)
     }
     for (unsigned d = 0; d < rank; d++)
         pst_site_set(s, 0, d, sizes[d]);
+}
+
+void pst_sizes_multiplied(const struct pst_site *s)
+{
+    multiplied(s, false);
+}
+
+void pst_sizes_paired(const struct pst_site *s)
+{
+    multiplied(s, true);
 }
 
 void pst_sizes_linear(const struct pst_site *s)

@@ -120,6 +120,7 @@ static const struct {
     {&pst_op_matmul, pst_sizes_multiplied},
     {&pst_op_mm, pst_sizes_multiplied},
     {&pst_op_bmm, pst_sizes_multiplied},
+    {&pst_op_distances, pst_sizes_paired},
     {&pst_op_linear, pst_sizes_linear},
     {&pst_op_addmm, pst_sizes_added_product},
     {&pst_op_baddbmm, pst_sizes_added_product},

@@ -73,6 +73,7 @@ void pst_sizes_padded(const struct pst_site *s);
 void pst_sizes_counted_up(const struct pst_site *s);
 void pst_sizes_unit(const struct pst_site *s);
 void pst_sizes_multiplied(const struct pst_site *s);
+void pst_sizes_paired(const struct pst_site *s);
 void pst_sizes_linear(const struct pst_site *s);
 void pst_sizes_added_product(const struct pst_site *s);
 void pst_sizes_attended(const struct pst_site *s);
