@@ -258,7 +258,10 @@ def no_number(b):
         step = json.loads(b.ask("status", "--json"))["step"]
         before = b.ask("attr", "get", "n.w")
         b.ask("attr", "set", "n.w", "nan")
-        b.ask("resume" if fault else "stop")
+        if fault:
+            b.ask("resume")
+        else:
+            b.ask("stop", code=77)
         _, said = run.communicate(timeout=20)
         assert run.returncode == (65 if fault else 77), (run.returncode, said)
         assert "the good checkpoint of this step" in told(b), said
