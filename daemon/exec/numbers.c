@@ -21,8 +21,6 @@ enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
     if (strcmp(n->policy, "stop") == 0)
         return PSTD_NUMBERS_STOP;
     if (is_new && strcmp(n->policy, "rollback") == 0) {
-        if (checkpoint == 0)
-            return PSTD_NUMBERS_STOP;
         if (checkpoint > n->rolled_to)
             n->rollbacks = 0;
         n->rolled_to = checkpoint;

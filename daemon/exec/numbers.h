@@ -12,7 +12,8 @@
 enum pstd_numbers_action {
     PSTD_NUMBERS_STOP,     /* the run ends before that step */
     PSTD_NUMBERS_SKIP,     /* that step is left out */
-    PSTD_NUMBERS_ROLLBACK, /* the run goes on from its newest checkpoint */
+    PSTD_NUMBERS_ROLLBACK, /* the run goes on from its newest checkpoint, or
+                            * from the step before if there is none */
 };
 
 struct pstd_numbers {

@@ -276,6 +276,32 @@ static void emit_mended(struct pstd_session *s, enum pstd_event event,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* COLLECTIVE. A step that fails has left its state as it was: where no
+ * checkpoint has that, with the model as it is by now, it is made again from
+ * there. */
+static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
+                                 const char *why, struct pst_diag *diag)
+{
+    const char *remark = s->saved == UINT64_MAX ? "there is no checkpoint yet"
+                         : s->changes != s->saved_changes
+                             ? "the model was changed behind the newest "
+                               "checkpoint"
+                             : NULL;
+    char text[PST_DIAG_TEXT + 128];
+
+    if (remark == NULL) {
+        const enum pst_status status = pstd_session_roll_back(s, diag);
+
+        if (status == PST_OK)
+            emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why);
+        return status;
+    }
+    (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
+                   remark);
+    emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, text);
+    return PST_OK;
+}
+
 /* COLLECTIVE. A step that would have made parameters worthless was applied
  * nowhere: the run goes on behind it, or from before, or ends (PST_ERR_RANGE).
  */
@@ -294,10 +320,9 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
         emit_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
         break;
     case PSTD_NUMBERS_ROLLBACK:
-        status = pstd_session_roll_back(s, diag);
+        status = roll_back(s, failed, why.text, diag);
         if (status != PST_OK)
             return status;
-        emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why.text);
         break;
     case PSTD_NUMBERS_STOP:
         *diag = why;

@@ -84,6 +84,12 @@ def main():
         assert events == [("rolled_back", "6", "4"),
                           ("step_skipped", "6", "1")], events
         assert back == skipped
+        # Where there is no checkpoint yet, the step alone is made again.
+        _, events, back = b.run("one", "--on-nan", "rollback",
+                                   "--checkpoint-every", "9")
+        assert events == [("rolled_back", "6", "5"),
+                          ("step_skipped", "6", "1")], events
+        assert back == skipped
         _, events, three = b.run("three", "--on-nan", "skip")
         assert [e[1:] for e in events] == [("6", "1"), ("7", "2"), ("8", "3")]
         _, events, back = b.run("three", "--on-nan", "rollback")

@@ -50,7 +50,12 @@ static void rolls_back(void **state)
         assert_int_equal(pstd_numbers_failed(&n, step + 1, step),
                          PSTD_NUMBERS_ROLLBACK);
     n = numbers("rollback"); /* there is none */
-    assert_int_equal(pstd_numbers_failed(&n, 5, 0), PSTD_NUMBERS_STOP);
+    assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_SKIP);
+    assert_int_equal(pstd_numbers_failed(&n, 2, 0), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_failed(&n, 3, 0), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_failed(&n, 4, 0), PSTD_NUMBERS_STOP);
+    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_ROLLBACK);
 }
 
 static double noise(unsigned *seed)
