@@ -151,6 +151,7 @@ struct pstd_config {
     const char *transport, *log_dir, *prom, *tensorboard, *socket, *job;
     bool verify_messages, core_files;
     const char *run_id, *journal;
+    bool begin_paused;
     double client_timeout;
     bool die_with_parent, die_with_client;
     uint64_t max_restarts, min_ranks;

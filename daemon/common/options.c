@@ -239,6 +239,8 @@ static const struct pstd_option rows[] = {
     TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
          "begin the run that the options describe as soon as all is loaded, "
          "and end behind it; ID tells clients whose job this is"),
+    FLAG(begin_paused, "begin-paused", PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
+         "with --one-run: the run is paused before its first step"),
     PATH(journal, "journal", PSTD_OPT_DAEMON, "FILE",
          "of rank 0's events: who watches late gets all of them, and a job "
          "that is started again with the same file goes on with their "

@@ -39,12 +39,20 @@ double pstd_interval_end(struct pstd_interval *v, double stall_s, double now)
     v->last = stall_s + PST_MAX(v->extra, 0);
     v->spent += v->last;
     v->extra = 0;
+    v->wanted = false;
     v->rest = now + PST_MAX(FLOOR_S, REST * (now - v->begun));
     return v->last;
 }
 
+void pstd_interval_want(struct pstd_interval *v)
+{
+    v->wanted = true;
+}
+
 bool pstd_interval_is_due(const struct pstd_interval *v, double now)
 {
-    return v->share > 0 && v->steps > WARM && now >= v->rest &&
-           v->spent + v->last <= v->share * (now - v->start);
+    if (now < v->rest)
+        return false;
+    return v->wanted || (v->share > 0 && v->steps > WARM &&
+                         v->spent + v->last <= v->share * (now - v->start));
 }

@@ -18,6 +18,7 @@ struct pstd_interval {
     double extra;       /* what steps have lasted longer since a save began */
     double spent, last; /* by all saves, by the newest one */
     double start, begun, rest;
+    bool wanted; /* whatever the share says: at the next time that is due */
 };
 
 void pstd_interval_init(struct pstd_interval *v, double share, double now);
@@ -26,6 +27,9 @@ void pstd_interval_step(struct pstd_interval *v, double seconds, bool beside);
 void pstd_interval_begin(struct pstd_interval *v, double now);
 /* The save has ended, well or not. Returns what it has cost. */
 double pstd_interval_end(struct pstd_interval *v, double stall_s, double now);
+/* What a save would keep has come to be: one is due as soon as the newest one
+ * has rested. */
+void pstd_interval_want(struct pstd_interval *v);
 /* No save is open: shall one begin? */
 bool pstd_interval_is_due(const struct pstd_interval *v, double now);
 

@@ -177,6 +177,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     if (order.kind == PSTD_ORDER_STOP) {
         s->w->stopping = true;
         s->result->stopped = true;
+        return PST_OK;
     }
     pstd_note_init(&note, PSTD_EVENT_CONTINUED);
     pstd_note_int(&note, "step", (int64_t)s->step);
@@ -384,6 +385,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
                        pst_now());
+    if (pstd_mailbox_config(s->w->mailbox)->begin_paused)
+        status = pause_run(s, diag);
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {
         const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |

@@ -18,6 +18,7 @@ detach    the job in the background
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
+changed   with a model that was changed, and in a pause
 between   what commands say while no rank is there
 passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
@@ -534,6 +535,41 @@ def cleaned(b):
         assert b.last_exit(logs)["cause"] == "stopped", b.last_exit(logs)
 
 
+def changed(b):
+    """A change of the model has a checkpoint soon. What a job loses besides is
+    told; one that was paused is paused again."""
+    name = b.fresh()
+    words = b.words(name, "--max-restarts", "2", "--log-dir", name, "--job",
+                    "changed", steps=10 ** 9)
+    words[words.index("--checkpoint-every") + 1] = str(10 ** 9)
+    job = b.begin(*words)
+    b.await_step(name, 1)
+    b.call("freeze", "fc", "--job", "changed")
+    b.await_event(name, "checkpoint_saved", "rank-0")
+    os.kill(b.pids(name)[0], signal.SIGKILL)
+    again = b.await_event(name, "job_restart")
+    assert " paused=0 undone=\"\"" in again, again
+    assert " checkpoint_step=0 " not in again, again
+    b.await_event(name, "train_begin", "rank-0", n=2)
+    assert "2 parameters" in b.call("unfreeze", "fc", "--job", "changed")
+    b.call("pause", "--job", "changed")
+    b.await_event(name, "paused", "rank-0")
+    b.call("freeze", "head", "--job", "changed")
+    os.kill(b.pids(name)[0], signal.SIGKILL)
+    again = b.await_event(name, "job_restart", n=2)
+    assert " paused=1 " in again and "froze head" in again, again
+    b.await_event(name, "paused", "rank-0", n=2)
+    at = json.loads(b.call("status", "--job", "changed", "--json"))
+    assert at["paused"], at
+    assert f" checkpoint_step={at['step']} " in again, (at, again)
+    b.call("resume", "--job", "changed")
+    assert "0 parameters" in b.call("unfreeze", "head", "--job", "changed")
+    b.call("stop", "--job", "changed")
+    assert job.wait(40) == 130, job.communicate()
+    said = job.stderr.read()
+    assert "undone: " in said and "was paused" in said, said
+
+
 def told(b, number):
     """Of each fault, while the job goes on and when it is over."""
     if b.transport == "self":
@@ -576,7 +612,7 @@ def main():
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
         parts = [budget, causes, dump, launcher, detach, between, passing, lost,
-                 pipes, unrecorded, flipped, watchers, cleaned]
+                 pipes, unrecorded, flipped, watchers, cleaned, changed]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

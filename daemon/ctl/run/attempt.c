@@ -134,6 +134,7 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
         return PST_OK;
     pstctl_progress_event(&r->progress, event);
+    pstctl_unsaved_event(&r->unsaved, event);
     if (strcmp(event->name, "train_begin") == 0 ||
         strcmp(event->name, "serve_begin") == 0)
         take_begin(r);

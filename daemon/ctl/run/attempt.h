@@ -11,6 +11,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/run/launch.h"
 #include "daemon/ctl/run/setup.h"
+#include "daemon/ctl/run/unsaved.h"
 #include "stages/base/host/alive.h"
 
 struct pstctl_attempt {
@@ -27,6 +28,7 @@ struct pstctl_attempt {
     int signal;         /* the first of them */
     uint64_t signal_ms; /* when the newest came */
     uint64_t restarts;  /* so far */
+    struct pstctl_unsaved unsaved; /* of all starts */
     /* Of the newest start. */
     struct pstctl_launch launch;
     struct pstctl_follow follow;

@@ -197,6 +197,8 @@ static void log_end(struct pstctl_record *r, const struct pstctl_end *e)
     pstd_note_int(&note, "checkpoint_step", (int64_t)e->checkpoint);
     pstd_note_int(&note, "delay_s", e->delay_s);
     pstd_note_int(&note, "ranks", e->next_ranks);
+    pstd_note_int(&note, "paused", e->paused);
+    pstd_note_text(&note, "undone", e->undone);
     log_note(r, &note);
 }
 
@@ -205,8 +207,7 @@ static json_t *to_json(const struct pstctl_record *r,
 {
     return json_pack(
         "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, "
-        "s:b, "
-        "s:I, s:i, s:i}",
+        "s:b, s:I, s:i, s:i, s:b, s:s}",
         "version", 1, "job", r->job, "time_us", (json_int_t)pstd_now_us(),
         "cause", pstctl_cause_name(e->cause), "rank", e->rank, "stages",
         e->stages, "signal", e->signal, "exit_code", e->exit_code, "text",
@@ -214,7 +215,7 @@ static json_t *to_json(const struct pstctl_record *r,
         (json_int_t)e->step, "checkpoint_step", (json_int_t)e->checkpoint,
         "restarts", (json_int_t)e->restarts, "restarted", (int)e->again,
         "delay_s", (json_int_t)e->delay_s, "ranks", (int)e->ranks, "next_ranks",
-        (int)e->next_ranks);
+        (int)e->next_ranks, "paused", (int)e->paused, "undone", e->undone);
 }
 
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)

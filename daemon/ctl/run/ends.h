@@ -46,6 +46,8 @@ struct pstctl_end {
     unsigned delay_s;
     unsigned ranks;      /* of the job, all replicas, that ended */
     unsigned next_ranks; /* that are started again; 0: none */
+    bool paused;         /* and they are paused again */
+    char undone[256];    /* changes of the model that no checkpoint has */
 };
 
 /* True if a rank, its host or the way to it was lost, rather than that the rank

@@ -81,6 +81,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
         .room = a->homeless ? pstctl_hosts_room(&a->hosts) : 0,
         .oom = pst_headroom_oom_kills("") > job->oom_kills,
         .step = a->progress.step,
+        .unsaved = &a->unsaved,
         .begun_s = a->begun ? pst_now() - a->begun_at : 0,
         .launch = &a->launch,
         .placement = a->progress.placement};

@@ -57,6 +57,10 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
     if (s->config->serve) /* somebody waits for it */
         ret->delay_s = PST_MIN(ret->delay_s, SERVE_S);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
+    if (fate->unsaved == NULL || !ret->again)
+        return;
+    ret->paused = fate->unsaved->paused;
+    (void)snprintf(ret->undone, sizeof(ret->undone), "%s", fate->unsaved->what);
 }
 
 /* What happened, and whether the job is started again. */
@@ -109,6 +113,13 @@ static void print_restart(const struct pstctl_supervisor *s,
                   " of %" PRIu64 " times without progress)\n",
                   end->text, with, after, from, s->budget.used,
                   s->budget.limit);
+    if (end->undone[0] != '\0')
+        pstctl_printf(stderr,
+                      "penstock: no checkpoint has these changes of the model, "
+                      "which are undone: %s\n",
+                      end->undone);
+    if (end->paused)
+        pstctl_printf(stderr, "penstock: the run was paused, and will be\n");
 }
 
 static enum pst_status give_up(const struct pstctl_supervisor *s,
@@ -160,12 +171,13 @@ static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
 
 /* What goes wrong on the way is told as an end of its own. */
 static enum pst_status start_again(struct pstctl_supervisor *s,
-                                   unsigned delay_s, struct pstctl_fate *fate,
+                                   const struct pstctl_end *end,
+                                   struct pstctl_fate *fate,
                                    struct pst_diag *diag)
 {
     const struct pstctl_starter *starter = &s->starter;
     struct pstd_config options;
-    enum pst_status status = starter->rest(starter->ctx, delay_s, diag);
+    enum pst_status status = starter->rest(starter->ctx, end->delay_s, diag);
 
     if (status != PST_OK)
         return status;
@@ -173,6 +185,7 @@ static enum pst_status start_again(struct pstctl_supervisor *s,
     status = next_options(s, &options, diag);
     if (status != PST_OK)
         return status;
+    options.begin_paused = end->paused;
     status = starter->run(starter->ctx, &options, s->ranks.now, fate, diag);
     pstd_config_fini(&options);
     return status;
@@ -200,6 +213,6 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
         print_restart(s, &end);
         starter->clear(starter->ctx);
         fate = (struct pstctl_fate){.step = fate.step};
-        status = start_again(s, end.delay_s, &fate, diag);
+        status = start_again(s, &end, &fate, diag);
     }
 }

@@ -9,6 +9,7 @@
  */
 #include "daemon/ctl/run/ends.h"
 #include "daemon/ctl/run/restart.h"
+#include "daemon/ctl/run/unsaved.h"
 
 /* How a start of the ranks ended. */
 struct pstctl_fate {
@@ -20,6 +21,9 @@ struct pstctl_fate {
     bool oom;       /* the kernel has killed a process for memory meanwhile */
     uint64_t step;  /* newest that was seen to end */
     double begun_s; /* seconds since it had begun */
+    /* What was so besides, and no checkpoint has; borrowed until the next
+     * start; NULL: nothing. */
+    const struct pstctl_unsaved *unsaved;
     const struct pstctl_launch *launch; /* borrowed until `clear` */
     const char *placement;              /* the same; NULL: not known */
 };

@@ -371,6 +371,8 @@ static void take_over(struct pstd_session *s, const struct change *x,
     s->w->changed = x->changed;
     s->batch = &x->changed->batch;
     s->changes++;
+    if (s->config.checkpoint != NULL)
+        pstd_interval_want(&s->interval);
 }
 
 static void end_change(struct change *x)

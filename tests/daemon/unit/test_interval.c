@@ -104,12 +104,31 @@ static void none_unless_asked_for(void **state)
     assert_int_equal(play(&c, 0, 1000).saves, 0);
 }
 
+/* Once, and when the one before has rested. */
+static void what_is_wanted_is_due(void **state)
+{
+    struct pstd_interval v;
+
+    (void)state;
+    pstd_interval_init(&v, 0, START);
+    pstd_interval_want(&v);
+    assert_false(pstd_interval_is_due(&v, START + .5));
+    assert_true(pstd_interval_is_due(&v, START + 1));
+    pstd_interval_begin(&v, START + 1);
+    (void)pstd_interval_end(&v, .1, START + 4);
+    assert_false(pstd_interval_is_due(&v, START + 100));
+    pstd_interval_want(&v);
+    assert_false(pstd_interval_is_due(&v, START + 9));
+    assert_true(pstd_interval_is_due(&v, START + 10));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stays_below_its_share),
         cmocka_unit_test(the_first_comes_soon),
         cmocka_unit_test(none_unless_asked_for),
+        cmocka_unit_test(what_is_wanted_is_due),
     };
 
     return cmocka_run_group_tests_name("interval", tests, NULL, NULL);

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/run/unsaved.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Events of changes, what they did, and the field that names to what. */
+static const struct {
+    const char *event, *did, *field;
+} rows[] = {
+    {"swapped", "swapped", "module"},   {"frozen", "froze", "pattern"},
+    {"unfrozen", "unfroze", "pattern"}, {"attr_set", "set", "name"},
+    {"attr_cast", "cast", "name"},
+};
+
+static void add(struct pstctl_unsaved *u, const char *did, const char *name)
+{
+    const size_t n = strlen(u->what);
+
+    u->changes++;
+    (void)snprintf(u->what + n, sizeof(u->what) - n, "%s%s %.100s",
+                   n > 0 ? ", " : "", did, name);
+}
+
+/* A change waits for the save that goes on: each one that ends behind it has
+ * it. */
+void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
+{
+    const char *name = event->name;
+
+    if (strcmp(name, "paused") == 0 || strcmp(name, "continued") == 0)
+        u->paused = strcmp(name, "paused") == 0;
+    if (strcmp(name, "train_end") == 0)
+        *u = (struct pstctl_unsaved){0};
+    if (strcmp(name, "checkpoint_saved") == 0 ||
+        strcmp(name, "train_begin") == 0) {
+        u->changes = 0;
+        u->what[0] = '\0';
+    }
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        if (strcmp(name, rows[i].event) == 0)
+            add(u, rows[i].did, pstctl_text(event, rows[i].field));
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
+#define PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
+/*
+ * What a job that dies would lose besides steps, as its events tell it: a
+ * pause, and changes of the model that no checkpoint has. One thread.
+ */
+#include "daemon/ctl/job/conn.h"
+
+#include <stdbool.h>
+
+struct pstctl_unsaved {
+    bool paused;
+    unsigned changes;
+    char what[256]; /* "froze blocks.*, set scale", as far as it fits */
+};
+
+void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event);
+
+#endif
