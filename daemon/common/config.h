@@ -54,6 +54,7 @@
 #define PSTD_OPT_SERVE       PSTD_GROUP(33) /* of a served model */
 #define PSTD_OPT_ASK         PSTD_GROUP(34)
 #define PSTD_OPT_COURSE      PSTD_GROUP(35) /* of a job that trains */
+#define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* its numbers depend on them */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */

@@ -40,6 +40,8 @@
       "each cause")                                                            \
     X(RESUME_DOUBT, "resume_doubt", "warn",                                    \
       "step= text=; why the run that saved this could not go on")              \
+    X(RESUME_CHANGED, "resume_changed", "warn",                                \
+      "step= name= before= now= text=; an option, or what is in a file")       \
     X(MEMORY, "memory", "info",                                                \
       "of_rank= stages= arena= params= grads= optim= buffers= prepared= "      \
       "stash= messages= workspace= outputs=; bytes that are reserved")         \

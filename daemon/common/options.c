@@ -8,6 +8,10 @@
 #define T_DATA  (PSTD_OPT_TRAIN | PSTD_OPT_DATA | PSTD_OPT_EQUAL)
 #define T_RUN   (PSTD_OPT_TRAIN | PSTD_OPT_EQUAL)
 #define T_LOCAL PSTD_OPT_TRAIN
+/* Those that a resume may change, but that make other numbers. Which model,
+ * seed and optimizer, checkpoints say themselves. */
+#define N_STEP (T_STEP | PSTD_OPT_NUMBERS)
+#define N_DATA (T_DATA | PSTD_OPT_NUMBERS)
 /* Commands that make a step without training on it. */
 #define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
 
@@ -69,7 +73,7 @@ static const struct pstd_option rows[] = {
         "flat|rows",
         "how --shard divides: flat: vectors of many parameters, by elements; "
         "rows: each parameter by its first dimension"),
-    CHOICE(gather_dtype, "gather-dtype", T_STEP | PSTD_OPT_PLAN, "f32",
+    CHOICE(gather_dtype, "gather-dtype", N_STEP | PSTD_OPT_PLAN, "f32",
            "f32|bf16",
            "with zero3: as what values travel and are read; each owner updates "
            "f32, gradients stay f32"),
@@ -85,27 +89,27 @@ static const struct pstd_option rows[] = {
     FLAG(overcommit, "overcommit", T_STEP | PSTD_OPT_SERVE | C_STEP,
          "begin also if less memory is left than the ranks will use"),
     ROW(microbatches, "microbatches", 'm', UINT,
-        T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
+        N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
     UINT(microbatch_size, "microbatch-size",
-         T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0",
+         N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0",
          0, 0x1p31,
          "rows of a microbatch, for models with a free batch dimension; 0: as "
          "exported"),
-    UINT(batch, "batch", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 0x1p31,
+    UINT(batch, "batch", N_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 0x1p31,
          "rows of a step instead, divided among its microbatches as evenly as "
          "can be"),
-    CHOICE(microbatch_weights, "microbatch-weights", T_STEP, "rows",
+    CHOICE(microbatch_weights, "microbatch-weights", N_STEP, "rows",
            "rows|equal|tokens",
            "how much a microbatch counts: by its rows, as any other, by the "
            "targets that the loss does not ignore"),
     TEXT(chunk, "chunk",
-         T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
+         N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
          NULL, "NAME=DIM|replicate,...",
          "dimension of an input that is divided into microbatches, or that "
          "each gets it whole; if not given: 0"),
     TEXT(size, "size",
-         T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
+         N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
          NULL, "NAME.DIM=SIZE,...",
          "sizes of inputs besides the rows, for models that leave them free; "
          "others are as exported"),
@@ -113,51 +117,51 @@ static const struct pstd_option rows[] = {
          "0", 0, 1024, "kernel threads of a rank; 0: its share of the cores"),
     UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_SPLIT, "0", 0, MANY,
          "of everything random"),
-    CHOICE(dtype, "dtype", T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
+    CHOICE(dtype, "dtype", N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
            "f32", "f32|bf16", "factors of products; all else is f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "what moves the parameters: none, sgd, adamw"),
-    REAL(lr, "lr", T_STEP, NULL, 0, BIG,
+    REAL(lr, "lr", N_STEP, NULL, 0, BIG,
          "learning rate; what is not given of this and the next seven is "
          "PyTorch's default"),
-    REAL(momentum, "momentum", T_STEP | PSTD_OPT_PLAN, NULL, 0, BIG, "sgd"),
-    REAL(dampening, "dampening", T_STEP, NULL, -BIG, BIG, "sgd"),
-    FLAG(nesterov, "nesterov", T_STEP, "sgd"),
-    REAL(beta1, "beta1", T_STEP, NULL, 0, 1, "adamw"),
-    REAL(beta2, "beta2", T_STEP, NULL, 0, 1, "adamw"),
-    REAL(eps, "eps", T_STEP, NULL, 0, BIG, "adamw"),
-    REAL(weight_decay, "weight-decay", T_STEP, NULL, 0, BIG, "sgd, adamw"),
-    REAL(clip_norm, "clip-norm", T_STEP, "0", 0, BIG,
+    REAL(momentum, "momentum", N_STEP | PSTD_OPT_PLAN, NULL, 0, BIG, "sgd"),
+    REAL(dampening, "dampening", N_STEP, NULL, -BIG, BIG, "sgd"),
+    FLAG(nesterov, "nesterov", N_STEP, "sgd"),
+    REAL(beta1, "beta1", N_STEP, NULL, 0, 1, "adamw"),
+    REAL(beta2, "beta2", N_STEP, NULL, 0, 1, "adamw"),
+    REAL(eps, "eps", N_STEP, NULL, 0, BIG, "adamw"),
+    REAL(weight_decay, "weight-decay", N_STEP, NULL, 0, BIG, "sgd, adamw"),
+    REAL(clip_norm, "clip-norm", N_STEP, "0", 0, BIG,
          "greatest norm of all gradients together; 0: any"),
-    CHOICE(lr_schedule, "lr-schedule", T_STEP, "constant",
+    CHOICE(lr_schedule, "lr-schedule", N_STEP, "constant",
            "constant|linear|cosine", "course of the learning rate"),
-    UINT(warmup, "warmup", T_STEP, "0", 0, MANY,
+    UINT(warmup, "warmup", N_STEP, "0", 0, MANY,
          "steps in which the rate rises linearly from 0"),
-    UINT(lr_steps, "lr-steps", T_STEP, "0", 0, MANY,
+    UINT(lr_steps, "lr-steps", N_STEP, "0", 0, MANY,
          "steps until the rate has fallen to --lr-min; 0: --steps"),
-    REAL(lr_min, "lr-min", T_STEP, "0", 0, BIG, "rate at the end"),
+    REAL(lr_min, "lr-min", N_STEP, "0", 0, BIG, "rate at the end"),
 
     PATH(data, "data", T_DATA, "FILE",
          "batches (.safetensors) or tokens (any other file)"),
-    CHOICE(token_dtype, "token-dtype", T_DATA, "uint8", "uint8|uint16|uint32",
+    CHOICE(token_dtype, "token-dtype", N_DATA, "uint8", "uint8|uint16|uint32",
            "of a token file"),
-    UINT(seq_len, "seq-len", T_DATA, "0", 0, MANY,
+    UINT(seq_len, "seq-len", N_DATA, "0", 0, MANY,
          "tokens of a sample; 0: as the model's input"),
-    TEXT(tokens_input, "tokens-input", T_DATA, NULL, "NAME",
+    TEXT(tokens_input, "tokens-input", N_DATA, NULL, "NAME",
          "input that gets tokens; if not given: the first integer one"),
-    TEXT(targets_input, "targets-input", T_DATA, NULL, "NAME",
+    TEXT(targets_input, "targets-input", N_DATA, NULL, "NAME",
          "input that gets the next tokens; if not given: the second one"),
     CHOICE(data_at, "data-at", T_STEP | PSTD_OPT_PLAN, "all", "first|all",
            "ranks that read --data: rank 0, which sends the others what they "
            "need, or all"),
-    FLAG(shuffle, "shuffle", T_DATA, "samples in random order, by --seed"),
+    FLAG(shuffle, "shuffle", N_DATA, "samples in random order, by --seed"),
 
     PATH(eval_data, "eval-data", T_RUN | PSTD_OPT_PLAN, "FILE",
          "what the model is evaluated on while it is trained, as eval does it: "
          "every --eval-every steps and at the end"),
     UINT(eval_every, "eval-every", T_RUN, "0", 0, MANY,
          "steps between evaluations; 0: only at the end"),
-    UINT(eval_batches, "eval-batches", T_RUN, "0", 0, MANY,
+    UINT(eval_batches, "eval-batches", T_RUN | PSTD_OPT_NUMBERS, "0", 0, MANY,
          "steps to take the mean of; 0: as many as the file has samples for"),
     FLAG(keep_best, "keep-best", T_RUN,
          "a checkpoint of the step with the smallest loss there, in the folder "

@@ -464,6 +464,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "checkpoint_skipped") == 0 ||
                strcmp(event->name, "checkpoint_kept") == 0 ||
                strcmp(event->name, "resume_doubt") == 0 ||
+               strcmp(event->name, "resume_changed") == 0 ||
                strcmp(event->name, "best_gone") == 0 ||
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {

@@ -134,20 +134,28 @@ enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
     return status;
 }
 
-enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
-                                  struct pst_diag *diag)
+void pstd_data_text(const char *path, struct pst_str *ret)
 {
-    struct pst_facts facts = {0};
     struct pst_file file = {0};
     uint64_t digest;
 
     if (pst_file_open(path, &file, NULL) == PST_OK &&
         pstd_digest_data(&file, &digest) == PST_OK)
-        pst_facts_add(&facts, "the --data file", "%llu bytes, digest %016llx",
-                      (unsigned long long)file.size,
-                      (unsigned long long)digest);
+        pst_str_addf(ret, "%llu bytes, digest %016llx",
+                     (unsigned long long)file.size, (unsigned long long)digest);
     else
-        pst_facts_add(&facts, "the --data file", "not readable");
+        pst_str_add(ret, "not readable");
     pst_file_close(&file);
+}
+
+enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
+                                  struct pst_diag *diag)
+{
+    struct pst_facts facts = {0};
+    struct pst_str text = {0};
+
+    pstd_data_text(path, &text);
+    pst_facts_add(&facts, "the --data file", "%s", pst_str_text(&text));
+    pst_str_fini(&text);
     return compare(w, &facts, diag);
 }

@@ -7,6 +7,7 @@
  */
 #include "daemon/exec/collective.h"
 #include "stages/base/host/fs.h"
+#include "stages/base/str.h"
 
 /* COLLECTIVE. Program and options; then the plan; then the data that each of
  * them reads. */
@@ -17,6 +18,8 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
+/* "N bytes, digest X", or that it is not readable. */
+void pstd_data_text(const char *path, struct pst_str *ret);
 /* What they compare of it: the whole of a file up to 4 MiB, else 64 pieces, the
  * first and the last among them. */
 enum pst_status pstd_digest_data(const struct pst_file *file,

@@ -94,6 +94,8 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
         emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir);
+    if (status == PST_OK && s->w->rank == 0)
+        pstd_course_compare(s, info.options);
     return status;
 }
 

@@ -313,6 +313,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     status = pstd_agree(s->w, make_engine(s, diag), diag);
     if (status == PST_OK)
         status = pstd_session_claim(s, diag);
+    if (status == PST_OK && s->w->rank == 0)
+        pstd_course_make(&s->config, &s->course);
     if (status == PST_OK)
         status = pstd_session_resume(s, diag);
     if (status == PST_OK)

@@ -517,6 +517,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pst_tokens_free(s.tokens);
     pst_data_close(s.data);
     pst_free(s.times);
+    pst_str_fini(&s.course);
     pstd_config_fini(&s.config);
     pstd_result_free(s.result);
     return status;

@@ -283,7 +283,8 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
                                 struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
-    const struct pst_save_note what = {.changes = s->changes};
+    const struct pst_save_note what = {.changes = s->changes,
+                                       .options = pst_str_text(&s->course)};
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
     enum pst_status status = pstd_session_claim_again(s, fallback, diag);
 
@@ -497,7 +498,8 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
 {
     const struct pst_save_note what = {.next_fault = fault,
                                        .diverged = fault != NULL && s->diverged,
-                                       .changes = s->changes};
+                                       .changes = s->changes,
+                                       .options = pst_str_text(&s->course)};
     const bool changed = s->changes != s->saved_changes;
     enum pst_status status;
     bool begun = false;

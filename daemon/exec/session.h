@@ -2,13 +2,14 @@
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
 /* A run at work, and what is done with it: prepare.c, folders.c,
- * checkpoints.c, saving.c, measure.c and conclude.c. Exec thread. */
+ * course.c, checkpoints.c, saving.c, measure.c and conclude.c. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
 #include "daemon/exec/health/straggler.h"
 #include "daemon/exec/interval.h"
 #include "daemon/exec/numbers.h"
 #include "daemon/result.h"
+#include "stages/base/str.h"
 #include "stages/files/data.h"
 #include "stages/files/owner.h"
 #include "stages/run/watch/pace.h"
@@ -62,16 +63,18 @@ struct pstd_session {
     struct pst_dump *dump;
     /* On rank 0, from claim to release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
-    char run[33];                  /* name of the run in both folders */
-    struct pstd_result *result;    /* rings are filled on all ranks */
-    double *times;                 /* ring beside result->losses */
-    uint64_t done;                 /* steps of this run */
-    uint64_t step;                 /* finished steps of all runs */
-    uint64_t saved;                /* newest checkpoint; UINT64_MAX: none */
-    uint64_t changes;              /* of the model, in all runs */
-    uint64_t saved_changes;        /* those that it has */
-    bool in_fallback;              /* it is in that folder */
-    bool prune_due;                /* once a step from there has worked */
+    char run[33];               /* name of the run in both folders */
+    struct pstd_result *result; /* rings are filled on all ranks */
+    double *times;              /* ring beside result->losses */
+    uint64_t done;              /* steps of this run */
+    uint64_t step;              /* finished steps of all runs */
+    uint64_t saved;             /* newest checkpoint; UINT64_MAX: none */
+    uint64_t changes;           /* of the model, in all runs */
+    uint64_t saved_changes;     /* those that it has */
+    bool in_fallback;           /* it is in that folder */
+    struct pst_str course;      /* on rank 0: see course.c */
+    bool other_eval; /* evaluations before were of other data, or batches */
+    bool prune_due;  /* once a step from there has worked */
     struct pstd_passed passed[64]; /* newest first; older ones matter less */
     size_t n_passed;
     uint64_t kept[16]; /* hashes of what was told about removals, a ring */
@@ -100,6 +103,11 @@ struct pstd_session {
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* course.c: what the numbers depend on, a line "--NAME=VALUE" each; data is
+ * read. */
+void pstd_course_make(const struct pstd_config *config, struct pst_str *ret);
+/* Tells what is another one than in a checkpoint's. */
+void pstd_course_compare(struct pstd_session *s, const char *before);
 /* folders.c: COLLECTIVE. The second folder that the first one remembers, if
  * none is given. */
 enum pst_status pstd_session_recall(struct pstd_session *s,

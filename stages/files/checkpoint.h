@@ -38,7 +38,8 @@ struct pst_checkpoint_shard {
     char bad[256];   /* of the rank that wrote it: what is not finite; "" */
 };
 
-#define PST_CHECKPOINT_REASON 640
+#define PST_CHECKPOINT_REASON  640
+#define PST_CHECKPOINT_OPTIONS 6144
 
 struct pst_checkpoint_info {
     uint64_t step; /* finished steps; the position in the data is the same */
@@ -56,6 +57,9 @@ struct pst_checkpoint_info {
     /* Why it is bad; of a good one: why its run could not go on. "": nothing
      * is known. */
     char reason[PST_CHECKPOINT_REASON];
+    /* What the run's numbers depend on besides: a line "NAME=VALUE" each, for
+     * the program that wrote it; what does not fit is not kept. */
+    char options[PST_CHECKPOINT_OPTIONS];
 };
 
 /* Makes the directories; the writer is an ordinary one, freed by the caller

@@ -188,6 +188,8 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
         return bad(diag, "optimizer");
     if (!read_verdict(&m->info, root))
         return bad(diag, "bad");
+    if (!pst_manifest_read_options(&m->info, json_object_get(root, "options")))
+        return bad(diag, "options");
     status = read_shards(m, json_object_get(root, "shards"), diag);
     if (status == PST_OK)
         status = read_tensors(m, json_object_get(root, "tensors"), diag);
@@ -287,6 +289,9 @@ static bool add_known(const struct pst_manifest *m, json_t *root)
             json_object_set_new(root, "changes",
                                 json_integer((json_int_t)info->changes)) ==
                 0) &&
+           (info->options[0] == '\0' ||
+            json_object_set_new(root, "options",
+                                pst_manifest_make_options(info)) == 0) &&
            (info->name[0] == '\0' ||
             json_object_set_new(root, "name", make_string(info->name)) == 0) &&
            (info->identity[0] == '\0' ||

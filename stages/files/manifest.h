@@ -42,6 +42,11 @@ enum pst_status pst_manifest_read_adapters(
     struct pst_manifest *m, const json_t *list,
     struct pst_diag *diag) PST_MUST_CHECK;
 json_t *pst_manifest_make_adapters(const struct pst_manifest *m);
+/* What the numbers of the run depend on; table NULL: it is not known. False: it
+ * is no object of texts. */
+bool pst_manifest_read_options(struct pst_checkpoint_info *info,
+                               json_t *table) PST_MUST_CHECK;
+json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info);
 /* The same of tensors that training has changed. */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,

@@ -247,6 +247,7 @@ struct pst_save_note {
     const char *next_fault; /* of the step after it, which was not applied */
     bool diverged;          /* that makes it bad (files/checkpoint.h) */
     uint64_t changes;       /* of the model, in all of the run */
+    const char *options;    /* as in files/checkpoint.h; NULL: not known */
 };
 
 /* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number

@@ -102,6 +102,28 @@ static void keeps_what_was_good_of_a_step(void **state)
     assert_ok(change_behind(5, false), &diag);
 }
 
+/* As far as it can be kept: whole lines of UTF-8. */
+static void keeps_what_the_run_was_told(void **state)
+{
+    struct pst_checkpoint_info info = {
+        .step = 1,
+        .model_digest = DIGEST,
+        .options = "--lr=0.1\n--chunk=x=0,\"y\"=1\n--bad=\xff\n--none=\n"
+                   "--cut=1"};
+    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint *ckpt;
+
+    (void)state;
+    assert_ok(save_shard(1, 0, 8, 1, &shard), &diag);
+    assert_ok(pst_checkpoint_commit("ck", &info, NULL, &shard, 1, 1, &diag),
+              &diag);
+    assert_ok(pst_checkpoint_mark("ck", 1, false, "why", &diag), &diag);
+    assert_ok(open_ck(1, DIGEST, true, &ckpt, NULL), &diag);
+    assert_string_equal(ckpt->info.options,
+                        "--lr=0.1\n--chunk=x=0,\"y\"=1\n--none=\n");
+    pst_checkpoint_close(ckpt);
+}
+
 static void pins_and_removes(void **state)
 {
     struct pst_checkpoint_rows rows = {0};
@@ -418,6 +440,7 @@ int main(void)
         cmocka_unit_test_teardown(keeps_the_newest_good, clean),
         cmocka_unit_test_teardown(bad_saves_prune_nothing_good, clean),
         cmocka_unit_test_teardown(keeps_what_was_good_of_a_step, clean),
+        cmocka_unit_test_teardown(keeps_what_the_run_was_told, clean),
         cmocka_unit_test_teardown(pins_and_removes, clean),
         cmocka_unit_test_teardown(tells_damage_from_errors, clean),
         cmocka_unit_test_teardown(removes_by_bytes, clean),

@@ -308,7 +308,7 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
         return pst_diag_nomem(diag, e->file.len);
     if (s->config.checkpoint == NULL)
         return PST_OK;
-    if (!s->config.resume.on) {
+    if (!s->config.resume.on || s->other_eval) {
         (void)unlink(path);
         return set_best_aside(s, 0, diag);
     }

@@ -233,6 +233,41 @@ def goes_on(b):
                     "--eval-data", "other.safetensors"), code=65)
 
 
+def tells(b):
+    """What a run that goes on does otherwise than the one before. Losses on
+    other data are no past of it."""
+    write_data(b.path("first.safetensors"), 7, x=[96, 4])
+    write_data(b.path("second.safetensors"), 8, x=[28, 4])
+    keep = "--checkpoint", "told", "--keep-best"
+    words = dict(data="first", other="second")
+    b.evaluated("log-told", *keep, "--steps", "6", **words)
+    with open(b.path("told/step-00000006/manifest.json"),
+              encoding="utf-8") as file:
+        options = json.load(file)["options"]
+    assert options["--microbatches"] == "2" and options["--lr"] == "not given"
+    assert options["--data"].startswith(
+        f"{os.path.getsize(b.path('first.safetensors'))} bytes, digest ")
+    found, _ = b.evaluated("log-told-2", *keep, "--steps", "9", "--resume",
+                           "-n", "1", "--stash-keep", "0", **words)
+    assert len(found) == 1 and not changes(b, "log-told-2")
+    write_data(b.path("first.safetensors"), 9, x=[96, 4])
+    write_data(b.path("second.safetensors"), 10, x=[28, 4])
+    found, said = b.evaluated("log-told-3", *keep, "--resume", "--lr", "0.01",
+                              "--clip-norm", "2", **words)
+    told = changes(b, "log-told-3")
+    assert sorted(told) == ["--clip-norm", "--data", "--eval-data", "--lr"], told
+    assert told["--lr"] == ("not given", "0.01"), told
+    assert told["--clip-norm"] == ("0", "2"), told
+    assert said["best_step"] == 12 and b.best_of("told")[0].endswith("12")
+    assert len(b.bytes_of("told/evaluations").splitlines()) == 2
+
+
+def changes(b, name):
+    return {m[1]: (m[2].strip('"'), m[3].strip('"')) for m in (
+        re.search(r' name=(\S+) before=("[^"]*"|\S+) now=("[^"]*"|\S+) ', line)
+        for line in b.events(name, "resume_changed", "rank-0"))}
+
+
 def ends_early(b):
     """With a rate of 0 the first evaluation is the best one."""
     more = ("--lr", "0", "--patience", "2", "--checkpoint", "early",
@@ -314,7 +349,7 @@ def main():
     penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
-            for part in (same_numbers, divides, gathers, goes_on, ends_early,
+            for part in (same_numbers, divides, gathers, goes_on, tells, ends_early,
                          gives_way, says, refuses):
                 part(b)
     print("ok")

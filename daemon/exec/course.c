@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the numbers of a run depend on besides its model, seed and optimizer,
+ * which a resume refuses to change: options and data. Checkpoints carry it, so
+ * that a run that goes on tells what it does otherwise. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/exec/alike.h"
+#include "daemon/exec/session.h"
+
+#define MAX_VALUE 80 /* bytes of one that are kept; of a longer one its hash   \
+                      */
+
+static void add(struct pst_str *course, const char *name, const char *value)
+{
+    const size_t n = strlen(value);
+
+    if (n <= MAX_VALUE && strchr(value, '\n') == NULL)
+        pst_str_addf(course, "%s=%s\n", name, value);
+    else
+        pst_str_addf(course, "%s=%zu bytes, hash %016llx\n", name, n,
+                     (unsigned long long)pst_hash(value, n, 0));
+}
+
+static void add_data(struct pst_str *course, const char *name, const char *path)
+{
+    struct pst_str text = {0};
+
+    pstd_data_text(path, &text);
+    add(course, name, pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
+static void add_option(struct pst_str *course, const struct pstd_config *config,
+                       const struct pstd_option *row)
+{
+    struct pst_str text = {0};
+    char name[40];
+
+    (void)snprintf(name, sizeof(name), "--%s", row->name);
+    add(course, name,
+        pstd_config_text(config, row, &text) ? pst_str_text(&text)
+                                             : "not given");
+    pst_str_fini(&text);
+}
+
+void pstd_course_make(const struct pstd_config *config, struct pst_str *ret)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].groups & PSTD_OPT_NUMBERS)
+            add_option(ret, config, &rows[i]);
+    /* Where the rate ends to fall. */
+    if (strcmp(config->lr_schedule, "constant") != 0 && config->lr_steps == 0)
+        pst_str_addf(ret, "--steps=%llu\n", (unsigned long long)config->steps);
+    if (config->data != NULL)
+        add_data(ret, "--data", config->data);
+    if (config->eval_data != NULL)
+        add_data(ret, "--eval-data", config->eval_data);
+}
+
+/* "--lr=0.1" of a line; its value up to the end of the line. */
+static bool find(const char *course, const char *line, size_t name,
+                 char value[MAX_VALUE + 1])
+{
+    for (const char *at = course; *at != '\0';) {
+        const size_t n = strcspn(at, "\n");
+
+        if (n > name && strncmp(at, line, name + 1) == 0) {
+            (void)snprintf(value, MAX_VALUE + 1, "%.*s", (int)(n - name - 1),
+                           at + name + 1);
+            return true;
+        }
+        at += n + (at[n] != '\0');
+    }
+    return false;
+}
+
+static void tell(struct pstd_session *s, const char *name, const char *before,
+                 const char *now)
+{
+    struct pstd_note note;
+    char text[320];
+
+    (void)snprintf(text, sizeof(text),
+                   "%s was %s in the run that saved this checkpoint, and is %s "
+                   "now",
+                   name, before, now);
+    pstd_note_init(&note, PSTD_EVENT_RESUME_CHANGED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "name", name);
+    pstd_note_text(&note, "before", before);
+    pstd_note_text(&note, "now", now);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* What one of the two does not know, as another version, is not told. */
+void pstd_course_compare(struct pstd_session *s, const char *before)
+{
+    const char *at = pst_str_text(&s->course);
+
+    while (*at != '\0') {
+        const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
+        char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[40];
+
+        (void)snprintf(text, sizeof(text), "%.*s", (int)name, at);
+        if (name < n && find(at, at, name, is) && find(before, at, name, was) &&
+            strcmp(was, is) != 0) {
+            tell(s, text, was, is);
+            s->other_eval = s->other_eval || strcmp(text, "--eval-data") == 0 ||
+                            strcmp(text, "--eval-batches") == 0;
+        }
+        at += n + (at[n] != '\0');
+    }
+}

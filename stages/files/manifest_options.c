@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* "options" of a manifest: an object of texts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/files/manifest.h"
+
+/* What this program does not keep is passed over. */
+bool pst_manifest_read_options(struct pst_checkpoint_info *info, json_t *table)
+{
+    const char *name;
+    json_t *value;
+    size_t at = 0;
+
+    info->options[0] = '\0';
+    if (table != NULL && !json_is_object(table))
+        return false;
+    json_object_foreach(table, name, value)
+    {
+        const char *text = json_string_value(value);
+        const size_t left = sizeof(info->options) - at;
+
+        if (text == NULL)
+            return false;
+        if (strpbrk(name, "=\n") != NULL || strchr(text, '\n') != NULL ||
+            strlen(name) + strlen(text) + 3 > left)
+            continue;
+        at += (size_t)snprintf(info->options + at, left, "%s=%s\n", name, text);
+    }
+    return true;
+}
+
+json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info)
+{
+    const char *at = info->options;
+    json_t *table = json_object();
+
+    while (table != NULL && *at != '\0') {
+        const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
+        char key[64];
+        /* The last line may have been cut. */
+        json_t *value = at[n] == '\n' && name < n && name < sizeof(key)
+                            ? json_stringn(at + name + 1, n - name - 1)
+                            : NULL; /* also of what is not UTF-8 */
+
+        snprintf(key, sizeof(key), "%.*s", (int)name, at);
+        if (value != NULL && json_object_set_new(table, key, value) != 0) {
+            json_decref(table);
+            return NULL;
+        }
+        at += n + (at[n] != '\0');
+    }
+    return table;
+}
