@@ -3,7 +3,7 @@
 # What a job of weeks has to survive, whole; the tests have a sample of each.
 # Hours: on a machine with nothing else to do.
 #
-#   scripts/soak.sh [SEED]
+#   scripts/soak.sh [SEED [TEXT]]   TEXT: only parts with it in their names
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -11,16 +11,19 @@ forget_options
 need_build
 cd "$root"
 seed=${1:-$(date +%s)}
+only=${2:-}
 penstock=build/daemon/penstock
 tiny=tests/golden/tiny.pt2
 norm=tests/golden/norm.pt2
 failed=()
 
 part() {
-  local name=$1
+  local name=$1 begin=$SECONDS
   shift
+  [[ $name == *"$only"* ]] || return 0
   echo "== $name: $*"
   "$@" || failed+=("$name")
+  echo "== $((SECONDS - begin)) s"
 }
 
 echo "seed $seed"
