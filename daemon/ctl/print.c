@@ -580,8 +580,13 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
 {
     if (r->n_losses == 0) {
-        pst_str_addf(out, "no step was run: %llu are finished already",
-                     (unsigned long long)r->steps);
+        if (r->steps == r->first_step)
+            pst_str_addf(out, "no step was run%s: %llu are finished already",
+                         r->stopped ? " (stopped on request)" : "",
+                         (unsigned long long)r->steps);
+        else
+            pst_str_addf(out, "no step was applied: %llu were left out",
+                         (unsigned long long)(r->steps - r->first_step));
         return;
     }
     pst_str_addf(out, "%llu steps%s, loss ", (unsigned long long)r->steps,

@@ -322,7 +322,7 @@ static void note_wait(struct pst_rank *r, enum pst_status status)
 static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
 {
     const double begin = pst_now();
-    const char *fault;
+    const struct pst_diag *fault;
     bool moved;
 
     while (pst_stash_await(&r->stash, x->copies_before, &moved) == PST_AGAIN) {
@@ -337,7 +337,8 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
         return;
     r->step.fault.set = 1;
     (void)snprintf(r->step.fault.text, sizeof(r->step.fault.text), "%.200s",
-                   fault);
+                   fault->text);
+    r->step.error = input_error(fault);
     note_fault(r, &x->a, "stash", "", "");
 }
 

@@ -383,7 +383,7 @@ enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
     return ended ? PST_OK : PST_AGAIN;
 }
 
-const char *pst_stash_fault(struct pst_stash *s)
+const struct pst_diag *pst_stash_fault(struct pst_stash *s)
 {
     enum pst_status status;
 
@@ -392,5 +392,5 @@ const char *pst_stash_fault(struct pst_stash *s)
     pthread_mutex_lock(&s->lock);
     status = s->status;
     pthread_mutex_unlock(&s->lock);
-    return status != PST_OK ? s->diag.text : NULL;
+    return status != PST_OK ? &s->diag : NULL;
 }

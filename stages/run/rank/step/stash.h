@@ -67,6 +67,6 @@ void pst_stash_issue(struct pst_stash *s, unsigned copies);
 enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
                                 bool *ret_moved) PST_MUST_CHECK;
 /* Why a copy of this step failed; NULL: none did. */
-const char *pst_stash_fault(struct pst_stash *s);
+const struct pst_diag *pst_stash_fault(struct pst_stash *s);
 
 #endif
