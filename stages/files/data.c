@@ -324,6 +324,37 @@ static enum pst_status assign_tokens(struct pst_data *d,
     return PST_OK;
 }
 
+/* Else its header would be trained on, and all behind it be moved. */
+static enum pst_status check_is_tokens(const struct pst_data *d,
+                                       struct pst_diag *diag)
+{
+    static const struct {
+        unsigned at, n;
+        const char *bytes, *what;
+    } others[] = {
+        {8, 2, "{\"", "tensors with names (.safetensors)"},
+        {0, 6, "\x93NUMPY", "an array of NumPy (.npy)"},
+        {0, 4, "PK\3\4", "an archive (.npz, .pt, .zip)"},
+        {0, 3, "\x1f\x8b\x08", "compressed (.gz)"},
+    };
+    unsigned char begin[16];
+    uint64_t header;
+
+    if (d->tokens.size < sizeof(begin) ||
+        pst_file_read_at(&d->tokens, 0, begin, sizeof(begin), NULL) != PST_OK)
+        return PST_OK; /* who reads it says so */
+    memcpy(&header, begin, sizeof(header));
+    for (size_t i = 0; i < PST_COUNT(others); i++)
+        if (memcmp(begin + others[i].at, others[i].bytes, others[i].n) == 0 &&
+            (others[i].at == 0 || header < d->tokens.size))
+            return pst_diag_set(diag, PST_E_DATA_FORMAT,
+                                "%s is taken for a file of tokens (its name "
+                                "does not end in .safetensors), but begins as "
+                                "%s",
+                                d->path, others[i].what);
+    return PST_OK;
+}
+
 static enum pst_status open_tokens(struct pst_data *d,
                                    const struct pst_data_options *options,
                                    struct pst_diag *diag)
@@ -343,6 +374,8 @@ static enum pst_status open_tokens(struct pst_data *d,
                             "uint32",
                             options->token_dtype);
     status = pst_file_open(d->path, &d->tokens, diag);
+    if (status == PST_OK)
+        status = check_is_tokens(d, diag);
     if (status == PST_OK)
         status = assign_tokens(d, options, diag);
     if (status != PST_OK)
