@@ -59,24 +59,38 @@ static void *add(struct pst_dump *dump, const char *prefix, const char *name,
     return item.data;
 }
 
+static void put(void *data, enum pst_dtype dtype, int64_t i, double value)
+{
+    if (dtype == PST_F64)
+        ((double *)data)[i] = value;
+    else
+        ((float *)data)[i] = (float)value;
+}
+
+/* In f64 if the model's loss is. */
 static enum pst_status add_losses(struct pst_engine *engine,
                                   struct pst_dump *dump, struct pst_diag *diag)
 {
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
     int64_t m = engine->options.microbatches;
-    struct pst_meta scalar = pst_meta_make(PST_F32, 0, NULL);
-    struct pst_meta row = pst_meta_make(PST_F32, 1, &m);
-    float *loss, *losses;
+    struct pst_meta scalar, row;
+    enum pst_dtype dtype;
+    void *loss, *losses;
 
     if (engine->plan->loss < 0)
         return PST_OK;
+    dtype = engine->plan->outputs.at[engine->plan->loss].meta.dtype == PST_F64
+                ? PST_F64
+                : PST_F32;
+    scalar = pst_meta_make(dtype, 0, NULL);
+    row = pst_meta_make(dtype, 1, &m);
     loss = add(dump, "loss", "", &scalar);
     losses = add(dump, "losses", "", &row);
     if (loss == NULL || losses == NULL)
-        return pst_diag_nomem(diag, (size_t)m * sizeof(float));
-    *loss = (float)v->loss;
+        return pst_diag_nomem(diag, (size_t)m * sizeof(double));
+    put(loss, dtype, 0, v->loss);
     for (int64_t i = 0; i < m; i++)
-        losses[i] = (float)v->losses[i];
+        put(losses, dtype, i, v->losses[i]);
     return PST_OK;
 }
 
