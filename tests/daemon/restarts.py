@@ -562,6 +562,8 @@ def changed(b):
     at = json.loads(b.call("status", "--job", "changed", "--json"))
     assert at["paused"], at
     assert f" checkpoint_step={at['step']} " in again, (at, again)
+    said = b.call("status", "--job", "changed")
+    assert "undone with it: " in said and "froze head\n" in said, said
     b.call("resume", "--job", "changed")
     assert "0 parameters" in b.call("unfreeze", "head", "--job", "changed")
     b.call("stop", "--job", "changed")

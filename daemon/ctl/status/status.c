@@ -138,6 +138,8 @@ static void add_end(const json_t *end, struct pst_str *out)
         pst_str_addf(out, "newest checkpoint: step %lld\n", checkpoint);
     else
         pst_str_add(out, "no checkpoint\n");
+    if (*text_of(end, "undone") != '\0')
+        pst_str_addf(out, "undone with it: %s\n", text_of(end, "undone"));
 }
 
 static enum pst_status show_end(const struct pstd_config *config,
