@@ -296,16 +296,13 @@ enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
     return status == PST_OK ? look_at(dir, "rank-0", diag) : status;
 }
 
-/* Held while the file is open, by whoever writes it. */
-static enum pst_status hold(const char *dir, const char *path, int fd,
-                            struct pst_diag *diag)
+/* While the file is open, by whoever writes it. Who has it for longer may be a
+ * rank on a host that is lost, whose file system gives it up in minutes: the
+ * job goes on without it. */
+static void hold(int fd)
 {
-    for (int i = 0; is_held(fd, LOCK_EX); i++) {
-        if (i == LOOKS)
-            return refuse_held(dir, path, diag);
+    for (int i = 0; is_held(fd, LOCK_EX) && i < LOOKS; i++)
         (void)usleep(LOOK_US);
-    }
-    return PST_OK;
 }
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
@@ -322,15 +319,11 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
         status = pst_diag_nomem(diag, path.len);
     else
         status = open_file(path.text, &file->fd, diag);
-    if (status == PST_OK)
-        status = hold(dir, path.text, file->fd, diag);
     if (status != PST_OK) {
-        if (file->fd >= 0)
-            (void)close(file->fd);
-        file->fd = -1;
         pst_str_fini(&path);
         return status;
     }
+    hold(file->fd);
     file->path = path.text;
     return PST_OK;
 }

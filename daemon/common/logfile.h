@@ -239,13 +239,13 @@ struct pstd_logfile {
     struct pst_diag why; /* the last one was lost */
 };
 
-/* Makes the folder. PST_ERR_CONFIG: another process has the file open; it is
- * locked until it is closed, where there are locks. */
+/* Makes the folder. The file is locked until it is closed, where there are
+ * locks and nobody has it; waits up to 2 s for whoever does. */
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
                                   const char *name,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Before a job is started: is the folder free of jobs that run? Touches
- * nothing. */
+ * nothing. PST_ERR_CONFIG: it is not. */
 enum pst_status pstd_logfile_check(const char *dir,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* After a rename by logrotate; keeps the old file if it fails. */
