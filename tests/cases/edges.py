@@ -290,6 +290,13 @@ torch.cdist(x.relu(), y.relu(), 2.0)
 torch.cdist(x[0].t(), y[1].t(), 2.0)
 torch.cdist(x[:, :0], y, 2.0)
 torch.cdist(x[:, :, :0], y[:, :, :0], 2.0)
+torch.kron(x[:, :, 0], y[:, :, 0]).unfold(1, 3, 1)
+torch.kron(x[:, :, 0], y[:, :, 0]).unfold(0, 3, 1)
+torch.kron(x[:, :, 0], y[:, :, 0]).unfold(1, 4, 3)
+torch.kron(x[:, :, 0], y[:, :, 0]).unfold(0, 4, 2).unfold(1, 3, 1)
+torch.kron(x[:, :, 0], y[:, :, 0]).as_strided((4, 3, 9), (18, 9, 1))
+torch.kron(x[:, :, 0], y[:, :, 0]).as_strided((5, 3, 4), (1, 0, 2), 7)
+torch.kron(x[:, :, 0], y[:, :, 0]).t().unfold(1, 2, 1) * y[0, 0]
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

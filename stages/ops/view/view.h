@@ -32,6 +32,13 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
 void pst_view_copy_ref(const struct pst_meta *from, const void *src,
                        const struct pst_meta *to, void *dst, bool accumulate);
 
+/*
+ * dst += src, f32 or f64, into a window with src's sizes whose elements may
+ * fall together; in row-major order, whatever the threads.
+ */
+void pst_view_add(struct pst_pool *pool, const struct pst_meta *from,
+                  const void *src, const struct pst_meta *window, void *dst);
+
 /* Kernels: elements of in[0] in row-major order are those of out[0]; the last
  * one is the reference. */
 #define PST_VIEW_N_COPY 2

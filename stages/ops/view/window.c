@@ -312,8 +312,21 @@ static enum pst_status read_strided_vjp(struct pst_vjp *v)
                                              args[1], args[2], args[3])));
 }
 
+static void read_strided_run(const struct pst_call *c)
+{
+    const struct pst_meta from =
+        strided_window(c->in[0].meta->dtype, &c->args[1]);
+
+    pst_view_copy(c->pool, &from,
+                  (const char *)c->in[0].data +
+                      c->args[3].i * (int64_t)pst_dtype_size(from.dtype),
+                  c->out[0].meta, c->out[0].data, c->accumulate);
+}
+
 /* Contiguous inputs: the window is one of the row-major order. */
 static const struct pst_kernel read_strided_kernels[] = {
+    {"read_strided", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
+     read_strided_run, 0.0},
     {"read_strided_ref", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
      read_strided_ref, 0.0},
 };
@@ -345,7 +358,7 @@ static enum pst_status infer_scatter_strided(struct pst_infer *c)
 }
 
 /* Elements that fall together are summed, one after the other. */
-static void scatter_strided_ref(const struct pst_call *c)
+static void scatter_strided_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta window =
         strided_window(c->out[0].meta->dtype, &c->args[2]);
@@ -354,7 +367,20 @@ static void scatter_strided_ref(const struct pst_call *c)
 
     if (!c->accumulate)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
-    pst_view_copy_ref(c->in[0].meta, c->in[0].data, &window, at, true);
+    if (reference)
+        pst_view_copy_ref(c->in[0].meta, c->in[0].data, &window, at, true);
+    else
+        pst_view_add(c->pool, c->in[0].meta, c->in[0].data, &window, at);
+}
+
+static void scatter_strided_run(const struct pst_call *c)
+{
+    scatter_strided_into(c, false);
+}
+
+static void scatter_strided_ref(const struct pst_call *c)
+{
+    scatter_strided_into(c, true);
 }
 
 static enum pst_status scatter_strided_vjp(struct pst_vjp *v)
@@ -368,6 +394,8 @@ static enum pst_status scatter_strided_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel scatter_strided_kernels[] = {
+    {"scatter_strided", PST_ISA_ANY, PST_D(F32) | PST_D(F64),
+     PST_K_STRIDED | PST_K_ACCUMULATE, NULL, NULL, scatter_strided_run, 0.0},
     {"scatter_strided_ref", PST_ISA_ANY, PST_D_ANY,
      PST_K_STRIDED | PST_K_ACCUMULATE, NULL, NULL, scatter_strided_ref, 0.0},
 };
