@@ -8,6 +8,7 @@
 #include "tests/test.h"
 
 #include "stages/base/host/cpu.h"
+#include "stages/ops/pointwise/special_math.h"
 #include "stages/ops/simd/loops.h"
 
 #include <float.h>
@@ -46,6 +47,59 @@ static long double sigmoid(long double x)
     return 1.0L / (1.0L + expl(-x));
 }
 
+/* Ends as the reference has them; inside the recurrence up to 40 and what is
+ * left of the series there. */
+static long double digamma(long double x)
+{
+    long double y = 0.0L, w;
+
+    if (!(x > 0.0L && x < 1e30L))
+        return (long double)pst_math_digamma((double)x);
+    for (; x < 40.0L; x += 1.0L)
+        y -= 1.0L / x;
+    w = 1.0L / (x * x);
+    return y + logl(x) - 0.5L / x -
+           w * (1.0L / 12.0L -
+                w * (1.0L / 120.0L -
+                     w * (1.0L / 252.0L -
+                          w * (1.0L / 240.0L -
+                               w * (1.0L / 132.0L -
+                                    w * (691.0L / 32760.0L - w / 12.0L))))));
+}
+
+static long double trigamma(long double x)
+{
+    long double y = 0.0L, w;
+
+    if (!(x > 0.0L && x < 1e30L))
+        return (long double)pst_math_polygamma(1, (double)x);
+    for (; x < 40.0L; x += 1.0L)
+        y += 1.0L / (x * x);
+    w = 1.0L / (x * x);
+    return y + 1.0L / x + 0.5L * w +
+           w / x *
+               (1.0L / 6.0L -
+                w * (1.0L / 30.0L -
+                     w * (1.0L / 42.0L -
+                          w * (1.0L / 30.0L -
+                               w * (5.0L / 66.0L - w * 691.0L / 2730.0L)))));
+}
+
+/* A step of Newton's from the reference. */
+static long double erfinv(long double x)
+{
+    const long double size = fabsl(x);
+    long double y = (long double)pst_math_erfinv((double)size);
+
+    if (x != 0.0L && size < 1.0L) {
+        const long double left =
+            size < 0.5L ? erfl(y) - size : (1.0L - size) - erfcl(y);
+
+        y -= left * 0.88622692545275801365L * expl(y * y);
+    }
+    return x != x ? x : copysignl(y, x);
+}
+
 static const struct function functions[] = {
     {"exp", LOOPS(exp), expl, -87.0, 88.7, 1.0},
     {"exp2", LOOPS(exp2), exp2l, -126.0, 127.99, 1.2},
@@ -60,6 +114,9 @@ static const struct function functions[] = {
     {"tanh", LOOPS(tanh), tanhl, -INFINITY, INFINITY, 1.5},
     {"sigmoid", LOOPS(sigmoid), sigmoid, -87.0, INFINITY, 2.2},
     {"erf", LOOPS(erf), erfl, -INFINITY, INFINITY, 1.3},
+    {"erfinv", LOOPS(erfinv), erfinv, -1.0, 1.0, 0.51},
+    {"digamma", LOOPS(digamma), digamma, 1e-37, INFINITY, 0.51},
+    {"trigamma", LOOPS(trigamma), trigamma, 1e-18, 1e30, 0.51},
 };
 
 static float of_bits(uint32_t bits)

@@ -14,11 +14,19 @@
     PST_PW_ROW(name, text "(Tensor self) -> Tensor", pst_infer_unary_float,    \
                name, gradient)
 
+/* With a loop of simd/loops.def. */
+#define FAST(name, text, expr, gradient)                                       \
+    PST_PW_F64(name##_f64, 1, expr)                                            \
+    PST_PW_REF(name, 0, 1, name##_f64, NULL)                                   \
+    PST_PW_LOOP(name, 1, 0)                                                    \
+    PST_PW_FAST_ROW(name, text "(Tensor self) -> Tensor",                      \
+                    pst_infer_unary_float, name, 2e-7, gradient)
+
 FUNCTION(lgamma, "lgamma", lgamma(a), "self: grad * digamma(self)");
-FUNCTION(digamma, "digamma", pst_math_digamma(a),
-         "self: grad * polygamma(1, self)");
-FUNCTION(erfinv, "erfinv", pst_math_erfinv(a),
-         "self: grad * (exp(result * result) * 0.88622692545275801365)");
+FAST(digamma, "digamma", pst_math_digamma(a),
+     "self: grad * polygamma(1, self)");
+FAST(erfinv, "erfinv", pst_math_erfinv(a),
+     "self: grad * (exp(result * result) * 0.88622692545275801365)");
 FUNCTION(i0, "i0", pst_math_i0(a), "self: grad * special_i1(self)");
 FUNCTION(special_i0e, "special_i0e", pst_math_i0e(a),
          "self: grad * (special_i1e(self) - sgn(self) * result)");
@@ -63,8 +71,35 @@ static enum pst_status infer_polygamma(struct pst_infer *c)
     return pst_infer_set_like(c, 0, pst_float_type(x->dtype), x);
 }
 
-PST_PW_ROW(polygamma, "polygamma(int n, Tensor self) -> Tensor",
-           infer_polygamma, polygamma, "self: grad * polygamma(n + 1, self)");
+/* A loop sees arguments from 0 on. */
+static void first_derivative(const struct pst_call *call, pst_loop_fn loop)
+{
+    struct pst_call self = *call;
+
+    self.args++;
+    pst_pw_loop(&self, 1, 1, 0, loop);
+}
+
+static bool is_first_f32(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && call->args[0].i == 1;
+}
+
+#define TRIGAMMA(suffix, set)                                                  \
+    static void trigamma_##suffix(const struct pst_call *call)                 \
+    {                                                                          \
+        first_derivative(call, pst_loop_trigamma_##suffix);                    \
+    }
+PST_SIMD_EACH(TRIGAMMA)
+
+static const struct pst_kernel polygamma_kernels[] = {
+    PST_SIMD_ROWS("trigamma_f32", trigamma, PST_D_ANY, PST_PW_FLAGS,
+                  is_first_f32, NULL, 2e-7),
+    PST_PW_REF_KERNEL(polygamma),
+};
+PST_PW_ROW_OF(polygamma, "polygamma(int n, Tensor self) -> Tensor",
+              infer_polygamma, polygamma,
+              "self: grad * polygamma(n + 1, self)");
 
 PST_REWRITE_FORMULA(
     mvlgamma, "aten::mvlgamma(Tensor self, int p) -> Tensor",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/simd/loops.h"
 
+#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/simd/special.h"
 #include "stages/ops/simd/vecmath.h"
 
 static PST_ALWAYS_INLINE float gelu(float x)
