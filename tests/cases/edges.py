@@ -297,6 +297,15 @@ torch.kron(x[:, :, 0], y[:, :, 0]).unfold(0, 4, 2).unfold(1, 3, 1)
 torch.kron(x[:, :, 0], y[:, :, 0]).as_strided((4, 3, 9), (18, 9, 1))
 torch.kron(x[:, :, 0], y[:, :, 0]).as_strided((5, 3, 4), (1, 0, 2), 7)
 torch.kron(x[:, :, 0], y[:, :, 0]).t().unfold(1, 2, 1) * y[0, 0]
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(0, 12, 3), mode='max')
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(4) // 2 * 6, mode='max')
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2).round(), torch.arange(0, 12, 4), mode='max', padding_idx=5)
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, torch.where(x > 0.8, float('nan'), x).view(9, 2), torch.arange(0, 12, 2), mode='max')
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(4) // 2 * 6, mode='mean', padding_idx=1)
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(0, 12, 5), mode='mean')
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(0, 12, 4), mode='sum', per_sample_weights=y.flatten()[:12])
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(0, 12, 5), mode='sum', per_sample_weights=y.flatten()[:12], padding_idx=6)
+torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(2, 9).t(), torch.arange(0, 12, 5), mode='mean')
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

@@ -88,6 +88,14 @@ void pst_sizes_counted(const struct pst_site *s)
                      pst_extent_in(s->b, &s->node->args[1], 0));
 }
 
+/* As many rows as argument 3 says, of argument 0. */
+void pst_sizes_of_rows(const struct pst_site *s)
+{
+    pst_site_like(s, 0, pst_site_in(s, 0));
+    for (unsigned k = 0; k < s->node->n_outs; k++)
+        pst_site_set(s, k, 0, pst_extent_in(s->b, &s->node->args[3], 0));
+}
+
 /* --- products ----------------------------------------------------------- */
 
 /* (..., n, k) and (..., k, m), or of pairs of rows (..., n, k) and (..., m, k):

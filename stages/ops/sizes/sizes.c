@@ -127,6 +127,8 @@ static const struct {
     {&pst_op_scaled_dot_product_attention, pst_sizes_attended},
     {&pst_op_convolution, pst_sizes_convolved},
     {&pst_op_embedding, pst_sizes_looked_up},
+    {&pst_op_add_rows, pst_sizes_of_rows},
+    {&pst_op_max_rows, pst_sizes_of_rows},
     {&pst_op_index_select, pst_sizes_selected},
     {&pst_op_max_pool, pst_sizes_pooled},
     {&pst_op_avg_pool, pst_sizes_pooled},

@@ -79,6 +79,7 @@ void pst_sizes_added_product(const struct pst_site *s);
 void pst_sizes_attended(const struct pst_site *s);
 void pst_sizes_convolved(const struct pst_site *s);
 void pst_sizes_looked_up(const struct pst_site *s);
+void pst_sizes_of_rows(const struct pst_site *s);
 void pst_sizes_selected(const struct pst_site *s);
 void pst_sizes_pooled(const struct pst_site *s);
 void pst_sizes_recurred(const struct pst_site *s);

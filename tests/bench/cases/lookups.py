@@ -28,6 +28,22 @@ def embedding(m, v, n, padding=-1, classes=None):
                  f"{v}, {padding}, False)"], run)
 
 
+def bags(m, each, v, n):
+    at, to = torch.randint(0, v, (m * each,)), torch.arange(0, m * each, each)
+    lists = (f"input %x: F[{v}, {n}]; input %i{v}: i64[{m * each}]; "
+             f"%a = aten.arange.default({m * each}); "
+             f"%t = aten.floor_divide.Scalar(%a, {each}); ")
+    w = torch.randn(v, n)
+    ret = []
+    for mode, node in (("sum", "%r = penstock.add_rows.default"),
+                       ("max", "%r, %k = penstock.max_rows.default")):
+        ret.append(case(f"embedding_bag {mode} {m}x{each} of {v}x{n}", 0.0,
+                        [f"{lists}{node}(%x, %i{v}, %t, {m})"],
+                        lambda mode=mode: lambda: F.embedding_bag(
+                            at, w, to, mode=mode)))
+    return ret
+
+
 def one(name, inputs, node, run, *tensors):
     """run(*tensors) beside one node; the tensors are PyTorch's."""
     return case(name, 0.0, [f"{inputs}; {node}"], lambda: lambda: run(*tensors))
@@ -211,5 +227,5 @@ def copies():
 def cases():
     return ([embedding(512, 50257, 768), embedding(4096, 50257, 768, 0),
              embedding(4096, 1000, 64, classes=8),
-             embedding(4096, 1000, 64, 3)] +
+             embedding(4096, 1000, 64, 3)] + bags(2048, 16, 10000, 64) +
             indices() + order() + copies())
