@@ -155,29 +155,32 @@ static size_t native_layer_norm_scratch(const struct pst_call *c,
     const struct pst_norm p = layer_norm_of(c);
 
     (void)threads;
-    return (size_t)p.rows * 2 * sizeof(float);
+    return (size_t)p.rows * 2 * pst_dtype_size(p.x->meta->dtype);
 }
 
-static bool weights_are_f32(const struct pst_call *c)
+static bool weights_are_alike(const struct pst_call *c)
 {
+    const enum pst_dtype dtype = c->in[0].meta->dtype;
+
     return (c->args[2].kind != PST_ARG_VALUE ||
-            c->in[1].meta->dtype == PST_F32) &&
-           (c->args[3].kind != PST_ARG_VALUE ||
-            c->in[2].meta->dtype == PST_F32);
+            c->in[1].meta->dtype == dtype) &&
+           (c->args[3].kind != PST_ARG_VALUE || c->in[2].meta->dtype == dtype);
 }
 
 #define RUN_FORWARD(suffix, set)                                               \
-    static void layer_norm_f32_##suffix(const struct pst_call *c)              \
+    static void layer_norm_##suffix(const struct pst_call *c)                  \
     {                                                                          \
         const struct pst_norm p = layer_norm_of(c);                            \
                                                                                \
-        pst_norm_run(c, &p, &pst_norm_loops_##suffix);                         \
+        pst_norm_run(c, &p, PST_NORM_LOOPS(suffix));                           \
     }
 PST_SIMD_EACH(RUN_FORWARD)
 
 static const struct pst_kernel layer_norm_kernels[] = {
-    PST_SIMD_ROWS("layer_norm_f32", layer_norm_f32, PST_D(F32), PST_K_INPLACE_0,
-                  weights_are_f32, NULL, 1e-5),
+    PST_SIMD_ROWS("layer_norm_f32", layer_norm, PST_D(F32), PST_K_INPLACE_0,
+                  weights_are_alike, NULL, 1e-5),
+    PST_SIMD_ROWS("layer_norm_f64", layer_norm, PST_D(F64), PST_K_INPLACE_0,
+                  weights_are_alike, NULL, 1e-12),
     {.name = "layer_norm_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
@@ -185,9 +188,12 @@ static const struct pst_kernel layer_norm_kernels[] = {
 };
 
 static const struct pst_kernel native_layer_norm_kernels[] = {
-    PST_SIMD_ROWS("native_layer_norm_f32", layer_norm_f32, PST_D(F32),
-                  PST_K_INPLACE_0, weights_are_f32, native_layer_norm_scratch,
+    PST_SIMD_ROWS("native_layer_norm_f32", layer_norm, PST_D(F32),
+                  PST_K_INPLACE_0, weights_are_alike, native_layer_norm_scratch,
                   1e-5),
+    PST_SIMD_ROWS("native_layer_norm_f64", layer_norm, PST_D(F64),
+                  PST_K_INPLACE_0, weights_are_alike, native_layer_norm_scratch,
+                  1e-12),
     {.name = "native_layer_norm_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
@@ -282,28 +288,28 @@ static size_t backward_weight_scratch(const struct pst_call *c,
     return pst_norm_weight_scratch(&p);
 }
 
-static bool all_f32(const struct pst_call *c)
+static bool all_alike(const struct pst_call *c)
 {
     for (unsigned i = 0; i < c->n_in; i++)
         if ((i < 2 || c->args[3].kind == PST_ARG_VALUE) &&
-            c->in[i].meta->dtype != PST_F32)
+            c->in[i].meta->dtype != c->in[0].meta->dtype)
             return false;
     return true;
 }
 
 /* Both operators of layer_norm (centre) and of rms_norm. */
 #define RUN_BACKWARD(suffix, norm, centre)                                     \
-    static void norm##_input_f32_##suffix(const struct pst_call *c)            \
+    static void norm##_input_##suffix(const struct pst_call *c)                \
     {                                                                          \
         const struct pst_norm p = backward_of(c, centre, true);                \
                                                                                \
-        pst_norm_run_input(c, &p, &pst_norm_loops_##suffix);                   \
+        pst_norm_run_input(c, &p, PST_NORM_LOOPS(suffix));                     \
     }                                                                          \
-    static void norm##_weight_f32_##suffix(const struct pst_call *c)           \
+    static void norm##_weight_##suffix(const struct pst_call *c)               \
     {                                                                          \
         const struct pst_norm p = backward_of(c, centre, false);               \
                                                                                \
-        pst_norm_run_weight(c, &p, &pst_norm_loops_##suffix);                  \
+        pst_norm_run_weight(c, &p, PST_NORM_LOOPS(suffix));                    \
     }
 #define RUN_LAYER(suffix, set) RUN_BACKWARD(suffix, layer, true)
 #define RUN_RMS(suffix, set)   RUN_BACKWARD(suffix, rms, false)
@@ -324,17 +330,22 @@ PST_SIMD_EACH(RUN_RMS)
         pst_norm_weight_ref(&p, &c->out[0], c->accumulate);                    \
     }                                                                          \
     static const struct pst_kernel norm##_input_kernels[] = {                  \
-        PST_SIMD_ROWS(#norm "_norm_backward_input_f32", norm##_input_f32,      \
-                      PST_D(F32), PST_K_INPLACE_0, all_f32, NULL, 2e-5),       \
+        PST_SIMD_ROWS(#norm "_norm_backward_input_f32", norm##_input,          \
+                      PST_D(F32), PST_K_INPLACE_0, all_alike, NULL, 2e-5),     \
+        PST_SIMD_ROWS(#norm "_norm_backward_input_f64", norm##_input,          \
+                      PST_D(F64), PST_K_INPLACE_0, all_alike, NULL, 1e-12),    \
         {.name = #norm "_norm_backward_input_ref",                             \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_STRIDED,                                               \
          .run = norm##_input_ref},                                             \
     };                                                                         \
     static const struct pst_kernel norm##_weight_kernels[] = {                 \
-        PST_SIMD_ROWS(#norm "_norm_backward_weight_f32", norm##_weight_f32,    \
-                      PST_D(F32), PST_K_ACCUMULATE, all_f32,                   \
+        PST_SIMD_ROWS(#norm "_norm_backward_weight_f32", norm##_weight,        \
+                      PST_D(F32), PST_K_ACCUMULATE, all_alike,                 \
                       backward_weight_scratch, 2e-5),                          \
+        PST_SIMD_ROWS(#norm "_norm_backward_weight_f64", norm##_weight,        \
+                      PST_D(F64), PST_K_ACCUMULATE, all_alike,                 \
+                      backward_weight_scratch, 1e-12),                         \
         {.name = #norm "_norm_backward_weight_ref",                            \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
@@ -352,8 +363,10 @@ static void layer_affine_ref(const struct pst_call *c)
 }
 
 static const struct pst_kernel layer_affine_kernels[] = {
-    PST_SIMD_ROWS("layer_norm_backward_affine_f32", layer_weight_f32,
-                  PST_D(F32), 0, all_f32, backward_weight_scratch, 2e-5),
+    PST_SIMD_ROWS("layer_norm_backward_affine_f32", layer_weight, PST_D(F32), 0,
+                  all_alike, backward_weight_scratch, 2e-5),
+    PST_SIMD_ROWS("layer_norm_backward_affine_f64", layer_weight, PST_D(F64), 0,
+                  all_alike, backward_weight_scratch, 1e-12),
     {.name = "layer_norm_backward_affine_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,

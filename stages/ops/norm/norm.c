@@ -187,18 +187,22 @@ struct job {
     const struct pst_norm *p;
     const struct pst_norm_loops *loops;
     struct pst_norm_rows rows;
-    const float *x, *g;
-    float *y, *stats;
+    int64_t size; /* of a number */
+    const char *x, *g;
+    char *y, *stats;
 };
 
 static struct job job_of(const struct pst_call *c, const struct pst_norm *p,
-                         const struct pst_norm_loops *loops)
+                         const struct pst_norm_loops *const *loops)
 {
+    const enum pst_dtype dtype = p->x->meta->dtype;
+
     return (struct job){
         .p = p,
-        .loops = loops,
+        .loops = loops[dtype == PST_F64],
+        .size = (int64_t)pst_dtype_size(dtype),
         .rows = {.centre = p->centre,
-                 .eps = (float)p->eps,
+                 .eps = p->eps,
                  .n = p->n,
                  .w = p->w == NULL ? NULL : p->w->data,
                  .b = p->b == NULL ? NULL : p->b->data},
@@ -217,31 +221,31 @@ static void start(const struct pst_call *c, pst_pool_fn fn, struct job *job)
 static void forward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *k = ctx;
-    const int64_t n = k->p->n;
+    const int64_t n = k->p->n * k->size;
     int64_t a, b;
 
     pst_pool_share(k->p->rows, 1, part, parts, &a, &b);
     k->loops->forward(&k->rows, b - a, k->x + a * n, k->y + a * n,
-                      k->stats == NULL ? NULL : k->stats + 2 * a);
+                      k->stats == NULL ? NULL : k->stats + 2 * a * k->size);
 }
 
 void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
-                  const struct pst_norm_loops *loops)
+                  const struct pst_norm_loops *const *loops)
 {
     struct job job = job_of(c, p, loops);
 
     job.stats = c->n_out == 3 ? c->scratch : NULL;
     start(c, forward_part, &job);
-    for (int64_t r = 0; job.stats != NULL && r < p->rows; r++) {
-        ((float *)c->out[1].data)[r] = job.stats[2 * r];
-        ((float *)c->out[2].data)[r] = job.stats[2 * r + 1];
-    }
+    for (int64_t r = 0; job.stats != NULL && r < p->rows; r++)
+        for (int64_t k = 0; k < 2; k++)
+            memcpy((char *)c->out[1 + k].data + r * job.size,
+                   job.stats + (2 * r + k) * job.size, (size_t)job.size);
 }
 
 static void input_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *k = ctx;
-    const int64_t n = k->p->n;
+    const int64_t n = k->p->n * k->size;
     int64_t a, b;
 
     pst_pool_share(k->p->rows, 1, part, parts, &a, &b);
@@ -249,7 +253,7 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
 }
 
 void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
-                        const struct pst_norm_loops *loops)
+                        const struct pst_norm_loops *const *loops)
 {
     struct job job = job_of(c, p, loops);
 
@@ -264,7 +268,7 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
 /* Totals of dw and db, then the statistics. */
 size_t pst_norm_weight_scratch(const struct pst_norm *p)
 {
-    return (size_t)(p->rows + p->n) * 2 * sizeof(float);
+    return (size_t)(p->rows + p->n) * 2 * pst_dtype_size(p->x->meta->dtype);
 }
 
 static void stats_part(void *ctx, unsigned part, unsigned parts)
@@ -273,7 +277,8 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
     int64_t a, b;
 
     pst_pool_share(k->p->rows, 1, part, parts, &a, &b);
-    k->loops->stats(&k->rows, b - a, k->x + a * k->p->n, k->stats + 2 * a);
+    k->loops->stats(&k->rows, b - a, k->x + a * k->p->n * k->size,
+                    k->stats + 2 * a * k->size);
 }
 
 static void weight_part(void *ctx, unsigned part, unsigned parts)
@@ -283,39 +288,38 @@ static void weight_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(k->p->n, 64, part, parts, &a, &b);
     k->loops->affine(k->p->rows, k->p->n, a, b, k->g, k->x, k->stats, k->y,
-                     k->y + k->p->n);
+                     k->y + k->p->n * k->size);
 }
 
 static void weight_serial(const struct job *k)
 {
-    const int64_t n = k->p->n;
+    const int64_t n = k->p->n, row = n * k->size;
 
     for (int64_t r = 0; r < k->p->rows; r += BLOCK) {
         const int64_t rows = PST_MIN(k->p->rows - r, BLOCK);
 
-        k->loops->stats(&k->rows, rows, k->x + r * n, k->stats);
-        k->loops->affine(rows, n, 0, n, k->g + r * n, k->x + r * n, k->stats,
-                         k->y, k->y + n);
+        k->loops->stats(&k->rows, rows, k->x + r * row, k->stats);
+        k->loops->affine(rows, n, 0, n, k->g + r * row, k->x + r * row,
+                         k->stats, k->y, k->y + row);
     }
 }
 
 void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
-                         const struct pst_norm_loops *loops)
+                         const struct pst_norm_loops *const *loops)
 {
     struct job job = job_of(c, p, loops);
-    float *dw = c->out[0].data;
+    const int64_t n = p->n * job.size;
 
     job.y = c->scratch;
-    job.stats = job.y + 2 * p->n;
-    memset(job.y, 0, (size_t)p->n * 2 * sizeof(float));
+    job.stats = job.y + 2 * n;
+    memset(job.y, 0, (size_t)(2 * n));
     if (p->rows * p->n < SERIAL || pst_pool_threads(c->pool) == 1) {
         weight_serial(&job);
     } else {
         pst_pool_run(c->pool, stats_part, &job);
         pst_pool_run(c->pool, weight_part, &job);
     }
-    for (int64_t i = 0; i < p->n; i++)
-        dw[i] = c->accumulate ? dw[i] + job.y[i] : job.y[i];
+    job.loops->put(p->n, job.y, c->out[0].data, c->accumulate);
     if (c->n_out == 2)
-        memcpy(c->out[1].data, job.y + p->n, (size_t)p->n * sizeof(float));
+        job.loops->put(p->n, job.y + n, c->out[1].data, false);
 }

@@ -42,42 +42,52 @@ void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
                          bool accumulate);
 void pst_norm_bias_ref(const struct pst_norm *p, struct pst_operand *db);
 
-/* --- loops over contiguous f32 rows (simd/layers/norm.c) ------------------ */
+/* --- loops over contiguous rows, f32 or f64 (simd/layers/norm.c) ---------- */
 
 struct pst_norm_rows {
     bool centre;
-    float eps;
+    double eps;
     int64_t n;
-    const float *w, *b; /* NULL: ones, zeros */
+    const void *w, *b; /* NULL: ones, zeros */
 };
 
 struct pst_norm_loops {
     /* stats: mean and rstd of each row, alternating; may be NULL. */
-    void (*forward)(const struct pst_norm_rows *p, int64_t rows, const float *x,
-                    float *y, float *stats);
+    void (*forward)(const struct pst_norm_rows *p, int64_t rows, const void *x,
+                    void *y, void *stats);
     /* dx may be g. */
-    void (*input)(const struct pst_norm_rows *p, int64_t rows, const float *g,
-                  const float *x, float *dx);
-    void (*stats)(const struct pst_norm_rows *p, int64_t rows, const float *x,
-                  float *stats);
+    void (*input)(const struct pst_norm_rows *p, int64_t rows, const void *g,
+                  const void *x, void *dx);
+    void (*stats)(const struct pst_norm_rows *p, int64_t rows, const void *x,
+                  void *stats);
     /* Columns begin..end-1, multiples of 64 but for the last: adds the sums
      * over rows of g (x - mean) rstd to dw and of g to db. */
     void (*affine)(int64_t rows, int64_t n, int64_t begin, int64_t end,
-                   const float *g, const float *x, const float *stats,
-                   float *dw, float *db);
+                   const void *g, const void *x, const void *stats, void *dw,
+                   void *db);
+    /* to = or += from */
+    void (*put)(int64_t n, const void *from, void *to, bool accumulate);
 };
 extern const struct pst_norm_loops pst_norm_loops_any, pst_norm_loops_avx2,
-    pst_norm_loops_avx512;
+    pst_norm_loops_avx512, pst_norm_loops_f64_any, pst_norm_loops_f64_avx2,
+    pst_norm_loops_f64_avx512;
 
-/* Fast kernels: contiguous f32 operands. stats as above, from out[1], out[2]
- * where the operator has them. */
+/* The loops of f32 and of f64. */
+#define PST_NORM_LOOPS(suffix)                                                 \
+    (const struct pst_norm_loops *const[])                                     \
+    {                                                                          \
+        &pst_norm_loops_##suffix, &pst_norm_loops_f64_##suffix                 \
+    }
+
+/* Fast kernels: contiguous operands, all f32 or all f64; loops of either. stats
+ * as above, from out[1], out[2] where the operator has them. */
 void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
-                  const struct pst_norm_loops *loops);
+                  const struct pst_norm_loops *const *loops);
 void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
-                        const struct pst_norm_loops *loops);
+                        const struct pst_norm_loops *const *loops);
 /* dw into out[0] and, if there is an out[1], db into that. */
 void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
-                         const struct pst_norm_loops *loops);
+                         const struct pst_norm_loops *const *loops);
 size_t pst_norm_weight_scratch(const struct pst_norm *p);
 
 #endif

@@ -55,23 +55,26 @@ static void rms_norm_ref(const struct pst_call *c)
     pst_norm_ref(&p, &c->out[0], NULL, NULL);
 }
 
-static bool weight_is_f32(const struct pst_call *c)
+static bool weight_is_alike(const struct pst_call *c)
 {
-    return c->args[2].kind != PST_ARG_VALUE || c->in[1].meta->dtype == PST_F32;
+    return c->args[2].kind != PST_ARG_VALUE ||
+           c->in[1].meta->dtype == c->in[0].meta->dtype;
 }
 
 #define RUN(suffix, set)                                                       \
-    static void rms_norm_f32_##suffix(const struct pst_call *c)                \
+    static void rms_norm_##suffix(const struct pst_call *c)                    \
     {                                                                          \
         const struct pst_norm p = rms_norm_of(c);                              \
                                                                                \
-        pst_norm_run(c, &p, &pst_norm_loops_##suffix);                         \
+        pst_norm_run(c, &p, PST_NORM_LOOPS(suffix));                           \
     }
 PST_SIMD_EACH(RUN)
 
 static const struct pst_kernel rms_norm_kernels[] = {
-    PST_SIMD_ROWS("rms_norm_f32", rms_norm_f32, PST_D(F32), PST_K_INPLACE_0,
-                  weight_is_f32, NULL, 1e-5),
+    PST_SIMD_ROWS("rms_norm_f32", rms_norm, PST_D(F32), PST_K_INPLACE_0,
+                  weight_is_alike, NULL, 1e-5),
+    PST_SIMD_ROWS("rms_norm_f64", rms_norm, PST_D(F64), PST_K_INPLACE_0,
+                  weight_is_alike, NULL, 1e-12),
     {.name = "rms_norm_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,

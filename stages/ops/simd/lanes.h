@@ -7,11 +7,13 @@
  * written down. Element i belongs to lane i % PST_LANES whatever the width of
  * a vector is.
  */
+#include "stages/ops/simd/real.h"
+
 #include <stdint.h>
 
 #define PST_LANES 32
 
-static inline float pst_lanes_sum(float lane[PST_LANES])
+static inline pst_real pst_lanes_sum(pst_real lane[PST_LANES])
 {
     for (int w = PST_LANES / 2; w > 0; w /= 2)
         for (int j = 0; j < w; j++)
@@ -20,7 +22,7 @@ static inline float pst_lanes_sum(float lane[PST_LANES])
 }
 
 /* NaN is not passed on. */
-static inline float pst_lanes_max(float lane[PST_LANES])
+static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
 {
     for (int w = PST_LANES / 2; w > 0; w /= 2)
         for (int j = 0; j < w; j++)
@@ -31,7 +33,7 @@ static inline float pst_lanes_max(float lane[PST_LANES])
 /* sum += over i of the expression `term` in i, for 0 <= i < n. */
 #define PST_LANES_SUM(sum, n, term)                                            \
     do {                                                                       \
-        float lane_[PST_LANES] = {0};                                          \
+        pst_real lane_[PST_LANES] = {0};                                       \
         int64_t i0_ = 0;                                                       \
                                                                                \
         for (; i0_ + PST_LANES <= (n); i0_ += PST_LANES)                       \
@@ -48,7 +50,7 @@ static inline float pst_lanes_max(float lane[PST_LANES])
 /* max = the largest `term`, at least the max it was. */
 #define PST_LANES_MAX(max, n, term)                                            \
     do {                                                                       \
-        float lane_[PST_LANES];                                                \
+        pst_real lane_[PST_LANES];                                             \
         int64_t i0_ = 0;                                                       \
                                                                                \
         for (int j_ = 0; j_ < PST_LANES; j_++)                                 \

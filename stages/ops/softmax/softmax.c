@@ -171,20 +171,22 @@ static void log_backward_ref(const struct pst_call *c)
     backward_ref(c, LOG_SOFTMAX);
 }
 
-/* --- fast kernels: contiguous f32 --------------------------------------- */
+/* --- fast kernels: contiguous f32 and f64
+ * --------------------------------------- */
 
 struct job {
     struct runs r;
     const struct pst_softmax_loops *loops;
     bool log;
-    const float *x, *g; /* g: the gradient; then x is the softmax */
-    float *y;
+    int64_t size;      /* of a number */
+    const char *x, *g; /* g: the gradient; then x is the softmax */
+    char *y;
 };
 
 static void rows_part(const struct job *k, int64_t a, int64_t b)
 {
     const struct pst_softmax_loops *l = k->loops;
-    const int64_t rows = b - a, at = a * k->r.n;
+    const int64_t rows = b - a, at = a * k->r.n * k->size;
 
     if (k->g != NULL)
         (k->log ? l->log_softmax_grad : l->softmax_grad)(
@@ -202,7 +204,7 @@ static void columns_part(const struct job *k, int64_t strips, int64_t a,
 
     for (int64_t i = a; i < b; i++) {
         const int64_t col = i % strips * PST_SOFTMAX_COLS;
-        const int64_t at = i / strips * r->n * r->inner + col;
+        const int64_t at = (i / strips * r->n * r->inner + col) * k->size;
         const int64_t cols = PST_MIN(r->inner - col, PST_SOFTMAX_COLS);
 
         if (k->g != NULL)
@@ -228,69 +230,78 @@ static void part_of_it(void *ctx, unsigned part, unsigned parts)
         columns_part(k, strips, a, b);
 }
 
-static void run_f32(const struct pst_call *c, struct job *k, int64_t dim)
+static void run(const struct pst_call *c, struct job *k, int64_t dim)
 {
     k->r = runs_of(c->out[0].meta, dim);
     k->y = c->out[0].data;
+    k->size = (int64_t)pst_dtype_size(c->out[0].meta->dtype);
     pst_pool_run(
         pst_pool_if(c->pool, k->r.outer * k->r.n * k->r.inner >= 16384),
         part_of_it, k);
 }
 
-static void forward_f32(const struct pst_call *c,
-                        const struct pst_softmax_loops *loops, bool log)
+/* loops: of f32, of f64 */
+static void forward(const struct pst_call *c,
+                    const struct pst_softmax_loops *const *loops, bool log)
 {
-    struct job k = {.x = c->in[0].data, .loops = loops, .log = log};
+    const bool wide = c->out[0].meta->dtype == PST_F64;
+    struct job k = {.x = c->in[0].data, .loops = loops[wide], .log = log};
 
-    run_f32(c, &k, c->args[1].i);
+    run(c, &k, c->args[1].i);
 }
 
-static void backward_f32(const struct pst_call *c,
-                         const struct pst_softmax_loops *loops, bool log)
+static void backward(const struct pst_call *c,
+                     const struct pst_softmax_loops *const *loops, bool log)
 {
-    struct job k = {
-        .g = c->in[0].data, .x = c->in[1].data, .loops = loops, .log = log};
+    const bool wide = c->out[0].meta->dtype == PST_F64;
+    struct job k = {.g = c->in[0].data,
+                    .x = c->in[1].data,
+                    .loops = loops[wide],
+                    .log = log};
 
-    run_f32(c, &k, c->args[2].i);
+    run(c, &k, c->args[2].i);
 }
 
-static bool forward_fits(const struct pst_call *c)
+static bool fits(const struct pst_call *c)
 {
-    return c->out[0].meta->dtype == PST_F32;
+    return c->out[0].meta->dtype == c->in[0].meta->dtype;
 }
 
 #define RUN(suffix, set)                                                       \
+    static const struct pst_softmax_loops *const loops_##suffix[2] = {         \
+        &pst_softmax_loops_##suffix, &pst_softmax_loops_f64_##suffix};         \
     static void plain_##suffix(const struct pst_call *c)                       \
     {                                                                          \
-        forward_f32(c, &pst_softmax_loops_##suffix, false);                    \
+        forward(c, loops_##suffix, false);                                     \
     }                                                                          \
     static void log_##suffix(const struct pst_call *c)                         \
     {                                                                          \
-        forward_f32(c, &pst_softmax_loops_##suffix, true);                     \
+        forward(c, loops_##suffix, true);                                      \
     }                                                                          \
     static void plain_backward_##suffix(const struct pst_call *c)              \
     {                                                                          \
-        backward_f32(c, &pst_softmax_loops_##suffix, false);                   \
+        backward(c, loops_##suffix, false);                                    \
     }                                                                          \
     static void log_backward_##suffix(const struct pst_call *c)                \
     {                                                                          \
-        backward_f32(c, &pst_softmax_loops_##suffix, true);                    \
+        backward(c, loops_##suffix, true);                                     \
     }
 PST_SIMD_EACH(RUN)
 
-#define KERNELS(id, fn, bits, fits)                                            \
+#define KERNELS(id, fn, bits)                                                  \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_SIMD_ROWS(#id "_f32", fn, PST_D(F32), bits, fits, NULL, 1e-5),     \
+        PST_SIMD_ROWS(#id "_f64", fn, PST_D(F64), bits, fits, NULL, 1e-13),    \
         {.name = #id "_ref",                                                   \
          .dtypes = PST_D_ANY,                                                  \
          .flags = PST_K_STRIDED,                                               \
          .run = fn##_ref},                                                     \
     }
 #define INPLACE_ANY (PST_K_INPLACE_0 | PST_K_INPLACE_1)
-KERNELS(softmax, plain, PST_K_INPLACE_0, forward_fits);
-KERNELS(log_softmax, log, PST_K_INPLACE_0, forward_fits);
-KERNELS(softmax_backward, plain_backward, INPLACE_ANY, NULL);
-KERNELS(log_softmax_backward, log_backward, INPLACE_ANY, NULL);
+KERNELS(softmax, plain, PST_K_INPLACE_0);
+KERNELS(log_softmax, log, PST_K_INPLACE_0);
+KERNELS(softmax_backward, plain_backward, INPLACE_ANY);
+KERNELS(log_softmax_backward, log_backward, INPLACE_ANY);
 
 static const struct pst_kernel safe_softmax_kernels[] = {
     {.name = "safe_softmax_ref",

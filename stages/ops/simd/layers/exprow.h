@@ -3,44 +3,45 @@
 #define PENSTOCK_STAGES_OPS_SIMD_LAYERS_EXPROW_H
 /* What every softmax does with a row, or with columns. */
 #include "stages/ops/simd/lanes.h"
-#include "stages/ops/simd/vecmath.h"
 
 /* NaN does not show in the maximum; it shows in the sum of exponentials. */
-static inline float pst_row_max(int64_t n, const float *x)
+static inline pst_real pst_row_max(int64_t n, const pst_real *x)
 {
-    float max = -INFINITY;
+    pst_real max = -INFINITY;
 
     PST_LANES_MAX(max, n, x[i]);
     return max;
 }
 
 /* Sum of e^(x - max). */
-static inline float pst_row_sum_exp(int64_t n, const float *x, float max)
+static inline pst_real pst_row_sum_exp(int64_t n, const pst_real *x,
+                                       pst_real max)
 {
-    float sum = 0.0f;
+    pst_real sum = 0;
 
-    PST_LANES_SUM(sum, n, pst_vm_exp_neg(x[i] - max));
+    PST_LANES_SUM(sum, n, pst_real_exp_neg(x[i] - max));
     return sum;
 }
 
 /* y = e^(x - max), which may be x; returns their sum. */
-static inline float pst_row_exp(int64_t n, const float *x, float max, float *y)
+static inline pst_real pst_row_exp(int64_t n, const pst_real *x, pst_real max,
+                                   pst_real *y)
 {
-    float lane[PST_LANES] = {0};
+    pst_real lane[PST_LANES] = {0};
     int64_t i = 0;
 
     for (; i + PST_LANES <= n; i += PST_LANES) {
-        float e[PST_LANES];
+        pst_real e[PST_LANES];
 
         for (int j = 0; j < PST_LANES; j++)
-            e[j] = pst_vm_exp_neg(x[i + j] - max);
+            e[j] = pst_real_exp_neg(x[i + j] - max);
         for (int j = 0; j < PST_LANES; j++) {
             y[i + j] = e[j];
             lane[j] += e[j];
         }
     }
     for (int j = 0; i < n; i++, j++) {
-        y[i] = pst_vm_exp_neg(x[i] - max);
+        y[i] = pst_real_exp_neg(x[i] - max);
         lane[j] += y[i];
     }
     return pst_lanes_sum(lane);
@@ -52,7 +53,7 @@ static inline float pst_row_exp(int64_t n, const float *x, float max, float *y)
 #define PST_COLUMN_ROWS 32 /* whose sums are added up, as in column_sum.c */
 
 static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,
-                                   const float *x, float *max)
+                                   const pst_real *x, pst_real *max)
 {
     for (int64_t j = 0; j < cols; j++)
         max[j] = -INFINITY;
@@ -63,22 +64,22 @@ static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,
 
 /* Sums of e^(x - max), which go to y unless that is NULL; y may be x. */
 static inline void pst_columns_exp(int64_t n, int64_t cols, int64_t stride,
-                                   const float *x, const float *max, float *y,
-                                   float *sum)
+                                   const pst_real *x, const pst_real *max,
+                                   pst_real *y, pst_real *sum)
 {
     for (int64_t j = 0; j < cols; j++)
-        sum[j] = 0.0f;
+        sum[j] = 0;
     for (int64_t first = 0; first < n; first += PST_COLUMN_ROWS) {
         const int64_t last =
             first + PST_COLUMN_ROWS < n ? first + PST_COLUMN_ROWS : n;
-        float part[PST_COLUMNS] = {0};
+        pst_real part[PST_COLUMNS] = {0};
 
         for (int64_t r = first; r < last; r++) {
-            const float *row = x + r * stride;
-            float e[PST_COLUMNS];
+            const pst_real *row = x + r * stride;
+            pst_real e[PST_COLUMNS];
 
             for (int64_t j = 0; j < cols; j++) {
-                e[j] = pst_vm_exp_neg(row[j] - max[j]);
+                e[j] = pst_real_exp_neg(row[j] - max[j]);
                 part[j] += e[j];
             }
             for (int64_t j = 0; y != NULL && j < cols; j++)

@@ -6,30 +6,32 @@
 
 #include <math.h>
 
-static void row_stats(const struct pst_norm_rows *p, const float *restrict x,
-                      float *ret_mean, float *ret_rstd)
+static void row_stats(const struct pst_norm_rows *p, const pst_real *restrict x,
+                      pst_real *ret_mean, pst_real *ret_rstd)
 {
-    float mean = 0.0f, var = 0.0f;
+    pst_real mean = 0, var = 0;
 
     if (p->centre) {
         PST_LANES_SUM(mean, p->n, x[i]);
-        mean /= (float)p->n;
+        mean /= (pst_real)p->n;
         PST_LANES_SUM(var, p->n, (x[i] - mean) * (x[i] - mean));
     } else {
         PST_LANES_SUM(var, p->n, x[i] * x[i]);
     }
     *ret_mean = mean;
-    *ret_rstd = 1.0f / sqrtf(var / (float)p->n + p->eps);
+    *ret_rstd =
+        (pst_real)1 / pst_real_sqrt(var / (pst_real)p->n + (pst_real)p->eps);
 }
 
-static void forward(const struct pst_norm_rows *p, int64_t rows, const float *x,
-                    float *y, float *stats)
+static void forward(const struct pst_norm_rows *p, int64_t rows, const void *px,
+                    void *py, void *pstats)
 {
-    const float *restrict w = p->w, *restrict b = p->b;
+    const pst_real *restrict w = p->w, *restrict b = p->b, *x = px;
+    pst_real *y = py, *stats = pstats;
     const int64_t n = p->n;
 
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
-        float mean, rstd;
+        pst_real mean, rstd;
 
         row_stats(p, x, &mean, &rstd);
         if (w != NULL && b != NULL) {
@@ -55,16 +57,16 @@ static void forward(const struct pst_norm_rows *p, int64_t rows, const float *x,
 }
 
 /* Sums of g w and of g w (x - mean), w = 1 if there is none. */
-static void row_dots(const struct pst_norm_rows *p, const float *restrict g,
-                     const float *restrict x, float mean, float *ret_sum,
-                     float *ret_dot)
+static void row_dots(const struct pst_norm_rows *p, const pst_real *restrict g,
+                     const pst_real *restrict x, pst_real mean,
+                     pst_real *ret_sum, pst_real *ret_dot)
 {
-    float sum[PST_LANES] = {0}, dot[PST_LANES] = {0};
-    const float *restrict w = p->w;
+    pst_real sum[PST_LANES] = {0}, dot[PST_LANES] = {0};
+    const pst_real *restrict w = p->w;
     int64_t i = 0;
 
     for (; i + PST_LANES <= p->n; i += PST_LANES) {
-        float gw[PST_LANES];
+        pst_real gw[PST_LANES];
 
         if (w != NULL)
             for (int j = 0; j < PST_LANES; j++)
@@ -78,28 +80,29 @@ static void row_dots(const struct pst_norm_rows *p, const float *restrict g,
         }
     }
     for (int j = 0; i < p->n; i++, j++) {
-        const float gw = w != NULL ? g[i] * w[i] : g[i];
+        const pst_real gw = w != NULL ? g[i] * w[i] : g[i];
 
         sum[j] += gw;
         dot[j] += gw * (x[i] - mean);
     }
-    *ret_sum = p->centre ? pst_lanes_sum(sum) : 0.0f;
+    *ret_sum = p->centre ? pst_lanes_sum(sum) : 0;
     *ret_dot = pst_lanes_sum(dot);
 }
 
-static void input(const struct pst_norm_rows *p, int64_t rows, const float *g,
-                  const float *x, float *dx)
+static void input(const struct pst_norm_rows *p, int64_t rows, const void *pg,
+                  const void *px, void *pdx)
 {
-    const float *restrict w = p->w;
+    const pst_real *restrict w = p->w, *g = pg, *x = px;
+    pst_real *dx = pdx;
     const int64_t n = p->n;
 
     for (int64_t r = 0; r < rows; r++, g += n, x += n, dx += n) {
-        float mean, rstd, sum = 0.0f, dot = 0.0f;
+        pst_real mean, rstd, sum = 0, dot = 0;
 
         row_stats(p, x, &mean, &rstd);
         row_dots(p, g, x, mean, &sum, &dot);
-        sum /= (float)n;
-        dot *= rstd * rstd / (float)n;
+        sum /= (pst_real)n;
+        dot *= rstd * rstd / (pst_real)n;
         if (w != NULL) {
             PST_INDEPENDENT
             for (int64_t i = 0; i < n; i++)
@@ -112,9 +115,12 @@ static void input(const struct pst_norm_rows *p, int64_t rows, const float *g,
     }
 }
 
-static void stats(const struct pst_norm_rows *p, int64_t rows, const float *x,
-                  float *ret)
+static void stats(const struct pst_norm_rows *p, int64_t rows, const void *px,
+                  void *pret)
 {
+    const pst_real *x = px;
+    pst_real *ret = pret;
+
     for (int64_t r = 0; r < rows; r++)
         row_stats(p, x + r * p->n, &ret[2 * r], &ret[2 * r + 1]);
 }
@@ -123,20 +129,23 @@ static void stats(const struct pst_norm_rows *p, int64_t rows, const float *x,
  * in strips whose sums stay in registers. */
 #define ROWS  32
 #define VECS  4
-#define STRIP (VECS * PST_TILE_VEC)
+#define WIDTH (PST_TILE_VEC * 4 / (int)sizeof(pst_real))
+#define STRIP (VECS * WIDTH)
 
-static void strip(int64_t rows, int64_t n, const float *g, const float *x,
-                  const float *moments, float *dw, float *db)
+typedef pst_real vec PST_VECTOR(PST_TILE_VEC * 4);
+
+static void strip(int64_t rows, int64_t n, const pst_real *g, const pst_real *x,
+                  const pst_real *moments, pst_real *dw, pst_real *db)
 {
-    pst_vec w[VECS] = {0}, b[VECS] = {0};
+    vec w[VECS] = {0}, b[VECS] = {0};
 
     for (int64_t r = 0; r < rows; r++, g += n, x += n) {
-        const float mean = moments[2 * r], rstd = moments[2 * r + 1];
+        const pst_real mean = moments[2 * r], rstd = moments[2 * r + 1];
 
 #pragma GCC unroll 4
         for (int v = 0; v < VECS; v++) {
-            const pst_vec gv = *(const pst_vec *)(g + v * PST_TILE_VEC);
-            const pst_vec xv = *(const pst_vec *)(x + v * PST_TILE_VEC);
+            const vec gv = *(const vec *)(g + v * WIDTH);
+            const vec xv = *(const vec *)(x + v * WIDTH);
 
             w[v] += gv * ((xv - mean) * rstd);
             b[v] += gv;
@@ -144,28 +153,31 @@ static void strip(int64_t rows, int64_t n, const float *g, const float *x,
     }
 #pragma GCC unroll 4
     for (int v = 0; v < VECS; v++) {
-        *(pst_vec *)(dw + v * PST_TILE_VEC) += w[v];
-        *(pst_vec *)(db + v * PST_TILE_VEC) += b[v];
+        *(vec *)(dw + v * WIDTH) += w[v];
+        *(vec *)(db + v * WIDTH) += b[v];
     }
 }
 
 static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
-                   const float *g, const float *x, const float *moments,
-                   float *dw, float *db)
+                   const void *pg, const void *px, const void *pmoments,
+                   void *pdw, void *pdb)
 {
+    const pst_real *g = pg, *x = px, *moments = pmoments;
+    pst_real *dw = pdw, *db = pdb;
+
     for (int64_t first = 0; first < rows; first += ROWS) {
         const int64_t m = first + ROWS < rows ? ROWS : rows - first;
-        const float *gr = g + first * n, *xr = x + first * n;
-        const float *st = moments + 2 * first;
+        const pst_real *gr = g + first * n, *xr = x + first * n;
+        const pst_real *st = moments + 2 * first;
         int64_t c = begin;
 
         for (; c + STRIP <= end; c += STRIP)
             strip(m, n, gr + c, xr + c, st, dw + c, db + c);
         for (; c < end; c++) {
-            float w = 0.0f, b = 0.0f;
+            pst_real w = 0, b = 0;
 
             for (int64_t r = 0; r < m; r++) {
-                const float gi = gr[r * n + c];
+                const pst_real gi = gr[r * n + c];
 
                 w += gi * ((xr[r * n + c] - st[2 * r]) * st[2 * r + 1]);
                 b += gi;
@@ -176,9 +188,19 @@ static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
     }
 }
 
-const struct pst_norm_loops PST_SIMD(pst_norm_loops) = {
+static void put(int64_t n, const void *from, void *to, bool accumulate)
+{
+    const pst_real *x = from;
+    pst_real *y = to;
+
+    for (int64_t i = 0; i < n; i++)
+        y[i] = accumulate ? y[i] + x[i] : x[i];
+}
+
+const struct pst_norm_loops PST_SIMD_REAL(pst_norm_loops) = {
     .forward = forward,
     .input = input,
     .stats = stats,
     .affine = affine,
+    .put = put,
 };

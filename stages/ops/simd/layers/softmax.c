@@ -4,21 +4,28 @@
 #include "stages/ops/simd/layers/exprow.h"
 
 /* Rows of -inf become NaN through -inf - -inf. */
-static void softmax(int64_t rows, int64_t n, const float *x, float *y)
+static void softmax(int64_t rows, int64_t n, const void *px, void *py)
 {
+    const pst_real *x = px;
+    pst_real *y = py;
+
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
-        const float scale = 1.0f / pst_row_exp(n, x, pst_row_max(n, x), y);
+        const pst_real scale =
+            (pst_real)1 / pst_row_exp(n, x, pst_row_max(n, x), y);
 
         for (int64_t i = 0; i < n; i++)
             y[i] *= scale;
     }
 }
 
-static void log_softmax(int64_t rows, int64_t n, const float *x, float *y)
+static void log_softmax(int64_t rows, int64_t n, const void *px, void *py)
 {
+    const pst_real *x = px;
+    pst_real *y = py;
+
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
-        const float max = pst_row_max(n, x);
-        const float log_sum = pst_vm_log(pst_row_sum_exp(n, x, max));
+        const pst_real max = pst_row_max(n, x);
+        const pst_real log_sum = pst_real_log(pst_row_sum_exp(n, x, max));
 
         PST_INDEPENDENT
         for (int64_t i = 0; i < n; i++)
@@ -26,11 +33,14 @@ static void log_softmax(int64_t rows, int64_t n, const float *x, float *y)
     }
 }
 
-static void softmax_grad(int64_t rows, int64_t n, const float *g,
-                         const float *y, float *dx)
+static void softmax_grad(int64_t rows, int64_t n, const void *pg,
+                         const void *py, void *pdx)
 {
+    const pst_real *g = pg, *y = py;
+    pst_real *dx = pdx;
+
     for (int64_t r = 0; r < rows; r++, g += n, y += n, dx += n) {
-        float sum = 0.0f;
+        pst_real sum = 0;
 
         PST_LANES_SUM(sum, n, g[i] * y[i]);
         PST_INDEPENDENT
@@ -39,16 +49,19 @@ static void softmax_grad(int64_t rows, int64_t n, const float *g,
     }
 }
 
-static void log_softmax_grad(int64_t rows, int64_t n, const float *g,
-                             const float *y, float *dx)
+static void log_softmax_grad(int64_t rows, int64_t n, const void *pg,
+                             const void *py, void *pdx)
 {
+    const pst_real *g = pg, *y = py;
+    pst_real *dx = pdx;
+
     for (int64_t r = 0; r < rows; r++, g += n, y += n, dx += n) {
-        float sum = 0.0f;
+        pst_real sum = 0;
 
         PST_LANES_SUM(sum, n, g[i]);
         PST_INDEPENDENT
         for (int64_t i = 0; i < n; i++)
-            dx[i] = g[i] - pst_vm_exp(y[i]) * sum;
+            dx[i] = g[i] - pst_real_exp(y[i]) * sum;
     }
 }
 
@@ -59,14 +72,17 @@ static void log_softmax_grad(int64_t rows, int64_t n, const float *g,
 _Static_assert(COLS <= PST_COLUMNS, "exprow.h has no room");
 
 static void columns(int64_t n, int64_t cols, int64_t stride, bool log,
-                    const float *x, float *y)
+                    const void *px, void *py)
 {
-    float max[COLS], sum[COLS];
+    const pst_real *x = px;
+    pst_real *y = py;
+
+    pst_real max[COLS], sum[COLS];
 
     pst_columns_max(n, cols, stride, x, max);
     pst_columns_exp(n, cols, stride, x, max, log ? NULL : y, sum);
     for (int64_t j = 0; j < cols; j++)
-        sum[j] = log ? pst_vm_log(sum[j]) : 1.0f / sum[j];
+        sum[j] = log ? pst_real_log(sum[j]) : (pst_real)1 / sum[j];
     for (int64_t r = 0; r < n; r++, x += stride, y += stride) {
         if (log) {
             PST_INDEPENDENT
@@ -81,13 +97,16 @@ static void columns(int64_t n, int64_t cols, int64_t stride, bool log,
 }
 
 static void columns_grad(int64_t n, int64_t cols, int64_t stride, bool log,
-                         const float *g, const float *y, float *dx)
+                         const void *pg, const void *py, void *pdx)
 {
-    float sum[COLS] = {0};
+    const pst_real *g = pg, *y = py;
+    pst_real *dx = pdx;
+
+    pst_real sum[COLS] = {0};
 
     for (int64_t first = 0; first < n; first += ROWS) {
         const int64_t last = first + ROWS < n ? first + ROWS : n;
-        float part[COLS] = {0};
+        pst_real part[COLS] = {0};
 
         for (int64_t r = first; r < last; r++)
             for (int64_t j = 0; j < cols; j++)
@@ -100,7 +119,7 @@ static void columns_grad(int64_t n, int64_t cols, int64_t stride, bool log,
         if (log) {
             PST_INDEPENDENT
             for (int64_t j = 0; j < cols; j++)
-                dx[j] = g[j] - pst_vm_exp(y[j]) * sum[j];
+                dx[j] = g[j] - pst_real_exp(y[j]) * sum[j];
         } else {
             PST_INDEPENDENT
             for (int64_t j = 0; j < cols; j++)
@@ -109,7 +128,7 @@ static void columns_grad(int64_t n, int64_t cols, int64_t stride, bool log,
     }
 }
 
-const struct pst_softmax_loops PST_SIMD(pst_softmax_loops) = {
+const struct pst_softmax_loops PST_SIMD_REAL(pst_softmax_loops) = {
     .softmax = softmax,
     .log_softmax = log_softmax,
     .softmax_grad = softmax_grad,
