@@ -62,13 +62,14 @@ struct sum {
 static void sum_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct sum *s = ctx;
+    const int64_t size = (int64_t)pst_dtype_size(s->c->out[0].meta->dtype);
     int64_t begin, end;
 
     pst_pool_share(s->cols, 16, part, parts, &begin, &end);
     if (begin < end)
         s->loop(s->rows, end - begin, s->cols,
-                (const float *)s->c->in[0].data + begin,
-                (float *)s->c->out[0].data + begin, s->c->accumulate);
+                (const char *)s->c->in[0].data + begin * size,
+                (char *)s->c->out[0].data + begin * size, s->c->accumulate);
 }
 
 static void column_sum(const struct pst_call *c, pst_column_sum_fn loop)
@@ -86,12 +87,18 @@ static void column_sum(const struct pst_call *c, pst_column_sum_fn loop)
     static void column_sum_f32_##suffix(const struct pst_call *c)              \
     {                                                                          \
         column_sum(c, pst_simd_column_sum_##suffix);                           \
+    }                                                                          \
+    static void column_sum_f64_##suffix(const struct pst_call *c)              \
+    {                                                                          \
+        column_sum(c, pst_simd_column_sum_f64_##suffix);                       \
     }
 PST_SIMD_EACH(RUN)
 
 static const struct pst_kernel column_sum_kernels[] = {
     PST_SIMD_ROWS("column_sum_f32", column_sum_f32, PST_D(F32),
                   PST_K_ACCUMULATE, NULL, NULL, 1e-5),
+    PST_SIMD_ROWS("column_sum_f64", column_sum_f64, PST_D(F64),
+                  PST_K_ACCUMULATE, NULL, NULL, 1e-12),
     {.name = "column_sum_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_ACCUMULATE | PST_K_STRIDED,

@@ -4,11 +4,14 @@
 #include "stages/ops/simd/simd.h"
 
 /* y[0..cols-1] = (accumulate ? y : 0) + sum of `rows` rows, x's rows being
- * `stride` floats apart. */
+ * `stride` numbers of f32 or f64 apart. */
 typedef void (*pst_column_sum_fn)(int64_t rows, int64_t cols, int64_t stride,
-                                  const float *x, float *y, bool accumulate);
+                                  const void *x, void *y, bool accumulate);
 PST_SIMD_DECL(void, pst_simd_column_sum,
-              (int64_t rows, int64_t cols, int64_t stride, const float *x,
-               float *y, bool accumulate));
+              (int64_t rows, int64_t cols, int64_t stride, const void *x,
+               void *y, bool accumulate));
+PST_SIMD_DECL(void, pst_simd_column_sum_f64,
+              (int64_t rows, int64_t cols, int64_t stride, const void *x,
+               void *y, bool accumulate));
 
 #endif

@@ -9,7 +9,8 @@ struct job {
     struct pst_reduce r;
     /* Operands of kept: the result, the tensor; of gone: the tensor. */
     struct pst_nd kept, gone;
-    bool along;
+    bool along, wide;  /* f64 */
+    int64_t size;      /* of an element */
     bool best, values; /* pst_fold_run_best */
 };
 
@@ -26,6 +27,8 @@ static void walk_init(struct job *k, const struct pst_call *call, int arg)
     pst_nd_init(&k->kept, 2, kept);
     pst_nd_init(&k->gone, 1, &gone);
     k->call = call;
+    k->wide = call->in[0].meta->dtype == PST_F64;
+    k->size = (int64_t)pst_dtype_size(call->in[0].meta->dtype);
     k->along = k->gone.stride[0][k->gone.rank - 1] == 1;
 }
 
@@ -36,10 +39,11 @@ static bool across_fits(const struct job *k)
 
 bool pst_fold_fits(const struct pst_call *call, int arg)
 {
+    const enum pst_dtype dtype = call->in[0].meta->dtype;
     struct job k;
 
-    if (call->in[0].meta->dtype != PST_F32 ||
-        call->out[0].meta->dtype != PST_F32)
+    if ((dtype != PST_F32 && dtype != PST_F64) ||
+        call->out[0].meta->dtype != dtype)
         return false;
     walk_init(&k, call, arg);
     return k.r.n_in > 0 && k.r.n_out > 0 && (k.along || across_fits(&k));
@@ -47,9 +51,10 @@ bool pst_fold_fits(const struct pst_call *call, int arg)
 
 bool pst_fold_fits_best(const struct pst_call *call, int arg)
 {
+    const enum pst_dtype dtype = call->in[0].meta->dtype;
     struct job k;
 
-    if (call->in[0].meta->dtype != PST_F32)
+    if (dtype != PST_F32 && dtype != PST_F64)
         return false;
     walk_init(&k, call, arg);
     return k.r.n_in > 0 && k.r.n_out > 0 && k.gone.rank == 1 &&
@@ -60,9 +65,9 @@ bool pst_fold_fits_best(const struct pst_call *call, int arg)
 
 struct line {
     const struct pst_fold *fold;
-    const float *x;
-    float m;
-    double total;
+    const char *x;
+    int64_t size;
+    double m, total;
 };
 
 static void line_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
@@ -71,55 +76,90 @@ static void line_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     struct line *l = ctx;
 
     (void)nd;
-    l->total =
-        l->fold->join(l->total, l->fold->along(n, l->x + offset[0], l->m));
+    l->total = l->fold->join(
+        l->total, l->fold->along(n, l->x + offset[0] * l->size, l->m));
 }
 
 static double line_run(const struct job *k, const struct pst_fold *fold,
-                       const float *x, float m)
+                       const char *x, double m)
 {
-    struct line l = {fold, x, m, fold->empty};
+    struct line l = {fold, x, k->size, m, fold->empty};
 
     pst_nd_range(&k->gone, 0, k->r.n_in, line_row, &l);
     return l.total;
 }
 
-static bool is_at(float x, float best)
+/* The number m as the elements' dtype has it. */
+static double rounded(const struct job *k, double m)
 {
-    return x == best || (x != x && best != best);
+    return k->wide ? m : (double)(float)m;
 }
+
+/* Where a line, or each column, first has its best; rows of columns from the
+ * last one on, so that the first of equals is what remains. */
+#define FIND(type)                                                             \
+    static bool is_##type(type x, type best)                                   \
+    {                                                                          \
+        return x == best || (x != x && best != best);                          \
+    }                                                                          \
+    static int64_t find_along_##type(const char *line, int64_t n, double best) \
+    {                                                                          \
+        const type *x = (const type *)(const void *)line;                      \
+        int64_t i = 0;                                                         \
+                                                                               \
+        while (i + 1 < n && !is_##type(x[i], (type)best))                      \
+            i++;                                                               \
+        return i;                                                              \
+    }                                                                          \
+    static void find_across_##type(const struct job *k, const char *sheet,     \
+                                   int64_t cols, const double *best,           \
+                                   int64_t *at)                                \
+    {                                                                          \
+        const int64_t stride = k->gone.stride[0][k->gone.rank - 1];            \
+        const type *x = (const type *)(const void *)sheet;                     \
+                                                                               \
+        for (int64_t r = k->r.n_in; r-- > 0;)                                  \
+            for (int64_t j = 0; j < cols; j++)                                 \
+                at[j] =                                                        \
+                    is_##type(x[r * stride + j], (type)best[j]) ? r : at[j];   \
+    }
+FIND(float)
+FIND(double)
 
 static void put(const struct pst_call *c, int64_t o, double y)
 {
     float *to = (float *)c->out[0].data + o;
+    double *wide = (double *)c->out[0].data + o;
 
-    *to = c->accumulate ? *to + (float)y : (float)y;
+    if (c->out[0].meta->dtype == PST_F64)
+        *wide = c->accumulate ? *wide + y : y;
+    else
+        *to = c->accumulate ? *to + (float)y : (float)y;
 }
 
 /* Result number o, whose elements begin at x. */
-static void one_along(const struct job *k, int64_t o, const float *x)
+static void one_along(const struct job *k, int64_t o, const char *x)
 {
     const struct pst_folding *how = k->how;
     const struct pst_call *c = k->call;
-    double first = line_run(k, how->first, x, 0.0f), second = 0.0;
-    float m = 0.0f;
+    const struct pst_fold *two = how->second[k->wide];
+    double first = line_run(k, how->first[k->wide], x, 0.0), second = 0.0;
+    double m = 0.0;
 
     if (k->best) {
-        int64_t i = 0;
-
-        while (i + 1 < k->r.n_in && !is_at(x[i], (float)first))
-            i++;
-        ((int64_t *)c->out[c->n_out - 1].data)[o] = i;
+        ((int64_t *)c->out[c->n_out - 1].data)[o] =
+            k->wide ? find_along_double(x, k->r.n_in, first)
+                    : find_along_float(x, k->r.n_in, first);
         if (k->values)
-            ((float *)c->out[0].data)[o] = (float)first;
+            put(c, o, first);
         return;
     }
-    if (how->second != NULL) {
-        m = how->between(first, k->r.n_in);
-        second = line_run(k, how->second, x, m);
+    if (two != NULL) {
+        m = rounded(k, how->between(first, k->r.n_in));
+        second = line_run(k, two, x, m);
     }
     if (how->end != NULL)
-        first = how->end(c, first, (double)m, second, k->r.n_in);
+        first = how->end(c, first, m, second, k->r.n_in);
     put(c, o, first);
 }
 
@@ -131,15 +171,17 @@ static void along_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
     for (int64_t i = 0; i < n; i++)
         one_along(k, offset[0] + i,
-                  (const float *)k->call->in[0].data + offset[1] + i * step);
+                  (const char *)k->call->in[0].data +
+                      (offset[1] + i * step) * k->size);
 }
 
 /* --- across --------------------------------------------------------------- */
 
 struct sheet {
     const struct pst_fold *fold;
-    const float *x, *m;
-    int64_t cols;
+    const char *x;
+    const double *m;
+    int64_t size, cols;
     double *total;
 };
 
@@ -148,59 +190,48 @@ static void sheet_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 {
     const struct sheet *s = ctx;
 
-    s->fold->across(n, s->cols, nd->stride[0][nd->rank - 1], s->x + offset[0],
-                    s->m, s->total);
+    s->fold->across(n, s->cols, nd->stride[0][nd->rank - 1],
+                    s->x + offset[0] * s->size, s->m, s->total);
 }
 
 static void sheet_run(const struct job *k, const struct pst_fold *fold,
-                      const float *x, int64_t cols, const float *m,
+                      const char *x, int64_t cols, const double *m,
                       double *total)
 {
-    struct sheet s = {fold, x, m, cols, total};
+    struct sheet s = {fold, x, m, k->size, cols, total};
 
     for (int64_t j = 0; j < cols; j++)
         total[j] = fold->empty;
     pst_nd_range(&k->gone, 0, k->r.n_in, sheet_row, &s);
 }
 
-/* The last row first, so that the first of equals is what remains. */
-static void find_across(const struct job *k, const float *x, int64_t cols,
-                        const double *best, int64_t *at)
-{
-    const int64_t stride = k->gone.stride[0][k->gone.rank - 1];
-
-    for (int64_t r = k->r.n_in; r-- > 0;)
-        for (int64_t j = 0; j < cols; j++)
-            at[j] = is_at(x[r * stride + j], (float)best[j]) ? r : at[j];
-}
-
 /* Results o..o+cols-1, whose elements begin at x. */
-static void some_across(const struct job *k, int64_t o, const float *x,
+static void some_across(const struct job *k, int64_t o, const char *x,
                         int64_t cols)
 {
     const struct pst_folding *how = k->how;
     const struct pst_call *c = k->call;
+    const struct pst_fold *two = how->second[k->wide];
     double first[PST_FOLD_COLS], second[PST_FOLD_COLS];
-    float m[PST_FOLD_COLS] = {0}, *y = (float *)c->out[0].data + o;
+    double m[PST_FOLD_COLS] = {0};
 
-    sheet_run(k, how->first, x, cols, m, first);
+    sheet_run(k, how->first[k->wide], x, cols, m, first);
     if (k->best) {
-        find_across(k, x, cols, first,
-                    (int64_t *)c->out[c->n_out - 1].data + o);
+        (k->wide ? find_across_double : find_across_float)(
+            k, x, cols, first, (int64_t *)c->out[c->n_out - 1].data + o);
         for (int64_t j = 0; k->values && j < cols; j++)
-            y[j] = (float)first[j];
+            put(c, o + j, first[j]);
         return;
     }
-    if (how->second != NULL) {
+    if (two != NULL) {
         for (int64_t j = 0; j < cols; j++)
-            m[j] = how->between(first[j], k->r.n_in);
-        sheet_run(k, how->second, x, cols, m, second);
+            m[j] = rounded(k, how->between(first[j], k->r.n_in));
+        sheet_run(k, two, x, cols, m, second);
     }
     for (int64_t j = 0; j < cols; j++) {
         if (how->end != NULL)
-            first[j] =
-                how->end(c, first[j], (double)m[j],
-                         how->second != NULL ? second[j] : 0.0, k->r.n_in);
+            first[j] = how->end(c, first[j], m[j],
+                                two != NULL ? second[j] : 0.0, k->r.n_in);
         put(c, o + j, first[j]);
     }
 }
@@ -213,7 +244,8 @@ static void across_row(void *ctx, const struct pst_nd *nd,
     (void)nd;
     for (int64_t done = 0; done < n; done += PST_FOLD_COLS)
         some_across(k, offset[0] + done,
-                    (const float *)k->call->in[0].data + offset[1] + done,
+                    (const char *)k->call->in[0].data +
+                        (offset[1] + done) * k->size,
                     PST_MIN(n - done, PST_FOLD_COLS));
 }
 
@@ -246,9 +278,9 @@ void pst_fold_run(const struct pst_call *call, int arg,
 }
 
 void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
-                       const struct pst_fold *fold)
+                       const struct pst_fold *const fold[2])
 {
-    const struct pst_folding how = {.first = fold};
+    const struct pst_folding how = {.first = {fold[0], fold[1]}};
     struct job k = {.how = &how, .best = true, .values = values};
 
     walk_init(&k, call, arg);

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPS_REDUCE_FOLD_H
 #define PENSTOCK_STAGES_OPS_REDUCE_FOLD_H
 /*
- * Fast reductions of f32 over any dimensions, in one or two passes over what a
- * result is made of: along memory where the reduced dimensions lie in a row,
- * else across it, many results at a time. The order of a sum depends on shapes
- * and strides only.
+ * Fast reductions of f32 and f64 over any dimensions, in one or two passes over
+ * what a result is made of: along memory where the reduced dimensions lie in a
+ * row, else across it, many results at a time. The order of a sum depends on
+ * shapes and strides only.
  */
 #include "stages/ops/reduce/reduce.h"
 #include "stages/ops/simd/simd.h"
@@ -15,32 +15,35 @@
 /* The loops of one line of simd/fold.def. */
 struct pst_fold {
     double empty;
-    /* n elements in a row; m: the number of the result. */
-    double (*along)(int64_t n, const float *x, float m);
+    /* n elements in a row; m: the number of the result, of their dtype. */
+    double (*along)(int64_t n, const void *x, double m);
     /* Folds rows, `stride` apart, of cols <= PST_FOLD_COLS elements into
      * total[cols]; m[cols] are numbers of the results. */
-    void (*across)(int64_t rows, int64_t cols, int64_t stride, const float *x,
-                   const float *m, double *total);
+    void (*across)(int64_t rows, int64_t cols, int64_t stride, const void *x,
+                   const double *m, double *total);
     double (*join)(double a, double b);
 };
 
 #define FOLD(name, start, next, join)                                          \
     extern const struct pst_fold pst_fold_##name##_any,                        \
-        pst_fold_##name##_avx2, pst_fold_##name##_avx512;
+        pst_fold_##name##_avx2, pst_fold_##name##_avx512,                      \
+        pst_fold_##name##_f64_any, pst_fold_##name##_f64_avx2,                 \
+        pst_fold_##name##_f64_avx512;
 #include "stages/ops/simd/fold.def"
 #undef FOLD
 
-/* One operator. n: elements of each result. */
+/* One operator, its folds for f32 and for f64. n: elements of each result. */
 struct pst_folding {
-    const struct pst_fold *first, *second; /* second NULL: one pass */
-    /* The number m of the second pass from what the first gave. */
-    float (*between)(double first, int64_t n);
+    const struct pst_fold *first[2], *second[2]; /* second NULL: one pass */
+    /* The number m of the second pass from what the first gave; it is rounded
+     * to the elements' dtype. */
+    double (*between)(double first, int64_t n);
     /* The result; NULL: what the first pass gave. */
     double (*end)(const struct pst_call *call, double first, double m,
                   double second, int64_t n);
 };
 
-/* Is it f32 (in and out) whose dimensions can be walked so? */
+/* Is it f32 or f64 (in and out) whose dimensions can be walked so? */
 bool pst_fold_fits(const struct pst_call *call, int arg);
 bool pst_fold_fits_best(const struct pst_call *call, int arg);
 /* Argument `arg` names the dimensions as in pst_reduce_dims. */
@@ -49,14 +52,18 @@ void pst_fold_run(const struct pst_call *call, int arg,
 /* The same for max and min of one dimension (or all): the values into out[0]
  * unless `values` is false, and where they are first into the last output. */
 void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
-                       const struct pst_fold *fold);
+                       const struct pst_fold *const fold[2]);
 
+#define PST_FOLD_PAIR(one, suffix)                                             \
+    {                                                                          \
+        &pst_fold_##one##_##suffix, &pst_fold_##one##_f64_##suffix             \
+    }
 /* Functions NAME_fold_SUFFIX, and NAME_fits, for argument `arg`. */
 #define PST_FOLD_RUN_ONE(name, arg, one, fin, suffix)                          \
     static void name##_fold_##suffix(const struct pst_call *c)                 \
     {                                                                          \
         static const struct pst_folding how = {                                \
-            .first = &pst_fold_##one##_##suffix, .end = (fin)};                \
+            .first = PST_FOLD_PAIR(one, suffix), .end = (fin)};                \
                                                                                \
         pst_fold_run(c, arg, &how);                                            \
     }
@@ -64,8 +71,8 @@ void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
     static void name##_fold_##suffix(const struct pst_call *c)                 \
     {                                                                          \
         static const struct pst_folding how = {                                \
-            .first = &pst_fold_##one##_##suffix,                               \
-            .second = &pst_fold_##two##_##suffix,                              \
+            .first = PST_FOLD_PAIR(one, suffix),                               \
+            .second = PST_FOLD_PAIR(two, suffix),                              \
             .between = (mid),                                                  \
             .end = (fin)};                                                     \
                                                                                \
@@ -74,7 +81,9 @@ void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
 #define PST_FOLD_RUN_BEST(name, arg, values, one, suffix)                      \
     static void name##_fold_##suffix(const struct pst_call *c)                 \
     {                                                                          \
-        pst_fold_run_best(c, arg, values, &pst_fold_##one##_##suffix);         \
+        pst_fold_run_best(                                                     \
+            c, arg, values,                                                    \
+            (const struct pst_fold *const[2])PST_FOLD_PAIR(one, suffix));      \
     }
 #define PST_FOLD_EACH(how, name, arg, fits, ...)                               \
     how(name, arg, __VA_ARGS__, any)                                           \
@@ -94,6 +103,9 @@ void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
 /* Their rows. */
 #define PST_FOLD_ROWS(name, can, bits, tol)                                    \
     PST_SIMD_ROWS(#name "_fold", name##_fold, PST_D(F32),                      \
-                  PST_K_STRIDED | (bits), can, NULL, tol)
+                  PST_K_STRIDED | (bits), can, NULL, tol),                     \
+        PST_SIMD_ROWS(#name "_fold_f64", name##_fold, PST_D(F64),              \
+                      PST_K_STRIDED | (bits), can, NULL,                       \
+                      (tol) > 0.0 ? 1e-12 : 0.0)
 
 #endif

@@ -221,12 +221,12 @@ static enum pst_status var_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, pst_vjp_sub(v, x, mean)));
 }
 
-static float mean_of(double sum, int64_t n)
+static double mean_of(double sum, int64_t n)
 {
-    return (float)(sum / (double)n);
+    return sum / (double)n;
 }
 
-/* The squares are of distances from the mean as f32 has it. */
+/* The squares are of distances from the mean as their dtype has it. */
 static double var_of(const struct pst_call *call, double sum, double m,
                      double squares, int64_t n)
 {
@@ -307,9 +307,9 @@ static enum pst_status logsumexp_vjp(struct pst_vjp *v)
 }
 
 /* Of infinities nothing is subtracted. */
-static float largest_of(double max, int64_t n PST_UNUSED)
+static double largest_of(double max, int64_t n PST_UNUSED)
 {
-    return isfinite(max) ? (float)max : 0.0f;
+    return isfinite(max) ? max : 0.0;
 }
 
 static double logsumexp_of(const struct pst_call *call PST_UNUSED, double max,

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/column_sum.h"
 
+#include "stages/ops/simd/real.h"
+
 /* Columns at a time, and rows whose partial sum is added up first: two levels
  * keep the rounding error at that of some 2 * sqrt(rows) additions. */
 #define COLS 256
 #define ROWS 32
 
-void PST_SIMD(pst_simd_column_sum)(int64_t rows, int64_t cols, int64_t stride,
-                                   const float *x, float *y, bool accumulate)
+void PST_SIMD_REAL(pst_simd_column_sum)(int64_t rows, int64_t cols,
+                                        int64_t stride, const void *data,
+                                        void *out, bool accumulate)
 {
+    const pst_real *x = data;
+    pst_real *y = out;
+
     for (int64_t c = 0; c < cols; c += COLS) {
         const int64_t n = cols - c < COLS ? cols - c : COLS;
-        float total[COLS] = {0};
+        pst_real total[COLS] = {0};
 
         for (int64_t first = 0; first < rows; first += ROWS) {
             const int64_t last = first + ROWS < rows ? first + ROWS : rows;
-            float sum[COLS] = {0};
+            pst_real sum[COLS] = {0};
 
             for (int64_t r = first; r < last; r++) {
-                const float *restrict row = x + r * stride + c;
+                const pst_real *restrict row = x + r * stride + c;
 
                 for (int64_t j = 0; j < n; j++)
                     sum[j] += row[j];

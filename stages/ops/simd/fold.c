@@ -4,8 +4,8 @@
 #include "stages/ops/simd/lanes.h"
 #include "stages/ops/simd/vecmath.h"
 
-/* Elements, and rows, whose result is made in float: short enough that the
- * error of a sum stays below that of the total. */
+/* Elements, and rows, whose result is made in their dtype: short enough that
+ * the error of a sum stays below that of the total. */
 #define BLOCK 512
 #define ROWS  32
 #define COLS  PST_FOLD_COLS
@@ -17,32 +17,32 @@
         return join_;                                                          \
     }                                                                          \
                                                                                \
-    static double name##_along(int64_t n, const float *from, float m)          \
+    static double name##_along(int64_t n, const void *data, double number)     \
     {                                                                          \
+        const pst_real *from = data, m PST_UNUSED = (pst_real)number;          \
         double total = (start);                                                \
                                                                                \
-        (void)m;                                                               \
         for (int64_t at = 0; at < n; at += BLOCK) {                            \
             const int64_t end = n - at < BLOCK ? n : at + BLOCK;               \
-            float lane[PST_LANES];                                             \
+            pst_real lane[PST_LANES];                                          \
             int64_t i = at;                                                    \
                                                                                \
             for (int j = 0; j < PST_LANES; j++)                                \
-                lane[j] = (float)(start);                                      \
+                lane[j] = (pst_real)(start);                                   \
             for (; i + PST_LANES <= end; i += PST_LANES)                       \
                 for (int j = 0; j < PST_LANES; j++) {                          \
-                    const float a = lane[j], x = from[i + j];                  \
+                    const pst_real a = lane[j], x = from[i + j];               \
                                                                                \
                     lane[j] = (next);                                          \
                 }                                                              \
             for (int j = 0; i < end; i++, j++) {                               \
-                const float a = lane[j], x = from[i];                          \
+                const pst_real a = lane[j], x = from[i];                       \
                                                                                \
                 lane[j] = (next);                                              \
             }                                                                  \
             for (int w = PST_LANES / 2; w > 0; w /= 2)                         \
                 for (int j = 0; j < w; j++) {                                  \
-                    const float a = lane[j], b = lane[j + w];                  \
+                    const pst_real a = lane[j], b = lane[j + w];               \
                                                                                \
                     lane[j] = (join_);                                         \
                 }                                                              \
@@ -52,21 +52,26 @@
     }                                                                          \
                                                                                \
     static void name##_across(int64_t rows, int64_t cols, int64_t stride,      \
-                              const float *from, const float *ms,              \
+                              const void *data, const double *numbers,         \
                               double *total)                                   \
     {                                                                          \
+        const pst_real *from = data;                                           \
+        pst_real ms[COLS];                                                     \
+                                                                               \
+        for (int64_t j = 0; j < cols; j++)                                     \
+            ms[j] = (pst_real)numbers[j];                                      \
         for (int64_t first = 0; first < rows; first += ROWS) {                 \
             const int64_t last = first + ROWS < rows ? first + ROWS : rows;    \
-            float part[COLS];                                                  \
+            pst_real part[COLS];                                               \
                                                                                \
             for (int j = 0; j < COLS; j++)                                     \
-                part[j] = (float)(start);                                      \
+                part[j] = (pst_real)(start);                                   \
             for (int64_t r = first; r < last; r++) {                           \
-                const float *restrict row = from + r * stride;                 \
+                const pst_real *restrict row = from + r * stride;              \
                                                                                \
                 for (int64_t j = 0; j < cols; j++) {                           \
-                    const float a = part[j], x = row[j];                       \
-                    const float m PST_UNUSED = ms[j];                          \
+                    const pst_real a = part[j], x = row[j];                    \
+                    const pst_real m PST_UNUSED = ms[j];                       \
                                                                                \
                     part[j] = (next);                                          \
                 }                                                              \
@@ -76,7 +81,7 @@
         }                                                                      \
     }                                                                          \
                                                                                \
-    const struct pst_fold PST_SIMD(pst_fold_##name) = {                        \
+    const struct pst_fold PST_SIMD_REAL(pst_fold_##name) = {                   \
         .empty = (start),                                                      \
         .along = name##_along,                                                 \
         .across = name##_across,                                               \
