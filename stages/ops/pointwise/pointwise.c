@@ -116,8 +116,11 @@ static enum pst_dtype rounding(const struct pst_pw *p, enum pst_dtype from)
     return p->compute;
 }
 
-static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
-                     int64_t stride, int64_t n, double *to)
+/* The n numbers of operand k: where they are if they are f64 in a row, else in
+ * `to`. */
+static const double *load_f64(const struct pst_pw *p, unsigned k,
+                              int64_t offset, int64_t stride, int64_t n,
+                              double *to)
 {
     const struct pst_operand *x = p->x[k];
     const enum pst_dtype dtype =
@@ -130,8 +133,10 @@ static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
 
         for (int64_t i = 0; i < n; i++)
             to[i] = s;
-        return;
+        return to;
     }
+    if (dtype == PST_F64 && round == PST_F64 && stride == 1)
+        return (const double *)x->data + offset;
     if (dtype == PST_F32) {
         const float *from = (const float *)x->data + offset;
 
@@ -149,6 +154,7 @@ static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
     if (round != PST_F64)
         for (int64_t i = 0; i < n; i++)
             to[i] = pst_pw_round(round, to[i]);
+    return to;
 }
 
 int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x)
@@ -186,6 +192,13 @@ static void store_f64(const struct pst_operand *out, bool accumulate,
 
         for (int64_t i = 0; i < n; i++)
             to[i] = (float)from[i];
+        return;
+    }
+    if (dtype == PST_F64) {
+        double *to = (double *)out->data + offset;
+
+        for (int64_t i = 0; i < n; i++)
+            to[i] = accumulate ? from[i] + to[i] : from[i];
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -234,7 +247,8 @@ static void row_f64(void *ctx, const struct pst_nd *nd, const int64_t *offset,
         for (unsigned k = 0; k < r->p->n; k++) {
             const int64_t stride = nd->stride[k + 1][last];
 
-            load_f64(r->p, k, offset[k + 1] + done * stride, stride, m, x[k]);
+            in[k] = load_f64(r->p, k, offset[k + 1] + done * stride, stride, m,
+                             x[k]);
         }
         r->f(r->p, m, in, y);
         store_f64(&r->p->call->out[0], r->p->call->accumulate, offset[0] + done,
