@@ -85,6 +85,8 @@ static double line_run(const struct job *k, const struct pst_fold *fold,
 {
     struct line l = {fold, x, k->size, m, fold->empty};
 
+    if (k->gone.rank == 1)
+        return fold->along(k->r.n_in, x, m);
     pst_nd_range(&k->gone, 0, k->r.n_in, line_row, &l);
     return l.total;
 }

@@ -10,17 +10,44 @@
 #define ROWS  32
 #define COLS  PST_FOLD_COLS
 
-/* Element i of a block belongs to lane i % PST_LANES, as in lanes.h. */
+/* Element i of a block belongs to lane i % PST_LANES, as in lanes.h. A line
+ * shorter than that has as many lanes as it needs: the others would be empty,
+ * and joining these changes nothing. */
 #define FOLD(name, start, next, join_)                                         \
     static double name##_join(double a, double b)                              \
     {                                                                          \
         return join_;                                                          \
     }                                                                          \
                                                                                \
+    static double name##_short(int n, const pst_real *from, pst_real m)        \
+    {                                                                          \
+        pst_real lane[PST_LANES];                                              \
+        int width = 1;                                                         \
+                                                                               \
+        (void)m;                                                               \
+        for (int j = 0; j < n; j++) {                                          \
+            const pst_real a = (pst_real)(start), x = from[j];                 \
+                                                                               \
+            lane[j] = (next);                                                  \
+        }                                                                      \
+        while (width < n)                                                      \
+            width *= 2;                                                        \
+        for (int w = width / 2; w > 0; w /= 2)                                 \
+            for (int j = 0; j < w && j + w < n; j++) {                         \
+                const pst_real a = lane[j], b = lane[j + w];                   \
+                                                                               \
+                lane[j] = (join_);                                             \
+            }                                                                  \
+        return n > 0 ? (double)lane[0] : (start);                              \
+    }                                                                          \
+                                                                               \
     static double name##_along(int64_t n, const void *data, double number)     \
     {                                                                          \
         const pst_real *from = data, m PST_UNUSED = (pst_real)number;          \
         double total = (start);                                                \
+                                                                               \
+        if (n < PST_LANES)                                                     \
+            return name##_short((int)n, from, m);                              \
                                                                                \
         for (int64_t at = 0; at < n; at += BLOCK) {                            \
             const int64_t end = n - at < BLOCK ? n : at + BLOCK;               \
