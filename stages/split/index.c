@@ -100,6 +100,15 @@ enum pst_status pst_plan_index(struct pst_plan *plan, struct pst_diag *diag)
     return plan->joints != NULL ? PST_OK : pst_diag_nomem(diag, 0);
 }
 
+bool pst_plan_may_be_loss(const struct pst_value *value)
+{
+    for (unsigned d = 0; value->dims != NULL && d < value->meta.rank; d++)
+        if (value->dims[d] != NULL)
+            return false;
+    return pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT &&
+           pst_meta_numel(&value->meta) == 1;
+}
+
 bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input)
 {
     for (size_t s = 0; s < plan->stages.n; s++) {

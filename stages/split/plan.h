@@ -142,7 +142,7 @@ struct pst_plan {
     struct pst_map names;      /* of params: every name -> index + 1 */
     struct pst_joint **joints; /* by stage, NULL: none waits; private */
     bool counted; /* grad_parts and uses are known: joints are held to them */
-    int loss;     /* index in outputs of the scalar to train on, -1: none */
+    int loss;     /* index in outputs of what is trained on, -1: none */
     struct pst_symbols symbols; /* free sizes, as they are in this plan */
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
@@ -247,6 +247,9 @@ enum pst_status pst_plan_changed(const struct pst_plan *plan,
 enum pst_status pst_plan_names(const struct pst_plan *plan,
                                struct pst_state_names *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Whether it can be trained on, as PyTorch's backward() would: one floating
+ * number at every size of the batch. */
+bool pst_plan_may_be_loss(const struct pst_value *value);
 /* Does a stage, or an output of the model, read that model input? */
 bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input);
 /* Index in plan->params by any of its names, -1 if unknown. */
@@ -265,7 +268,7 @@ size_t pst_plan_edges_of(const struct pst_plan *plan, unsigned stage,
  */
 struct pst_joint_seed {
     struct pst_value *seed; /* kind SEED */
-    int edge;               /* -1: the seed of the loss (a scalar) */
+    int edge;               /* -1: the seed of the loss (one element) */
     unsigned part;
 };
 struct pst_joint_grad {

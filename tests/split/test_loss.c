@@ -58,8 +58,56 @@ static void finds_outputs(void **state)
     check_loss("-1", 4, PST_OK, NULL);
     check_loss("5", 0, PST_ERR_INPUT, "no output \"5\"; it has 0, 1.h, 1.l");
     check_loss("1.k", 0, PST_ERR_INPUT, "did you mean \"1.h\"?");
-    check_loss("0", 0, PST_ERR_INPUT, "it is f32[4, 3], not a floating scalar");
+    check_loss("0", 0, PST_ERR_INPUT,
+               "it is f32[4, 3], not one floating number");
     check_loss("2", 0, PST_ERR_INPUT, "it is no tensor");
+}
+
+/* One element with dimensions, which forward returns before one "loss". */
+static void check_dims(const char *shape, const char *name, const char *spec,
+                       int want)
+{
+    const struct pst_split_options options = {.loss = spec};
+    struct pst_model model;
+    struct pst_plan *plan = NULL;
+    enum pst_status status;
+    char graph[400];
+
+    snprintf(graph, sizeof(graph),
+             "graph next_id=1 {\n"
+             "  input %%x: %s\n"
+             "  %%y: %s = aten.neg.default(%%x) # - - F id=0\n"
+             "  output user 3 \"0\"\n"
+             "  output user %%y \"%s\"\n"
+             "}\n",
+             shape, shape, name);
+    model_init(&model, graph, NULL, 0);
+    status = pst_split(&model, &options, &plan, &diag);
+    if (want == -2) {
+        assert_int_equal(status, PST_ERR_INPUT);
+        assert_non_null(strstr(diag.text, "at every size of the batch"));
+    } else {
+        assert_ok(status, &diag);
+        assert_int_equal(plan->loss, want);
+        pst_plan_free(plan);
+    }
+    model_fini(&model);
+}
+
+/* As PyTorch's backward() does; but what may be the result for one sample has
+ * to be named. */
+static void takes_one_element(void **state)
+{
+    (void)state;
+    check_dims("f32[1]", "y", "1", 1);
+    check_dims("f64[1, 1, 1]", "y", "1", 1);
+    check_dims("f32[1]", "loss", NULL, 1);
+    check_dims("f32[1]", "y", NULL, -1);
+    check_dims("f32[1{b}]", "loss", NULL, -1);
+    check_dims("f32[1{b}]", "y", "1", -2);
+    check_dims("f32[1, 2]", "y", "1", -2);
+    check_dims("i64[1]", "y", "1", -2);
+    check_dims("f32[0]", "y", "1", -2);
 }
 
 /* The texts that PyTorch has (errors.txt in tests/data/splitter.tar.xz). */
@@ -99,7 +147,7 @@ static void mirrors_outputs(void **state)
     check_loss("(3, False, False, False)", 0, PST_ERR_INPUT,
                "Unsupported type of 3 in loss specification");
     check_loss("(True, False, False, False)", 0, PST_ERR_INPUT,
-               "not a floating scalar");
+               "not one floating number");
 }
 
 static void refuses_nonsense(void **state)
@@ -280,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_outputs),
+        cmocka_unit_test(takes_one_element),
         cmocka_unit_test(mirrors_outputs),
         cmocka_unit_test(refuses_nonsense),
         cmocka_unit_test(adds_a_loss),

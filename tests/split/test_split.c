@@ -276,7 +276,7 @@ static void finds_the_loss(void **state)
     assert_int_equal(plan->loss, -1);
     pst_plan_free(plan);
     options.loss = "logits";
-    refuse(&model, &options, PST_ERR_INPUT, "it is f32[3], not a floating");
+    refuse(&model, &options, PST_ERR_INPUT, "it is f32[3], not one floating");
     options.loss = "lost";
     refuse(&model, &options, PST_ERR_INPUT, "it has loss, logits");
     model_fini(&model);

@@ -148,7 +148,7 @@ static void expect_same_bits(const char *nodes)
     struct pst_exec_options options = options_of(2);
     struct pst_verify_report report = {0};
     const char *at[] = {"b"};
-    struct pst_split_options split = {.at = at, .n_at = 1};
+    struct pst_split_options split = {.at = at, .n_at = 1, .loss = "0"};
     struct pst_model model;
     struct pst_plan *plan;
     struct pst_diag diag;
@@ -195,6 +195,22 @@ static void cuts_where_gradients_have_strides(void **state)
                      "  %y: f32[4, 20] = aten.sin.default(%z)  # b - F id=3\n"
                      "  %t: f32[4] = aten.mean.dim(%y, [1])  # b - F id=4\n"
                      "  %loss: f32[] = aten.mean.default(%t)  # b - F id=5\n");
+}
+
+/* What it seeds, adds up over microbatches, reports and dumps is one element,
+ * whatever its dimensions. */
+static void trains_on_one_element(void **state)
+{
+    (void)state;
+    expect_same_bits("  %y: f32[4, 8, 20] = aten.matmul.default(%v, %h)"
+                     "  # b - F id=2\n"
+                     "  %loss: f32[1, 1, 1] = aten.mean.dim(%y, [0, 1, 2], "
+                     "True)  # b - F id=3\n");
+    expect_same_bits("  %y: f32[4, 8, 20] = aten.matmul.default(%v, %h)"
+                     "  # b - F id=2\n"
+                     "  %m: f32[] = aten.mean.default(%y)  # b - F id=3\n"
+                     "  %loss: f32[1] view of %m + 0 = "
+                     "aten.reshape.default(%m, [1])  # b - F id=4\n");
 }
 
 /* In f64 the model draws what it draws in f32. */
@@ -516,6 +532,7 @@ int main(void)
         cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
         cmocka_unit_test(cuts_where_gradients_have_strides),
+        cmocka_unit_test(trains_on_one_element),
         cmocka_unit_test(draws_the_same_numbers),
         cmocka_unit_test(follows_steep_losses),
         cmocka_unit_test(makes_masks_up),

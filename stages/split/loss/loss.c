@@ -8,8 +8,7 @@ static bool is_loss(const struct pst_output *output)
 {
     return output->arg.kind == PST_ARG_VALUE &&
            output->arg.value->kind == PST_VALUE_NODE &&
-           output->arg.value->meta.rank == 0 &&
-           pst_dtype_kind(output->arg.value->meta.dtype) == PST_KIND_FLOAT;
+           pst_plan_may_be_loss(output->arg.value);
 }
 
 enum pst_status pst_loss_leaves(struct pst_splitter *s, struct pst_leaves *ret)
@@ -73,10 +72,12 @@ enum pst_status pst_loss_find(struct pst_splitter *s,
     return PST_OK;
 }
 
-/* The first output if it can be, else the one called "loss". */
+/* The first output if it is a scalar, else the one called "loss". One element
+ * with dimensions may be the result for a batch of one sample. */
 static int default_loss(const struct pst_leaves *leaves)
 {
-    if (leaves->n > 0 && is_loss(leaves->at[0]))
+    if (leaves->n > 0 && is_loss(leaves->at[0]) &&
+        leaves->at[0]->arg.value->meta.rank == 0)
         return 0;
     for (size_t i = 0; i < leaves->n; i++)
         if (strcmp(leaves->paths[i], "loss") == 0 && is_loss(leaves->at[i]))
@@ -93,14 +94,14 @@ static enum pst_status refuse(struct pst_splitter *s, const char *path,
     const char *way_out = "";
 
     if (meta != NULL && pst_dtype_kind(meta->dtype) == PST_KIND_FLOAT)
-        way_out = meta->rank > 0
+        way_out = output->arg.value->kind == PST_VALUE_NODE
                       ? "; --loss-fn computes one from it, or let forward "
                         "return its mean"
                       : ", but is given to it";
     return pst_diag_set(
         s->diag, PST_E_LOSS_OUTPUT,
-        "output \"%.200s\" cannot be the loss: it is %s, not a "
-        "floating scalar that the model computes%s",
+        "output \"%.200s\" cannot be the loss: it is %s, not one floating "
+        "number, at every size of the batch, that the model computes%s",
         path, meta != NULL ? pst_meta_text(meta, text) : "no tensor", way_out);
 }
 

@@ -363,6 +363,23 @@ static enum pst_status check_sizes(const struct checker *c)
     return status;
 }
 
+static enum pst_status check_loss(const struct checker *c)
+{
+    const struct pst_plan *plan = c->plan;
+    const struct pst_plan_output *loss;
+
+    if (plan->loss == -1)
+        return PST_OK;
+    if (plan->loss < 0 || plan->loss >= (int)plan->outputs.n)
+        return bad(c, "output %d, the loss, is not there", plan->loss);
+    loss = &plan->outputs.at[plan->loss];
+    if (!loss->is_tensor || loss->stage < 0 ||
+        !pst_plan_may_be_loss(
+            output_value(plan, (unsigned)loss->stage, loss->output)))
+        return bad(c, "output %d cannot be the loss", plan->loss);
+    return PST_OK;
+}
+
 static enum pst_status check_all(struct checker *c)
 {
     const struct pst_plan *plan = c->plan;
@@ -389,16 +406,7 @@ static enum pst_status check_all(struct checker *c)
         status = check_sizes(c);
     if (status != PST_OK)
         return status;
-    if (plan->loss < -1 || plan->loss >= (int)plan->outputs.n)
-        return bad(c, "output %d, the loss, is not there", plan->loss);
-    if (plan->loss >= 0) {
-        const struct pst_plan_output *loss = &plan->outputs.at[plan->loss];
-
-        if (!loss->is_tensor || loss->stage < 0 || loss->meta.rank != 0 ||
-            pst_dtype_kind(loss->meta.dtype) != PST_KIND_FLOAT)
-            return bad(c, "output %d cannot be the loss", plan->loss);
-    }
-    return PST_OK;
+    return check_loss(c);
 }
 
 enum pst_status pst_plan_check(const struct pst_plan *plan,
