@@ -406,6 +406,9 @@ torch.linalg.tensorinv(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2))
 torch.linalg.tensorinv(q, ind=1)
 torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2), y[:2, :, 0])
 torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2).movedim(2, 0), y[:2, :, 0], dims=(0,))
+torch.linalg.matrix_power(m, -1)
+torch.linalg.matrix_power(torch.stack([m, q]), -5)
+torch.matrix_power(q, -4) @ y[0]
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.

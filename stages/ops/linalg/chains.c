@@ -29,15 +29,14 @@ PST_REWRITE(linalg_multi_dot,
             "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor",
             chain_rewrite);
 
-/* By squaring; the power 0 is the unit matrix. */
+/* By squaring, of the inverse if the power is negative; the power 0 is the unit
+ * matrix. */
 static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *y = NULL;
     const unsigned rank = x->meta.rank;
     int64_t n = w->args[1].i;
 
-    if (n < 0)
-        return pst_rewrite_refuse(w, "the inverse of a matrix");
     if (rank < 2 || !pst_extent_is(w->build, pst_rw_size(w, x, rank - 1),
                                    pst_rw_size(w, x, rank - 2)))
         return pst_rewrite_fail(w, "wants square matrices");
@@ -50,10 +49,12 @@ static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
         return pst_rewrite_out(w, 0,
                                pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(y))));
     }
-    for (; n > 0 && w->build->status == PST_OK; n /= 2) {
-        if (n % 2 == 1)
+    if (n < 0)
+        x = pst_rw(w, &pst_op_linalg_inv, PST_ARGS(pst_v(x)));
+    for (; n != 0 && w->build->status == PST_OK; n /= 2) {
+        if (n % 2 != 0)
             y = y == NULL ? x : matmul(w, y, x);
-        if (n > 1)
+        if (n / 2 != 0)
             x = matmul(w, x, x);
     }
     if (w->args[1].i == 1)
