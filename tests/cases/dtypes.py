@@ -97,6 +97,8 @@ a.clone().fill_(@)
 a.clone().copy_(@)
 a.clone().clamp_(@)
 a.clone().index_put_((k,), @)
+torch.igamma(a.abs(), @)
+torch.igammac(@, a.abs())
 """
 UNARY = """
 -a
@@ -286,6 +288,7 @@ torch.nn.functional.nll_loss(a, k)
 torch.nn.functional.kl_div(a, a)
 torch.nn.functional.smooth_l1_loss(a, a * 2)
 torch.nn.functional.huber_loss(a, a * 2)
+torch.special.ndtri(a.sigmoid())
 """
 # Of no tensor; `a` is not read.
 CREATION = """

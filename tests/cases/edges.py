@@ -306,6 +306,22 @@ torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.
 torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(0, 12, 4), mode='sum', per_sample_weights=y.flatten()[:12])
 torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(9, 2), torch.arange(0, 12, 5), mode='sum', per_sample_weights=y.flatten()[:12], padding_idx=6)
 torch.nn.functional.embedding_bag(torch.arange(12) * 5 % 9, x.view(2, 9).t(), torch.arange(0, 12, 5), mode='mean')
+torch.special.ndtri(x.sigmoid())
+torch.special.ndtri((x.sigmoid() * 1e-30).detach())
+torch.special.ndtri(1 - x.sigmoid().detach() * 1e-6)
+torch.special.ndtri((x > 0).to(x.dtype) + (y > 1))
+torch.special.polygamma(2, x.abs() + 0.5)
+torch.igamma(y.abs().detach(), x.abs())
+torch.igamma(y[0].abs().detach() * 9, x.abs() * 9)
+torch.igamma(y.abs().detach() * 1e-9, x.abs())
+torch.igamma(y.sign().detach() + 1, x.sign() * float("inf"))
+torch.special.gammaincc(y.abs().detach(), x.abs())
+torch.special.gammaincc(y[0].abs().detach() * 9, x.abs() * 9)
+torch.special.gammaincc(y.abs().detach() + 30, x.abs() * 99 + 60)
+torch.special.gammaincc(y.abs().detach() + 1, x.relu())
+torch.special.gammaincc(y.relu().detach() / 0, x.relu())
+torch.igamma(y.relu().detach() / 0, x.relu().detach() / 0)
+torch.igammac(y.relu().detach(), x.relu().detach() / 0)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions of two operands; their gradients are formulas. */
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/pointwise/special_math.h"
 
 #include <math.h>
 
@@ -72,6 +73,16 @@ static double next_after(enum pst_dtype dtype, double a, double b)
 
 FUNCTION(nextafter, next_after(p->compute, a, b), pst_infer_binary,
          "self: self == other ? 0 : grad; other: 0");
+
+#define GAMMA(name, sign)                                                      \
+    FUNCTION(name, pst_math_##name(a, b), pst_infer_binary,                    \
+             "self: fail('only the second operand has a gradient, as in "      \
+             "PyTorch');"                                                      \
+             "other: " sign                                                    \
+             "grad * exp((self - 1) * log(other) - other - lgamma(self))")
+
+GAMMA(igamma, "");
+GAMMA(igammac, "-");
 
 /* --- signs, steps, extremes ----------------------------------------------- */
 

@@ -47,6 +47,8 @@ FUNCTION(special_ndtr, "special_ndtr", 0.5 * erfc(-a * SQRT_1_2),
 FUNCTION(special_log_ndtr, "special_log_ndtr", pst_math_log_ndtr(a),
          "self: grad * (exp(self * self * -0.5 - result) * "
          "0.39894228040143267794)");
+FUNCTION(special_ndtri, "special_ndtri", pst_math_ndtri(a),
+         "self: grad * (exp(result * result * 0.5) * 2.50662827463100050242)");
 
 PST_PW_F64(polygamma_f64, 1, pst_math_polygamma((int64_t)p->s[0], a))
 

@@ -117,6 +117,29 @@ double pst_math_erfcx(double x)
     return 1.0 / (SQRT_PI * (x + f));
 }
 
+/* Near 1/2 by erfinv; else Newton's method for log erfc(y) = log 2q of the tail
+ * q, which is concave: from a start below it stays there. */
+double pst_math_ndtri(double p)
+{
+    const double q = p < 0.5 ? p : 1.0 - p;
+    double y, log_q;
+
+    if (!(p >= 0.0 && p <= 1.0))
+        return NAN;
+    if (q == 0.0)
+        return copysign(INFINITY, p - 0.5);
+    if (q > 0.25)
+        return pst_math_erfinv(2.0 * p - 1.0) / SQRT_1_2;
+    log_q = log(2.0 * q);
+    y = sqrt(-log_q - log(2.0));
+    for (int k = 0; k < 8; k++) {
+        const double scaled = pst_math_erfcx(y);
+
+        y += (log(scaled) - log_q - y * y) * 0.5 * SQRT_PI * scaled;
+    }
+    return copysign(y, p - 0.5) / SQRT_1_2;
+}
+
 double pst_math_log_ndtr(double x)
 {
     if (x < -1.0)

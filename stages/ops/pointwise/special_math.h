@@ -8,6 +8,8 @@ double pst_math_digamma(double x);
 /* The n-th derivative of digamma. */
 double pst_math_polygamma(int64_t n, double x);
 double pst_math_erfinv(double x);
+/* The inverse of the normal distribution function. */
+double pst_math_ndtri(double p);
 /* exp(x^2) erfc(x) */
 double pst_math_erfcx(double x);
 /* log of the normal distribution function */
@@ -18,5 +20,8 @@ double pst_math_i1(double x);
 /* The same times e^-|x|. */
 double pst_math_i0e(double x);
 double pst_math_i1e(double x);
+/* Incomplete gamma functions: the share of Gamma(a) below x, and above. */
+double pst_math_igamma(double a, double x);
+double pst_math_igammac(double a, double x);
 
 #endif
