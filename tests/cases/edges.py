@@ -322,6 +322,19 @@ torch.special.gammaincc(y.abs().detach() + 1, x.relu())
 torch.special.gammaincc(y.relu().detach() / 0, x.relu())
 torch.igamma(y.relu().detach() / 0, x.relu().detach() / 0)
 torch.igammac(y.relu().detach(), x.relu().detach() / 0)
+torch.gradient(x)[0]
+torch.gradient(x)[2]
+torch.gradient(x, spacing=2, dim=1)[0]
+torch.gradient(x, spacing=0.5, dim=-2, edge_order=2)[0]
+torch.gradient(x, spacing=0.25, dim=(0, -1))[1]
+torch.gradient(x, dim=(1, 0), edge_order=2)[0]
+torch.gradient(x, spacing=(0.5, 2.0, 4.0))[1]
+torch.gradient(x, spacing=(3, 5), dim=(1, 0))[0]
+torch.gradient(x, spacing=(torch.tensor([0.5, 1.0, 4.0]), torch.tensor([0, 1, 3])), dim=(1, 0), edge_order=2)[0]
+torch.gradient(x.transpose(0, 2), spacing=(y[0, :, 0].exp().cumsum(0),), dim=1)[0]
+torch.gradient(x, spacing=(y[0, :, 0].exp().cumsum(0),), dim=0, edge_order=2)[0]
+torch.gradient((x * 9).long(), spacing=(torch.tensor([1, 3, 4]),), dim=0)[0].to(x.dtype)
+torch.gradient((x * 9).long(), dim=1)[0].to(x.dtype)
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.
