@@ -438,6 +438,12 @@ torch.linalg.tensorsolve(torch.kron(q, m[:2, :2]).view(2, 3, 3, 2).movedim(2, 0)
 torch.linalg.matrix_power(m, -1)
 torch.linalg.matrix_power(torch.stack([m, q]), -5)
 torch.matrix_power(q, -4) @ y[0]
+torch.linalg.householder_product(x, y[:, 0, :2])
+torch.linalg.householder_product(x, y[:, 0, :1])
+torch.linalg.householder_product(q, y[0, 0, :2].sin())
+torch.linalg.householder_product(x.mT[..., :2, :].mT, y[:, 0, :2] * 0)
+torch.linalg.householder_product(x[0], 2 / (1 + x[0].tril(-1).square().sum(-2)))
+torch.orgqr(m, y[0, :, 0])
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.

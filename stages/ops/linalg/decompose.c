@@ -183,6 +183,24 @@ PST_REWRITE_FORMULA(linalg_qr,
                     "Q, Tensor R)",
                     QR);
 
+/* Columns of the product of the reflections 1 - t v v^T, where v stands below
+ * the diagonal of a column and has a 1 on it: 1 - V T V^T with the triangle
+ * T = (1 + D triu(V^T V, 1))^-1 D, D = diag(t), which no t = 0 disturbs. */
+PST_REWRITE_FORMULA(
+    linalg_householder_product,
+    "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
+    "m = size(input, -2); k = size(tau, -1);"
+    "v = tril(slice.Tensor(input, -1, 0, k), -1) + "
+    "eye.m(m, k, dtype=dtype(input));"
+    "s = triu(matmul(mT(v), v), 1) * unsqueeze(tau, -1);"
+    "t = linalg_solve_triangular(s, diag_embed(tau), upper=True, "
+    "unitriangular=True);"
+    "n = size(input, -1);"
+    "eye.m(m, n, dtype=dtype(input)) - matmul(matmul(v, t), "
+    "mT(slice.Tensor(v, -2, 0, n)))");
+PST_REWRITE_FORMULA(orgqr, "aten::orgqr(Tensor self, Tensor input2) -> Tensor",
+                    "linalg_householder_product(self, input2)");
+
 /* --- pseudo-inverse ------------------------------------------------------- */
 
 static size_t pinv_room(const struct pst_call *c)
