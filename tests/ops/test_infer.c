@@ -118,6 +118,9 @@ static const struct {
     {"input %x: f32[2, 3, 4]; input %t: f32[3]; %r = "
      "penstock.pinv_of.default(%x, 0.0, 0.0, %t)",
      "no tolerances"},
+    {"input %x: f32[2, 3]; input %t: i64[2]; %r = "
+     "aten.cross_entropy_loss.default(%x, %t, None, 1, -100, 1.5)",
+     "between 0 and 1"},
     {"%r = aten.arange.start_step(0, 5, 0)", "steps of 0"},
     {"%r = aten.full.default([4611686018427387904, 4], 1.0)", "full"},
     {"input %x: f32[2]; aten._assert_tensor_metadata.default(%x, dtype=f64)",

@@ -17,6 +17,8 @@ static enum pst_status cross_entropy_infer(struct pst_infer *c)
 {
     enum pst_status status = pst_classes_check(c, 0, 1, 2, 3);
 
+    if (status == PST_OK && !(c->args[5].f >= 0.0 && c->args[5].f <= 1.0))
+        return pst_infer_fail(c, "label_smoothing is not between 0 and 1");
     return status != PST_OK ? status : pst_classes_set(c, 0, c->args[3].i);
 }
 
