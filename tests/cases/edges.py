@@ -9,7 +9,7 @@ for the program `cases`: integers beyond 2^53, which no double holds; dtypes
 that are asked for, and when they are; complex
 numbers whose squares overflow; variances of too few numbers; einsum with
 letters that stand twice; factors of matrices; Fourier transforms of all
-lengths.
+lengths; choices among equal elements.
 """
 import argparse
 import json
@@ -492,6 +492,42 @@ torch.view_as_real(torch.stft(s[0], 32, win_length=20, center=False, normalized=
 torch.view_as_real(torch.stft(s, 16, 5, 11, torch.hann_window(11, dtype=x.dtype), onesided=False, pad_mode='constant', return_complex=True))
 """
 
+# Of `t`, 54 numbers that are 0 or 1, with the gradients of x and y: which of
+# equal elements is meant, PyTorch's algorithms tell.
+TIES = """
+t.sort()[0]
+t.sort(descending=True)[0]
+torch.sort(t, stable=True)[0]
+torch.sort(t.view(27, 2), dim=0)[0]
+torch.where(t > 0, t, float("nan")).nan_to_num(2).sort()[0]
+t.take(t.argsort())
+t[torch.argsort(t, stable=True, descending=True)]
+torch.msort(t.view(27, 2))
+torch.sort(t.repeat(700).long())[1].to(t.dtype)
+torch.sort(t.repeat(2).long())[1].to(t.dtype)
+torch.topk(t, 20)[0]
+torch.kthvalue(t, 9)[0]
+torch.kthvalue(t.view(3, 18), 16, 1)[0]
+torch.kthvalue(t.view(18, 3), 11, 0, True)[0]
+torch.kthvalue(t.where(t > 0, float("nan")), 40)[1].to(t.dtype)
+torch.median(t, 0)[0]
+torch.mode(t)[0]
+torch.mode(t.view(27, 2), 0)[0]
+torch.quantile(t, 0.35)
+torch.quantile(t.view(27, 2), torch.tensor([0.2, 0.9], dtype=t.dtype), 0)
+torch.nanquantile(t.where(t > 0, float("nan")), 0.4)
+torch.nanquantile(t, 0.7, interpolation='midpoint')
+torch.cdist(t.view(9, 6), t.view(9, 6)[2:], float("inf"))
+torch.pdist(t.view(9, 6), float("inf"))
+torch.scatter_reduce(t.view(3, 18), 1, t.view(3, 18).long(), t.view(3, 18) * 1, 'amin', include_self=False)
+torch.scatter_reduce(t.view(3, 18), 1, t.view(3, 18).long() + 4, 1 - t.view(3, 18), 'amax', include_self=False)
+torch.scatter_reduce(t.view(3, 18), 1, t.view(3, 18).long() + 4, 1 - t.view(3, 18), 'amax')
+torch.index_reduce(t.view(3, 18), 1, t[:18].long(), t.flip(0).view(3, 18), 'amin', include_self=False)
+torch.cummax(t, 0)[0]
+torch.aminmax(t)[1]
+torch.linalg.vector_norm(t, float("inf"))
+"""
+
 
 def whole_inputs(gen):
     def large(size):
@@ -555,6 +591,12 @@ def fourier_lines():
             for line in dtypes.lines(FOURIER)]
 
 
+def tied_lines():
+    two = ("torch.cat([torch.where(v > 0.3, v / v.detach(), v - v.detach()) "
+           "for v in (x.flatten(), y.flatten(), (x * y).flatten())])")
+    return [re.sub(r"\bt\b", two, line) for line in dtypes.lines(TIES)]
+
+
 def float_cases(folder, kind, lines, tols, only):
     for i, line in asked(lines, only):
         for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
@@ -615,7 +657,8 @@ def main():
     for kind, lines, tols in (
             ("floats", dtypes.lines(FLOATS), (5e-6, 1e-13)),
             ("factors", factor_lines(), (2e-4, 1e-11)),
-            ("fourier", fourier_lines(), (3e-5, 1e-12))):
+            ("fourier", fourier_lines(), (3e-5, 1e-12)),
+            ("ties", tied_lines(), (5e-6, 1e-13))):
         cases += float_cases(args.folder, kind, lines, tols, args.only)
     with open(os.path.join(args.folder, "cases.json"), "w",
               encoding="utf-8") as f:

@@ -167,7 +167,8 @@ static const struct pst_kernel scatter_reduce_kernels[] = {
 };
 
 /* For prod an element's gradient is that of the product over all others: with
- * zeros it is found by leaving them out. */
+ * zeros it is found by leaving them out. For amin and amax self has its share
+ * where it equals the result, even if it is not included, as in PyTorch. */
 const struct pst_op pst_op_scatter_reduce = {
     .schema = "penstock::scatter_reduce(Tensor self, int dim, Tensor index, "
               "Tensor src, str reduce, *, bool include_self=True) -> Tensor",
@@ -179,9 +180,10 @@ const struct pst_op pst_op_scatter_reduce = {
         "count = scatter_add(base, dim, index, ones_like(src));"
         "share = grad / (count == 0 ? 1 : count);"
         "back = gather(grad, dim, index);"
-        "hit = (self == result) * base;"
+        "same_self = self == result;"
+        "hit = same_self * base;"
         "hits = src == gather(result, dim, index);"
-        "equal = scatter_add(cast(hit, dtype(self)), dim, index, "
+        "equal = scatter_add(cast(same_self, dtype(self)), dim, index, "
         "cast(hits, dtype(self)));"
         "even = grad / (equal == 0 ? 1 : equal);"
         "no_self = self == 0;"

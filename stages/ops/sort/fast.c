@@ -279,7 +279,8 @@ struct job {
     struct pst_lane l;
     int64_t k; /* of topk; all else */
     bool descending;
-    bool topk, sorted;
+    bool topk, sorted, stable;
+    bool kth; /* element k alone */
     pst_sort_choice_fn choice;
     size_t share; /* pairs of scratch of a thread */
 };
@@ -300,13 +301,41 @@ static bool has_ties(const struct pst_sort_pair *a, int64_t n)
     return any;
 }
 
+#define STORE(type)                                                            \
+    for (int64_t i = 0; i < n; i++)                                            \
+        ((type *)c->out[0].data)[to + i * inner] =                             \
+            ((const type *)c->in[0].data)[from + a[i].index * inner];          \
+    break
+
+/* As pst_sort_store, of n elements. */
+static void store(const struct pst_call *c, int64_t from, int64_t to,
+                  int64_t inner, const struct pst_sort_pair *a, int64_t n)
+{
+    switch (pst_dtype_size(c->in[0].meta->dtype)) {
+    case 1:
+        STORE(uint8_t);
+    case 2:
+        STORE(uint16_t);
+    case 4:
+        STORE(uint32_t);
+    default:
+        STORE(uint64_t);
+    }
+    for (int64_t i = 0; i < n && c->n_out > 1; i++)
+        ((int64_t *)c->out[1].data)[to + i * inner] = a[i].index;
+}
+
 static void run_first(const struct job *j, const struct lane *lane,
                       int64_t first, int64_t to, struct pst_sort_pair *a)
 {
     /* One more tells whether the last one is equal to what is left out. */
     const int64_t n = j->topk ? PST_MIN(j->k + 1, lane->n) : lane->n;
     struct pst_sort_pair *spare = a + pst_sort_room(lane->n, n);
-    bool settled = !j->topk || j->sorted;
+    /* Equal elements have an order of their own. Integers have some. */
+    const bool loose = !j->topk && !j->stable && n > PST_SORT_SMALL;
+    bool settled =
+        j->topk ? j->sorted
+                : !loose || pst_dtype_kind(lane->dtype) == PST_KIND_FLOAT;
 
     if (settled && n <= FEW)
         collect_few(lane, n, a);
@@ -316,14 +345,14 @@ static void run_first(const struct job *j, const struct lane *lane,
         (void)load_all(lane, a);
     if (settled && n > FEW)
         digits(a, spare, n, (unsigned)pst_dtype_size(lane->dtype));
-    settled = settled && !(j->topk && has_ties(a, n));
-    if (!settled) {
+    if (!settled || ((j->topk || loose) && has_ties(a, n))) {
         (void)load_all(lane, a);
-        pst_sort_select(a, lane->n, j->k, j->sorted);
+        if (j->topk)
+            pst_sort_select(a, lane->n, j->k, j->sorted);
+        else
+            pst_sort_unstable(a, lane->n);
     }
-    for (int64_t i = 0; i < j->k; i++)
-        pst_sort_store(j->c, to + i * lane->inner,
-                       first + a[i].index * lane->inner, a[i].index);
+    store(j->c, first, to, lane->inner, a, j->k);
 }
 
 static void run_part(void *ctx, unsigned part, unsigned parts)
@@ -347,13 +376,16 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
         };
         int64_t at, nans;
 
-        if (j->choice == NULL) {
+        if (j->choice == NULL && !j->kth) {
             run_first(j, &lane, first, pst_lane_first(&j->l, i, j->k), a);
             continue;
         }
         nans = load_all(&lane, a);
-        at = j->choice(j->c, lane.n, nans);
-        divide(a, lane.n, at + 1);
+        at = j->kth ? j->k : j->choice(j->c, lane.n, nans);
+        if (j->kth)
+            pst_sort_kth(a, lane.n, at);
+        else
+            divide(a, lane.n, at + 1);
         pst_sort_store(j->c, i, first + a[at].index * lane.inner, a[at].index);
     }
 }
@@ -369,10 +401,15 @@ static void run(struct job *j)
                  run_part, j);
 }
 
-void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending)
+void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending,
+                  bool stable)
 {
     const struct pst_lane l = pst_lane_of(c->in[0].meta, dim);
-    struct job j = {.c = c, .l = l, .k = l.size, .descending = descending};
+    struct job j = {.c = c,
+                    .l = l,
+                    .k = l.size,
+                    .descending = descending,
+                    .stable = stable};
 
     run(&j);
 }
@@ -401,6 +438,14 @@ void pst_sort_choose(const struct pst_call *c, const struct pst_lane *l,
                      pst_sort_choice_fn choice)
 {
     struct job j = {.c = c, .l = *l, .k = l->size, .choice = choice};
+
+    run(&j);
+}
+
+void pst_sort_kth_all(const struct pst_call *c, int64_t dim, int64_t k)
+{
+    struct job j = {
+        .c = c, .l = pst_lane_of(c->in[0].meta, dim), .k = k, .kth = true};
 
     run(&j);
 }

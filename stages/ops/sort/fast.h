@@ -4,8 +4,8 @@
 /*
  * Order of lanes by digits of keys, and the first of an order by division.
  * The same order as in sort.h: NaN is the largest, what is equal stays in the
- * order of its indices (but see pst_sort_select). Threads share lanes. Scratch
- * is the call's.
+ * order of its indices, but where sort.h has an order of PyTorch's. Threads
+ * share lanes. Scratch is the call's.
  */
 #include "stages/ops/sort/sort.h"
 
@@ -22,7 +22,8 @@ static inline size_t pst_sort_pairs(int64_t n, unsigned threads)
 }
 
 /* All of each lane along dim, in order, with their indices. */
-void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending);
+void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending,
+                  bool stable);
 
 /* The first k of each lane as pst_sort_select has them, and bytes of scratch
  * for that. */
@@ -37,5 +38,7 @@ typedef int64_t (*pst_sort_choice_fn)(const struct pst_call *c, int64_t n,
 /* One element of each lane. */
 void pst_sort_choose(const struct pst_call *c, const struct pst_lane *l,
                      pst_sort_choice_fn choice);
+/* Element k of the order of each lane along dim, as pst_sort_kth has it. */
+void pst_sort_kth_all(const struct pst_call *c, int64_t dim, int64_t k);
 
 #endif

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* mode: the most frequent element of a lane, the smallest of them, its last
- * place. */
+/* mode: the most frequent element of a lane, the smallest of them, the last of
+ * its places in PyTorch's order of equal elements. */
 #include "stages/ops/sort/fast.h"
 
 static void mode_ref(const struct pst_call *c)
 {
     const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[1].i);
-    struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(&l) && l.size > 0; k++) {
         const int64_t first = pst_lane_first(&l, k, l.size);
         int64_t best = 0, longest = 0, run = 0;
 
-        pst_sort_load(&c->in[0], first, l.inner, l.size, items);
-        pst_sort_items(items, items + l.size, l.size, false);
+        struct pst_sort_pair *a = pst_sort_load_pairs(
+            &c->in[0], first, l.inner, l.size, false, c->scratch);
+
+        pst_sort_unstable(a, l.size);
         for (int64_t i = 0; i < l.size; i++) {
-            run = i > 0 && items[i].key == items[i - 1].key ? run + 1 : 1;
+            run = i > 0 && a[i].key == a[i - 1].key ? run + 1 : 1;
             if (run > longest) {
                 longest = run;
                 best = i;
             }
         }
-        best = items[best].index;
+        best = a[best].index;
         pst_sort_store(c, k, first + best * l.inner, best);
     }
 }

@@ -31,6 +31,22 @@ void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
     }
 }
 
+struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
+                                          int64_t first, int64_t inner,
+                                          int64_t n, bool descending,
+                                          struct pst_sort_item *room)
+{
+    struct pst_sort_pair *ret = (struct pst_sort_pair *)(room + n);
+
+    pst_sort_load(x, first, inner, n, room);
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t key = (uint64_t)room[i].key ^ (1ull << 63);
+
+        ret[i] = (struct pst_sort_pair){descending ? ~key : key, i};
+    }
+    return ret;
+}
+
 static void merge(const struct pst_sort_item *a, int64_t n_a,
                   const struct pst_sort_item *b, int64_t n_b, bool descending,
                   struct pst_sort_item *to)

@@ -14,7 +14,7 @@ COMPOSE(argsort,
 COMPOSE(argsort_stable,
         "argsort.stable(Tensor self, *, bool stable, int dim=-1, "
         "bool descending=False) -> Tensor",
-        "sort(self, dim, descending)[1]");
+        "sort.stable(self, stable=stable, dim=dim, descending=descending)[1]");
 COMPOSE(msort, "msort(Tensor self) -> Tensor", "sort(self, 0)[0]");
 
 /* Lanes in the last dimension, and their quantiles at the places q (a vector)

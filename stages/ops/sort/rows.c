@@ -4,16 +4,36 @@
 
 /* --- sort, topk ----------------------------------------------------------- */
 
-static void sort_lanes(const struct pst_call *c, int64_t dim, bool descending)
+/* Whether equal elements stay in the order of their indices: PyTorch has them
+ * so where it is asked to, and where it sorts by digits. */
+static bool is_stable(const struct pst_call *c, const struct pst_arg *stable,
+                      bool descending)
+{
+    const struct pst_meta *x = c->in[0].meta;
+
+    if (stable != NULL && stable->kind == PST_ARG_BOOL && stable->b)
+        return true;
+    return x->rank == 1 && !descending && x->size[0] >= 32768 &&
+           pst_dtype_kind(x->dtype) == PST_KIND_INT;
+}
+
+static void sort_lanes(const struct pst_call *c, int64_t dim, bool descending,
+                       bool stable)
 {
     const struct pst_lane l = pst_lane_of(c->in[0].meta, dim);
     struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
         const int64_t first = pst_lane_first(&l, k, l.size);
+        struct pst_sort_pair *pairs = pst_sort_load_pairs(
+            &c->in[0], first, l.inner, l.size, descending, items);
 
-        pst_sort_load(&c->in[0], first, l.inner, l.size, items);
-        pst_sort_items(items, items + l.size, l.size, descending);
+        if (!stable)
+            pst_sort_unstable(pairs, l.size);
+        for (int64_t i = 0; i < l.size && !stable; i++)
+            items[i].index = pairs[i].index;
+        if (stable)
+            pst_sort_items(items, items + l.size, l.size, descending);
         for (int64_t i = 0; i < l.size; i++)
             pst_sort_store(c, first + i * l.inner,
                            first + items[i].index * l.inner, items[i].index);
@@ -27,31 +47,29 @@ static int64_t lane_size(const struct pst_meta *x, int64_t dim)
 
 static void sort_ref(const struct pst_call *c)
 {
-    sort_lanes(c, c->args[1].i, c->args[2].b);
+    const bool descending = c->args[2].b;
+
+    sort_lanes(c, c->args[1].i, descending, is_stable(c, NULL, descending));
 }
 
 static void sort_stable_ref(const struct pst_call *c)
 {
-    sort_lanes(c, c->args[2].i, c->args[3].b);
+    const bool descending = c->args[3].b;
+
+    sort_lanes(c, c->args[2].i, descending,
+               is_stable(c, &c->args[1], descending));
 }
 
 static void topk_ref(const struct pst_call *c)
 {
     const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[2].i);
     const int64_t keep = c->args[1].i;
-    struct pst_sort_item *items = c->scratch;
-    struct pst_sort_pair *pairs = (struct pst_sort_pair *)(items + l.size);
-
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
         const int64_t first = pst_lane_first(&l, k, l.size);
         const int64_t to = pst_lane_first(&l, k, keep);
+        struct pst_sort_pair *pairs = pst_sort_load_pairs(
+            &c->in[0], first, l.inner, l.size, c->args[3].b, c->scratch);
 
-        pst_sort_load(&c->in[0], first, l.inner, l.size, items);
-        for (int64_t i = 0; i < l.size; i++) {
-            const uint64_t key = (uint64_t)items[i].key ^ (1ull << 63);
-
-            pairs[i] = (struct pst_sort_pair){c->args[3].b ? ~key : key, i};
-        }
         pst_sort_select(pairs, l.size, keep, c->args[4].b);
         for (int64_t i = 0; i < keep; i++)
             pst_sort_store(c, to + i * l.inner,
@@ -62,12 +80,17 @@ static void topk_ref(const struct pst_call *c)
 /* The fast ones. */
 static void sort_run(const struct pst_call *c)
 {
-    pst_sort_all(c, c->args[1].i, c->args[2].b);
+    const bool descending = c->args[2].b;
+
+    pst_sort_all(c, c->args[1].i, descending, is_stable(c, NULL, descending));
 }
 
 static void sort_stable_run(const struct pst_call *c)
 {
-    pst_sort_all(c, c->args[2].i, c->args[3].b);
+    const bool descending = c->args[3].b;
+
+    pst_sort_all(c, c->args[2].i, descending,
+                 is_stable(c, &c->args[1], descending));
 }
 
 static void topk_run(const struct pst_call *c)
@@ -232,12 +255,6 @@ static int64_t nanmedian_at(const struct pst_call *c PST_UNUSED, int64_t n,
     return n == nans ? 0 : (n - nans - 1) / 2;
 }
 
-static int64_t kth_at(const struct pst_call *c, int64_t n PST_UNUSED,
-                      int64_t nans PST_UNUSED)
-{
-    return c->args[1].i - 1;
-}
-
 #define CHOICE(name, lane, fn)                                                 \
     static void name##_ref(const struct pst_call *c)                           \
     {                                                                          \
@@ -251,11 +268,31 @@ static int64_t kth_at(const struct pst_call *c, int64_t n PST_UNUSED,
                                                                                \
         pst_sort_choose(c, &l, fn);                                            \
     }
-CHOICE(kthvalue, pst_lane_of(c->in[0].meta, c->args[2].i), kth_at)
 CHOICE(median_dim, pst_lane_of(c->in[0].meta, c->args[1].i), median_at)
 CHOICE(nanmedian_dim, pst_lane_of(c->in[0].meta, c->args[1].i), nanmedian_at)
 CHOICE(median, pst_lane_all(c->in[0].meta), median_at)
 CHOICE(nanmedian, pst_lane_all(c->in[0].meta), nanmedian_at)
+
+static void kthvalue_ref(const struct pst_call *c)
+{
+    const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[2].i);
+
+    for (int64_t k = 0; k < pst_lane_count(&l); k++) {
+        const int64_t first = pst_lane_first(&l, k, l.size);
+        struct pst_sort_pair *pairs = pst_sort_load_pairs(
+            &c->in[0], first, l.inner, l.size, false, c->scratch);
+        int64_t at;
+
+        pst_sort_kth(pairs, l.size, c->args[1].i - 1);
+        at = pairs[c->args[1].i - 1].index;
+        pst_sort_store(c, k, first + at * l.inner, at);
+    }
+}
+
+static void kthvalue_run(const struct pst_call *c)
+{
+    pst_sort_kth_all(c, c->args[2].i, c->args[1].i - 1);
+}
 
 enum pst_status pst_sort_infer_one(struct pst_infer *c)
 {

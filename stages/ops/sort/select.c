@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The first k of n elements. Which of equal elements are taken, and their
- * order, follows from the steps of the algorithm. PyTorch's topk leaves that to
- * the C++ library (partial_sort if k is at most n/64, else nth_element and
- * sort), so the same steps are made here: models meet ties where a router
- * starts as zero or scores are cut off by ReLU, and a choice among them changes
- * what experts compute.
+ * The first k of n elements, or all in order. Which of equal elements are
+ * taken, and their order, follows from the steps of the algorithm. PyTorch's
+ * topk and sort leave that to the C++ library (topk: partial_sort if k is at
+ * most n/64, else nth_element and sort), so the same steps are made here, and
+ * those of its own kthvalue: models meet ties where a router starts as zero or
+ * scores are cut off by ReLU, and a choice among them changes what experts
+ * compute.
  */
 #include "stages/ops/sort/sort.h"
 
 #include <string.h>
-
-#define SMALL 16 /* from here on insertion alone sorts */
 
 typedef struct pst_sort_pair item;
 
@@ -125,12 +124,14 @@ static void choose_pivot(item *a, int64_t n)
 static int64_t partition(item *a, int64_t n)
 {
     int64_t low = 1, high = n;
+    uint64_t pivot;
 
     choose_pivot(a, n);
+    pivot = a[0].key;
     for (;; low++) {
-        while (before(&a[low], &a[0]))
+        while (a[low].key < pivot)
             low++;
-        for (high--; before(&a[0], &a[high]);)
+        for (high--; pivot < a[high].key;)
             high--;
         if (low >= high)
             return low;
@@ -166,11 +167,11 @@ static void nth_element(item *a, int64_t nth, int64_t n)
     insertion_sort(a + begin, end - begin);
 }
 
-/* Runs of at most SMALL unsorted elements remain. The depth bounds the
+/* Runs of at most PST_SORT_SMALL unsorted elements remain. The depth bounds the
  * recursion. */
 static void rough_sort(item *a, int64_t n, int depth)
 {
-    while (n > SMALL) {
+    while (n > PST_SORT_SMALL) {
         int64_t cut;
 
         if (depth-- == 0) {
@@ -183,13 +184,13 @@ static void rough_sort(item *a, int64_t n, int depth)
     }
 }
 
-static void sort(item *a, int64_t n)
+void pst_sort_unstable(struct pst_sort_pair *a, int64_t n)
 {
     if (n <= 1)
         return;
     rough_sort(a, n, depth_of(n));
-    insertion_sort(a, PST_MIN(n, SMALL));
-    for (int64_t i = SMALL; i < n; i++)
+    insertion_sort(a, PST_MIN(n, PST_SORT_SMALL));
+    for (int64_t i = PST_SORT_SMALL; i < n; i++)
         insert(a, i);
 }
 
@@ -203,5 +204,59 @@ void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k, bool sorted)
     }
     nth_element(a, k - 1, n);
     if (sorted)
-        sort(a, k - 1);
+        pst_sort_unstable(a, k - 1);
+}
+
+/* --- kthvalue ------------------------------------------------------------- */
+
+static void order(item *a, item *b)
+{
+    if (before(b, a))
+        swap(a, b);
+}
+
+/* The median of a[0], the middle one and the last one becomes a[0], the least
+ * of them a[1], the largest the last one. Then a[0] goes to *ret_high: before
+ * it nothing is larger, from *ret_low on nothing smaller. */
+static void divide(item *a, int64_t n, int64_t *ret_low, int64_t *ret_high)
+{
+    int64_t low = 1, high = n - 1;
+    uint64_t pivot;
+
+    swap(a + high / 2, a + 1);
+    order(a + 1, a + high);
+    order(a, a + high);
+    order(a + 1, a);
+    pivot = a[0].key;
+    for (;;) {
+        do
+            low++;
+        while (a[low].key < pivot);
+        do
+            high--;
+        while (pivot < a[high].key);
+        if (high < low)
+            break;
+        swap(a + low, a + high);
+    }
+    swap(a, a + high);
+    *ret_low = low;
+    *ret_high = high;
+}
+
+void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k)
+{
+    int64_t begin = 0, end = n;
+
+    while (end - begin > 2) {
+        int64_t low, high;
+
+        divide(a + begin, end - begin, &low, &high);
+        if (begin + high >= k)
+            end = begin + high;
+        if (begin + high <= k)
+            begin += low; /* where that is k, behind the end */
+    }
+    if (end - begin == 2)
+        order(a + begin, a + begin + 1);
 }

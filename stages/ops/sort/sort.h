@@ -20,10 +20,21 @@ struct pst_sort_pair {
  * and in what order, as in PyTorch's topk. */
 void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k,
                      bool sorted);
+/* All in order, as in PyTorch's sort without stable=True; up to
+ * PST_SORT_SMALL elements that is stable. */
+void pst_sort_unstable(struct pst_sort_pair *a, int64_t n);
+#define PST_SORT_SMALL 16
+/* a[k] becomes what it would be in order, as in PyTorch's kthvalue. */
+void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k);
 
 /* The lane of elements first, first + inner, ... */
 void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
                    int64_t n, struct pst_sort_item *ret);
+/* The same as pairs, the largest first if descending; room for 2 n items. */
+struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
+                                          int64_t first, int64_t inner,
+                                          int64_t n, bool descending,
+                                          struct pst_sort_item *room);
 /* Stable, by merging; `spare` has room for n too. */
 void pst_sort_items(struct pst_sort_item *items, struct pst_sort_item *spare,
                     int64_t n, bool descending);
