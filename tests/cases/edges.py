@@ -335,6 +335,12 @@ torch.gradient(x.transpose(0, 2), spacing=(y[0, :, 0].exp().cumsum(0),), dim=1)[
 torch.gradient(x, spacing=(y[0, :, 0].exp().cumsum(0),), dim=0, edge_order=2)[0]
 torch.gradient((x * 9).long(), spacing=(torch.tensor([1, 3, 4]),), dim=0)[0].to(x.dtype)
 torch.gradient((x * 9).long(), dim=1)[0].to(x.dtype)
+torch.ops.aten.index_put(x.sin(), (None, y[0, :, 0] > 0), y[0, 0, 0])
+torch.ops.aten.index_put(x.sin(), (None, None, y[0, 0] > -9), y[:, :, :1])
+torch.ops.aten.index_put(x.sin(), (None, y[0] > 0), torch.zeros(1).to(x.dtype))
+torch.ops.aten.index_put(x.sin(), (None, torch.tensor([True, False, True])), y[:, :1])
+torch.ops.aten.index_put(x.sin(), (y[:, :, 0] > 0,), y[0, 0, 0])
+torch.ops.aten.index_put(x.sin(), (None, y[0, :, 0] > 9), y[0, 0, 0])
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.

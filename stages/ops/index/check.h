@@ -7,4 +7,8 @@
 /* Is 0 <= at < size? A fault of the call otherwise. */
 bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size);
 
+/* values as they broadcast to the window `all`. */
+struct pst_meta pst_index_stretched(const struct pst_meta *values,
+                                    const struct pst_meta *all);
+
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Elements at places that other tensors name: index, index_put, index_select.
  * A place outside of its dimension is a fault; nothing is read or written. */
+#include "stages/ops/index/fill.h"
 #include "stages/ops/index/places.h"
 #include "stages/ops/rows.h"
 
@@ -107,42 +108,6 @@ static enum pst_status infer_index(struct pst_infer *c)
                : pst_infer_set(c, 0, p.all.dtype, p.all.rank, p.all.size);
 }
 
-/* What x[mask] is if one place is chosen: the dimensions behind the mask's. */
-static struct pst_meta chosen_one(const struct pst_meta *x,
-                                  const struct pst_meta *mask)
-{
-    struct pst_meta m = {.dtype = x->dtype, .rank = 1, .size = {1}};
-
-    for (unsigned d = mask->rank; d < x->rank; d++)
-        m.size[m.rank++] = x->size[d];
-    pst_meta_set_contiguous(&m);
-    return m;
-}
-
-/* x[mask] = v with one v for all places: index_put in whose list stands one
- * bool tensor of x's leading dimensions. */
-static bool is_masked_fill(const struct pst_arg *args)
-{
-    const struct pst_arg *list = &args[1];
-    const struct pst_meta *x = &args[0].value->meta, *mask, *values;
-    struct pst_meta one, both;
-
-    if (list->n != 1 || list->values[0] == NULL || args[3].b ||
-        args[2].kind != PST_ARG_VALUE)
-        return false;
-    mask = &list->values[0]->meta;
-    if (mask->dtype != PST_BOOL || mask->rank > x->rank)
-        return false;
-    for (unsigned d = 0; d < mask->rank; d++)
-        if (mask->size[d] != x->size[d])
-            return false;
-    values = &args[2].value->meta;
-    one = chosen_one(x, mask);
-    return pst_meta_numel(values) == 1 ||
-           (pst_meta_broadcast(&one, values, &both) &&
-            pst_meta_same_shape(&one, &both));
-}
-
 static enum pst_status infer_index_put(struct pst_infer *c)
 {
     const struct pst_meta *x, *values;
@@ -155,7 +120,7 @@ static enum pst_status infer_index_put(struct pst_infer *c)
         status = pst_infer_tensor(c, 2, &values);
     if (status == PST_OK)
         status = pst_infer_same_dtype(c, 0, 2);
-    if (status == PST_OK && is_masked_fill(c->args))
+    if (status == PST_OK && pst_mask_fills(c->args))
         return pst_infer_set_like(c, 0, x->dtype, x);
     if (status == PST_OK)
         status = infer_plan(c, &p);
@@ -262,43 +227,6 @@ static void index_ref(const struct pst_call *c)
     }
 }
 
-/* values may be smaller than the window that it broadcasts to. */
-static struct pst_meta stretched(const struct pst_meta *values,
-                                 const struct pst_meta *all)
-{
-    struct pst_meta m = *all;
-
-    for (unsigned d = 0; d < all->rank; d++) {
-        const unsigned missing = all->rank - values->rank;
-
-        m.stride[d] = d < missing || values->size[d - missing] == 1
-                          ? 0
-                          : values->stride[d - missing];
-    }
-    return m;
-}
-
-static void masked_fill(const struct pst_call *c)
-{
-    const struct pst_operand *mask = &c->in[1], *value = &c->in[2];
-    const struct pst_operand *out = &c->out[0];
-    const struct pst_meta one = {.dtype = value->meta->dtype};
-    const int64_t rows = pst_meta_numel(mask->meta);
-    const int64_t size = (int64_t)pst_dtype_size(one.dtype);
-    const struct pst_meta place = chosen_one(out->meta, mask->meta);
-    const int64_t row = pst_meta_numel(&place);
-    struct pst_meta from = {.dtype = one.dtype, .rank = 1, .size = {row}};
-
-    if (pst_meta_numel(value->meta) != 1)
-        from = stretched(value->meta, &place);
-    for (int64_t i = 0; i < rows * row; i++)
-        if (((const bool *)mask->data)[pst_meta_offset(mask->meta, i / row)])
-            pst_view_copy_ref(&one,
-                              (const char *)value->data +
-                                  pst_meta_offset(&from, i % row) * size,
-                              &one, (char *)out->data + i * size, false);
-}
-
 static void index_put_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
@@ -310,12 +238,12 @@ static void index_put_ref(const struct pst_call *c)
 
     if (out->data != x->data)
         pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
-    if (is_masked_fill(c->args)) {
-        masked_fill(c);
+    if (pst_mask_fills(c->args)) {
+        pst_mask_fill(c);
         return;
     }
     plan_of(c, out->meta, n, &p);
-    all = stretched(values->meta, &p.all);
+    all = pst_index_stretched(values->meta, &p.all);
     from = rest_in(&p, &all);
     for (int64_t i = 0; i < pst_meta_numel(&p.places); i++) {
         const int64_t to = place(c, &p, out->meta, c->in + 1, n, i);
@@ -400,7 +328,7 @@ static void index_put_run(const struct pst_call *c)
     if (out->data != x->data)
         pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
     plan_of(c, out->meta, n, &p);
-    all = stretched(values->meta, &p.all);
+    all = pst_index_stretched(values->meta, &p.all);
     run_blocks(c, &p, c->args[3].b ? PST_PLACES_ADD : PST_PLACES_WRITE, n, out,
                &all, values->data);
 }
@@ -417,36 +345,6 @@ static enum pst_status index_vjp(struct pst_vjp *v)
                               pst_b(true))));
 }
 
-static enum pst_status masked_fill_vjp(struct pst_vjp *v)
-{
-    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
-    struct pst_value *mask = v->node->args[1].values[0];
-    struct pst_value *value = pst_vjp_in(v, 2), *g = pst_vjp_grad(v, 0), *part;
-    int64_t sizes[PST_MAX_RANK];
-
-    for (unsigned d = 0; d < x->rank; d++)
-        sizes[d] = d < mask->meta.rank ? x->size[d] : 1;
-    mask = pst_vjp_reshape(v, mask, x->rank, sizes);
-    if (pst_vjp_needs(v, 0))
-        (void)pst_vjp_set(v, 0, pst_vjp_where(v, mask, NULL, g));
-    if (pst_vjp_needs(v, 2)) {
-        struct pst_meta places =
-            chosen_one(x, &v->node->args[1].values[0]->meta);
-
-        places.size[0] = pst_meta_numel(&v->node->args[1].values[0]->meta);
-        part = pst_vjp_where(v, mask, g, NULL);
-        part = pst_vjp_reshape(v, part, places.rank, places.size);
-        if (pst_meta_numel(&value->meta) == 1) {
-            part = pst_vjp_emit(v, &pst_op_sum, PST_ARGS(pst_v(part)));
-            part = pst_vjp_reshape_as(v, part, &value->meta);
-        } else {
-            part = pst_vjp_sum_to(v, part, &value->meta);
-        }
-        (void)pst_vjp_set(v, pst_vjp_flat(v, 2), part);
-    }
-    return v->build.status;
-}
-
 /* Overwritten elements get nothing; every value gets what stands at its place
  * afterwards, even one that a later value overwrote. */
 static enum pst_status index_put_vjp(struct pst_vjp *v)
@@ -455,8 +353,8 @@ static enum pst_status index_put_vjp(struct pst_vjp *v)
     struct pst_value *g = pst_vjp_grad(v, 0), *values = pst_vjp_in(v, 2);
     struct pst_value *part = g;
 
-    if (is_masked_fill(args))
-        return masked_fill_vjp(v);
+    if (pst_mask_fills(args))
+        return pst_mask_fill_vjp(v);
     if (!args[3].b && pst_vjp_needs(v, 0))
         part = pst_vjp_emit(v, &pst_op_index_put,
                             PST_ARGS(pst_v(g), args[1],
