@@ -16,6 +16,7 @@ import json
 import os
 import re
 import warnings
+import zlib
 
 warnings.filterwarnings("ignore")
 
@@ -273,7 +274,7 @@ torch.cdist(x[:, None], torch.where(y > 1, torch.nan, y), 2.0)
 torch.cdist(torch.where(y > 1, torch.inf, x).view(9, 2), y[:1].expand(4, 3, 2), 2.0)
 torch.cdist(x.view(9, 2), y[0], float("inf"))
 torch.cdist(x, y[0, :2], float("inf"))
-torch.cdist(x[:, None], torch.where(y > 1, torch.nan, y), float("inf"))
+torch.cdist(x[:, None], torch.where(y > 1, torch.nan, y), 1.0)
 torch.cdist(torch.where(y > 1, torch.inf, x).view(9, 2), y[:1].expand(4, 3, 2), float("inf"))
 torch.cdist(x.view(9, 2), y[0], 0.5)
 torch.cdist(x, y[0, :2], 0.5)
@@ -427,7 +428,7 @@ torch.linalg.solve_triangular(torch.stack([m, q]), y[0].t(), upper=True, left=Fa
 torch.linalg.solve_triangular(torch.stack([m, q])[:, None], y, upper=False, unitriangular=True)
 torch.cholesky_solve(y[0], torch.linalg.cholesky(m))
 torch.cholesky_solve(y[0], torch.linalg.cholesky(m).t(), upper=True)
-torch.cholesky_solve(y, q)
+torch.cholesky_solve(y, q + 4 * torch.eye(3).to(x.dtype))
 torch.cholesky_solve(y[0], torch.stack([m, q]), upper=True)
 torch.cholesky_inverse(q)
 torch.cholesky_inverse(m, upper=True)
@@ -549,13 +550,18 @@ def whole_inputs(gen):
 
 
 def asked(lines, only):
-    """Each line by its number, which is its seed."""
+    """Each line with its number."""
     return [(i, line) for i, line in enumerate(lines) if only in line]
+
+
+def generator(line):
+    """A line has numbers of its own, wherever it stands."""
+    return torch.Generator().manual_seed(zlib.crc32(line.encode()))
 
 
 def whole_cases(folder, only):
     for i, line in asked(dtypes.lines(WHOLE), only):
-        gen = torch.Generator().manual_seed(i)
+        gen = generator(line)
         inputs = whole_inputs(gen)
         out = eval(line, dict(inputs, torch=torch))
         program = dtypes.export([line], inputs, torch.int64)
@@ -565,7 +571,7 @@ def whole_cases(folder, only):
 
 def mixed_cases(folder, only):
     for k, line in asked(dtypes.lines(MIXED), only):
-        gen = torch.Generator().manual_seed(k)
+        gen = generator(line)
         inputs = {
             "h": torch.randint(-7, 8, (3, 4), generator=gen) * 0.5,
             "i": torch.randint(0, 8, (3, 4), generator=gen),
@@ -607,7 +613,7 @@ def float_cases(folder, kind, lines, tols, only):
     for i, line in asked(lines, only):
         for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
                                 (torch.float64, 1e200, tols[1])):
-            gen = torch.Generator().manual_seed(i)
+            gen = generator(line)
             inputs = {n: torch.randn(3, 3, 2, generator=gen,
                                      dtype=torch.float64).to(dtype)
                       for n in ("x", "y")}
@@ -617,20 +623,47 @@ def float_cases(folder, kind, lines, tols, only):
                              inputs, gen, tol)
 
 
-def float_case(folder, name, line, module, inputs, gen, tol):
-    """With a gradient of each input, of a random cotangent."""
+def differentiate(module, inputs, cotangent):
+    """The output, its cotangent, and the gradient of each input."""
     leaves = {n: t.clone().requires_grad_() for n, t in inputs.items()}
     out = module(**leaves)
-    cot = torch.randn(out.shape, generator=gen,
-                      dtype=torch.float64).to(out.dtype)
+    cot = cotangent(out)
     grads = torch.autograd.grad(
         out, leaves.values(), cot,
         allow_unused=True) if out.requires_grad else ()
+    return out, cot, {n: g for n, g in zip(leaves, grads) if g is not None}
+
+
+SLACK = 2e-3
+
+
+def slack(one, exact):
+    """How far rounding takes PyTorch's own f32, where it does no more than
+    round: another order of the same sums is as far off. Not much, since large
+    numbers among small ones would hide them."""
+    if one.numel() == 0 or not one.is_floating_point():
+        return 0
+    off = (one.double() - exact).abs().nan_to_num(0, 0, 0).max().item()
+    return min(4 * off, SLACK) \
+        if off < 1e-3 * exact.abs().nan_to_num(0, 0, 0).max() else 0
+
+
+def float_case(folder, name, line, module, inputs, gen, tol):
+    """With a gradient of each input, of a random cotangent."""
+    out, cot, grads = differentiate(module, inputs, lambda out: torch.randn(
+        out.shape, generator=gen, dtype=torch.float64).to(out.dtype))
     more = {"cot.0": cot} if out.requires_grad else {}
-    more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
-                 if g is not None})
+    more.update({f"grad.{n}": g for n, g in grads.items()})
     program = torch.export.export(module, tuple(inputs.values()), strict=False)
-    return write(folder, name, line, program, inputs, out.detach(), more, tol)
+    case = write(folder, name, line, program, inputs, out.detach(), more, tol)
+    if out.dtype == torch.float32:
+        exact, _, slopes = differentiate(
+            module, {n: t.double() for n, t in inputs.items()},
+            lambda out: cot.to(out.dtype))
+        case["atol"] += slack(out.detach(), exact.detach())
+        case["grad_atol"] += max([slack(g, slopes[n])
+                                  for n, g in grads.items()], default=0)
+    return case
 
 
 def write(folder, name, line, program, inputs, out, more, tol):
@@ -661,7 +694,7 @@ def main():
     cases = list(whole_cases(args.folder, args.only))
     cases += mixed_cases(args.folder, args.only)
     for kind, lines, tols in (
-            ("floats", dtypes.lines(FLOATS), (5e-6, 1e-13)),
+            ("floats", dtypes.lines(FLOATS), (5e-6, 1e-12)),
             ("factors", factor_lines(), (2e-4, 1e-11)),
             ("fourier", fourier_lines(), (3e-5, 1e-12)),
             ("ties", tied_lines(), (5e-6, 1e-13))):
