@@ -231,7 +231,7 @@ static void loses_nothing_by_a_full_disk(void **state)
     run_steps(&job, 0, 1);
     run_steps(&other, 0, 1);
     limit_files(256);
-    assert_int_equal(job_step(&job, 1), PST_ERR_RANGE);
+    assert_int_equal(job_step(&job, 1), PST_ERR_IO);
     limit_files(RLIM_INFINITY);
     assert_false(job.last.applied);
     assert_non_null(strstr(job.net.diag.text, "step 2 was not applied"));
