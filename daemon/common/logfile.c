@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "stages/base/host/fault.h"
 #include "stages/base/host/fs.h"
 
 #define LINE_MAX_BYTES 4096
@@ -382,6 +383,7 @@ void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
         return;
     }
     file->torn = false;
+    pst_fault_point("log");
     (void)fstat(file->fd, &before);
     file->failing = !write_all(file->fd, line, len, &err);
     if (!file->failing)

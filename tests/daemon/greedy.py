@@ -64,6 +64,7 @@ class Daemon:
 
     def await_state(self, state):
         while True:
+            assert self.process.poll() is None, self.process.returncode
             done = self.call("status", "--socket", "s", "--json", check=False)
             if done.returncode == 0 and json.loads(done.stdout)["state"] == state:
                 break
