@@ -5,6 +5,8 @@
 
 #include "stages/files/manifest.h"
 
+#define MAX_NAME 64
+
 /* What this program does not keep is passed over. */
 bool pst_manifest_read_options(struct pst_checkpoint_info *info, json_t *table)
 {
@@ -22,7 +24,8 @@ bool pst_manifest_read_options(struct pst_checkpoint_info *info, json_t *table)
 
         if (text == NULL)
             return false;
-        if (strpbrk(name, "=\n") != NULL || strchr(text, '\n') != NULL ||
+        if (strlen(name) >= MAX_NAME || strpbrk(name, "=\n") != NULL ||
+            strchr(text, '\n') != NULL ||
             strlen(name) + strlen(text) + 3 > left)
             continue;
         at += (size_t)snprintf(info->options + at, left, "%s=%s\n", name, text);
@@ -37,7 +40,7 @@ json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info)
 
     while (table != NULL && *at != '\0') {
         const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
-        char key[64];
+        char key[MAX_NAME];
         /* The last line may have been cut. */
         json_t *value = at[n] == '\n' && name < n && name < sizeof(key)
                             ? json_stringn(at + name + 1, n - name - 1)

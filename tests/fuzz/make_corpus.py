@@ -60,6 +60,8 @@ MANIFEST = {
                   "up": "param.up", "alpha": 8.0, "transposed": False,
                   "shared": True}],
     "changed": ["param.a"], "digest": "",
+    "options": {"--lr": "0.1", "--chunk": "x=0,\"y\"=1", "--none": "",
+                "a=b": "1", "--two": "1\n2", "-" * 64: "long"},
 }
 GRAPH = """graph next_id=20 {
   call - type __main__.Net key L__self__

@@ -165,6 +165,7 @@ static bool use_manifest(const void *data, size_t size)
     } else {
         const uint64_t step = m.info.step;
         const size_t shards = m.shards.n, tensors = m.tensors.n;
+        const struct pst_checkpoint_info was = m.info;
 
         status = pst_manifest_write(fuzz_folder(), &m, &diag);
         fuzz_check(status == PST_OK, diag.text);
@@ -173,7 +174,8 @@ static bool use_manifest(const void *data, size_t size)
         status = pst_manifest_read(fuzz_folder(), &m, &diag);
         fuzz_check(status == PST_OK, diag.text);
         fuzz_check(m.info.step == step && m.shards.n == shards &&
-                       m.tensors.n == tensors,
+                       m.tensors.n == tensors &&
+                       strcmp(m.info.options, was.options) == 0,
                    "a manifest reads back to another");
     }
     pst_manifest_fini(&m);
