@@ -620,7 +620,7 @@ def float_cases(folder, kind, lines, tols, only):
             module = module_of(line, big)
             short = dtypes.SHORT[dtype]
             yield float_case(folder, f"{kind}.{i:03}.{short}", line, module,
-                             inputs, gen, tol)
+                             inputs, gen, tol, True)
 
 
 def differentiate(module, inputs, cotangent):
@@ -648,15 +648,16 @@ def slack(one, exact):
         if off < 1e-3 * exact.abs().nan_to_num(0, 0, 0).max() else 0
 
 
-def float_case(folder, name, line, module, inputs, gen, tol):
-    """With a gradient of each input, of a random cotangent."""
+def float_case(folder, name, line, module, inputs, gen, tol, widens=False):
+    """With a gradient of each input, of a random cotangent. widens: the module
+    takes f64, too."""
     out, cot, grads = differentiate(module, inputs, lambda out: torch.randn(
         out.shape, generator=gen, dtype=torch.float64).to(out.dtype))
     more = {"cot.0": cot} if out.requires_grad else {}
     more.update({f"grad.{n}": g for n, g in grads.items()})
     program = torch.export.export(module, tuple(inputs.values()), strict=False)
     case = write(folder, name, line, program, inputs, out.detach(), more, tol)
-    if out.dtype == torch.float32:
+    if widens and out.dtype == torch.float32:
         exact, _, slopes = differentiate(
             module, {n: t.double() for n, t in inputs.items()},
             lambda out: cot.to(out.dtype))
