@@ -152,6 +152,7 @@ def check_refused(b):
     b.rig.link("n2", "down")
     said = b.call(*b.words("no", "--hosts", "n1,n2,n3,n9"), code=69)
     b.rig.link("n2", "up")
+    b.rig.await_way("n2", "n1")
     assert "2 of 4 hosts" in said and "n3:" not in said, said
     assert "n2: cannot be reached" in said, said
     assert "n9: cannot be reached" in said, said
@@ -366,6 +367,7 @@ def check_gone(b):
     print(f"  ranks on the spare host after {time.monotonic() - begin:.1f} s")
     b.ends_well(job, name)
     b.rig.link("n2", "up")
+    b.rig.await_way("n2", "n1")
     assert len(b.events(name, "job_restart")) == 1
 
 
@@ -380,6 +382,7 @@ def check_fewer(b):
     b.ends_well(job, name)
     print(f"  the job ended {time.monotonic() - begin:.1f} s later")
     b.rig.link("n2", "up")
+    b.rig.await_way("n2", "n1")
     said = b.events(name, "fewer_ranks")
     assert len(said) == 1 and " ranks=4 " in said[0], said
 

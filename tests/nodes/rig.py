@@ -121,3 +121,19 @@ class Rig:
     def link(self, name, state):
         """up or down: the cable of a host."""
         ip("-n", self.space("sw"), "link", "set", f"to-{name}", state)
+
+    def await_way(self, name, to):
+        """Until a host is heard by another again: a cable that is put back
+        carries nothing for up to a second, in which mpirun gives up."""
+        self.at(name, sys.executable, "-c", f"""
+import socket, time
+for _ in range(100):
+    try:
+        socket.create_connection(("{self.net}.{self.names.index(to) + 1}", 9), 1)
+    except ConnectionRefusedError:
+        break
+    except OSError:
+        time.sleep(.1)
+else:
+    raise SystemExit("{name} does not reach {to}")
+""")
