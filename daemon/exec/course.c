@@ -8,8 +8,7 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/session.h"
 
-#define MAX_VALUE 80 /* bytes of one that are kept; of a longer one its hash   \
-                      */
+#define MAX_VALUE 80 /* bytes; of a longer value the hash is kept */
 
 static void add(struct pst_str *course, const char *name, const char *value)
 {

@@ -60,7 +60,8 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
     if (fate->unsaved == NULL || !ret->again)
         return;
     ret->paused = fate->unsaved->paused;
-    (void)snprintf(ret->undone, sizeof(ret->undone), "%s", fate->unsaved->what);
+    (void)snprintf(ret->undone, sizeof(ret->undone), "%s",
+                   fate->unsaved->changes);
 }
 
 /* What happened, and whether the job is started again. */

@@ -15,10 +15,9 @@ static const struct {
 
 static void add(struct pstctl_unsaved *u, const char *did, const char *name)
 {
-    const size_t n = strlen(u->what);
+    const size_t n = strlen(u->changes);
 
-    u->changes++;
-    (void)snprintf(u->what + n, sizeof(u->what) - n, "%s%s %.100s",
+    (void)snprintf(u->changes + n, sizeof(u->changes) - n, "%s%s %.100s",
                    n > 0 ? ", " : "", did, name);
 }
 
@@ -33,10 +32,8 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
     if (strcmp(name, "train_end") == 0)
         *u = (struct pstctl_unsaved){0};
     if (strcmp(name, "checkpoint_saved") == 0 ||
-        strcmp(name, "train_begin") == 0) {
-        u->changes = 0;
-        u->what[0] = '\0';
-    }
+        strcmp(name, "train_begin") == 0)
+        u->changes[0] = '\0';
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (strcmp(name, rows[i].event) == 0)
             add(u, rows[i].did, pstctl_text(event, rows[i].field));

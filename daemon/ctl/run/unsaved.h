@@ -11,8 +11,7 @@
 
 struct pstctl_unsaved {
     bool paused;
-    unsigned changes;
-    char what[256]; /* "froze blocks.*, set scale", as far as it fits */
+    char changes[256]; /* "froze blocks.*, set scale", as far as it fits */
 };
 
 void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event);
