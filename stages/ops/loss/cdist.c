@@ -171,16 +171,6 @@ static void backward_ref(const struct pst_call *c)
 
 /* --- rows of f32 or f64 by pointer ---------------------------------------- */
 
-static bool fits(const struct pst_call *c)
-{
-    const enum pst_dtype dtype = c->out[0].meta->dtype;
-
-    for (unsigned k = 0; k < c->n_in; k++)
-        if (c->in[k].meta->dtype != dtype)
-            return false;
-    return dtype == PST_F32 || dtype == PST_F64;
-}
-
 static int64_t batch_x(const void *ctx, int64_t b)
 {
     const struct sides *s = ctx;
@@ -212,13 +202,6 @@ static struct pst_distances pairs(const struct sides *s, double p,
         .batch_y = batch_y,
         .ctx = s,
     };
-}
-
-static size_t backward_scratch(const struct pst_call *c, unsigned threads)
-{
-    const struct pst_meta *x = c->in[1].meta;
-
-    return pst_distance_scratch(x->size[x->rank - 1], threads);
 }
 
 #define RUN(isa)                                                               \
@@ -282,8 +265,8 @@ static double backward_flops(const struct pst_node *node)
 }
 
 static const struct pst_kernel distances_kernels[] = {
-    PST_SIMD_ROWS("distances_rows", distances, PST_D(F32) | PST_D(F64), 0, fits,
-                  NULL, 1e-6),
+    PST_SIMD_ROWS("distances_rows", distances, PST_D(F32) | PST_D(F64), 0,
+                  pst_distance_fits, NULL, 1e-6),
     {.name = "distances_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
@@ -291,7 +274,8 @@ static const struct pst_kernel distances_kernels[] = {
 };
 static const struct pst_kernel backward_kernels[] = {
     PST_SIMD_ROWS("distances_backward_rows", distances_backward,
-                  PST_D(F32) | PST_D(F64), 0, fits, backward_scratch, 2e-6),
+                  PST_D(F32) | PST_D(F64), 0, pst_distance_fits,
+                  pst_distance_scratch, 2e-6),
     {.name = "distances_backward_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,

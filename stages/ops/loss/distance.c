@@ -198,8 +198,21 @@ void pst_distance_forward(const struct pst_distances *d, struct pst_pool *pool,
 
 /* --- gradients ------------------------------------------------------------ */
 
-size_t pst_distance_scratch(int64_t m, unsigned threads)
+bool pst_distance_fits(const struct pst_call *c)
 {
+    const enum pst_dtype dtype = c->out[0].meta->dtype;
+
+    for (unsigned k = 0; k < c->n_in; k++)
+        if (c->in[k].meta->dtype != dtype)
+            return false;
+    return dtype == PST_F32 || dtype == PST_F64;
+}
+
+size_t pst_distance_scratch(const struct pst_call *c, unsigned threads)
+{
+    const struct pst_meta *x = c->in[1].meta;
+    const int64_t m = x->size[x->rank - 1];
+
     return threads * (size_t)((ROWS + 1) * m) * sizeof(double);
 }
 

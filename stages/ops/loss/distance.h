@@ -62,11 +62,13 @@ struct pst_distances {
 };
 
 enum pst_distance_kind pst_distance_kind(double p);
+/* Are the operands of a call all f32, or all f64? */
+bool pst_distance_fits(const struct pst_call *c);
 /* Into out: (batches, n, k), or n (n - 1) / 2. */
 void pst_distance_forward(const struct pst_distances *d, struct pst_pool *pool,
                           void *out);
-/* Bytes for pst_distance_backward with m columns. */
-size_t pst_distance_scratch(int64_t m, unsigned threads);
+/* Bytes for pst_distance_backward in a call (grad, rows, ...). */
+size_t pst_distance_scratch(const struct pst_call *c, unsigned threads);
 /* Gradient of x, (batches, n, m), from that of the distances r. */
 void pst_distance_backward(const struct pst_distances *d, struct pst_pool *pool,
                            void *scratch, const void *g, const void *r,

@@ -90,17 +90,6 @@ static void backward_ref(const struct pst_call *c)
 
 /* --- rows of f32 or f64 by pointer ---------------------------------------- */
 
-/* All of one dtype. */
-static bool fits(const struct pst_call *c)
-{
-    const enum pst_dtype dtype = c->out[0].meta->dtype;
-
-    for (unsigned k = 0; k < c->n_in; k++)
-        if (c->in[k].meta->dtype != dtype)
-            return false;
-    return dtype == PST_F32 || dtype == PST_F64;
-}
-
 static struct pst_distances pairs(const struct pst_operand *x, double p,
                                   const struct pst_distance_loops *loops)
 {
@@ -116,11 +105,6 @@ static struct pst_distances pairs(const struct pst_operand *x, double p,
         .y = x->data,
         .half = true,
     };
-}
-
-static size_t backward_scratch(const struct pst_call *c, unsigned threads)
-{
-    return pst_distance_scratch(c->in[1].meta->size[1], threads);
 }
 
 #define RUN(isa)                                                               \
@@ -158,8 +142,8 @@ static enum pst_status pdist_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel pdist_kernels[] = {
-    PST_SIMD_ROWS("pdist_rows", pdist, PST_D(F32) | PST_D(F64), 0, fits, NULL,
-                  1e-6),
+    PST_SIMD_ROWS("pdist_rows", pdist, PST_D(F32) | PST_D(F64), 0,
+                  pst_distance_fits, NULL, 1e-6),
     {.name = "pdist_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
@@ -167,7 +151,8 @@ static const struct pst_kernel pdist_kernels[] = {
 };
 static const struct pst_kernel backward_kernels[] = {
     PST_SIMD_ROWS("pdist_backward_rows", pdist_backward,
-                  PST_D(F32) | PST_D(F64), 0, fits, backward_scratch, 2e-6),
+                  PST_D(F32) | PST_D(F64), 0, pst_distance_fits,
+                  pst_distance_scratch, 2e-6),
     {.name = "pdist_backward_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
