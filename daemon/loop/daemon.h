@@ -72,6 +72,7 @@ struct pstd_daemon {
     bool started;            /* rank is known */
     uint64_t stop_signal_ms; /* when the first one came, 0: none */
     uint64_t start_ms, ticks;
+    uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
     struct pstd_known known;
     struct pstd_result *result; /* of the newest finished run */
     struct pstd_trace *trace;   /* newest; NULL: none */

@@ -4,6 +4,8 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
+enum { RSS_MS = 50 };
+
 static char *text_or_empty(char *text)
 {
     return text != NULL ? text : (char *)"";
@@ -25,6 +27,18 @@ static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
         ret->loss = totals.loss;
     }
     ret->step = PST_MAX(ret->step, k->skipped);
+}
+
+/* At most RSS_MS old: to read it takes longer than the rest of an answer. */
+static uint64_t recent_rss(struct pstd_daemon *d)
+{
+    const uint64_t now = uv_now(&d->loop);
+
+    if (d->rss_ms == 0 || now >= d->rss_ms + RSS_MS) {
+        d->rss_bytes = pstd_rss();
+        d->rss_ms = PST_MAX(now, 1);
+    }
+    return d->rss_bytes;
 }
 
 enum pst_status pstd_query_status(struct pstd_call *call)
@@ -53,7 +67,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.last_error = text_or_empty(k->last_error);
     s.last_error_id = (char *)pst_error_id(k->error);
     s.paused = k->paused;
-    s.rss_bytes = pstd_rss();
+    s.rss_bytes = recent_rss(d);
     if (d->intake != NULL) {
         const struct pstd_intake_counts c =
             pstd_intake_counts(d->intake, false);

@@ -2,11 +2,12 @@
 /*
  * Clients of a control socket, as many and as fast as asked for:
  *
- *   load ask SOCKET CLIENTS SECONDS RATE    each asks for the status, RATE
- * times a second; 0: as soon as it has the answer load knock SOCKET TIMES
- * connects, asks once and leaves load watch SOCKET CLIENTS SECONDS MUTE
- * watchers, MUTE of which never read load drip SOCKET CLIENTS SECONDS each
- * begins a frame and sends a byte of it a second
+ * - load ask SOCKET CLIENTS SECONDS RATE: each asks for the status, RATE times
+ *   a second; 0: as soon as it has the answer
+ * - load knock SOCKET TIMES: connects, asks once and leaves
+ * - load watch SOCKET CLIENTS SECONDS MUTE: watchers, MUTE of which never read
+ * - load drip SOCKET CLIENTS SECONDS: each begins a frame and sends a byte of
+ *   it a second
  *
  * Prints one line of JSON: what was answered, and after how long.
  */
@@ -198,7 +199,9 @@ static void ask_all(int poll, int n, double seconds, double rate)
             }
             waits = waits || (c->fd >= 0 && c->waits);
         }
-        listen_to(poll, rate > 0 ? 1 : 100);
+        /* Without sleep where as much as possible is asked: to wake a client
+         * that sleeps takes as long as an answer, and is not the daemon's. */
+        listen_to(poll, rate > 0 ? 1 : 0);
     }
     for (int i = 0; i < n; i++)
         faults += clients[i].fd >= 0 && clients[i].waits; /* never answered */
