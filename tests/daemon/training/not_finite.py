@@ -42,16 +42,40 @@ class Bench(job.Bench):
         write_data(f"{folder}/one.safetensors", {6})
         write_data(f"{folder}/three.safetensors", {6, 7, 8})
 
-    def run(self, data, *words, code=0, folder=None):
-        """What was said, events, and the last checkpoint."""
+    def words(self, data, folder):
         self.n += 1
-        folder = folder or f"ck{self.n}"
-        done = self.done(
+        return [
             "run", "tiny.pt2", "-n", "2", "-m", "2", "--data",
             f"{data}.safetensors", "--lr", "0.01", "--steps", STEPS,
             "--transport", self.transport, "--checkpoint", folder,
-            "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet",
-            *words, code=code)
+            "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet"]
+
+    def run(self, data, *words, code=0, folder=None):
+        """What was said, events, and the last checkpoint."""
+        folder = folder or f"ck{self.n + 1}"
+        done = self.done(*self.words(data, folder), *words, code=code)
+        return (done.stderr, *self.found(folder))
+
+    def run_frozen(self, data, *words):
+        """The same, "fc" frozen between the checkpoint of step 5 and step 6: to
+        pause takes effect behind the step after the one that is being made."""
+        folder = f"ck{self.n + 1}"
+        self.done(*self.words(data, folder), "--steps", "3")
+        run = self.begin(*self.words(data, folder), "--resume", *words,
+                         "--checkpoint-every", "1", "--job", "frozen",
+                         PENSTOCK_FAULT="F:1:3000")
+        log = f"log{self.n}"
+        self.await_event(log, "train_begin", "rank-0")
+        self.call("pause", "--job", "frozen")
+        at = self.await_event(log, "paused", "rank-0")
+        assert job.field(at, "step") == "5", at
+        self.await_event(log, "checkpoint_saved", "rank-0")
+        self.call("freeze", "fc", "--job", "frozen")
+        self.call("resume", "--job", "frozen")
+        said = self.ended(run).stderr
+        return (said, *self.found(folder))
+
+    def found(self, folder):
         with open(self.path(f"log{self.n}", "rank-0.log"),
                   encoding="utf-8") as file:
             events = re.findall(r" event=(step_skipped|rolled_back) .* "
@@ -61,7 +85,7 @@ class Bench(job.Bench):
         for path in glob.glob(newest + "/*.safetensors"):
             with open(path, "rb") as file:
                 state[os.path.basename(path)] = file.read()
-        return done.stderr, events, (os.path.basename(newest), state)
+        return events, (os.path.basename(newest), state)
 
 
 def main():
@@ -90,6 +114,14 @@ def main():
         assert events == [("rolled_back", "6", "5"),
                           ("step_skipped", "6", "1")], events
         assert back == skipped
+        # Nor is a change of the model behind the newest checkpoint undone.
+        _, events, frozen = b.run_frozen("one", "--on-nan", "skip")
+        assert events == [("step_skipped", "6", "1")], events
+        assert frozen[0] == skipped[0] and frozen[1] != skipped[1]
+        _, events, back = b.run_frozen("one", "--on-nan", "rollback")
+        assert events == [("rolled_back", "6", "5"),
+                          ("step_skipped", "6", "1")], events
+        assert back == frozen
         _, events, three = b.run("three", "--on-nan", "skip")
         assert [e[1:] for e in events] == [("6", "1"), ("7", "2"), ("8", "3")]
         _, events, back = b.run("three", "--on-nan", "rollback")
