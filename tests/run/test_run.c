@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps of a small model (net.h), cut in all ways, on transport self. */
 #include "tests/run/job.h"
+#include "tests/step.h"
 
 #include <math.h>
 
@@ -125,6 +126,68 @@ static void adds_microbatches_up(void **state)
     assert_non_null(pst_dump_find(dump, "buffer.n.seen"));
     pst_dump_free(dump);
     job_fini(&job);
+}
+
+static const char wide_loss[] =
+    "graph next_id=40 {\n"
+    "  input %x: f64[4]\n"
+    "  param %v \"a.weight\" grad: f32[4]\n"
+    "  %h: f64[4] = aten.mul.Tensor(%x, %v)  # a - F id=0\n"
+    "  pippy._pipe_split.default()  # - - F id=30\n"
+    "  %loss: f64[] = aten.mean.default(%h)  # - - F id=1\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static enum pst_status fill_wide(void *ctx, uint64_t step, unsigned microbatch,
+                                 unsigned input, void *dst,
+                                 struct pst_diag *diag)
+{
+    (void)ctx;
+    (void)step;
+    (void)input;
+    (void)diag;
+    for (int i = 0; i < 4; i++)
+        ((double *)dst)[i] = 1. / (3 + 4 * microbatch + i);
+    return PST_OK;
+}
+
+/* Losses of f64 keep all their digits. */
+static void dumps_wide_losses(void **state)
+{
+    static const char *const modules[] = {"a"};
+    const struct pst_exec_options options = net_options("1f1b", 2, 2, "none");
+    const struct pst_split_options cut = {0};
+    const struct pst_dump_item *losses, *loss;
+    struct pst_dump *dump;
+    const float *v;
+    struct net net;
+    double mean = 0;
+
+    (void)state;
+    pst_diag_init(&net.diag);
+    model_init(&net.model, wide_loss, modules, PST_COUNT(modules));
+    assert_ok(pst_split(&net.model, &cut, &net.plan, &net.diag), &net.diag);
+    v = ((const struct pst_weight *)pst_map_get(&net.model.weights_by_fqn,
+                                                "a.weight"))
+            ->data;
+    dump = step_run(net.plan, &options, fill_wide, NULL);
+    losses = pst_dump_find(dump, "losses");
+    loss = pst_dump_find(dump, "loss");
+    assert_int_equal(losses->meta.dtype, PST_F64);
+    assert_int_equal(loss->meta.dtype, PST_F64);
+    for (unsigned m = 0; m < 2; m++) {
+        double want = 0, x[4];
+
+        assert_ok(fill_wide(NULL, 0, m, 0, x, &net.diag), &net.diag);
+        for (int i = 0; i < 4; i++)
+            want += x[i] * (double)v[i] / 4;
+        assert_true(fabs(((const double *)losses->data)[m] - want) < 1e-15);
+        mean += want / 2;
+    }
+    assert_true(fabs(((const double *)loss->data)[0] - mean) < 1e-15);
+    pst_dump_free(dump);
+    pst_plan_free(net.plan);
+    model_fini(&net.model);
 }
 
 static const char *const kept[] = {"param.a.weight", "param.a.bias",
@@ -478,6 +541,7 @@ int main(void)
         cmocka_unit_test(cuts_keep_the_bits),
         cmocka_unit_test(reads_nothing_stale),
         cmocka_unit_test(adds_microbatches_up),
+        cmocka_unit_test(dumps_wide_losses),
         cmocka_unit_test(faults_change_nothing),
         cmocka_unit_test(losses_are_finite),
         cmocka_unit_test(gradients_are_finite),
