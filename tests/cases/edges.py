@@ -497,6 +497,13 @@ torch.fft.irfftn(s.view(2, 9, 89))
 torch.view_as_real(torch.stft(s, 16, 4, window=torch.hann_window(16, dtype=x.dtype), return_complex=True))
 torch.view_as_real(torch.stft(s[0], 32, win_length=20, center=False, normalized=True, return_complex=True))
 torch.view_as_real(torch.stft(s, 16, 5, 11, torch.hann_window(11, dtype=x.dtype), onesided=False, pad_mode='constant', return_complex=True))
+torch.istft(torch.stft(s, 16, 4, return_complex=True), 16, 4)
+torch.istft(torch.stft(s, 16, 4, window=torch.hann_window(16, dtype=x.dtype), return_complex=True), 16, 4, window=torch.hann_window(16, dtype=x.dtype), length=80)
+torch.istft(torch.stft(s, 16, 4, window=torch.hann_window(16, dtype=x.dtype), return_complex=True), 16, 4, window=torch.hann_window(16, dtype=x.dtype), length=97)
+torch.istft(torch.stft(s[0], 32, 5, win_length=20, normalized=True, return_complex=True), 32, 5, 20, normalized=True)
+torch.istft(torch.stft(s, 16, 3, 11, 2 + s[0, :11], onesided=False, return_complex=True), 16, 3, 11, 2 + s[0, :11], onesided=False)
+torch.istft(torch.stft(s, 16, center=False, return_complex=True), 16, center=False)
+torch.istft(torch.complex(s, s.flip(1)).view(2, 9, 89), 16, 7)
 """
 
 # Of `t`, 54 numbers that are 0 or 1, with the gradients of x and y: which of

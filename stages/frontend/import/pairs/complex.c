@@ -196,7 +196,7 @@ static struct pst_value *operand(struct pst_import *import,
 static bool stays_real(const char *name)
 {
     static const char *const names[] = {"index", "indices", "condition",
-                                        "mask"};
+                                        "mask", "window"};
 
     for (size_t i = 0; i < PST_COUNT(names); i++)
         if (strcmp(names[i], name) == 0)
