@@ -20,8 +20,9 @@ static struct pst_value *window_of(struct pst_rewrite *w, struct pst_value *x,
     struct pst_value *window = pst_rewrite_in(w, WINDOW);
     int64_t wide = length->kind == PST_ARG_INT ? length->i : n;
 
-    if (window != NULL &&
-        (window->meta.rank != 1 || window->meta.size[0] != wide || wide > n)) {
+    if (window != NULL && (window->meta.rank != 1 || wide > n ||
+                           !pst_extent_is(w->build, pst_rw_size(w, window, 0),
+                                          pst_extent(wide)))) {
         (void)pst_rewrite_fail(w,
                                "the window is no vector of %lld numbers, "
                                "or of more than a piece",
@@ -90,6 +91,7 @@ PST_REWRITE(from_real_stft, "from_real" STFT, stft);
 struct inverse {
     struct pst_rewrite *w;
     int64_t n, hop;
+    bool onesided;                   /* half of the bins are there */
     struct pst_extent frames, whole; /* numbers of the signal with its ends */
 };
 
@@ -135,7 +137,7 @@ static struct pst_value *pieces_of(const struct inverse *v, struct pst_value *x)
 
     x = pst_rw(w, &pst_op_transpose_int,
                PST_ARGS(pst_v(x), pst_i(1), pst_i(2)));
-    if (!flag(w, "onesided", x == NULL || x->meta.size[2] != v->n))
+    if (!v->onesided)
         x = pst_rw(w, &pst_op_slice_Tensor,
                    PST_ARGS(pst_v(x), pst_i(2), pst_i(0), pst_i(v->n / 2 + 1),
                             pst_i(1)));
@@ -178,28 +180,31 @@ static struct pst_value *fill_up(const struct inverse *v, struct pst_value *x)
         return x;
     pad[1] = pst_extent_sub(w->build, pst_extent_in(w->build, length, 0),
                             pst_rw_size(w, x, 1));
-    if (pad[1].value == 0 && pad[1].expr == NULL)
+    if (pst_extent_is(w->build, pad[1], pst_extent(0)))
         return x;
     return pst_rw(w, &pst_op_constant_pad_nd,
                   PST_ARGS(pst_v(x), pst_rw_ints(w, pad, 2)));
 }
 
-static enum pst_status check_spectra(struct pst_rewrite *w,
-                                     const struct inverse *v)
+static enum pst_status read_spectra(struct inverse *v)
 {
+    struct pst_rewrite *w = v->w;
     const struct pst_value *x = pst_rewrite_in(w, SELF);
     const unsigned rank = x->meta.rank;
-    int64_t bins;
+    struct pst_extent bins;
 
     if (flag(w, "return_complex", false))
         return pst_rewrite_refuse(w, "signals of complex numbers");
     if (rank < 3 || rank > 4 || v->n < 1 || v->hop < 1)
         return pst_rewrite_fail(w, "pieces of %lld numbers at steps of %lld",
                                 (long long)v->n, (long long)v->hop);
-    bins = x->meta.size[rank - 3];
-    if (bins != (flag(w, "onesided", bins != v->n) ? v->n / 2 + 1 : v->n))
+    bins = pst_rw_size(w, x, rank - 3);
+    v->onesided =
+        flag(w, "onesided", !pst_extent_is(w->build, bins, pst_extent(v->n)));
+    if (!pst_extent_is(w->build, bins,
+                       pst_extent(v->onesided ? v->n / 2 + 1 : v->n)))
         return pst_rewrite_fail(w, "%lld bins of pieces of %lld numbers",
-                                (long long)bins, (long long)v->n);
+                                (long long)bins.value, (long long)v->n);
     return PST_OK;
 }
 
@@ -212,7 +217,7 @@ static enum pst_status istft(struct pst_rewrite *w)
     struct inverse v = {
         .w = w, .n = n, .hop = hop->kind == PST_ARG_INT ? hop->i : n / 4};
     struct pst_value *x = pst_rewrite_in(w, SELF), *window, *y;
-    enum pst_status status = check_spectra(w, &v);
+    enum pst_status status = read_spectra(&v);
     const bool single = x->meta.rank == 3;
 
     if (status != PST_OK)
