@@ -27,7 +27,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import architectures
-import models
 import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,8 +166,8 @@ def rows_case(bench, name, model, stages, m, rows):
     """One step of `rows` rows in m microbatches, as even as can be, against
     PyTorch with one batch: losses are means over rows that count alike."""
     torch.manual_seed(0)
-    make_model, make_batch = models.MODELS[model]
-    net = make_model().train()
+    net, make_batch = reference.find(model)
+    net.train()
     part = make_batch()
     folder = bench.work / name.replace(" ", "-")
     folder.mkdir()
@@ -295,7 +294,7 @@ def all_cases(full, seed):
     cases += [("bits", model, m) for model in MODELS
               for m in (MICROBATCHES if full else [5])]
     cases += [("rows", model, n, m, rows)
-              for model in ("mlp", "skips", "transformer", "gpt2")
+              for model in ("mlp", "skips", "transformer", "gpt2", "denoiser")
               for n, m, rows in ((1, 1, 7), (2, 4, 10), (3, 3, 5))]
     cases += [("narrow", model, way) for model in ("gpt2", "transformer")
               for way in ("exported", "products")]
@@ -307,6 +306,7 @@ def all_cases(full, seed):
     cases += [("arch", "factors", 2, "core")]  # has checks with effects
     cases += [("arch", "shared_buffers", 1)]  # a name each in the dump
     cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
+    cases += [("arch", "denoiser", 2)]
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:

@@ -262,3 +262,25 @@ def waves():
 
     return Waves(), lambda: dict(x=torch.randn(2, 5, 12),
                                  wanted=torch.randn(2, 10))
+
+
+@handwritten
+def denoiser():
+    """A mask on spectra of short pieces of a sound: there and back."""
+
+    class Denoiser(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.GRU(17, 12, batch_first=True, bidirectional=True)
+            self.mask = nn.Linear(24, 17)
+            self.register_buffer("window", torch.hann_window(32))
+
+        def forward(self, x, wanted):
+            z = torch.stft(x, 32, 8, window=self.window, return_complex=True)
+            h = self.net(torch.log1p(z.abs()).transpose(1, 2))[0]
+            z = z * torch.sigmoid(self.mask(h)).transpose(1, 2)
+            y = torch.istft(z, 32, 8, window=self.window, length=x.shape[1])
+            return (y - wanted).abs().mean(), y
+
+    return Denoiser(), lambda: dict(x=torch.randn(2, 160),
+                                    wanted=torch.randn(2, 160))

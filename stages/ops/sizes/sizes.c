@@ -107,6 +107,8 @@ static const struct {
     {&pst_op_rnn_layer, pst_sizes_recurred},
     {&pst_op_convolution_backward_input, pst_sizes_like_list_2},
     {&pst_op_diagonal, pst_sizes_on_diagonal},
+    {&pst_op_unfold, pst_sizes_windows},
+    {&pst_op_col2im, pst_sizes_of_columns},
     {&pst_op_cat, pst_sizes_joined},
     {&pst_op_stack, pst_sizes_stacked},
     {&pst_op_repeat, pst_sizes_repeated},

@@ -55,6 +55,8 @@ void pst_sizes_sized(const struct pst_site *s);
 void pst_sizes_resized(const struct pst_site *s);
 void pst_sizes_made(const struct pst_site *s);
 void pst_sizes_like_list_2(const struct pst_site *s);
+void pst_sizes_windows(const struct pst_site *s);
+void pst_sizes_of_columns(const struct pst_site *s);
 void pst_sizes_expanded(const struct pst_site *s);
 void pst_sizes_unsqueezed(const struct pst_site *s);
 void pst_sizes_squeezed(const struct pst_site *s);

@@ -52,6 +52,41 @@ void pst_sizes_resized(const struct pst_site *s)
                          pst_extent_in(s->b, list, d));
 }
 
+/* Windows of a dimension; what is in one comes last. */
+void pst_sizes_windows(const struct pst_site *s)
+{
+    const struct pst_value *x = pst_site_in(s, 0);
+    const int dim = pst_site_dim(x, &s->node->args[1], 0);
+    const struct pst_extent wide = pst_extent_in(s->b, &s->node->args[2], 0);
+    struct pst_extent n;
+
+    if (dim < 0 || x->meta.rank == 0)
+        return;
+    n = pst_extent_sub(s->b, pst_site_size(s, x, (unsigned)dim), wide);
+    n = pst_extent_floordiv(s->b, n, pst_extent_in(s->b, &s->node->args[3], 0));
+    for (unsigned d = 0; d < x->meta.rank; d++)
+        pst_site_set(s, 0, d,
+                     (int)d == dim ? pst_extent_add(s->b, n, pst_extent(1))
+                                   : pst_site_size(s, x, d));
+    pst_site_set(s, 0, x->meta.rank, wide);
+}
+
+/* Columns added up to images; argument 1 has their sizes. */
+void pst_sizes_of_columns(const struct pst_site *s)
+{
+    const struct pst_arg *list = &s->node->args[1];
+    const struct pst_value *x = pst_site_in(s, 0);
+    const unsigned rank = s->node->outs[0]->meta.rank;
+
+    if (x->meta.rank == 3)
+        pst_site_set(s, 0, 0, pst_site_size(s, x, 0));
+    if (pst_site_size(s, x, x->meta.rank - 2).expr != NULL)
+        pst_site_unknown(s, 0, rank - 3);
+    for (unsigned d = 0; d < 2; d++)
+        pst_site_set(s, 0, rank - 2 + d,
+                     pst_extent_in(s->b, list, list->n == 1 ? 0 : d));
+}
+
 /* Argument 0 has them: factories. */
 void pst_sizes_made(const struct pst_site *s)
 {
