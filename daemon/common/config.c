@@ -323,6 +323,22 @@ void pstd_config_drop(struct pstd_config *config, size_t at)
     }
 }
 
+enum pst_status pstd_config_set_all(struct pstd_config *config, uint64_t groups,
+                                    const char *text, size_t size,
+                                    struct pst_diag *diag)
+{
+    const char *const end = text + size;
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && text < end) {
+        const char *value = text + strlen(text) + 1;
+
+        status = pstd_config_set(config, groups, text, value, diag);
+        text = value + strlen(value) + 1;
+    }
+    return status;
+}
+
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise)
 {
     return config->grid.ranks > 0 ? (unsigned)config->grid.ranks : otherwise;

@@ -153,6 +153,7 @@ struct pstd_config {
     bool verify_messages, core_files;
     const char *run_id, *journal;
     bool begin_paused;
+    bool stay;
     double client_timeout;
     bool die_with_parent, die_with_client;
     uint64_t max_restarts, min_ranks;
@@ -215,6 +216,16 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Several, "name\0value\0...": size bytes, the last of which is an end. */
+enum pst_status pstd_config_set_all(struct pstd_config *config, uint64_t groups,
+                                    const char *text, size_t size,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* The job has no end of its own: it serves, or waits for runs. */
+static inline bool pstd_stays(const struct pstd_config *config)
+{
+    return config->serve || config->stay;
+}
 /* Ranks of a pipeline, `otherwise` if they were not given; replicas of it. */
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);

@@ -42,6 +42,10 @@
       "step= text=; why the run that saved this could not go on")              \
     X(RESUME_CHANGED, "resume_changed", "warn",                                \
       "step= name= before= now= text=; an option, or what is in a file")       \
+    X(RUN_AGAIN, "run_again", "warn",                                          \
+      "step= tries=; a run that was being made when the job ended goes on")    \
+    X(RUN_GIVEN_UP, "run_given_up", "error",                                   \
+      "step= id= text=; it does not, and the job waits for another one")       \
     X(MEMORY, "memory", "info",                                                \
       "of_rank= stages= arena= params= grads= optim= buffers= prepared= "      \
       "stash= messages= workspace= outputs=; bytes that are reserved")         \

@@ -243,6 +243,9 @@ static const struct pstd_option rows[] = {
     TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
          "begin the run that the options describe as soon as all is loaded, "
          "and end behind it; ID tells clients whose job this is"),
+    FLAG(stay, "stay", PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
+         "with --one-run and --journal: wait for runs instead; one that was "
+         "being made when the job ended goes on when it is started again"),
     FLAG(begin_paused, "begin-paused", PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
          "with --one-run: the run is paused before its first step"),
     PATH(journal, "journal", PSTD_OPT_DAEMON, "FILE",

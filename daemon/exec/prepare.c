@@ -55,16 +55,12 @@ static enum pst_status read_options(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag)
 {
-    const char *at = order->data, *const end = order->data + order->size;
     enum pst_status status =
         pstd_config_copy(&s->config, pstd_mailbox_config(s->w->mailbox), diag);
 
-    while (status == PST_OK && at < end) {
-        const char *value = at + strlen(at) + 1;
-
-        status = pstd_config_set(&s->config, PSTD_OPT_TRAIN, at, value, diag);
-        at = value + strlen(value) + 1;
-    }
+    if (status == PST_OK)
+        status = pstd_config_set_all(&s->config, PSTD_OPT_TRAIN, order->data,
+                                     order->size, diag);
     if (status != PST_OK)
         return status;
     pst_alive_set_limit(pstd_watchdog(&s->config));

@@ -385,7 +385,9 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
                        pst_now());
-    if (pstd_mailbox_config(s->w->mailbox)->begin_paused)
+    /* That of a job that stays is the first of this start. */
+    if (pstd_mailbox_config(s->w->mailbox)->begin_paused &&
+        s->result->run == 1)
         status = pause_run(s, diag);
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {

@@ -10,6 +10,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/loop/queries.h"
 #include "daemon/loop/serve/serving.h"
+#include "daemon/loop/stay.h"
 #include "stages/base/alloc.h"
 
 typedef enum pst_status (*command_fn)(struct pstd_call *call);
@@ -40,60 +41,70 @@ static enum pst_status watch(struct pstd_call *call)
     return PST_AGAIN;
 }
 
+static void set_out(struct pstd_daemon *d, const struct pstd_config *config)
+{
+    d->known.run++;
+    d->known.paused = d->known.pausing = false;
+    d->known.resuming = d->known.changing = false;
+    d->known.step = 0;
+    d->known.steps = config->steps;
+    d->known.loss = NAN;
+    pst_free(d->known.checkpoint_dir);
+    d->known.checkpoint_dir =
+        config->checkpoint != NULL
+            ? pst_strdup(PST_TAG_DAEMON, config->checkpoint)
+            : NULL;
+    (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
+}
+
 /* Checks the options here, so that the answer is the user's, and hands them
- * to the exec thread as text, which every rank reads for itself. */
+ * to the exec thread as text, which every rank reads for itself. again: they
+ * are those of a run that is kept. */
 static enum pst_status begin_run(struct pstd_daemon *d,
-                                 const Pst__Control__Train *train,
+                                 const struct pst_str *options, bool again,
                                  struct pst_diag *diag)
 {
     struct pst_exec_options ignored;
-    struct pst_str order = {0};
     struct pstd_config config;
     enum pst_status status = pstd_config_copy(&config, d->config, diag);
 
     if (status != PST_OK)
         return status;
-    for (size_t i = 0; i < train->n_options && status == PST_OK; i++) {
-        const Pst__Control__Option *o = train->options[i];
-
-        status =
-            pstd_config_set(&config, PSTD_OPT_TRAIN, o->name, o->value, diag);
-        pst_str_addn(&order, o->name, strlen(o->name) + 1);
-        pst_str_addn(&order, o->value, strlen(o->value) + 1);
-    }
+    status = pstd_config_set_all(&config, PSTD_OPT_TRAIN, pst_str_text(options),
+                                 options->len, diag);
     if (status == PST_OK && config.data == NULL)
         status =
             pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
     if (status == PST_OK)
         status = pstd_exec_options(&config, d->ranks / pstd_replicas(&config),
                                    true, &ignored, diag);
-    if (status == PST_OK && order.failed)
-        status = pst_diag_nomem(diag, order.len);
+    if (status == PST_OK && !again)
+        status = pstd_stay_keep(d, &config, options, diag);
     if (status == PST_OK)
-        status = pstd_mailbox_order(d->mailbox, PSTD_ORDER_TRAIN, order.text,
-                                    order.len, diag);
-    if (status == PST_OK) {
-        d->known.run++;
-        d->known.paused = d->known.pausing = false;
-        d->known.resuming = d->known.changing = false;
-        d->known.step = 0;
-        d->known.steps = config.steps;
-        d->known.loss = NAN;
-        pst_free(d->known.checkpoint_dir);
-        d->known.checkpoint_dir =
-            config.checkpoint != NULL
-                ? pst_strdup(PST_TAG_DAEMON, config.checkpoint)
-                : NULL;
-        (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
-    }
-    pst_str_fini(&order);
+        status = pstd_mailbox_order(d->mailbox, PSTD_ORDER_TRAIN, options->text,
+                                    options->len, diag);
+    if (status == PST_OK)
+        set_out(d, &config);
     pstd_config_fini(&config);
     return status;
 }
 
 static enum pst_status train(struct pstd_call *call)
 {
-    return begin_run(call->d, call->request->train, &call->diag);
+    const Pst__Control__Train *train = call->request->train;
+    struct pst_str options = {0};
+    enum pst_status status;
+
+    for (size_t i = 0; i < train->n_options; i++) {
+        const Pst__Control__Option *o = train->options[i];
+
+        pst_str_addn(&options, o->name, strlen(o->name) + 1);
+        pst_str_addn(&options, o->value, strlen(o->value) + 1);
+    }
+    status = options.failed ? pst_diag_nomem(&call->diag, options.len)
+                            : begin_run(call->d, &options, false, &call->diag);
+    pst_str_fini(&options);
+    return status;
 }
 
 static enum pst_status checkpoint(struct pstd_call *call)
@@ -366,9 +377,16 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
 
 enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)
 {
-    const Pst__Control__Train train = PST__CONTROL__TRAIN__INIT;
+    const struct pst_str none = {0};
 
-    return begin_run(d, &train, diag);
+    return begin_run(d, &none, false, diag);
+}
+
+enum pst_status pstd_command_again(struct pstd_daemon *d,
+                                   const struct pst_str *options,
+                                   struct pst_diag *diag)
+{
+    return begin_run(d, options, true, diag);
 }
 
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)

@@ -10,6 +10,10 @@
 /* Starts the run that the daemon's own options describe. */
 enum pst_status pstd_command_run(struct pstd_daemon *d,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Starts a run that was begun before, with its options, "name\0value\0...". */
+enum pst_status pstd_command_again(struct pstd_daemon *d,
+                                   const struct pst_str *options,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Adds the replies to GetResult and GetTrace, if there are any, as packed
  * frames one behind the other. */
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out);

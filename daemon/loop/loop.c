@@ -14,6 +14,7 @@
 #include "daemon/loop/once.h"
 #include "daemon/loop/serve/serving.h"
 #include "daemon/loop/signals.h"
+#include "daemon/loop/stay.h"
 #include "stages/base/alloc.h"
 
 #define HEARTBEAT_S    5
@@ -159,6 +160,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->paused = k->pausing = k->resuming = k->changing = false;
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     set_placement(d, pstd_note_get_text(note, "placement"));
+    pstd_stay_begun(d);
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
 }
 
@@ -211,6 +213,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
         k->error = result->diag.error;
     }
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+    pstd_stay_over(d);
     pstd_once_end(d);
 }
 

@@ -4,17 +4,59 @@
 #include <stdio.h>
 
 #include "daemon/loop/commands.h"
+#include "daemon/loop/stay.h"
 #include "stages/base/host/fs.h"
 
 static bool is_first(const struct pstd_daemon *d)
 {
-    return d->config->run_id != NULL && d->rank == 0;
+    return d->config->run_id != NULL && d->rank == 0 && !d->config->stay;
+}
+
+static void tell(struct pstd_daemon *d, uint64_t step, unsigned tries,
+                 enum pst_status status, const struct pst_diag *why)
+{
+    struct pstd_note note;
+
+    if (status == PST_OK) {
+        pstd_note_init(&note, PSTD_EVENT_RUN_AGAIN);
+        pstd_note_int(&note, "step", (int64_t)step);
+        pstd_note_int(&note, "tries", tries);
+    } else {
+        pstd_note_init(&note, PSTD_EVENT_RUN_GIVEN_UP);
+        pstd_note_int(&note, "step", (int64_t)step);
+        pstd_note_error(&note, why);
+        pstd_daemon_keep_error(d, &note);
+    }
+    pstd_daemon_publish(d, &note);
+}
+
+/* A job that stays goes on with what it was doing when it died. */
+static void go_on(struct pstd_daemon *d)
+{
+    struct pst_str options = {0};
+    struct pst_diag diag;
+    uint64_t step = 0;
+    unsigned tries = 0;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pstd_stay_next(d, &options, &step, &tries, &diag);
+    if (status != PST_ERR_NOT_FOUND) {
+        if (status == PST_OK)
+            status = pstd_command_again(d, &options, &diag);
+        tell(d, step, tries, status, &diag);
+        if (status != PST_OK)
+            pstd_stay_over(d);
+    }
+    pst_str_fini(&options);
 }
 
 void pstd_once_ready(struct pstd_daemon *d)
 {
     struct pst_diag diag;
 
+    if (d->config->stay && d->job.state == PSTD_JOB_READY)
+        go_on(d);
     if (!is_first(d) || d->job.state != PSTD_JOB_READY)
         return;
     pst_diag_init(&diag);

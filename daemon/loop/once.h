@@ -3,7 +3,8 @@
 #define PENSTOCK_DAEMON_LOOP_ONCE_H
 /*
  * A job for one run (--one-run): it needs no client, neither to begin nor to
- * end. Nothing happens here in other jobs. Loop thread.
+ * end; and the run that a job that stays was making when it died (stay.h).
+ * Nothing happens here in other jobs. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 

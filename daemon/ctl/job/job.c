@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Commands that a running job carries out. */
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
@@ -12,8 +13,7 @@
 
 /* *ret: run `run` is over. For who has missed events. */
 static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
-                                bool *ret, uint64_t *ret_seq,
-                                struct pst_diag *diag)
+                                bool *ret, struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     enum pst_status status =
@@ -24,7 +24,6 @@ static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
         const Pst__Control__Status *s = frame->reply->status_now;
 
         *ret = s->run != run || strcmp(s->state, "training") != 0;
-        *ret_seq = s->seq;
     }
     pstd_frame_free(frame);
     return status;
@@ -74,32 +73,72 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
     return status;
 }
 
-static enum pst_status attend(struct pstctl_conn *conn,
+/* A run that somebody waits for. */
+struct attended {
+    struct pstctl_follow follow;
+    struct pstctl_progress progress;
+    uint64_t run; /* its number; 0: the next that begins, after a restart */
+    bool over;
+};
+
+static enum pst_status see(struct attended *a, const pstctl_event *event,
+                           struct pst_diag *diag)
+{
+    const char *name = event->name;
+
+    pstctl_progress_event(&a->progress, event);
+    if (strcmp(name, "run_again") == 0) {
+        a->run = 0;
+        pstctl_progress_end(&a->progress);
+        pstctl_printf(stderr, "penstock: the ranks were started again, and the "
+                              "run goes on\n");
+    } else if (strcmp(name, "train_begin") == 0 && a->run == 0) {
+        a->run = (uint64_t)pstctl_integer(event, "run");
+    } else if (strcmp(name, "train_end") == 0) {
+        a->over =
+            a->run == 0 || (uint64_t)pstctl_integer(event, "run") == a->run;
+    } else if (strcmp(name, "run_given_up") == 0) {
+        return pst_diag_carry(diag, pst_error_find(pstctl_text(event, "id")),
+                              PST_ERR_PEER, "%s", pstctl_text(event, "text"));
+    }
+    return PST_OK;
+}
+
+static enum pst_status attend_one(struct attended *a, struct pst_diag *diag)
+{
+    const uint64_t missed = a->follow.missed;
+    pstd_frame *frame = NULL;
+    enum pst_status status = pstctl_follow_job(&a->follow, &frame, diag);
+
+    if (status == PST_OK && frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
+        status = see(a, frame->event, diag);
+    pstd_frame_free(frame);
+    if (status == PST_OK && a->follow.missed > missed && a->run > 0)
+        status = ask_over(&a->follow.conn, a->run, &a->over, diag);
+    return status;
+}
+
+/* Takes the connection. */
+static enum pst_status attend(const struct pstctl_conn *conn,
                               const struct pstd_config *config, uint64_t seq,
                               uint64_t run, struct pst_diag *diag)
 {
-    static const char *const ends[] = {"train_end"};
-    struct pstctl_progress progress = {
-        .out = config->json ? stderr : stdout,
-        .quiet = config->quiet,
+    struct attended a = {
+        .progress = {.out = config->json ? stderr : stdout,
+                     .quiet = config->quiet},
+        .run = run,
     };
-    enum pst_status status = PST_OK;
-    bool over = false;
+    enum pst_status status =
+        pstctl_follow_init(&a.follow, conn, conn->path, seq + 1, diag);
 
-    while (status == PST_OK && !over) {
-        pstd_frame *frame = NULL;
-
-        status = pstctl_wait_for(conn, seq + 1, ends, PST_COUNT(ends),
-                                 &progress, &frame, diag);
-        over = frame != NULL;
-        pstd_frame_free(frame);
-        if (status == PST_OK && !over)
-            status = ask_over(conn, run, &over, &seq, diag);
-    }
-    pstctl_progress_end(&progress);
-    pstctl_progress_fini(&progress);
-    return status == PST_OK ? pstctl_report_run(conn, config, run, diag)
-                            : status;
+    while (status == PST_OK && !a.over)
+        status = attend_one(&a, diag);
+    pstctl_progress_end(&a.progress);
+    pstctl_progress_fini(&a.progress);
+    if (status == PST_OK)
+        status = pstctl_report_run(&a.follow.conn, config, a.run, diag);
+    pstctl_follow_fini(&a.follow);
+    return status;
 }
 
 static enum pst_status run_train(const struct pstd_config *config,
@@ -113,8 +152,8 @@ static enum pst_status run_train(const struct pstd_config *config,
         return status;
     status = pstctl_start_train(&conn, config, &seq, &run, diag);
     if (status == PST_OK && !config->detach)
-        status = attend(&conn, config, seq, run, diag);
-    else if (status == PST_OK && config->json)
+        return attend(&conn, config, seq, run, diag);
+    if (status == PST_OK && config->json)
         status =
             pstctl_json_print(json_pack("{s:I}", "seq", (json_int_t)seq), diag);
     pstctl_close(&conn);

@@ -135,10 +135,11 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
         return PST_OK;
     pstctl_progress_event(&r->progress, event);
     pstctl_unsaved_event(&r->unsaved, event);
-    if (strcmp(event->name, "train_begin") == 0 ||
-        strcmp(event->name, "serve_begin") == 0)
+    if (strcmp(event->name, r->config->stay    ? "ready"
+                            : r->config->serve ? "serve_begin"
+                                               : "train_begin") == 0)
         take_begin(r);
-    if (strcmp(event->name, "train_end") == 0)
+    if (strcmp(event->name, "train_end") == 0 && !r->config->stay)
         r->over = true;
     return PST_OK;
 }
@@ -345,7 +346,7 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
 
     r->died = r->signals == 0 && status == PST_ERR_PEER;
-    if (r->config->serve) /* a stop is its only good end */
+    if (pstd_stays(r->config)) /* a stop is its only good end */
         return status;
     if (status == PST_OK && r->supervised) /* `penstock stop` while it loads */
         return pst_diag_set(diag, PST_E_RUN_STOPPED,
@@ -368,7 +369,7 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
     pstctl_progress_end(&r->progress);
     if (r->left)
         return status;
-    if (status == PST_OK && r->config->serve) {
+    if (status == PST_OK && pstd_stays(r->config)) {
         wait_end(r, END_MS);
         return post_mortem(r, diag);
     }
@@ -476,7 +477,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .signal_fd = -1,
         .begun_fd = begun_fd,
         .supervised =
-            config->max_restarts > 0 || config->detach || config->serve,
+            config->max_restarts > 0 || config->detach || pstd_stays(config),
         .launch = PSTCTL_LAUNCH_NONE,
         .follow = PSTCTL_FOLLOW_NONE,
         .progress = {.out = config->json ? stderr : stdout,

@@ -37,7 +37,7 @@ struct pstctl_attempt {
     uint64_t gone_ms;       /* rank 0 was there, and is not since; 0: it is */
     bool told;              /* the job was asked to stop */
     bool left;              /* the terminal was closed: the job goes on */
-    bool begun;             /* train_begin or serve_begin seen */
+    bool begun;             /* it trains, serves or waits for runs */
     double begun_at;        /* when */
     bool over;              /* train_end seen */
     bool answered;          /* its result has come */

@@ -352,6 +352,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--tensorboard", config->tensorboard);
     if (config->serve)
         add(&argv, "--serve");
+    if (config->stay)
+        add(&argv, "--stay");
     if (config->begin_paused)
         add(&argv, "--begin-paused");
     if (config->verify_messages)

@@ -2,9 +2,8 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_RESTART_H
 #define PENSTOCK_DAEMON_CTL_RUN_RESTART_H
 /*
- * Whether a job that died is started again, when, with how many ranks, and with
- * which options: those of its first start, from the newest good checkpoint that
- * it has made. One thread.
+ * Whether a job that died is started again, when, and with how many ranks; from
+ * which checkpoint it goes on: daemon/common/past.h. One thread.
  */
 #include "daemon/common/config.h"
 
@@ -57,26 +56,5 @@ bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
 enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
                                     struct pstd_config *options,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-
-/* What the folders of checkpoints said before the first start. */
-struct pstctl_past {
-    char run[33];  /* name of the run there; "": none */
-    bool resumed;  /* an attempt got as far as its first step */
-    uint64_t step; /* newest good checkpoint; 0: none */
-};
-
-enum pst_status pstctl_past_init(struct pstctl_past *past,
-                                 const struct pstd_config *config,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Newest good checkpoint that belongs to the job; 0: none. */
-enum pst_status pstctl_past_look(const struct pstctl_past *past,
-                                 const struct pstd_config *config,
-                                 uint64_t *ret_step,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Options of the next start, into an uninitialised config. */
-enum pst_status pstctl_past_config(const struct pstctl_past *past,
-                                   const struct pstd_config *config,
-                                   struct pstd_config *ret,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

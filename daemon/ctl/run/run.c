@@ -81,6 +81,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
         .room = a->homeless ? pstctl_hosts_room(&a->hosts) : 0,
         .oom = pst_headroom_oom_kills("") > job->oom_kills,
         .step = a->progress.step,
+        .saved = a->progress.saved ? a->progress.saved_step : 0,
         .unsaved = &a->unsaved,
         .begun_s = a->begun ? pst_now() - a->begun_at : 0,
         .launch = &a->launch,
@@ -199,7 +200,7 @@ static enum pst_status detach(const struct pstd_config *config,
         pstctl_printf(stdout,
                       "the %s has begun; process %d supervises it: `penstock "
                       "watch` shows it, `penstock stop` ends it\n",
-                      config->serve ? "job" : "run", (int)pid);
+                      pstd_stays(config) ? "job" : "run", (int)pid);
     return PST_OK;
 }
 

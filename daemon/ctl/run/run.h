@@ -10,4 +10,11 @@
 enum pst_status pstctl_run_job(const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* up.c: a job that stays: kind is the option of penstockd that says how,
+ * "serve" or "stay". Its ranks are started again ten times in a row, if
+ * --max-restarts says nothing else. */
+enum pst_status pstctl_run_staying(const struct pstd_config *config,
+                                   const char *kind,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
 #endif

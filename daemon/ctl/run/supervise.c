@@ -7,8 +7,8 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
-#define LONG_S  60 /* of a start that serves: it is progress */
-#define SERVE_S 4u /* longest rest before such a start */
+#define LONG_S 60 /* of a start of a job that stays: it is progress */
+#define STAY_S 4u /* longest rest before such a start */
 
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
                                   enum pst_status status)
@@ -41,7 +41,7 @@ static bool may_go_on(const struct pstctl_supervisor *s,
 static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
                    const struct pst_diag *why, struct pstctl_end *ret)
 {
-    const uint64_t at = s->config->serve ? s->served : ret->checkpoint;
+    const uint64_t at = pstd_stays(s->config) ? s->served : ret->checkpoint;
     unsigned missing = 0;
 
     if (fate->died)
@@ -54,8 +54,8 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
-    if (s->config->serve) /* somebody waits for it */
-        ret->delay_s = PST_MIN(ret->delay_s, SERVE_S);
+    if (pstd_stays(s->config)) /* somebody waits for it */
+        ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
     if (fate->unsaved == NULL || !ret->again)
         return;
@@ -78,16 +78,17 @@ static void conclude(struct pstctl_supervisor *s,
                             .restarts = s->restarts,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
     s->served += fate->begun_s >= LONG_S;
-    if (s->config->serve)
-        ret->checkpoint = 0; /* those there are nobody's progress here */
-    else if (pstctl_past_look(&s->past, s->config, &ret->checkpoint,
-                              &ignored) != PST_OK)
+    if (pstd_stays(s->config))
+        ret->checkpoint = fate->saved; /* of one of its runs */
+    else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
+             PST_OK)
         ret->checkpoint = s->budget.step;
     if (!fate->died) {
         ret->cause = cause_of(fate, status);
-        if (status != PST_OK)
+        if (status != PST_OK) {
             ret->error = why->error;
-        (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
+            (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
+        }
     }
     if (may_go_on(s, fate, status))
         decide(s, fate, why, ret);
@@ -102,7 +103,7 @@ static void print_restart(const struct pstctl_supervisor *s,
     if (end->checkpoint > 0)
         (void)snprintf(from, sizeof(from), " from step %" PRIu64,
                        end->checkpoint);
-    if (s->config->serve)
+    if (pstd_stays(s->config))
         from[0] = '\0';
     if (end->delay_s > 0)
         (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);
@@ -130,11 +131,11 @@ static enum pst_status give_up(const struct pstctl_supervisor *s,
 
     if (s->budget.limit == 0)
         return was.status;
-    if (s->config->serve)
+    if (pstd_stays(s->config))
         return pst_diag_pass(
             diag, &was,
             "%s; the job was started again %" PRIu64
-            " times and never served for %d s (--max-restarts)",
+            " times and never lasted for %d s (--max-restarts)",
             was.text, s->budget.used, LONG_S);
     return pst_diag_pass(diag, &was,
                          "%s; the job was started again %" PRIu64
@@ -149,8 +150,9 @@ static enum pst_status next_options(const struct pstctl_supervisor *s,
                                     struct pst_diag *diag)
 {
     enum pst_status status =
-        s->config->serve ? pstd_config_copy(ret, s->config, diag)
-                         : pstctl_past_config(&s->past, s->config, ret, diag);
+        pstd_stays(s->config)
+            ? pstd_config_copy(ret, s->config, diag)
+            : pstd_past_config(&s->past, s->config, ret, diag);
 
     if (status != PST_OK)
         return status;
@@ -162,8 +164,9 @@ static enum pst_status next_options(const struct pstctl_supervisor *s,
 
 static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
 {
-    enum pst_status status =
-        s->config->serve ? PST_OK : pstctl_past_init(&s->past, s->config, diag);
+    enum pst_status status = pstd_stays(s->config)
+                                 ? PST_OK
+                                 : pstd_past_init(&s->past, s->config, diag);
 
     s->budget = (struct pstctl_budget){.limit = s->config->max_restarts,
                                        .step = s->past.step};

@@ -7,6 +7,7 @@
  * waits, is the caller's: `penstock run` (run.c), or a world that is played
  * (tests/sim/). One thread.
  */
+#include "daemon/common/past.h"
 #include "daemon/ctl/run/ends.h"
 #include "daemon/ctl/run/restart.h"
 #include "daemon/ctl/run/unsaved.h"
@@ -20,6 +21,7 @@ struct pstctl_fate {
     unsigned room;  /* then: ranks for which there is a place */
     bool oom;       /* the kernel has killed a process for memory meanwhile */
     uint64_t step;  /* newest that was seen to end */
+    uint64_t saved; /* newest that was seen to be saved; 0: none */
     double begun_s; /* seconds since it had begun */
     /* What was so besides, and no checkpoint has; borrowed until the next
      * start; NULL: nothing. */
@@ -46,11 +48,11 @@ struct pstctl_supervisor {
     const struct pstd_config *config; /* borrowed; as the user gave it */
     struct pstctl_starter starter;
     struct pstctl_record record;
-    struct pstctl_past past;
+    struct pstd_past past;
     struct pstctl_budget budget;
     struct pstctl_ranks ranks;
     uint64_t restarts; /* so far */
-    uint64_t served;   /* of a model that is served: starts that did for long */
+    uint64_t served;   /* of a job that stays: starts that lasted for long */
 };
 
 /* How the job ended at last. */

@@ -4,27 +4,10 @@
 
 #include "daemon/ctl/run/run.h"
 
-#define RESTARTS "10" /* in a row, if --max-restarts does not say */
-
 static enum pst_status run_serve(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
-    struct pstd_config mine;
-    enum pst_status status;
-
-    status = pstd_config_copy(&mine, config, diag);
-    if (status != PST_OK)
-        return status;
-    mine.args = config->args; /* borrowed */
-    mine.n_args = config->n_args;
-    status = pstd_config_set(&mine, PSTD_OPT_DAEMON, "serve", "yes", diag);
-    if (status == PST_OK && !PSTD_GIVEN(config, max_restarts))
-        status = pstd_config_set(&mine, PSTD_OPT_RUN, "max-restarts", RESTARTS,
-                                 diag);
-    if (status == PST_OK)
-        status = pstctl_run_job(&mine, diag);
-    pstd_config_fini(&mine);
-    return status;
+    return pstctl_run_staying(config, "serve", diag);
 }
 
 const struct pstctl_command pstctl_serve = {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/common/past.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/files/owner.h"
+
+/* Newest good one of a folder, 0: none; whether there are any at all. */
+static enum pst_status look_into(const char *dir, uint64_t *ret_step,
+                                 bool *ret_any, struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status;
+
+    *ret_step = 0;
+    *ret_any = false;
+    if (dir == NULL || access(dir, F_OK) != 0)
+        return PST_OK;
+    status = pst_checkpoint_table(dir, false, &rows, diag);
+    *ret_any = rows.n > 0;
+    for (size_t i = 0; i < rows.n && *ret_step == 0; i++)
+        if (rows.at[i].state == PST_CHECKPOINT_GOOD)
+            *ret_step = rows.at[i].step;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+static enum pst_status name_of(const char *dir, char ret[33],
+                               struct pst_diag *diag)
+{
+    struct pst_checkpoint_run run = {0};
+    enum pst_status status = PST_OK;
+
+    if (dir != NULL && access(dir, F_OK) == 0)
+        status = pst_checkpoint_whose(dir, &run, diag);
+    if (status == PST_OK)
+        memcpy(ret, run.name, sizeof(run.name));
+    pst_free(run.fallback);
+    return status;
+}
+
+static enum pst_status look(const struct pstd_config *config, uint64_t *ret,
+                            bool *ret_any, struct pst_diag *diag)
+{
+    uint64_t first = 0, second = 0;
+    bool any = false, others = false;
+    enum pst_status status = look_into(config->checkpoint, &first, &any, diag);
+
+    if (status == PST_OK)
+        status = look_into(config->checkpoint_fallback, &second, &others, diag);
+    *ret = PST_MAX(first, second);
+    *ret_any = any || others;
+    return status;
+}
+
+/* --resume=STEP: newer ones are there until an attempt begins, and are nobody's
+ * progress. */
+static uint64_t without_newer(const struct pstd_past *past,
+                              const struct pstd_config *config, uint64_t step)
+{
+    return config->resume.step > 0 && !past->resumed
+               ? PST_MIN(step, config->resume.step)
+               : step;
+}
+
+enum pst_status pstd_past_init(struct pstd_past *past,
+                               const struct pstd_config *config,
+                               struct pst_diag *diag)
+{
+    bool any;
+
+    *past = (struct pstd_past){0};
+    if (name_of(config->checkpoint, past->run, diag) != PST_OK)
+        past->run[0] = '\0'; /* the ranks refuse the folder, with the cause */
+    if (look(config, &past->step, &any, diag) != PST_OK)
+        past->step = 0;
+    if (!config->resume.on)
+        past->step = 0; /* whatever is there is another run's */
+    past->step = without_newer(past, config, past->step);
+    return PST_OK;
+}
+
+/* A run that does not go on with one gives the folder a new name, before its
+ * first step. */
+static bool is_ours(const struct pstd_past *past,
+                    const struct pstd_config *config)
+{
+    struct pst_diag ignored;
+    char name[33] = "";
+
+    if (config->resume.on)
+        return true;
+    return name_of(config->checkpoint, name, &ignored) == PST_OK &&
+           name[0] != '\0' && strcmp(name, past->run) != 0;
+}
+
+enum pst_status pstd_past_look(const struct pstd_past *past,
+                               const struct pstd_config *config,
+                               uint64_t *ret_step, struct pst_diag *diag)
+{
+    bool any;
+    enum pst_status status = PST_OK;
+
+    *ret_step = 0;
+    if (is_ours(past, config))
+        status = look(config, ret_step, &any, diag);
+    if (status == PST_OK)
+        *ret_step = without_newer(past, config, *ret_step);
+    return status;
+}
+
+enum pst_status pstd_past_next(const struct pstd_past *past,
+                               const struct pstd_config *config,
+                               struct pstd_past_next *ret,
+                               struct pst_diag *diag)
+{
+    uint64_t step = 0;
+    bool any = false, goes_on;
+    enum pst_status status = PST_OK;
+
+    *ret = (struct pstd_past_next){0};
+    if (is_ours(past, config))
+        status = look(config, &step, &any, diag);
+    if (status != PST_OK)
+        return status;
+    /* --resume=STEP sets newer ones aside: once. */
+    goes_on = config->resume.on ? past->resumed : step > 0;
+    if (goes_on && !config->resume.if_any)
+        ret->resume = "yes";
+    if (goes_on && config->adopt)
+        ret->adopt = "no";
+    /* Those of ours of which none is good make way. */
+    if (!config->resume.on && !goes_on && any)
+        ret->adopt = "yes";
+    return PST_OK;
+}
+
+enum pst_status pstd_past_config(const struct pstd_past *past,
+                                 const struct pstd_config *config,
+                                 struct pstd_config *ret, struct pst_diag *diag)
+{
+    struct pstd_past_next next;
+    enum pst_status status = pstd_past_next(past, config, &next, diag);
+
+    if (status == PST_OK)
+        status = pstd_config_copy(ret, config, diag);
+    if (status != PST_OK)
+        return status;
+    if (next.resume != NULL)
+        status =
+            pstd_config_set(ret, PSTD_OPT_TRAIN, "resume", next.resume, diag);
+    if (status == PST_OK && next.adopt != NULL)
+        status =
+            pstd_config_set(ret, PSTD_OPT_TRAIN, "adopt", next.adopt, diag);
+    if (status != PST_OK)
+        pstd_config_fini(ret);
+    return status;
+}

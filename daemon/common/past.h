@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_COMMON_PAST_H
+#define PENSTOCK_DAEMON_COMMON_PAST_H
+/*
+ * From where a run goes on that has died: with the options that it was given,
+ * from the newest good checkpoint that it has made. One thread.
+ */
+#include "daemon/common/config.h"
+
+/* What the folders of checkpoints said before its first start. */
+struct pstd_past {
+    char run[33];  /* name of the run there; "": none */
+    bool resumed;  /* an attempt got as far as its first step */
+    uint64_t step; /* newest good checkpoint; 0: none */
+};
+
+enum pst_status pstd_past_init(struct pstd_past *past,
+                               const struct pstd_config *config,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Newest good checkpoint that belongs to the run; 0: none. */
+enum pst_status pstd_past_look(const struct pstd_past *past,
+                               const struct pstd_config *config,
+                               uint64_t *ret_step,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Options of the next start that are not those it was given; NULL: they are. */
+struct pstd_past_next {
+    const char *resume, *adopt;
+};
+
+enum pst_status pstd_past_next(const struct pstd_past *past,
+                               const struct pstd_config *config,
+                               struct pstd_past_next *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* All of them, into an uninitialised config. */
+enum pst_status pstd_past_config(const struct pstd_past *past,
+                                 const struct pstd_config *config,
+                                 struct pstd_config *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

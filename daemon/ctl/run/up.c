@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock up`: a job that waits for runs. */
+#include "daemon/ctl/ctl.h"
+
+#include "daemon/ctl/run/run.h"
+
+#define RESTARTS "10" /* in a row, if --max-restarts does not say */
+
+enum pst_status pstctl_run_staying(const struct pstd_config *config,
+                                   const char *kind, struct pst_diag *diag)
+{
+    struct pstd_config mine;
+    enum pst_status status;
+
+    status = pstd_config_copy(&mine, config, diag);
+    if (status != PST_OK)
+        return status;
+    mine.args = config->args; /* borrowed */
+    mine.n_args = config->n_args;
+    status = pstd_config_set(&mine, PSTD_OPT_DAEMON, kind, "yes", diag);
+    if (status == PST_OK && !PSTD_GIVEN(config, max_restarts))
+        status = pstd_config_set(&mine, PSTD_OPT_RUN, "max-restarts", RESTARTS,
+                                 diag);
+    if (status == PST_OK)
+        status = pstctl_run_job(&mine, diag);
+    pstd_config_fini(&mine);
+    return status;
+}
+
+static enum pst_status run_up(const struct pstd_config *config,
+                              struct pst_diag *diag)
+{
+    if (config->min_ranks > 0)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--min-ranks is of `penstock run`: a job that "
+                            "stays has the ranks that it was given");
+    if (config->detach && config->die_with_client)
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "--detach and --die-with-client contradict each "
+                            "other: give one of them");
+    return pstctl_run_staying(config, "stay", diag);
+}
+
+const struct pstctl_command pstctl_up = {
+    "up",
+    "PLAN|MODEL.pt2",
+    1,
+    1,
+    PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
+        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_RUN | PSTD_OPT_COURSE |
+        PSTD_OPT_DETACH | PSTD_OPT_HOSTS,
+    "start ranks that stay, and wait for runs",
+    "Starts ranks as run does, which wait: `penstock train` gives them runs, "
+    "one after the\nother, for which the options of a run that are given here "
+    "are the defaults. Ctrl-C,\nor `penstock stop`, ends the job at the end of "
+    "a step, with a checkpoint if the run\nhas --checkpoint. Ranks that die "
+    "are started again: ten times without a minute in\nbetween, if "
+    "--max-restarts says nothing else. The run that they were making goes "
+    "on\nfrom its newest checkpoint; after three starts without a newer one it "
+    "is given up.\nThe job ends if this command is killed; --detach does it in "
+    "the background.",
+    run_up};

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/stay.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/past.h"
+#include "stages/base/alloc.h"
+#include "stages/base/host/fs.h"
+
+#define MAX_FILE  ((size_t)1 << 20)
+#define MAX_TRIES 3 /* in a row, without a newer checkpoint */
+
+/* What the file has: a line of this, then the options. */
+struct kept {
+    struct pstd_past past;
+    unsigned tries; /* starts since the newest checkpoint */
+    struct pst_str options;
+};
+
+static bool is_kept(const struct pstd_daemon *d)
+{
+    return d->config->stay && d->config->journal != NULL && d->rank == 0;
+}
+
+static enum pst_status path_of(const struct pstd_daemon *d, struct pst_str *ret,
+                               struct pst_diag *diag)
+{
+    pst_str_addf(ret, "%s.run", d->config->journal);
+    return ret->failed ? pst_diag_nomem(diag, strlen(d->config->journal))
+                       : PST_OK;
+}
+
+static enum pst_status write_kept(const struct pstd_daemon *d,
+                                  const struct kept *k, struct pst_diag *diag)
+{
+    struct pst_str path = {0}, text = {0};
+    enum pst_status status = path_of(d, &path, diag);
+
+    pst_str_addf(&text, "%s %d %" PRIu64 " %u\n",
+                 k->past.run[0] != '\0' ? k->past.run : "-", k->past.resumed,
+                 k->past.step, k->tries);
+    pst_str_addn(&text, pst_str_text(&k->options), k->options.len);
+    if (status == PST_OK && text.failed)
+        status = pst_diag_nomem(diag, k->options.len);
+    if (status == PST_OK)
+        status = pst_file_write(path.text, text.text, text.len, diag);
+    pst_str_fini(&path);
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status damaged(const char *path, struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_RUN_KEPT,
+                        "%s does not describe a run, as it was written to",
+                        path);
+}
+
+/* "NAME RESUMED STEP TRIES\n", and texts in pairs, each with its end. */
+static enum pst_status parse_kept(const char *path, const char *text,
+                                  size_t size, struct kept *ret,
+                                  struct pst_diag *diag)
+{
+    const char *line = memchr(text, '\n', size);
+    const char *const end = text + size;
+    char name[33];
+    unsigned resumed;
+    size_t ends = 0;
+
+    if (line == NULL || (line + 1 < end && end[-1] != '\0') ||
+        sscanf(text, "%32s %u %" SCNu64 " %u", name, &resumed, &ret->past.step,
+               &ret->tries) != 4)
+        return damaged(path, diag);
+    for (const char *p = line + 1; p < end; p++)
+        ends += *p == '\0';
+    if (ends % 2 != 0)
+        return damaged(path, diag);
+    (void)snprintf(ret->past.run, sizeof(ret->past.run), "%s",
+                   strcmp(name, "-") == 0 ? "" : name);
+    ret->past.resumed = resumed != 0;
+    pst_str_addn(&ret->options, line + 1, (size_t)(end - line - 1));
+    return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
+}
+
+/* PST_ERR_NOT_FOUND: no run was being made. */
+static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    enum pst_status status = path_of(d, &path, diag);
+
+    if (status == PST_OK && access(path.text, F_OK) != 0)
+        status = PST_ERR_NOT_FOUND;
+    if (status == PST_OK)
+        status = pst_file_read(path.text, MAX_FILE, &text, &size, diag);
+    if (status == PST_OK)
+        status = parse_kept(path.text, text, size, ret, diag);
+    pst_free(text);
+    pst_str_fini(&path);
+    return status;
+}
+
+enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
+                               const struct pstd_config *config,
+                               const struct pst_str *options,
+                               struct pst_diag *diag)
+{
+    struct kept k = {.options = *options}; /* borrowed */
+    enum pst_status status;
+
+    if (!is_kept(d))
+        return PST_OK;
+    status = pstd_past_init(&k.past, config, diag);
+    return status == PST_OK ? write_kept(d, &k, diag) : status;
+}
+
+static void add_option(struct pst_str *options, const char *name,
+                       const char *value)
+{
+    if (value == NULL)
+        return;
+    pst_str_addn(options, name, strlen(name) + 1);
+    pst_str_addn(options, value, strlen(value) + 1);
+}
+
+/* Options of the next start, and whether there may be one. */
+static enum pst_status prepare(const struct pstd_daemon *d, struct kept *k,
+                               uint64_t *ret_step, struct pst_diag *diag)
+{
+    struct pstd_past_next next = {0};
+    struct pstd_config config;
+    uint64_t step = 0;
+    enum pst_status status = pstd_config_copy(&config, d->config, diag);
+
+    if (status != PST_OK)
+        return status;
+    status =
+        pstd_config_set_all(&config, PSTD_OPT_TRAIN, pst_str_text(&k->options),
+                            k->options.len, diag);
+    if (status == PST_OK)
+        status = pstd_past_look(&k->past, &config, &step, diag);
+    if (status == PST_OK)
+        status = pstd_past_next(&k->past, &config, &next, diag);
+    pstd_config_fini(&config);
+    *ret_step = step;
+    if (status != PST_OK)
+        return status;
+    if (step > k->past.step)
+        k->tries = 0;
+    k->past.step = PST_MAX(step, k->past.step);
+    if (k->tries++ >= MAX_TRIES)
+        return pst_diag_set(diag, PST_E_RUN_KEPT,
+                            "the run was begun again %d times without a newer "
+                            "checkpoint than that of step %" PRIu64,
+                            MAX_TRIES, step);
+    status = write_kept(d, k, diag);
+    add_option(&k->options, "resume", next.resume);
+    add_option(&k->options, "adopt", next.adopt);
+    return status == PST_OK && k->options.failed
+               ? pst_diag_nomem(diag, k->options.len)
+               : status;
+}
+
+enum pst_status pstd_stay_next(const struct pstd_daemon *d,
+                               struct pst_str *options, uint64_t *ret_step,
+                               unsigned *ret_tries, struct pst_diag *diag)
+{
+    struct kept k = {0};
+    enum pst_status status = PST_ERR_NOT_FOUND;
+
+    *ret_step = *ret_tries = 0;
+    if (is_kept(d))
+        status = read_kept(d, &k, diag);
+    if (status == PST_OK)
+        status = prepare(d, &k, ret_step, diag);
+    *ret_tries = k.tries;
+    *options = k.options;
+    return status;
+}
+
+void pstd_stay_begun(const struct pstd_daemon *d)
+{
+    struct kept k = {0};
+    struct pst_diag ignored;
+
+    if (!is_kept(d))
+        return;
+    /* Else it begins once more as it did, which --resume=STEP alone tells from
+     * what is right: the next start finds the newer ones set aside. */
+    if (read_kept(d, &k, &ignored) == PST_OK && !k.past.resumed) {
+        k.past.resumed = true;
+        if (write_kept(d, &k, &ignored) != PST_OK)
+            (void)fprintf(stderr, "penstockd: %s\n", ignored.text);
+    }
+    pst_str_fini(&k.options);
+}
+
+void pstd_stay_over(const struct pstd_daemon *d)
+{
+    struct pst_str path = {0};
+    struct pst_diag ignored;
+
+    if (is_kept(d) && path_of(d, &path, &ignored) == PST_OK)
+        (void)unlink(path.text);
+    pst_str_fini(&path);
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job that stays (`penstock up`) and is given runs.
+
+usage: up.py PENSTOCK TINY.pt2 self|mpi
+
+runs      one after the other, with the options of the job as defaults
+goes_on   a rank is killed in a run: it goes on by itself, with the bits of one
+          that nobody disturbed; `train` waits for it, a pause stays one
+begun     the same with --resume=STEP, which sets newer checkpoints aside once
+given_up  a run that dies at one step again and again; the job takes another one
+refused   options that contradict each other
+"""
+import json
+import os
+import signal
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import restarts  # noqa: E402
+
+
+class Bench(restarts.Bench):
+    def up(self, name, *more, **env):
+        self.call("up", "tiny.plan", "-n", "2", "--transport", self.transport,
+                  "--job", name, "--log-dir", name, "--detach", *more, **env)
+
+    def train(self, name, folder, *more, steps=restarts.STEPS):
+        return ["train", "--job", name, "-m", "2", "--data", "data.safetensors",
+                "--lr", "0.001", "--steps", str(steps), "--checkpoint", folder,
+                "--checkpoint-every", str(restarts.EVERY), "--checkpoint-sync",
+                "--quiet", *more]
+
+    def status(self, name):
+        return json.loads(self.call("status", "--job", name, "--json"))
+
+    def down(self, name):
+        pids = self.pids(name)
+        self.call("stop", "--job", name)
+        self.nothing_left(pids)
+        end = self.last_exit(name)
+        assert end["cause"] == "done" and end["text"] == "", end
+        self.no_files_left()
+
+
+def runs(b):
+    name = b.fresh()
+    b.up(name, "-m", "2", "--data", "data.safetensors", "--lr", "0.001")
+    assert b.status(name)["state"] == "ready"
+    for folder in "first", "second":
+        b.call("train", "--job", name, "--steps", restarts.STEPS,
+               "--checkpoint", folder, "--quiet")
+        assert b.weights(folder) == b.want
+    b.down(name)
+    assert not b.events(name, "job_restart")
+
+
+def goes_on(b):
+    name = b.fresh()
+    env, _ = b.once(f"updated:{25 * b.lanes}", 1)
+    b.up(name, **env)
+    b.call(*b.train(name, name + "-a"))
+    assert b.weights(name + "-a") == b.want
+    again = b.await_event(name, "run_again", "rank-0")
+    assert " step=20 tries=1" in again, again
+    assert len(b.events(name, "job_restart")) == 1
+    # By hand, and in a pause.
+    run = b.begin(*b.train(name, name + "-b", steps=10 ** 9))
+    b.await_event(name, "train_begin", "rank-0", n=3)
+    b.await_event(name, "checkpoint_saved", "rank-0", n=restarts.STEPS // 10 + 1)
+    b.call("pause", "--job", name)
+    b.await_event(name, "paused", "rank-0")
+    at = b.status(name)["step"]
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.await_event(name, "paused", "rank-0", n=2)
+    assert b.status(name)["paused"] and b.status(name)["step"] <= at
+    b.call("resume", "--job", name)
+    b.call("checkpoint", "--job", name)
+    b.down(name)
+    said = b.ended(run, 130).stderr
+    assert "the ranks were started again, and the run goes on" in said, said
+    assert "stopped after step" in said, said
+
+
+def begun(b):
+    name = b.fresh()
+    folder = name + "-c"
+    b.call(*b.words(folder, "--steps", "30", "--keep", "9"))
+    env, _ = b.once(f"updated:{25 * b.lanes}", 1)
+    b.up(name, **env)
+    b.call(*b.train(name, folder, "--resume=20", "--keep", "9"))
+    assert b.weights(folder) == b.want
+    again = b.await_event(name, "run_again", "rank-0")
+    assert " step=40 tries=1" in again, again
+    b.down(name)
+
+
+def given_up(b):
+    name = b.fresh()
+    b.up(name, "--max-restarts", "30",
+         PENSTOCK_FAULT=f"updated:{25 * b.lanes}:kill", PENSTOCK_FAULT_RANK="1")
+    said = b.call(*b.train(name, name + "-d", "--checkpoint-every", "0"), code=1)
+    assert "begun again 3 times without a newer checkpoint" in said, said
+    assert "[run.kept]" in said, said
+    assert len(b.events(name, "run_again", "rank-0")) == 3
+    assert " id=run.kept " in b.await_event(name, "run_given_up", "rank-0")
+    at = b.status(name)
+    assert at["state"] == "ready" and "begun again" in at["last_error"], at
+    b.call(*b.train(name, name + "-e", steps=4))
+    # One that makes progress goes on for as long as it takes.
+    b.call(*b.train(name, name + "-f"))
+    assert b.weights(name + "-f") == b.want
+    assert len(b.events(name, "run_again", "rank-0")) == 3 + 2
+    b.down(name)
+
+
+def refused(b):
+    for words in (["--min-ranks", "1"], ["--detach", "--die-with-client"]):
+        b.call("up", "tiny.plan", "-n", "2", *words, code=64)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(*sys.argv[1:4], folder) as b:
+        for part in runs, goes_on, begun, given_up, refused:
+            print(part.__name__, flush=True)
+            part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
