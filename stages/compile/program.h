@@ -172,7 +172,6 @@ struct pst_loc pst_program_loc(const struct pst_program *program,
 
 /* Kernel for node as the graph stands; call->in and out are filled with metas
  * (room for PST_MAX_OPERANDS each). NULL kernel: never executed (a view). */
-#define PST_MAX_OPERANDS 1024
 enum pst_status pst_node_kernel(const struct pst_node *node,
                                 const struct pst_program_options *options,
                                 struct pst_call *call,

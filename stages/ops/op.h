@@ -43,6 +43,8 @@ struct pst_operand {
     const struct pst_meta *meta; /* NULL: absent */
 };
 
+#define PST_MAX_OPERANDS 1024 /* of a call, and results */
+
 /* Where a kernel reports what only the data shows (an index out of range).
  * First one wins. The step goes on and is not applied. */
 struct pst_fault {

@@ -328,6 +328,31 @@ const struct pst_kernel *pst_op_reference(const struct pst_op *op)
     return kernels.n > 0 ? &kernels.at[kernels.n - 1] : NULL;
 }
 
+static void without_data(unsigned n, const struct pst_operand *from,
+                         struct pst_operand *to)
+{
+    for (unsigned i = 0; i < n; i++)
+        to[i] = (struct pst_operand){.meta = from[i].meta};
+}
+
+/* Kernels are chosen before there are data: whoever has them already gets the
+ * same one. */
+static bool supports(const struct pst_kernel *kernel,
+                     const struct pst_call *call)
+{
+    PST_UNINIT struct pst_operand in[PST_MAX_OPERANDS];
+    PST_UNINIT struct pst_operand out[PST_MAX_OPERANDS];
+    struct pst_call bare = *call;
+
+    if (kernel->supports == NULL)
+        return true;
+    without_data(call->n_in, call->in, in);
+    without_data(call->n_out, call->out, out);
+    bare.in = in;
+    bare.out = out;
+    return kernel->supports(&bare);
+}
+
 bool pst_kernel_fits(const struct pst_kernel *kernel,
                      const struct pst_call *call, enum pst_isa isa)
 {
@@ -341,7 +366,7 @@ bool pst_kernel_fits(const struct pst_kernel *kernel,
         if ((kernel->dtypes & 1u << dtype) == 0)
             return false;
     }
-    return kernel->supports == NULL || kernel->supports(call);
+    return supports(kernel, call);
 }
 
 static bool is_narrow(const struct pst_call *call)

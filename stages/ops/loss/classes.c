@@ -67,8 +67,6 @@ void pst_classes_shape(struct pst_classes *p)
     p->d = 1;
     for (unsigned i = 2; i < x->rank; i++)
         p->d *= x->size[i];
-    if (p->weight != NULL && p->weight->data == NULL)
-        p->weight = NULL;
     p->is_dense =
         p->target != NULL && pst_meta_is_contiguous(p->target->meta);
     p->probabilities = p->target != NULL &&

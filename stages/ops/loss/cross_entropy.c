@@ -42,7 +42,7 @@ static struct pst_classes classes_of(const struct pst_call *c, unsigned first)
 {
     struct pst_classes p = {.x = &c->in[first],
                             .target = &c->in[first + 1],
-                            .weight = &c->in[first + 2],
+                            .weight = pst_classes_optional(c, first + 2),
                             .reduction = c->args[first + 3].i,
                             .ignore = c->args[first + 4].i,
                             .smoothing = c->args[first + 5].f};

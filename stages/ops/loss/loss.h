@@ -28,6 +28,13 @@ enum pst_status pst_classes_check(const struct pst_infer *c, unsigned x,
 /* Result 0 := a scalar, or like the positions if nothing is reduced. */
 enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
                                 int64_t reduction);
+/* Operand i, for which the argument of the same place stands; NULL: it is None,
+ * as can be seen before there are data. */
+static inline const struct pst_operand *pst_classes_optional(
+    const struct pst_call *c, unsigned i)
+{
+    return c->args[i].kind == PST_ARG_VALUE ? &c->in[i] : NULL;
+}
 /* n, classes, d from x. */
 void pst_classes_shape(struct pst_classes *p);
 /* Class of position i, -1 if it is ignored or out of range; the latter is a

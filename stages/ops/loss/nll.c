@@ -49,7 +49,7 @@ static void nll_ref(const struct pst_call *c)
 {
     struct pst_classes p = {.x = &c->in[0],
                             .target = &c->in[1],
-                            .weight = &c->in[2],
+                            .weight = pst_classes_optional(c, 2),
                             .reduction = c->args[3].i,
                             .ignore = c->args[4].i};
     struct pst_operand *y = &c->out[0];
@@ -85,7 +85,7 @@ static void nll_backward_ref(const struct pst_call *c)
     const struct pst_operand *g = &c->in[0];
     struct pst_classes p = {.x = dx,
                             .target = &c->in[1],
-                            .weight = &c->in[2],
+                            .weight = pst_classes_optional(c, 2),
                             .reduction = c->args[3].i,
                             .ignore = c->args[4].i};
     double divisor = 1.0;
