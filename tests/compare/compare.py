@@ -306,7 +306,8 @@ def all_cases(full, seed):
     cases += [("arch", "factors", 2, "core")]  # has checks with effects
     cases += [("arch", "shared_buffers", 1)]  # a name each in the dump
     cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
-    cases += [("arch", "denoiser", 2)]
+    cases += [("arch", "denoiser", 2), ("arch", "autocast", 1)]
+    cases += [("arch", "branches", 2), ("arch", "branches", 1, "core")]
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:

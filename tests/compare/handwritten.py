@@ -284,3 +284,54 @@ def denoiser():
 
     return Denoiser(), lambda: dict(x=torch.randn(2, 160),
                                     wanted=torch.randn(2, 160))
+
+
+@handwritten
+def branches():
+    """A condition one of whose branches is not a number where it is not
+    taken, and so are its gradients."""
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(6, 8), nn.Linear(8, 3)
+            self.by = nn.Parameter(torch.ones(8))
+            self.register_buffer("none", torch.zeros(8))
+
+        def forward(self, x, wanted):
+            h = self.up(x)
+            h = torch.cond(h.min() > 0, lambda h, by: torch.log(h) * by,
+                           lambda h, by: torch.tanh(h) * by, (h, self.by))
+            h = torch.cond(h.max() < 9, lambda h, by, none: h * by,
+                           lambda h, by, none: h * by / none,
+                           (h, self.by, self.none))
+            y = self.down(h)
+            return (y - wanted).square().mean(), y
+
+    return Branches(), lambda: dict(x=torch.randn(4, 6),
+                                    wanted=torch.randn(4, 3))
+
+
+@handwritten
+def autocast():
+    """Operators that PyTorch makes of products, which autocast casts."""
+
+    class Autocast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(6, 8)
+            self.second = nn.Parameter(torch.randn(8, 8) / 3)
+            self.gru = nn.GRU(8, 8, batch_first=True)
+            self.cell = nn.LSTMCell(8, 8)
+
+        def forward(self, x, wanted):
+            with torch.autocast("cpu", torch.bfloat16):
+                h = torch.einsum("bti,ij->btj", self.first(x), self.second)
+                h = self.gru(h)[0]
+                h = torch.tensordot(h.to(x.dtype), self.second, 1)
+                y = self.cell(h[:, -1])[0]
+            y = y.to(x.dtype)
+            return (y - wanted).square().mean(), y
+
+    return Autocast(), lambda: dict(x=torch.randn(4, 5, 6),
+                                    wanted=torch.randn(4, 8))

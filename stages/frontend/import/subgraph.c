@@ -190,12 +190,41 @@ enum pst_status pst_import_checkpoint(struct pst_import *import,
 
 /* --- branches ----------------------------------------------------------- */
 
+/* Which branch: `taken` if pred is. */
+struct branch {
+    struct pst_value *pred;
+    bool taken;
+};
+
+/* Operand i, whose gradient is nothing where the branch is not the one. */
+static enum pst_status bind_gated(struct pst_import *import,
+                                  const struct pst_scope *scope,
+                                  const struct pst_doc_arg *formal,
+                                  const char *actual, unsigned i,
+                                  const struct branch *b,
+                                  struct pst_scope *inner)
+{
+    struct pst_value *v = pst_import_find(scope, actual);
+
+    if (formal->kind != PST_DOC_TENSOR || v == NULL ||
+        pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT)
+        return bind_operand(import, scope, formal, actual, i, inner);
+    v = pst_functionalise_read(import->functional, v);
+    if (v != NULL)
+        v = pst_emit(&import->build, &pst_op_pass_if,
+                     PST_ARGS(pst_v(v), pst_v(b->pred), pst_b(b->taken)));
+    return v == NULL
+               ? import->build.status
+               : pst_import_define(import, inner, formal->name, v, &v->meta);
+}
+
 /* The n results of a branch, which may write nothing from before it. */
 static enum pst_status import_branch(struct pst_import *import,
                                      const struct pst_scope *scope,
                                      const struct pst_doc_arg *branch,
                                      const struct pst_doc_arg *operands,
-                                     unsigned n, struct pst_value **ret)
+                                     const struct branch *b, unsigned n,
+                                     struct pst_value **ret)
 {
     const struct pst_doc_graph *body = branch != NULL ? branch->graph : NULL;
     struct pst_scope inner = inherit(scope);
@@ -208,8 +237,8 @@ static enum pst_status import_branch(struct pst_import *import,
     enter(&inner, body);
     inner.pure = true;
     for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++)
-        status = bind_operand(import, scope, &body->inputs[i],
-                              operands->names[i], i, &inner);
+        status = bind_gated(import, scope, &body->inputs[i], operands->names[i],
+                            i, b, &inner);
     if (status == PST_OK)
         status = pst_import_nodes(import, &inner);
     for (unsigned i = 0; i < n && status == PST_OK; i++) {
@@ -249,10 +278,13 @@ enum pst_status pst_import_cond(struct pst_import *import,
     pred = pst_functionalise_read(import->functional, pred);
     if (pred == NULL)
         return import->build.status;
-    for (unsigned k = 0; k < 2 && status == PST_OK; k++)
+    for (unsigned k = 0; k < 2 && status == PST_OK; k++) {
+        const struct branch b = {pred, k == 0};
+
         status = import_branch(import, scope,
                                pst_doc_arg_at(node, k + 1, PST_DOC_GRAPH),
-                               operands, names->n, of[k]);
+                               operands, &b, names->n, of[k]);
+    }
     for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
         struct pst_value *v;
 

@@ -2,6 +2,7 @@
 /* The same elements in another dtype or another place: casts, copies and the
  * operators that pass their input on. */
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 /* --- passing on ----------------------------------------------------------- */
@@ -31,6 +32,29 @@ const struct pst_op pst_op_detach = {
     .flags = PST_OP_VIEW,
     .infer = infer_alias,
     .vjp = pst_vjp_none,
+};
+
+/* Its gradient where pred (one bool) is `value`, else zeros, whatever comes. */
+static enum pst_status pass_if_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0), *closed = pst_vjp_in(v, 1);
+
+    if (v->node->args[2].b)
+        closed = pst_vjp_emit(v, &pst_op_logical_not, PST_ARGS(pst_v(closed)));
+    return pst_vjp_set(
+        v, 0,
+        pst_vjp_emit(v, &pst_op_masked_fill_Scalar,
+                     PST_ARGS(pst_v(g), pst_v(closed), pst_f(0.0))));
+}
+
+/* What a branch of a condition reads: both are computed, and what the other one
+ * makes of it (log of a negative number) must not come back. */
+const struct pst_op pst_op_pass_if = {
+    .schema = "penstock::pass_if(Tensor(a) self, Tensor pred, bool value) -> "
+              "Tensor(a)",
+    .flags = PST_OP_VIEW,
+    .infer = infer_alias,
+    .vjp = pass_if_vjp,
 };
 
 static enum pst_status infer_contiguous(struct pst_infer *c)

@@ -11,6 +11,7 @@ static const struct {
     {&pst_op_clone, pst_sizes_same},
     {&pst_op_contiguous, pst_sizes_same},
     {&pst_op_detach, pst_sizes_same},
+    {&pst_op_pass_if, pst_sizes_same},
     {&pst_op_alias, pst_sizes_same},
     {&pst_op__to_copy, pst_sizes_same},
     {&pst_op_softmax_int, pst_sizes_same},
