@@ -2,7 +2,9 @@
 /*
  * Regions under torch.autocast("cpu"): operators of the first list get their
  * floating operands in the region's dtype, those of the second in f32, joining
- * ones in the wider dtype by themselves. All others take what comes. f64 stays.
+ * ones in the wider dtype by themselves. Those of the third are made of
+ * operators of the first in PyTorch, which casts inside them: what comes out of
+ * it is the dtype of their results. All others take what comes. f64 stays.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
@@ -23,6 +25,10 @@ static const char wide[] =
     "poisson_nll_loss smooth_l1_loss l1_loss mse_loss huber_loss kl_div "
     "margin_ranking_loss soft_margin_loss triplet_margin_loss "
     "multi_margin_loss multilabel_margin_loss prod ";
+
+static const char composed[] =
+    " einsum tensordot inner linalg_multi_dot chain_matmul bilinear gru lstm "
+    "rnn_tanh rnn_relu gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell ";
 
 /* Is the operator of target "aten.NAME.OVERLOAD" in the list? */
 static bool is_in(const char *list, const char *target)
@@ -50,20 +56,23 @@ static struct pst_value *cast(struct pst_import *import, struct pst_value *v,
 
 enum pst_autocast pst_import_autocast_kind(const char *target)
 {
-    return is_in(wide, target)  ? PST_AUTOCAST_F32
-           : is_in(low, target) ? PST_AUTOCAST_LOW
-                                : PST_AUTOCAST_NONE;
+    return is_in(wide, target)       ? PST_AUTOCAST_F32
+           : is_in(low, target)      ? PST_AUTOCAST_LOW
+           : is_in(composed, target) ? PST_AUTOCAST_RESULT
+                                     : PST_AUTOCAST_NONE;
 }
 
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
                                     enum pst_autocast kind,
-                                    struct pst_arg *args, unsigned n_args)
+                                    enum pst_dtype result, struct pst_arg *args,
+                                    unsigned n_args)
 {
-    const enum pst_dtype dtype =
-        kind == PST_AUTOCAST_F32 ? PST_F32 : scope->low;
+    const enum pst_dtype dtype = kind == PST_AUTOCAST_F32   ? PST_F32
+                                 : kind == PST_AUTOCAST_LOW ? scope->low
+                                                            : result;
 
-    if (kind == PST_AUTOCAST_NONE)
+    if (kind == PST_AUTOCAST_NONE || (dtype != PST_F32 && dtype != scope->low))
         return PST_OK;
     for (unsigned i = 0; i < n_args; i++) {
         if (args[i].kind == PST_ARG_VALUE)

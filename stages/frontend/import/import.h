@@ -267,11 +267,12 @@ enum pst_status pst_import_signatures(
 
 /* What autocast does to the operator of target "aten.NAME.OVERLOAD". */
 enum pst_autocast pst_import_autocast_kind(const char *target);
-/* Casts the arguments of such an operator as the scope's region says. */
+/* Casts the arguments of such an operator as the scope's region says; result:
+ * the dtype that the file gives its first one, PST_N_DTYPES: none. */
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
                                     enum pst_autocast kind,
-                                    struct pst_arg *args,
+                                    enum pst_dtype result, struct pst_arg *args,
                                     unsigned n_args) PST_MUST_CHECK;
 /* Of a region's node; false if it is of another kind than ours. */
 bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,

@@ -230,9 +230,9 @@ static enum pst_status import_op(struct pst_import *import,
     if (status != PST_OK)
         return status;
     if (scope->autocast)
-        status = pst_import_autocast(import, scope,
-                                     pst_import_autocast_kind(target->name),
-                                     args, schema->n_args);
+        status = pst_import_autocast(
+            import, scope, pst_import_autocast_kind(target->name),
+            recorded_dtype(scope, names), args, schema->n_args);
     if (status == PST_OK)
         status =
             pst_import_conjugate(import, scope, target, names, args, &done);

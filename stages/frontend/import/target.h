@@ -40,6 +40,7 @@ enum pst_autocast {
     PST_AUTOCAST_NONE,
     PST_AUTOCAST_LOW, /* takes them in the region's dtype */
     PST_AUTOCAST_F32,
+    PST_AUTOCAST_RESULT, /* in that of its result, by the file */
 };
 
 /* How an operator tells whether the model was exported while it trains. */
