@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/loss/loss.h"
+#include "stages/ops/loss/cross_entropy.h"
 #include "stages/ops/rows.h"
 
 #include <math.h>
@@ -37,8 +37,7 @@ static enum pst_status backward_infer(struct pst_infer *c)
                               pst_infer_in(c, 1));
 }
 
-/* Arguments first.. are self, target, weight, reduction, ignore, smoothing. */
-static struct pst_classes classes_of(const struct pst_call *c, unsigned first)
+struct pst_classes pst_entropy_classes(const struct pst_call *c, unsigned first)
 {
     struct pst_classes p = {.x = &c->in[first],
                             .target = &c->in[first + 1],
@@ -112,7 +111,7 @@ static double position_loss(const struct pst_call *c,
 
 static void cross_entropy_ref(const struct pst_call *c)
 {
-    const struct pst_classes p = classes_of(c, 0);
+    const struct pst_classes p = pst_entropy_classes(c, 0);
     struct pst_operand *y = &c->out[0];
     double sum = 0.0;
 
@@ -130,8 +129,9 @@ static void cross_entropy_ref(const struct pst_call *c)
 }
 
 /* Gradient that arrives at position i, with the mean's divisor in it. */
-static double arriving(const struct pst_call *c, const struct pst_classes *p,
-                       int64_t i, double divisor)
+double pst_entropy_arriving(const struct pst_call *c,
+                            const struct pst_classes *p, int64_t i,
+                            double divisor)
 {
     const struct pst_operand *g = &c->in[0];
     const int64_t at = p->reduction == PST_REDUCE_NONE ? i : 0;
@@ -140,20 +140,21 @@ static double arriving(const struct pst_call *c, const struct pst_classes *p,
            divisor;
 }
 
-static double divisor_of(const struct pst_call *c, const struct pst_classes *p)
+double pst_entropy_divisor(const struct pst_call *c,
+                           const struct pst_classes *p)
 {
     return p->reduction == PST_REDUCE_MEAN ? pst_classes_divisor(c, p) : 1.0;
 }
 
 static void cross_entropy_backward_ref(const struct pst_call *c)
 {
-    const struct pst_classes p = classes_of(c, 1);
-    const double divisor = divisor_of(c, &p);
+    const struct pst_classes p = pst_entropy_classes(c, 1);
+    const double divisor = pst_entropy_divisor(c, &p);
     struct pst_operand *dx = &c->out[0];
 
     for (int64_t i = 0; i < p.n * p.d; i++) {
         const int64_t y = p.probabilities ? 0 : pst_classes_target(c, &p, i);
-        const double g = arriving(c, &p, i, divisor);
+        const double g = pst_entropy_arriving(c, &p, i, divisor);
         double max = 0.0, log_sum = 0.0, total = 0.0;
 
         if (y >= 0)
@@ -172,245 +173,11 @@ static void cross_entropy_backward_ref(const struct pst_call *c)
     }
 }
 
-/* --- fast kernels: f32 -----------------------------------------------------
- */
-
-/* Classes that are contiguous, with any target; or a plane of positions for
- * each class, with indices as targets. Weights of classes only where one class
- * counts. `first` is the argument self. */
-static bool fits(const struct pst_call *c, unsigned first)
-{
-    const struct pst_classes p = classes_of(c, first);
-    const bool one = !p.probabilities && p.smoothing == 0.0;
-
-    return p.x->meta->dtype == PST_F32 &&
-           (one || (p.d == 1 && p.weight == NULL)) &&
-           (!p.probabilities || p.target->meta->dtype == PST_F32);
-}
-
-static bool forward_fits(const struct pst_call *c)
-{
-    return fits(c, 0);
-}
-
-static bool backward_fits(const struct pst_call *c)
-{
-    return fits(c, 1) && c->in[0].meta->dtype == PST_F32;
-}
-
-struct job {
-    const struct pst_call *c;
-    const struct pst_classes *p;
-    const struct pst_loss_loops *loops;
-    double divisor;
-    float *losses; /* one per position */
-};
-
-/* Of position i of rows, whose class is y (indices). */
-static struct pst_soft_target soft_target(const struct pst_classes *p,
-                                          int64_t i, int64_t y)
-{
-    const float kept = (float)(1.0 - p->smoothing);
-    const float *q = p->target->data;
-    struct pst_soft_target t = {.b = (float)(p->smoothing / (double)p->classes),
-                                .y = -1};
-
-    if (p->probabilities) {
-        t.q = q + i * p->classes;
-        t.a = kept;
-    } else {
-        t.y = y;
-        t.c = kept;
-    }
-    return t;
-}
-
-static float row_loss(const struct job *j, int64_t i)
-{
-    const struct pst_classes *p = j->p;
-    const float *x = (const float *)p->x->data + i * p->classes;
-    const int64_t y = p->probabilities ? 0 : pst_classes_target(j->c, p, i);
-    struct pst_soft_target t;
-
-    if (y < 0)
-        return 0.0f;
-    if (!p->probabilities && p->smoothing == 0.0)
-        return (float)pst_classes_weight(p, y) *
-               j->loops->nll(p->classes, x, y);
-    t = soft_target(p, i, y);
-    return j->loops->soft(p->classes, x, &t);
-}
-
-static void row_grad(const struct job *j, int64_t i)
-{
-    const struct pst_classes *p = j->p;
-    const float *x = (const float *)p->x->data + i * p->classes;
-    float *dx = (float *)j->c->out[0].data + i * p->classes;
-    const int64_t y = p->probabilities ? 0 : pst_classes_target(j->c, p, i);
-    double g;
-
-    if (y < 0) {
-        for (int64_t k = 0; k < p->classes; k++)
-            dx[k] = 0.0f;
-        return;
-    }
-    g = arriving(j->c, p, i, j->divisor);
-    if (!p->probabilities && p->smoothing == 0.0) {
-        const float scale = (float)(g * pst_classes_weight(p, y));
-
-        j->loops->softmax_scaled(p->classes, x, scale, dx);
-        dx[y] -= scale;
-    } else {
-        const struct pst_soft_target t = soft_target(p, i, y);
-
-        j->loops->soft_grad(p->classes, x, &t, (float)g, dx);
-    }
-}
-
-/* Positions from i on that are neighbours in each plane. */
-static void plane_losses(const struct job *j, int64_t i, int64_t cols)
-{
-    const struct pst_classes *p = j->p;
-    const float *x =
-        (const float *)p->x->data + (i / p->d * p->classes) * p->d + i % p->d;
-    float max[PST_LOSS_COLS], log_sum[PST_LOSS_COLS];
-
-    j->loops->columns_log_sum(p->classes, cols, p->d, x, max, log_sum);
-    for (int64_t k = 0; k < cols; k++) {
-        const int64_t y = pst_classes_target(j->c, p, i + k);
-
-        j->losses[i + k] = y < 0
-                               ? 0.0f
-                               : (float)pst_classes_weight(p, y) *
-                                     (log_sum[k] - (x[y * p->d + k] - max[k]));
-    }
-}
-
-static void plane_grads(const struct job *j, int64_t i, int64_t cols)
-{
-    const struct pst_classes *p = j->p;
-    const int64_t at = (i / p->d * p->classes) * p->d + i % p->d;
-    float *dx = (float *)j->c->out[0].data + at;
-    float scale[PST_LOSS_COLS] = {0};
-    int64_t classes[PST_LOSS_COLS];
-
-    for (int64_t k = 0; k < cols; k++) {
-        const int64_t y = classes[k] = pst_classes_target(j->c, p, i + k);
-
-        scale[k] = y < 0 ? 0.0f
-                         : (float)(arriving(j->c, p, i + k, j->divisor) *
-                                   pst_classes_weight(p, y));
-    }
-    j->loops->columns_scaled(p->classes, cols, p->d,
-                             (const float *)p->x->data + at, scale, dx);
-    for (int64_t k = 0; k < cols; k++) {
-        if (classes[k] >= 0)
-            dx[classes[k] * p->d + k] -= scale[k];
-        /* Not by 0 times a NaN. */
-        for (int64_t r = 0; classes[k] < 0 && r < p->classes; r++)
-            dx[r * p->d + k] = 0.0f;
-    }
-}
-
-/* A part of the positions, by rows or by pieces of planes. */
-static void run_part(const struct job *j, unsigned part, unsigned parts,
-                     void (*each)(const struct job *, int64_t, int64_t))
-{
-    const struct pst_classes *p = j->p;
-    const int64_t pieces = (p->d + PST_LOSS_COLS - 1) / PST_LOSS_COLS;
-    int64_t begin, end;
-
-    pst_pool_share(p->n * pieces, 1, part, parts, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t first = i % pieces * PST_LOSS_COLS;
-
-        each(j, i / pieces * p->d + first,
-             PST_MIN(p->d - first, PST_LOSS_COLS));
-    }
-}
-
-static void losses(const struct job *j, int64_t i, int64_t cols)
-{
-    if (j->p->d == 1)
-        j->losses[i] = row_loss(j, i);
-    else
-        plane_losses(j, i, cols);
-}
-
-static void grads(const struct job *j, int64_t i, int64_t cols)
-{
-    if (j->p->d == 1)
-        row_grad(j, i);
-    else
-        plane_grads(j, i, cols);
-}
-
-static void forward_part(void *ctx, unsigned part, unsigned parts)
-{
-    run_part(ctx, part, parts, losses);
-}
-
-static void backward_part(void *ctx, unsigned part, unsigned parts)
-{
-    run_part(ctx, part, parts, grads);
-}
-
-static size_t forward_scratch(const struct pst_call *c, unsigned threads)
-{
-    const struct pst_classes p = classes_of(c, 0);
-
-    (void)threads;
-    return (size_t)(p.n * p.d) * sizeof(float);
-}
-
-static void start(const struct pst_call *c, const struct pst_classes *p,
-                  pst_pool_fn fn, struct job *job)
-{
-    pst_pool_run(pst_pool_if(c->pool, p->n * p->d * p->classes >= 8192), fn,
-                 job);
-}
-
-static void forward_f32(const struct pst_call *c,
-                        const struct pst_loss_loops *loops)
-{
-    const struct pst_classes p = classes_of(c, 0);
-    const bool none = p.reduction == PST_REDUCE_NONE;
-    struct job job = {c, &p, loops, 1.0, none ? c->out[0].data : c->scratch};
-    double sum = 0.0;
-
-    start(c, &p, forward_part, &job);
-    if (none)
-        return;
-    for (int64_t i = 0; i < p.n * p.d; i++)
-        sum += job.losses[i];
-    if (p.reduction == PST_REDUCE_MEAN)
-        sum /= pst_classes_divisor(c, &p);
-    *(float *)c->out[0].data = (float)sum;
-}
-
-static void backward_f32(const struct pst_call *c,
-                         const struct pst_loss_loops *loops)
-{
-    const struct pst_classes p = classes_of(c, 1);
-    struct job job = {c, &p, loops, divisor_of(c, &p), NULL};
-
-    start(c, &p, backward_part, &job);
-}
-
-#define RUN(suffix, set)                                                       \
-    static void cross_entropy_f32_##suffix(const struct pst_call *c)           \
-    {                                                                          \
-        forward_f32(c, &pst_loss_loops_##suffix);                              \
-    }                                                                          \
-    static void cross_entropy_backward_f32_##suffix(const struct pst_call *c)  \
-    {                                                                          \
-        backward_f32(c, &pst_loss_loops_##suffix);                             \
-    }
-PST_SIMD_EACH(RUN)
+/* --- kernels ------------------------------------------------------------- */
 
 static const struct pst_kernel cross_entropy_kernels[] = {
-    PST_SIMD_ROWS("cross_entropy_f32", cross_entropy_f32, PST_D(F32), 0,
-                  forward_fits, forward_scratch, 1e-5),
+    PST_SIMD_ROWS("cross_entropy_f32", pst_entropy_forward, PST_D(F32), 0,
+                  pst_entropy_forward_fits, pst_entropy_forward_scratch, 1e-5),
     {.name = "cross_entropy_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
@@ -419,8 +186,9 @@ static const struct pst_kernel cross_entropy_kernels[] = {
 
 /* in[0] is the gradient. It may not be out: it is read for every position. */
 static const struct pst_kernel cross_entropy_backward_kernels[] = {
-    PST_SIMD_ROWS("cross_entropy_backward_f32", cross_entropy_backward_f32,
-                  PST_D(F32), PST_K_INPLACE_1, backward_fits, NULL, 1e-5),
+    PST_SIMD_ROWS("cross_entropy_backward_f32", pst_entropy_backward,
+                  PST_D(F32), PST_K_INPLACE_1, pst_entropy_backward_fits,
+                  pst_entropy_backward_scratch, 1e-5),
     {.name = "cross_entropy_backward_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,

@@ -60,6 +60,13 @@ struct pst_soft_target {
 
 #define PST_LOSS_COLS 64
 
+/* The same of columns: t_k = w_k (a q_k + b), of columns of q that lie as those
+ * of x do; w NULL: ones. */
+struct pst_soft_columns {
+    const float *q, *w;
+    float a, b;
+};
+
 struct pst_loss_loops {
     /* -log softmax(x)[y] */
     float (*nll)(int64_t n, const float *x, int64_t y);
@@ -76,6 +83,18 @@ struct pst_loss_loops {
                             const float *x, float *max, float *log_sum);
     void (*columns_scaled)(int64_t n, int64_t cols, int64_t stride,
                            const float *x, const float *g, float *dx);
+    /* losses_j = -sum of t_k log softmax(x)_k; where t_k is 0 so is the
+     * product. */
+    void (*columns_soft)(int64_t n, int64_t cols, int64_t stride,
+                         const float *x, const struct pst_soft_columns *t,
+                         const float *max, const float *log_sum, float *losses);
+    /* dx = g_j (softmax(x) (sum(t) + more_j) - t) */
+    void (*columns_soft_grad)(int64_t n, int64_t cols, int64_t stride,
+                              const float *x, const struct pst_soft_columns *t,
+                              const float *more, const float *g, float *dx);
+    /* to_k = w_k t_k */
+    void (*weighted)(int64_t n, const struct pst_soft_target *t, const float *w,
+                     float *to);
     /* Sum of (a - b)^2, in double. */
     double (*squares)(int64_t n, const float *a, const float *b);
     /* dx = s * (a - b) */

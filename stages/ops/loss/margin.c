@@ -229,18 +229,10 @@ static enum pst_status multi_vjp(struct pst_vjp *v)
 
 /* The classes of a sample are its targets up to the first -1:
  * 1 / C sum over classes y and k that are none of max(0, 1 - x_y + x_k). */
-static bool is_target(const struct pst_call *c, const struct rows *r, int64_t i,
-                      int64_t k)
+static int64_t target_at(const struct pst_call *c, const struct rows *r,
+                         int64_t i, int64_t j)
 {
-    for (int64_t j = 0; j < r->classes; j++) {
-        const int64_t y = class_at(c, r, i * r->classes + j, -1);
-
-        if (y < 0)
-            return false;
-        if (y == k)
-            return true;
-    }
-    return false;
+    return j < r->classes ? class_at(c, r, i * r->classes + j, -1) : -1;
 }
 
 static enum pst_status labels_infer(struct pst_infer *c)
@@ -264,12 +256,11 @@ static void labels_ref(const struct pst_call *c)
 
         for (int64_t k = 0; k < r.classes; k++)
             pst_store_f64(flags->meta->dtype, flags->data, i * r.classes + k,
-                          is_target(c, &r, i, k) ? 1.0 : 0.0);
-        for (int64_t j = 0; j < r.classes; j++) {
-            const int64_t y = class_at(c, &r, i * r.classes + j, -1);
-
-            if (y < 0)
-                break;
+                          0.0);
+        for (int64_t j = 0, y; (y = target_at(c, &r, i, j)) >= 0; j++)
+            pst_store_f64(flags->meta->dtype, flags->data, i * r.classes + y,
+                          1.0);
+        for (int64_t j = 0, y; (y = target_at(c, &r, i, j)) >= 0; j++) {
             for (int64_t k = 0; k < r.classes; k++) {
                 const double z = 1.0 - x_at(&r, i, y) + x_at(&r, i, k);
 
@@ -283,31 +274,43 @@ static void labels_ref(const struct pst_call *c)
     store_sum(c, &r, sum);
 }
 
+static void add_at(struct pst_operand *x, int64_t at, double by)
+{
+    const enum pst_dtype dtype = x->meta->dtype;
+
+    pst_store_f64(dtype, x->data, at, pst_load_f64(dtype, x->data, at) + by);
+}
+
+static size_t labels_scratch(const struct pst_call *c, unsigned threads)
+{
+    (void)threads;
+    return (size_t)rows_of(c, 1, c->args[3].i).classes;
+}
+
 static void labels_backward_ref(const struct pst_call *c)
 {
     const struct rows r = rows_of(c, 1, c->args[3].i);
     struct pst_operand *dx = &c->out[0];
+    unsigned char *is_target = c->scratch;
 
     for (int64_t i = 0; i < r.n; i++) {
         const double g = arriving(c, &r, i) / (double)r.classes;
+        const int64_t row = i * r.classes;
 
-        for (int64_t k = 0; k < r.classes; k++)
-            pst_store_f64(dx->meta->dtype, dx->data, i * r.classes + k, 0.0);
-        for (int64_t j = 0; j < r.classes; j++) {
-            const int64_t y = class_at(c, &r, i * r.classes + j, -1);
-
-            if (y < 0)
-                break;
+        for (int64_t k = 0; k < r.classes; k++) {
+            pst_store_f64(dx->meta->dtype, dx->data, row + k, 0.0);
+            is_target[k] = 0;
+        }
+        for (int64_t j = 0, y; (y = target_at(c, &r, i, j)) >= 0; j++)
+            is_target[y] = 1;
+        for (int64_t j = 0, y; (y = target_at(c, &r, i, j)) >= 0; j++) {
             for (int64_t k = 0; k < r.classes; k++) {
-                const int64_t at[2] = {i * r.classes + k, i * r.classes + y};
                 const double z = 1.0 - x_at(&r, i, y) + x_at(&r, i, k);
 
-                for (int s = 0; s < 2 && z > 0.0 && !is_target(c, &r, i, k);
-                     s++)
-                    pst_store_f64(
-                        dx->meta->dtype, dx->data, at[s],
-                        pst_load_f64(dx->meta->dtype, dx->data, at[s]) +
-                            (s == 0 ? g : -g));
+                if (!(z > 0.0) || is_target[k])
+                    continue;
+                add_at(dx, row + k, g);
+                add_at(dx, row + y, -g);
             }
         }
     }
@@ -355,6 +358,7 @@ static const struct pst_kernel labels_backward_kernels[] = {
     {.name = "multilabel_margin_loss_backward_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
+     .scratch = labels_scratch,
      .run = labels_backward_ref},
 };
 

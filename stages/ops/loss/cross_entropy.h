@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
+#define PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
+/* What the kernels of cross entropies share. */
+#include "stages/ops/loss/loss.h"
+
+/* Arguments first.. are self, target, weight, reduction, ignore, smoothing. */
+struct pst_classes pst_entropy_classes(const struct pst_call *c,
+                                       unsigned first);
+/* Gradient that arrives at position i, with the mean's divisor in it. */
+double pst_entropy_arriving(const struct pst_call *c,
+                            const struct pst_classes *p, int64_t i,
+                            double divisor);
+double pst_entropy_divisor(const struct pst_call *c,
+                           const struct pst_classes *p);
+
+/* cross_entropy_fast.c: f32, contiguous. */
+bool pst_entropy_forward_fits(const struct pst_call *c);
+bool pst_entropy_backward_fits(const struct pst_call *c);
+size_t pst_entropy_forward_scratch(const struct pst_call *c, unsigned threads);
+size_t pst_entropy_backward_scratch(const struct pst_call *c, unsigned threads);
+#define DECLARE(suffix, set)                                                   \
+    void pst_entropy_forward_##suffix(const struct pst_call *c);               \
+    void pst_entropy_backward_##suffix(const struct pst_call *c);
+PST_SIMD_EACH(DECLARE)
+#undef DECLARE
+
+#endif
