@@ -64,6 +64,24 @@ static void soft_grad(int64_t n, const float *x,
         dx[t->y] -= g * t->c;
 }
 
+static void weighted(int64_t n, const struct pst_soft_target *t, const float *w,
+                     float *to)
+{
+    const float *q = t->q;
+
+    if (q != NULL) {
+        PST_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            to[i] = w[i] * (t->a * q[i] + t->b);
+    } else {
+        PST_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            to[i] = w[i] * t->b;
+    }
+    if (t->y >= 0)
+        to[t->y] += w[t->y] * t->c;
+}
+
 /* --- down columns --------------------------------------------------------- */
 
 _Static_assert(PST_LOSS_COLS <= PST_COLUMNS, "exprow.h has no room");
@@ -89,6 +107,59 @@ static void columns_scaled(int64_t n, int64_t cols, int64_t stride,
     for (int64_t r = 0; r < n; r++, dx += stride)
         for (int64_t j = 0; j < cols; j++)
             dx[j] *= scale[j];
+}
+
+/* t of class r of a column. */
+#define SOFT(q, r, j) (w * (t->q != NULL ? t->a * (q)[j] + t->b : t->b))
+
+static void columns_soft(int64_t n, int64_t cols, int64_t stride,
+                         const float *x, const struct pst_soft_columns *t,
+                         const float *max, const float *log_sum, float *losses)
+{
+    const float *q = t->q;
+
+    for (int64_t j = 0; j < cols; j++)
+        losses[j] = 0.0f;
+    for (int64_t r = 0; r < n;
+         r++, x += stride, q += t->q != NULL ? stride : 0) {
+        const float w = t->w != NULL ? t->w[r] : 1.0f;
+
+        for (int64_t j = 0; j < cols; j++) {
+            const float c = SOFT(q, r, j);
+
+            losses[j] -= pst_vm_select(c != 0.0f,
+                                       c * (x[j] - max[j] - log_sum[j]), 0.0f);
+        }
+    }
+}
+
+static void columns_soft_grad(int64_t n, int64_t cols, int64_t stride,
+                              const float *x, const struct pst_soft_columns *t,
+                              const float *more, const float *g, float *dx)
+{
+    float max[PST_LOSS_COLS], scale[PST_LOSS_COLS], total[PST_LOSS_COLS];
+    const float *q = t->q;
+
+    for (int64_t j = 0; j < cols; j++)
+        total[j] = more[j];
+    for (int64_t r = 0; r < n; r++, q += t->q != NULL ? stride : 0) {
+        const float w = t->w != NULL ? t->w[r] : 1.0f;
+
+        for (int64_t j = 0; j < cols; j++)
+            total[j] += SOFT(q, r, j);
+    }
+    pst_columns_max(n, cols, stride, x, max);
+    pst_columns_exp(n, cols, stride, x, max, dx, scale);
+    for (int64_t j = 0; j < cols; j++)
+        scale[j] = total[j] / scale[j];
+    q = t->q;
+    for (int64_t r = 0; r < n;
+         r++, dx += stride, q += t->q != NULL ? stride : 0) {
+        const float w = t->w != NULL ? t->w[r] : 1.0f;
+
+        for (int64_t j = 0; j < cols; j++)
+            dx[j] = g[j] * (dx[j] * scale[j] - SOFT(q, r, j));
+    }
 }
 
 static double squares(int64_t n, const float *a, const float *b)
@@ -128,6 +199,9 @@ const struct pst_loss_loops PST_SIMD(pst_loss_loops) = {
     .soft_grad = soft_grad,
     .columns_log_sum = columns_log_sum,
     .columns_scaled = columns_scaled,
+    .columns_soft = columns_soft,
+    .columns_soft_grad = columns_soft_grad,
+    .weighted = weighted,
     .squares = squares,
     .difference = difference,
 };
