@@ -360,6 +360,8 @@ static void warn(const pstctl_event *event)
                       "penstock: warning: %s; back to the checkpoint of step "
                       "%lld\n",
                       text, (long long)pstctl_integer(event, "to"));
+    else if (strcmp(event->name, "resume_changed") == 0)
+        pstctl_printf(stderr, "penstock: warning: %s\n", text);
     else
         pstctl_printf(stderr,
                       "penstock: warning: the run that saved step %lld could "

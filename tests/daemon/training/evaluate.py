@@ -252,8 +252,14 @@ def tells(b):
     assert len(found) == 1 and not changes(b, "log-told-2")
     write_data(b.path("first.safetensors"), 9, x=[96, 4])
     write_data(b.path("second.safetensors"), 10, x=[28, 4])
-    found, said = b.evaluated("log-told-3", *keep, "--resume", "--lr", "0.01",
-                              "--clip-norm", "2", **words)
+    done = b.done(*b.words("log-told-3", *keep, "--resume", "--lr", "0.01",
+                           "--clip-norm", "2", "--eval-data",
+                           "second.safetensors", "--eval-every", str(EVERY),
+                           data="first"))
+    said = json.loads(done.stdout)
+    assert ("penstock: warning: --lr was not given in the run that saved this "
+            "checkpoint, and is 0.01 now\n") in done.stderr, done.stderr
+    assert "could not go on" not in done.stderr, done.stderr
     told = changes(b, "log-told-3")
     assert sorted(told) == ["--clip-norm", "--data", "--eval-data", "--lr"], told
     assert told["--lr"] == ("not given", "0.01"), told
