@@ -61,6 +61,45 @@ static enum pst_status open_journal(struct pstd_daemon *d,
     return status;
 }
 
+/* Files that only watch a job are refused at its first start. One that has
+ * events in its journal goes on without them, and says so. */
+static bool was_started(const struct pstd_daemon *d)
+{
+    return pstd_journal_next(&d->journal) > 1;
+}
+
+static enum pst_status open_prom(struct pstd_daemon *d, struct pst_diag *diag)
+{
+    if (d->config->prom == NULL)
+        return PST_OK;
+    if (!pst_has_suffix(d->config->prom, ".prom"))
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "--prom %s: the collector reads files whose names "
+                            "end in .prom alone",
+                            d->config->prom);
+    d->prom.path = d->config->prom;
+    d->prom.job = d->job_name;
+    d->prom.changed = true;
+    /* Else it is written behind START. */
+    return was_started(d) ? PST_OK : pstd_prom_write(&d->prom, diag);
+}
+
+static enum pst_status open_tensorboard(struct pstd_daemon *d,
+                                        struct pst_diag *diag)
+{
+    struct pstd_tensorboard *t = &d->tensorboard;
+    enum pst_status status;
+
+    if (d->config->tensorboard == NULL)
+        return PST_OK;
+    status = pstd_tensorboard_open(t, d->config->tensorboard, diag);
+    if (status == PST_OK || !was_started(d))
+        return status;
+    t->failing = true; /* told behind START */
+    t->why = *diag;
+    return PST_OK;
+}
+
 /* START: this rank is known now, so log and socket can be opened. */
 static enum pst_status open_outputs(struct pstd_daemon *d,
                                     struct pst_str *socket,
@@ -73,24 +112,12 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
     (void)snprintf(name, sizeof(name), "rank-%u", d->rank);
     if (d->config->log_dir != NULL)
         status = pstd_logfile_open(&d->log, d->config->log_dir, name, diag);
-    if (status == PST_OK && d->rank == 0 && d->config->prom != NULL &&
-        !pst_has_suffix(d->config->prom, ".prom"))
-        status =
-            pst_diag_set(diag, PST_E_OPTION_VALUE,
-                         "--prom %s: the collector reads files whose names "
-                         "end in .prom alone",
-                         d->config->prom);
-    if (status == PST_OK && d->rank == 0 && d->config->prom != NULL) {
-        d->prom.path = d->config->prom;
-        d->prom.job = d->job_name;
-        d->prom.changed = true;
-        status = pstd_prom_write(&d->prom, diag);
-    }
-    if (status == PST_OK && d->rank == 0 && d->config->tensorboard != NULL)
-        status = pstd_tensorboard_open(&d->tensorboard, d->config->tensorboard,
-                                       diag);
     if (status == PST_OK)
         status = open_journal(d, diag);
+    if (status == PST_OK && d->rank == 0)
+        status = open_prom(d, diag);
+    if (status == PST_OK && d->rank == 0)
+        status = open_tensorboard(d, diag);
     if (status != PST_OK)
         return status;
     if (given == NULL)
@@ -119,6 +146,7 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
     d->watch.rank = d->rank;
     status = open_outputs(d, &socket, &diag);
     pstd_daemon_publish(d, note);
+    pstd_daemon_write_prom(d);
     (void)pstd_job_go(&d->job, PSTD_JOB_LOADING);
     if (socket.len > 0 && status == PST_OK) {
         struct pstd_note listening;

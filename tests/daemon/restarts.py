@@ -24,12 +24,14 @@ passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
 pipes     in the place of files
 unrecorded  without a flight record
+unwatched   the files of --prom and --tensorboard cannot be written any more
 """
 import glob
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -451,6 +453,35 @@ def unrecorded(b):
     assert " of_rank=0 " in b.events(name, "flight_missing", "rank-0")[0]
 
 
+def unwatched(b):
+    """Files that only watch a job are refused at its first start, and end none
+    that runs."""
+    name = b.fresh()
+    words = b.words(name, "--max-restarts", "1", "--log-dir", name + "-log",
+                    "--prom", "watch/a.prom", "--tensorboard", "board/of")
+    said = b.call(*words, code=74)
+    assert "watch/a.prom" in said, said
+    os.mkdir(b.path("watch"))
+    with open(b.path("board"), "w", encoding="utf-8"):
+        pass
+    said = b.call(*words, code=74)
+    assert "board" in said, said
+    os.remove(b.path("board"))
+    job = b.begin(*words, PENSTOCK_FAULT="step:1+:50")
+    b.await_step(name + "-log", 1)
+    for folder in "watch", "board":
+        shutil.rmtree(b.path(folder))
+        with open(b.path(folder), "w", encoding="utf-8"):
+            pass
+    os.kill(b.pids(name + "-log")[0], signal.SIGKILL)
+    b.ended(job)
+    assert b.weights(name) == b.want
+    for what in "prom", "tensorboard":
+        told = b.events(name + "-log", what + "_failed", "rank-0")
+        assert " id=file." in told[-1], (what, told)
+        os.remove(b.path({"prom": "watch"}.get(what, "board")))
+
+
 def numbers(text):
     return [json.loads(line)["seq"] for line in text.splitlines()]
 
@@ -614,7 +645,7 @@ def main():
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
         parts = [budget, causes, dump, launcher, detach, between, passing, lost,
-                 pipes, unrecorded, flipped, watchers, cleaned, changed]
+                 pipes, unrecorded, unwatched, flipped, watchers, cleaned, changed]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

@@ -113,6 +113,17 @@ static Pst__Tensorboard__Event event_at(uint64_t time_us, int64_t step)
     return ret;
 }
 
+/* Without it readers do not heed where a run begins anew. */
+static void write_version(struct pstd_tensorboard *t, uint64_t time_us)
+{
+    Pst__Tensorboard__Event event = event_at(time_us, 0);
+
+    event.what_case = PST__TENSORBOARD__EVENT__WHAT_FILE_VERSION;
+    event.file_version = "brain.Event:2";
+    write_event(t, &event);
+    t->begun = !t->failing;
+}
+
 /* Steps from `step` on come (again). */
 static void write_start(struct pstd_tensorboard *t, uint64_t time_us,
                         int64_t step)
@@ -156,7 +167,9 @@ static void write_values(struct pstd_tensorboard *t,
 void pstd_tensorboard_note(struct pstd_tensorboard *t,
                            const struct pstd_note *note, uint64_t time_us)
 {
-    if (t->fd < 0)
+    if (t->fd >= 0 && !t->begun)
+        write_version(t, time_us);
+    if (t->fd < 0 || !t->begun)
         return;
     if (note->event == PSTD_EVENT_TRAIN_BEGIN)
         write_start(t, time_us, pstd_note_get_int(note, "first_step") + 1);
@@ -193,16 +206,13 @@ enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
                                       const char *dir, struct pst_diag *diag)
 {
     const uint64_t now_us = pstd_now_us();
-    Pst__Tensorboard__Event event = event_at(now_us, 0);
     enum pst_status status = pst_mkdirs(dir, 0750, diag);
 
     if (status == PST_OK)
         status = open_file(t, dir, now_us, diag);
     if (status != PST_OK)
         return status;
-    event.what_case = PST__TENSORBOARD__EVENT__WHAT_FILE_VERSION;
-    event.file_version = "brain.Event:2";
-    write_event(t, &event);
+    write_version(t, now_us);
     if (t->failing)
         *diag = t->why;
     return t->failing ? diag->status : PST_OK;

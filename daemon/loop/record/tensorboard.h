@@ -15,6 +15,7 @@
 struct pstd_tensorboard {
     int fd; /* -1: nothing is written */
     char *path;
+    bool begun;         /* the version is written, which comes first */
     bool failing, told; /* the newest record was not written */
     struct pst_diag why;
 };
@@ -24,8 +25,8 @@ struct pstd_tensorboard {
         .fd = -1                                                               \
     }
 
-/* Makes the folder, if it is not there, and a file. Whatever it returns, close
- * is called for. */
+/* Makes the folder, if it is not there, and a file. Whatever it returns, notes
+ * may follow, and close is called for. */
 enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
                                       const char *dir,
                                       struct pst_diag *diag) PST_MUST_CHECK;
