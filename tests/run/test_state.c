@@ -130,6 +130,33 @@ static void resumes_with_any_cut(void **state)
     resume(2, 2, "sgd");
 }
 
+/* Nor are there states to go on with in what was saved without one. */
+static void refuses_checkpoints_without_states(void **state)
+{
+    struct job job, other;
+    uint64_t step;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/stateless", folder);
+    job_init(&job, 2, 2, "none");
+    job_run(&job, 0, 1);
+    assert_ok(pst_engine_save(job.engine, dir, 1, 2, NULL, &job.net.diag),
+              &job.net.diag);
+    job_init(&other, 2, 2, "sgd");
+    assert_int_equal(net_load(other.engine, dir, &step, &other.net.diag),
+                     PST_ERR_MISMATCH);
+    assert_string_equal(other.net.diag.text,
+                        "the checkpoint was written with optimizer none, this "
+                        "run has sgd: give --optimizer none");
+    job_fini(&other);
+    job_init(&other, 2, 2, "none");
+    assert_ok(net_load(other.engine, dir, &step, &other.net.diag),
+              &other.net.diag);
+    job_fini(&other);
+    job_fini(&job);
+}
+
 static void refuses_foreign_checkpoints(void **state)
 {
     struct job job, other;
@@ -175,8 +202,11 @@ static void refuses_another_run(void **state)
         {"sgd", 5, true,
          "the checkpoint was written with optimizer adamw, this run has sgd: "
          "give --optimizer adamw"},
-        {"none", 5, true, NULL},
+        {"none", 5, true,
+         "the checkpoint was written with optimizer adamw, this run has none: "
+         "give --optimizer adamw"},
         {"adamw", 5, true, NULL},
+        {"none", 0, false, NULL},
         {"sgd", 0, false, NULL},
         {"sgd", 0, false, NULL}, /* of another export of the model */
     };
@@ -310,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_with_any_cut),
+        cmocka_unit_test(refuses_checkpoints_without_states),
         cmocka_unit_test(refuses_foreign_checkpoints),
         cmocka_unit_test(refuses_another_run),
         cmocka_unit_test(cleans_up_after_failed_saves),

@@ -13,7 +13,7 @@ static enum pst_status check_run(const struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)
 {
-    const struct pst_optim_options *optim = &engine->options.optim;
+    const char *optimizer = pst_optim_name(&engine->options.optim);
 
     if (info->seed != engine->options.seed)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
@@ -21,12 +21,12 @@ static enum pst_status check_run(const struct pst_engine *engine,
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
                             info->seed, engine->options.seed, info->seed);
-    if (strcmp(info->optimizer, "none") != 0 && optim->row != NULL &&
-        strcmp(info->optimizer, optim->row->name) != 0)
+    /* Without one, too: its checkpoints have no states to go on with. */
+    if (strcmp(info->optimizer, optimizer) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with optimizer %s, "
                             "this run has %s: give --optimizer %s",
-                            info->optimizer, optim->row->name, info->optimizer);
+                            info->optimizer, optimizer, info->optimizer);
     return PST_OK;
 }
 
