@@ -15,6 +15,7 @@ launcher  mpirun, or the supervisor, is killed: no process is left
 causes    what last_exit.json and supervisor.log say of each kind of end
 dump      what the last file says
 detach    the job in the background
+forgotten  what last_exit.json said before a run that is not supervised
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
@@ -321,6 +322,19 @@ def launcher(b):
     b.call(*b.words(b.fresh()))
     assert not glob.glob(b.folder + "/penstock-??????")
     assert not shared or not os.path.exists(shared), shared
+
+
+def forgotten(b):
+    """How an older job ended is not told of a later one that has no record."""
+    for with_logs in True, False:
+        name = b.fresh()
+        folder = name + "-log" if with_logs else name
+        more = ["--log-dir", folder] if with_logs else []
+        b.call(*b.words(name, "--max-restarts", "1", *more))
+        assert "cause done" in b.call("status", folder)
+        b.call(*b.words(name, "--resume", *more, steps=STEPS + 10))
+        said = b.call("status", folder, code=65)
+        assert "there is no " + folder in said, said
 
 
 def detach(b):
@@ -644,7 +658,7 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, between, passing, lost,
+        parts = [budget, causes, dump, launcher, detach, forgotten, between, passing, lost,
                  pipes, unrecorded, unwatched, flipped, watchers, cleaned, changed]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)

@@ -256,3 +256,15 @@ void pstctl_record_close(struct pstctl_record *r)
     pst_free(r->dir);
     r->dir = NULL;
 }
+
+void pstctl_record_forget(const char *dir)
+{
+    struct pst_str path = {0};
+
+    if (dir == NULL)
+        return;
+    pst_str_addf(&path, "%s/last_exit.json", dir);
+    if (!path.failed)
+        (void)unlink(path.text);
+    pst_str_fini(&path);
+}

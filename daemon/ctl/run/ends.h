@@ -77,5 +77,8 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
 /* What cannot be written is told on standard error. */
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *end);
 void pstctl_record_close(struct pstctl_record *r);
+/* Of a job that has no record: how one before it ended in that folder, which
+ * may be NULL, is removed. */
+void pstctl_record_forget(const char *dir);
 
 #endif

@@ -104,6 +104,23 @@ static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *diag)
     return pstctl_attempt_rest(&job->attempt, seconds, diag);
 }
 
+/* Nobody records how it ends, so what is there is of another job. A folder of
+ * logs is this one's from now on; one of checkpoints may be refused, and be
+ * that of a job that runs. */
+static enum pst_status run_alone(struct job *job, unsigned ranks,
+                                 struct pst_diag *diag)
+{
+    const struct pstd_config *config = job->attempt.config;
+    struct pstctl_fate fate;
+    enum pst_status status;
+
+    pstctl_record_forget(config->log_dir);
+    status = run_once(job, config, ranks, &fate, diag);
+    if (fate.begun)
+        pstctl_record_forget(config->checkpoint);
+    return status;
+}
+
 static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                struct pst_diag *diag)
 {
@@ -112,7 +129,6 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                   .starter = {run_once, clear, rest, &job},
                                   .record = {.log = {.fd = -1}}};
     struct pstctl_attempt *a = &job.attempt;
-    struct pstctl_fate fate;
     enum pst_status status = config->log_dir != NULL
                                  ? pstd_logfile_check(config->log_dir, diag)
                                  : PST_OK;
@@ -128,9 +144,8 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
             pstctl_record_open(&s.record, config, pst_str_text(&a->setup.job),
                                a->setup.last.text, diag);
     if (status == PST_OK)
-        status = a->supervised
-                     ? pstctl_supervise(&s, diag)
-                     : run_once(&job, config, s.ranks.now, &fate, diag);
+        status = a->supervised ? pstctl_supervise(&s, diag)
+                               : run_alone(&job, s.ranks.now, diag);
     pstctl_record_close(&s.record);
     pstctl_attempt_fini(a);
     return status;
