@@ -179,7 +179,8 @@ def rotates(b, root, times):
     """Renamed by logrotate, or as it does it, under a job that writes: every
     line is in one of the files."""
     conf = read(root, "contrib/penstock.logrotate")
-    assert "/var/log/penstock/*/rank-*.log {" in conf
+    assert ("/var/log/penstock/*/rank-*.log "
+            "/var/log/penstock/*/supervisor.log {") in conf
     job = b.begin(*b.words("turn", "--steps", "1000000000", "--log-every", "1"))
     path = b.path("turn/rank-0.log")
     until = time.monotonic() + 60

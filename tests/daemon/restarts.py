@@ -15,6 +15,7 @@ launcher  mpirun, or the supervisor, is killed: no process is left
 causes    what last_exit.json and supervisor.log say of each kind of end
 dump      what the last file says
 detach    the job in the background
+rotated   supervisor.log is renamed, then removed with its folder
 forgotten  what last_exit.json said before a run that is not supervised
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
@@ -322,6 +323,27 @@ def launcher(b):
     b.call(*b.words(b.fresh()))
     assert not glob.glob(b.folder + "/penstock-??????")
     assert not shared or not os.path.exists(shared), shared
+
+
+def rotated(b):
+    """The supervisor's next event is in a file of the name that it is to have."""
+    name = b.fresh()
+    logs = name + "-log"
+    job = b.begin(*b.words(name, "--max-restarts", "3", "--log-dir", logs),
+                  PENSTOCK_FAULT="step:1+:50")
+    b.await_step(logs, 1)
+    os.kill(b.pids(logs)[0], signal.SIGKILL)
+    b.await_event(logs, "job_restart")
+    os.rename(b.path(logs, "supervisor.log"), b.path(logs, "supervisor.log.1"))
+    b.await_event(logs, "train_begin", "rank-0", n=2)
+    os.kill(b.pids(logs)[0], signal.SIGKILL)
+    b.await_event(logs, "job_restart")
+    b.await_event(logs, "train_begin", "rank-0", n=3)
+    shutil.rmtree(b.path(logs))
+    b.ended(job)
+    end, = b.events(logs, "job_ended")
+    assert " cause=done " in end, end
+    assert b.last_exit(logs)["cause"] == "done"
 
 
 def forgotten(b):
@@ -658,7 +680,7 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, forgotten, between, passing, lost,
+        parts = [budget, causes, dump, launcher, detach, rotated, forgotten, between, passing, lost,
                  pipes, unrecorded, unwatched, flipped, watchers, cleaned, changed]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)

@@ -143,6 +143,18 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
     return status;
 }
 
+/* Signals of the supervisor are of its job, and events are rare: before each
+ * one it looks whether its file was renamed, or the folder removed. Where there
+ * can be no new file the old one goes on. */
+static void look_after_log(struct pstctl_record *r)
+{
+    struct pst_diag ignored;
+
+    if (!r->has_log || pst_mkdirs(r->dir, 0750, &ignored) != PST_OK ||
+        pstd_logfile_reopen(&r->log, &ignored) != PST_OK)
+        errno = 0;
+}
+
 static void log_note(struct pstctl_record *r, const struct pstd_note *note)
 {
     const struct pstd_log_head head = {.time_us = pstd_now_us(),
@@ -152,6 +164,7 @@ static void log_note(struct pstctl_record *r, const struct pstd_note *note)
                                        .seq = ++r->seq};
     struct pst_str line = {0};
 
+    look_after_log(r);
     pstd_log_format(&head, note, &line);
     if (!line.failed)
         pstd_logfile_write(&r->log, line.text, line.len);
