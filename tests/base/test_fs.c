@@ -154,6 +154,21 @@ static void replaces_what_a_link_means(void **state)
     assert_true(S_ISLNK(st.st_mode));
 }
 
+/* What a link leads to is what is missing. */
+static void makes_folders_through_links(void **state)
+{
+    (void)state;
+    assert_ok(pst_mkdirs("real", 0700, &diag), &diag);
+    assert_int_equal(symlink("real", "leads"), 0);
+    assert_ok(pst_mkdirs("leads/in", 0700, &diag), &diag);
+    assert_int_equal(symlink("gone/away", "lost"), 0);
+    assert_int_equal(pst_mkdirs("lost", 0700, &diag), PST_ERR_IO);
+    assert_string_equal(diag.text,
+                        "cannot make directory lost: it is a link to "
+                        "gone/away: No such file or directory");
+    assert_int_equal(diag.error, PST_E_FILE_MISSING);
+}
+
 static void reads_regular_files_only(void **state)
 {
     struct pst_file file;
@@ -217,6 +232,7 @@ int main(void)
         cmocka_unit_test(commit_over_a_directory_fails),
         cmocka_unit_test(writes_no_devices_away),
         cmocka_unit_test(replaces_what_a_link_means),
+        cmocka_unit_test(makes_folders_through_links),
         cmocka_unit_test(reads_regular_files_only),
         cmocka_unit_test(removes_trees_not_what_links_name),
     };

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -429,6 +430,8 @@ static enum pst_status make_dir(const char *path, unsigned mode,
                                 struct pst_diag *diag)
 {
     struct stat st;
+    char target[PATH_MAX];
+    ssize_t n;
     int err;
 
     if (mkdir(path, (mode_t)mode) == 0)
@@ -438,6 +441,13 @@ static enum pst_status make_dir(const char *path, unsigned mode,
         if (S_ISDIR(st.st_mode))
             return PST_OK;
         err = ENOTDIR;
+    } else if (err == EEXIST && errno == ENOENT) {
+        n = readlink(path, target, sizeof(target));
+        if (n >= 0)
+            return pst_diag_errno(diag, ENOENT,
+                                  "cannot make directory %s: it is a link to "
+                                  "%.*s",
+                                  path, (int)n, target);
     }
     return pst_diag_errno(diag, err, "cannot make directory %s", path);
 }
