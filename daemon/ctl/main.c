@@ -125,6 +125,18 @@ static bool is_left(int fd)
     return poll(&end, 1, 0) == 1 && (end.revents & POLLERR);
 }
 
+/* What was printed is out, or it is said that it is not. */
+static int finish(enum pst_status status, struct pst_diag *diag)
+{
+    if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        if (is_left(STDOUT_FILENO))
+            return 0;
+        status = pst_diag_set(diag, PST_E_FILE_OUTPUT,
+                              "cannot write to standard output");
+    }
+    return status == PST_OK ? 0 : refuse(diag);
+}
+
 static int run(const struct pstctl_command *command, int argc, char **argv)
 {
     struct pstd_config config;
@@ -145,13 +157,7 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
             status = command->run(&config, &diag);
     }
     pstd_config_fini(&config);
-    if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        if (is_left(STDOUT_FILENO))
-            return 0;
-        status = pst_diag_set(&diag, PST_E_FILE_OUTPUT,
-                              "cannot write to standard output");
-    }
-    return status == PST_OK ? 0 : refuse(&diag);
+    return finish(status, &diag);
 }
 
 int main(int argc, char **argv)
@@ -159,6 +165,7 @@ int main(int argc, char **argv)
     const struct pstctl_command *command;
     struct pst_diag diag;
 
+    pst_diag_init(&diag);
     start_us = pstd_now_us();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a write says so, and is cleaned up */
@@ -168,19 +175,19 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         pstctl_printf(stdout, "penstock " PST_VERSION "\n");
-        return 0;
+        return finish(PST_OK, &diag);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         (strcmp(argv[1], "help") == 0 && argc == 2)) {
         print_usage(stdout);
-        return 0;
+        return finish(PST_OK, &diag);
     }
     if (strcmp(argv[1], "help") == 0) {
         command = find(argv[2], &diag);
         if (command == NULL)
             return refuse(&diag);
         print_help(command);
-        return 0;
+        return finish(PST_OK, &diag);
     }
     command = find(argv[1], &diag);
     return command == NULL ? refuse(&diag) : run(command, argc - 1, argv + 1);

@@ -65,8 +65,9 @@ def limits(b, expect):
             preexec_fn=limit(resource.RLIMIT_NOFILE, files)))
     b.env = env
     with open("/dev/full", "w", encoding="utf-8") as full:
-        expect("file.output", 74, "standard output",
-               b.call("ops", stdout=full))
+        for words in "ops", "--help", "--version", "help run", "run --help":
+            expect("file.output", 74, "standard output",
+                   b.call(*words.split(), stdout=full))
     with open(b.at("big.json"), "wb") as file:
         file.truncate(1 << 40)
     expect("file.too-large", 65, "big.json", b.call(
