@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -189,13 +190,28 @@ static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
     return PST_OK;
 }
 
+/* Descriptors 0 to 2 that are closed would be those of the next files here, and
+ * what is printed would go there. */
+static void fill_standard(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 static enum pst_status detach(const struct pstd_config *config,
                               struct pst_diag *diag)
 {
+    const char *what = pstd_stays(config) ? "job" : "run";
     int fds[2];
     pid_t pid;
     enum pst_status status;
 
+    fill_standard();
     if (pipe2(fds, O_CLOEXEC) != 0)
         return pst_diag_errno(diag, errno, "cannot make a pipe");
     pid = fork();
@@ -215,7 +231,16 @@ static enum pst_status detach(const struct pstd_config *config,
         pstctl_printf(stdout,
                       "the %s has begun; process %d supervises it: `penstock "
                       "watch` shows it, `penstock stop` ends it\n",
-                      pstd_stays(config) ? "job" : "run", (int)pid);
+                      what, (int)pid);
+    /* It has begun, whoever can be told. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        pstctl_printf(stderr,
+                      "penstock: process %d supervises the %s, which has "
+                      "begun; cannot write to standard output\n",
+                      (int)pid, what);
+        __fpurge(stdout);
+        clearerr(stdout);
+    }
     return PST_OK;
 }
 
