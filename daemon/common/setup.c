@@ -34,6 +34,23 @@ static void add_owners(const char *option, struct pst_str *out)
             pst_str_addf(out, "%s%s", out->len > 0 ? ", " : "", rows[i]->name);
 }
 
+/* Of every optimizer that moves parameters. */
+static enum pst_status check_moves(const struct pstd_config *config,
+                                   const struct pst_optim *optim,
+                                   struct pst_diag *diag)
+{
+    const bool lr = pstd_config_given(config, offsetof(struct pstd_config, lr));
+
+    if (optim != NULL ||
+        (!lr && !pstd_config_given(config,
+                                   offsetof(struct pstd_config, weight_decay))))
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                        "--%s is an option of optimizers that move parameters, "
+                        "not of --optimizer %s",
+                        lr ? "lr" : "weight-decay", config->optimizer);
+}
+
 /* An option that the optimizer does not have must not seem to work. */
 static enum pst_status check_optimizer(const struct pstd_config *config,
                                        const struct pst_optim *optim,
@@ -64,7 +81,7 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
         pst_str_fini(&owners);
         return PST_ERR_USAGE;
     }
-    return PST_OK;
+    return check_moves(config, optim, diag);
 }
 
 /* Options that are of no use as others are. */
