@@ -43,14 +43,45 @@ static void add_option(struct pst_str *course, const struct pstd_config *config,
     pst_str_fini(&text);
 }
 
-void pstd_course_make(const struct pstd_config *config, struct pst_str *ret)
+/* Modes that give the same bits are one (docs/guarantees.md). */
+static const char *sharing(const struct pstd_session *s)
 {
+    const char *given = s->config.shard;
+    const bool by_name = strchr(given, '=') != NULL;
+    const enum pst_sharing mode = pst_engine_shard(s->w->engine);
+
+    /* One of some modules alone says which. */
+    if (by_name && (strstr(given, "=zero2") || strstr(given, "=zero3")))
+        return given;
+    return !by_name && mode >= PST_SHARING_ZERO2 ? "zero2 or zero3"
+                                                 : "none or zero1";
+}
+
+/* What their options do not say as the numbers depend on it: not on the ranks
+ * of a pipeline, and on the threads that each rank has, given or not. */
+static void add_parallel(struct pstd_session *s)
+{
+    const unsigned replicas = pstd_replicas(&s->config);
+    char text[32];
+
+    (void)snprintf(text, sizeof(text), "%uxP", replicas);
+    add(&s->course, "--ranks", text);
+    add(&s->course, "--shard", replicas > 1 ? sharing(s) : "none or zero1");
+    (void)snprintf(text, sizeof(text), "%u", pst_exec_threads(&s->options));
+    add(&s->course, "--threads", text);
+}
+
+void pstd_course_make(struct pstd_session *s)
+{
+    const struct pstd_config *config = &s->config;
+    struct pst_str *ret = &s->course;
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
 
     for (size_t i = 0; i < n; i++)
         if (rows[i].groups & PSTD_OPT_NUMBERS)
             add_option(ret, config, &rows[i]);
+    add_parallel(s);
     /* Where the rate ends to fall. */
     if (strcmp(config->lr_schedule, "constant") != 0 && config->lr_steps == 0)
         pst_str_addf(ret, "--steps=%llu\n", (unsigned long long)config->steps);

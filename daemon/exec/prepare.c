@@ -310,7 +310,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK)
         status = pstd_session_claim(s, diag);
     if (status == PST_OK && s->w->rank == 0)
-        pstd_course_make(&s->config, &s->course);
+        pstd_course_make(s);
     if (status == PST_OK)
         status = pstd_session_resume(s, diag);
     if (status == PST_OK)

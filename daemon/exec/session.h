@@ -103,9 +103,9 @@ struct pstd_session {
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* course.c: what the numbers depend on, a line "--NAME=VALUE" each; data is
- * read. */
-void pstd_course_make(const struct pstd_config *config, struct pst_str *ret);
+/* course.c: what the numbers depend on, a line "--NAME=VALUE" each, once there
+ * is an engine; data is read. */
+void pstd_course_make(struct pstd_session *s);
 /* Tells what is another one than in a checkpoint's. */
 void pstd_course_compare(struct pstd_session *s, const char *before);
 /* folders.c: COLLECTIVE. The second folder that the first one remembers, if

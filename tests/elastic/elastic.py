@@ -41,6 +41,7 @@ def fewer(b):
     assert "with 3 ranks instead of 4" in said, said
     assert "with 2 ranks instead of 3" in said, said
     assert b.weights("lost") == want
+    assert not b.events("lost", "resume_changed", "rank-0")
     ranks = [(job.field(x, "before"), job.field(x, "ranks"),
               job.field(x, "of_rank"), job.field(x, "cause"))
              for x in b.events("lost", "fewer_ranks")]

@@ -238,7 +238,7 @@ def tells(b):
     other data are no past of it."""
     write_data(b.path("first.safetensors"), 7, x=[96, 4])
     write_data(b.path("second.safetensors"), 8, x=[28, 4])
-    keep = "--checkpoint", "told", "--keep-best"
+    keep = "--checkpoint", "told", "--keep-best", "--threads", "1"
     words = dict(data="first", other="second")
     b.evaluated("log-told", *keep, "--steps", "6", **words)
     with open(b.path("told/step-00000006/manifest.json"),
@@ -266,6 +266,25 @@ def tells(b):
     assert told["--clip-norm"] == ("0", "2"), told
     assert said["best_step"] == 12 and b.best_of("told")[0].endswith("12")
     assert len(b.bytes_of("told/evaluations").splitlines()) == 2
+
+
+def tells_of_ranks(b):
+    """Of what the bits depend on: replicas, what they share, and threads."""
+    def run(name, steps, *more):
+        b.call(*b.words("log-" + name, "--checkpoint", "many", "--steps",
+                        str(steps), *more))
+        return changes(b, "log-" + name)
+
+    grid, same = ("-n", "2x1"), ("--threads", "1")
+    assert not run("many-1", 1, *grid, *same, "--shard", "zero1")
+    assert not run("many-2", 2, "-n", "2x2", *same, "--resume")
+    assert run("many-3", 3, *grid, *same, "--shard", "zero3", "--resume") == {
+        "--shard": ("none or zero1", "zero2 or zero3")}
+    assert not run("many-4", 4, *grid, *same, "--shard", "zero2", "--resume")
+    assert run("many-5", 5, "--threads", "2", "--resume") == {
+        "--ranks": ("2xP", "1xP"), "--threads": ("1", "2"),
+        "--shard": ("zero2 or zero3", "none or zero1")}
+    assert not run("many-6", 6, "-n", "1", "--threads", "2", "--resume")
 
 
 def changes(b, name):
@@ -355,8 +374,8 @@ def main():
     penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
-            for part in (same_numbers, divides, gathers, goes_on, tells, ends_early,
-                         gives_way, says, refuses):
+            for part in (same_numbers, divides, gathers, goes_on, tells,
+                         tells_of_ranks, ends_early, gives_way, says, refuses):
                 part(b)
     print("ok")
 
