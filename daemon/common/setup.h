@@ -10,6 +10,10 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
+/* What a rank of `penstock run` prints once somebody has asked it to end; its
+ * number follows. */
+#define PSTD_ASKED_TEXT "asked to end: rank "
+
 /* --watchdog, or what it is without: then limits of steps are learnt. */
 double pstd_watchdog(const struct pstd_config *config);
 /* Texts stay borrowed from config. train false: no optimizer. */

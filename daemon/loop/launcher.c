@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/setup.h"
+
 static unsigned long long bit(int number)
 {
     return 1ull << (number - 1);
@@ -36,4 +38,10 @@ bool pstd_launcher_is_asked(void)
             waiting |= strtoull(at + strlen(names[i]), NULL, 16);
     }
     return (waiting & (bit(SIGTERM) | bit(SIGINT))) != 0;
+}
+
+void pstd_launcher_pass_on(const struct pstd_daemon *d)
+{
+    if (d->config->run_id != NULL) /* else nobody reads it */
+        (void)fprintf(stderr, "penstockd: " PSTD_ASKED_TEXT "%u\n", d->rank);
 }

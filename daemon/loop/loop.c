@@ -351,6 +351,7 @@ static void on_tick(uv_timer_t *timer)
     if (d->config->run_id != NULL && d->stop_signal_ms == 0 &&
         pstd_launcher_is_asked()) {
         d->stop_signal_ms = uv_now(&d->loop);
+        pstd_launcher_pass_on(d);
         pstd_daemon_stop(d, "launcher", false);
     }
     note_newest(d);

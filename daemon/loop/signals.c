@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "daemon/loop/launcher.h"
 #include "daemon/loop/serve/serving.h"
 #include "stages/base/host/alive.h"
 
@@ -124,8 +125,11 @@ static void on_hangup(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
+/* The launcher's own SIGTERM is no wish of anybody: it has lost a rank. */
 static void on_end(struct pstd_daemon *d, int number)
 {
+    if (senders[index_of(number)].pid != getppid())
+        pstd_launcher_pass_on(d);
     if (d->stop_signal_ms > 0 && senders[index_of(number)].pid != getppid() &&
         uv_now(&d->loop) - d->stop_signal_ms > AGAIN_MS)
         _exit(128 + number);

@@ -24,6 +24,7 @@ changed   with a model that was changed, and in a pause
 between   what commands say while no rank is there
 passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
+stopped   a job that dies after it was told to stop
 pipes     in the place of files
 unrecorded  without a flight record
 unwatched   the files of --prom and --tensorboard cannot be written any more
@@ -485,6 +486,52 @@ def lost(b):
     b.ended(job, 74)
 
 
+def stop_by_command(b, name):
+    b.call("stop", "--no-wait", "--job", name)
+
+
+def stop_and_interrupt(b, name):
+    """Ctrl-C on a `stop` that waits, once it has asked."""
+    waits = b.begin("stop", "--job", name)
+    b.await_event(name, "stop", "rank-0")
+    time.sleep(.2)
+    waits.send_signal(signal.SIGINT)
+    waits.communicate()
+
+
+def stop_by_signal(b, name):
+    os.kill(b.pids(name)[0], signal.SIGTERM)
+
+
+def stopped(b):
+    """Who was told to stop is not started again, whatever becomes of it before
+    it has: its ranks hang, or are killed."""
+    stops = stop_by_command, stop_and_interrupt, stop_by_signal
+    for stop in stops if b.transport == "mpi" else stops[:1]:
+        for hangs in (True, False) if b.transport == "mpi" else (False,):
+            name = b.fresh()
+            job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir",
+                                   name, "--watchdog", "3" if hangs else "60",
+                                   "--job", name, steps=10 ** 9),
+                          PENSTOCK_FAULT="step:1+:20" if hangs else
+                          f"step@{2 * EVERY}:20000")
+            b.await_step(name, 2 * EVERY)
+            b.await_event(name, "checkpoint_saved", "rank-0")
+            rank = b.pids(name)[-1]
+            if hangs:
+                os.kill(rank, signal.SIGSTOP)
+            stop(b, name)
+            if not hangs:
+                os.kill(rank, signal.SIGKILL)
+            said = b.ended(job, 130).stderr
+            assert "stopped" in said and "--resume goes on" in said, said
+            said = b.last_exit(name)
+            assert said["cause"] == "stopped" and said["restarts"] == 0, said
+            assert said["exit_code"] == 130 and not said["restarted"], said
+            assert said["error_id"] == "run.stopped", said
+            assert not b.events(name, "job_restart")
+
+
 def pipes(b):
     """A pipe in the place of a file of its logs holds nobody up."""
     name = b.fresh()
@@ -698,8 +745,9 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, rotated, forgotten, between, passing, lost,
-                 pipes, unrecorded, unwatched, flipped, watchers, cleaned, changed]
+        parts = [budget, causes, dump, launcher, detach, rotated, forgotten,
+                 between, passing, lost, stopped, pipes, unrecorded, unwatched,
+                 flipped, watchers, cleaned, changed]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

@@ -544,6 +544,11 @@ static enum pst_status live(const struct pstd_config *options, unsigned ranks,
     status = end_launch(kind, ranks, why);
     ret->died = status == PST_ERR_PEER;
     sim_check(ret->died, "a %s is no death: %s", names[kind], why->text);
+    if (kind != MACHINE && sim_once_in(12)) { /* and dies before it does */
+        sim_tell("somebody had asked it to end");
+        ret->asked = PST_E_RUN_STOPPED;
+        w.ended = STOP;
+    }
     return status;
 }
 
@@ -581,8 +586,8 @@ static enum pst_status run(void *ctx, const struct pstd_config *options,
         ret->died = false;
         return pst_diag_set(why, PST_E_RUN_TERMINATED, "the power is lost");
     }
-    w.is_over = !ret->died;
-    if (ret->died)
+    w.is_over = !ret->died || ret->asked != PST_E_NONE;
+    if (!w.is_over)
         reckon(w.ended, 0);
     return status;
 }
@@ -700,6 +705,8 @@ static void supervise(void)
                   why.text);
     else
         sim_check(status != PST_OK, "it ended well by a %s", names[w.ended]);
+    if (w.ended == STOP)
+        sim_check(status == PST_ERR_CANCELLED, "stopped, and %s", why.text);
 }
 
 /* A user wants to go on from an older checkpoint. */

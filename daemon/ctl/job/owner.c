@@ -3,13 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define TRIES 16
+/* Comes with the SIGINT of who asks for a stop. */
+#define ASK_VALUE 0x53544f50
 
 /* Who has the lock, as far as the file says it. */
 static enum pst_status name_owner(int fd, const char *job,
@@ -140,6 +144,29 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
     owner->fd = fd;
     write_pids(fd, getpid(), 0);
     return PST_OK;
+}
+
+/* Its number may be another's when the signal arrives, unless it is held. */
+bool pstctl_ask_owner(const char *socket, pid_t owner)
+{
+    const int fd = (int)syscall(SYS_pidfd_open, owner, 0);
+    siginfo_t info = {.si_signo = SIGINT, .si_code = SI_QUEUE};
+    bool sent;
+
+    info.si_pid = getpid();
+    info.si_uid = getuid();
+    info.si_value.sival_int = ASK_VALUE;
+    sent = fd >= 0 && pstd_socket_owner(socket) == owner &&
+           syscall(SYS_pidfd_send_signal, fd, SIGINT, &info, 0) == 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return sent;
+}
+
+bool pstctl_is_ask(const struct signalfd_siginfo *info)
+{
+    return info->ssi_signo == SIGINT && info->ssi_code == SI_QUEUE &&
+           info->ssi_int == ASK_VALUE;
 }
 
 bool pstctl_is_owned(const char *socket)

@@ -8,6 +8,7 @@
  */
 #include "daemon/common/socket.h"
 
+#include <sys/signalfd.h>
 #include <sys/types.h>
 
 struct pstctl_owner {
@@ -24,6 +25,12 @@ enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
 enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
                                  const char *job, bool own_dir,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Tells that process, which the caller has seen there, that the job is to end,
+ * as Ctrl-C does, but as often as it likes: a second time is not "at once".
+ * False: it is not there any more. */
+bool pstctl_ask_owner(const char *socket, pid_t owner);
+/* True if that is what this signal of SIGINT was sent by. */
+bool pstctl_is_ask(const struct signalfd_siginfo *info);
 /* Is the process there that started the job of this socket? */
 bool pstctl_is_owned(const char *socket);
 /* Others read there which processes belong to the job. */

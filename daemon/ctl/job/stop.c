@@ -2,9 +2,7 @@
 /* `penstock stop`: to the ranks if they are there, else to who starts them. */
 #include "daemon/ctl/ctl.h"
 
-#include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "daemon/ctl/job/owner.h"
@@ -44,6 +42,15 @@ static void take_end(struct ending *e, const pstctl_event *event)
                              status, "%s", pstctl_text(event, "text"));
 }
 
+/* Who started the ranks must not start them again, even if they die before
+ * they have come to the end of the step. */
+static void tell_owner(struct ending *e)
+{
+    if (e->owner > 0 && !e->signalled)
+        e->signalled = pstctl_ask_owner(e->socket.text, e->owner);
+    e->told |= e->signalled;
+}
+
 /* The daemon closes the connection when it has ended. */
 static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
                                   struct pst_diag *diag)
@@ -65,6 +72,8 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
             break;
         if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
             status = pstctl_reply_status(frame->reply, diag);
+            if (status == PST_OK && frame->reply->id == id)
+                tell_owner(e);
             done = e->config->no_wait && frame->reply->id == id;
         } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
                    strcmp(frame->event->name, "train_end") == 0) {
@@ -74,20 +83,10 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
         if (done)
             break;
     }
-    return status == PST_ERR_NO_DAEMON ? PST_OK : status;
-}
-
-/* As Ctrl-C does. Its number may be another's when the signal arrives, unless
- * it is held. */
-static void tell_owner(struct ending *e)
-{
-    const int fd = (int)syscall(SYS_pidfd_open, e->owner, 0);
-
-    if (fd >= 0 && pstd_socket_owner(e->socket.text) == e->owner)
-        e->signalled = syscall(SYS_pidfd_send_signal, fd, SIGINT, NULL, 0) == 0;
-    if (fd >= 0)
-        (void)close(fd);
-    e->told |= e->signalled;
+    if (status != PST_ERR_NO_DAEMON)
+        return status;
+    tell_owner(e); /* it may have gone without an answer */
+    return PST_OK;
 }
 
 /* Ranks that are there, or come while the job is started again. PST_AGAIN:
@@ -107,9 +106,14 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
         pstctl_close(&conn);
         e->told |= status == PST_OK;
         e->gone = pst_now();
-        return status != PST_OK || e->config->no_wait ? status : PST_AGAIN;
     }
-    if (status != PST_ERR_NO_DAEMON || e->owner == 0)
+    if (status != PST_OK && status != PST_ERR_NO_DAEMON)
+        tell_owner(e); /* they hang, or have failed and are about to go */
+    if (status != PST_ERR_NO_DAEMON)
+        return status != PST_OK && !e->signalled ? status
+               : e->config->no_wait              ? PST_OK
+                                                 : PST_AGAIN;
+    if (e->owner == 0)
         return status;
     if (!e->signalled && (e->gone == 0 || pst_now() - e->gone > ENDING_S)) {
         tell_owner(e);

@@ -49,6 +49,11 @@ static enum pst_error ended(const struct pstctl_attempt *r)
     return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
 }
 
+enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a)
+{
+    return a->signals > 0 || a->asked ? ended(a) : PST_E_NONE;
+}
+
 /* Rank 0 has not been there yet: nobody can be asked, and nothing is lost. */
 static bool is_starting(const struct pstctl_attempt *r)
 {
@@ -87,6 +92,10 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
                             r->setup.job.text, r->setup.job.text,
                             r->setup.job.text);
     }
+    if (pstctl_is_ask(&info) && !is_starting(r)) {
+        r->asked = true;
+        return PST_OK;
+    }
     if (r->signals > 0 && info.ssi_signo == SIGTERM &&
         now_ms() - r->signal_ms < TWICE_MS)
         return PST_OK;
@@ -121,6 +130,16 @@ static void take_begin(struct pstctl_attempt *r)
     }
 }
 
+/* Of signals the ranks tell by PSTD_ASKED_TEXT: mpirun sends them one, too,
+ * when a rank is lost. */
+static bool is_stop(const pstctl_event *event)
+{
+    const char *by = pstctl_text(event, "by");
+
+    return strcmp(event->name, "stop") == 0 && by != NULL &&
+           strcmp(by, "command") == 0;
+}
+
 /* The daemon's words. */
 static enum pst_status take_frame(struct pstctl_attempt *r,
                                   const pstd_frame *frame,
@@ -141,6 +160,8 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
         take_begin(r);
     if (strcmp(event->name, "train_end") == 0 && !r->config->stay)
         r->over = true;
+    if (is_stop(event))
+        r->asked = r->told = true;
     return PST_OK;
 }
 
@@ -168,7 +189,7 @@ static void ask_to_stop(struct pstctl_attempt *r)
 {
     struct pst_diag ignored;
 
-    if (r->signals > 0 && !r->told && r->follow.conn.fd >= 0)
+    if ((r->signals > 0 || r->asked) && !r->told && r->follow.conn.fd >= 0)
         r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
@@ -223,6 +244,8 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
     if (fds[0].revents & POLLIN)
         status = take_signal(r, diag);
     pstctl_launch_pump(&r->launch);
+    if (r->launch.asked)
+        r->asked = r->told = true;
     if (status == PST_OK)
         status = take_frames(r, diag);
     if (status == PST_OK)
@@ -345,7 +368,8 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
     enum pst_status status =
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
 
-    r->died = r->signals == 0 && status == PST_ERR_PEER;
+    r->asked |= r->launch.asked;
+    r->died = status == PST_ERR_PEER;
     if (pstd_stays(r->config)) /* a stop is its only good end */
         return status;
     if (status == PST_OK && r->supervised) /* `penstock stop` while it loads */
@@ -401,14 +425,15 @@ enum pst_status pstctl_attempt_rest(struct pstctl_attempt *r, unsigned seconds,
     const uint64_t until = now_ms() + 1000ull * seconds;
     enum pst_status status = PST_OK;
 
-    while (status == PST_OK && r->signals == 0 && now_ms() < until) {
+    while (status == PST_OK && pstctl_attempt_asked(r) == PST_E_NONE &&
+           now_ms() < until) {
         struct pollfd fd = {.fd = r->signal_fd, .events = POLLIN};
 
         (void)poll(&fd, 1, (int)(until - now_ms()));
         if (fd.revents & POLLIN)
             status = take_signal(r, diag);
     }
-    if (status == PST_OK && r->signals > 0)
+    if (status == PST_OK && pstctl_attempt_asked(r) != PST_E_NONE)
         status = pst_diag_set(diag, ended(r),
                               "stopped before the job was started again; "
                               "--resume goes on from its newest checkpoint");

@@ -27,6 +27,8 @@ struct pstctl_attempt {
     unsigned signals;   /* that came and end the job */
     int signal;         /* the first of them */
     uint64_t signal_ms; /* when the newest came */
+    bool asked;         /* others have asked the job to end: it is not started
+                         * again, however it does */
     uint64_t restarts;  /* so far */
     struct pstctl_unsaved unsaved; /* of all starts */
     /* Of the newest start. */
@@ -43,7 +45,7 @@ struct pstctl_attempt {
     bool answered;          /* its result has come */
     bool spread;            /* on more than one host */
     bool homeless;          /* died before it began: hosts were not there */
-    bool died; /* it ended without a result, and nobody had asked it to */
+    bool died;              /* it ended without a result */
 };
 
 /* Names, plan and signals of the job that config describes; begun_fd alone is
@@ -59,6 +61,8 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
 /* Until the ranks have ended, or are left alone; how the run went. */
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* What somebody asked the job to end as; PST_E_NONE: nobody has. */
+enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a);
 /* Waits for seconds, or until a signal ends the job (PST_ERR_CANCELLED). */
 enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -431,6 +431,10 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
                          ours + 11 + strlen(PSTD_CRASH_TEXT));
         return;
     }
+    if (ours != NULL && pst_has_prefix(ours + 11, PSTD_ASKED_TEXT)) {
+        launch->asked = true;
+        return;
+    }
     if (ours != NULL) {
         take_cause(launch, ours + 11);
         return;

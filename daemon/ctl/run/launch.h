@@ -21,6 +21,7 @@ struct pstctl_launch {
     int killed_signal;
     int exited_rank; /* -1: none; left with exited_code, and was the first */
     int exited_code;
+    bool asked; /* a rank has told that somebody asked it to end */
     bool is_mpirun;
     bool ended;
     int status; /* of waitpid, once ended */

@@ -77,6 +77,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
         status = pstctl_attempt_watch(a, diag);
     *ret = (struct pstctl_fate){
         .died = a->died,
+        .asked = pstctl_attempt_asked(a),
         .begun = a->begun,
         .homeless = a->homeless,
         .room = a->homeless ? pstctl_hosts_room(&a->hosts) : 0,

@@ -30,10 +30,36 @@ static bool is_passing(const struct pstctl_supervisor *s,
             status == PST_ERR_NOMEM);
 }
 
+/* Neither at its end nor by a fault of its own. */
+static bool is_cut_off(const struct pstctl_supervisor *s,
+                       const struct pstctl_fate *fate, enum pst_status status)
+{
+    return fate->died || is_passing(s, fate, status);
+}
+
 static bool may_go_on(const struct pstctl_supervisor *s,
                       const struct pstctl_fate *fate, enum pst_status status)
 {
-    return fate->died || is_passing(s, fate, status);
+    return fate->asked == PST_E_NONE && is_cut_off(s, fate, status);
+}
+
+/* Of a job that was asked to end and died before it had saved its last step.
+ * checkpoint: its newest good one; 0: none. */
+static enum pst_status end_stopped(const struct pstctl_supervisor *s,
+                                   const struct pstctl_fate *fate,
+                                   uint64_t checkpoint, struct pst_diag *diag)
+{
+    const struct pst_diag was = *diag;
+    char from[64] = "; there is no checkpoint of it";
+
+    if (checkpoint > 0)
+        (void)snprintf(from, sizeof(from),
+                       "; --resume goes on after step %" PRIu64, checkpoint);
+    if (s->config->serve)
+        from[0] = '\0';
+    return pst_diag_set(diag, fate->asked,
+                        "stopped; it died before it could save: %.*s%s",
+                        PST_DIAG_TEXT - 128, was.text, from);
 }
 
 /* Of a job that died: whether it is started again, when, and with how many
@@ -64,16 +90,17 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
                    fate->unsaved->changes);
 }
 
-/* What happened, and whether the job is started again. */
-static void conclude(struct pstctl_supervisor *s,
-                     const struct pstctl_fate *fate, enum pst_status status,
-                     const struct pst_diag *why, struct pstctl_end *ret)
+/* What happened, and whether the job is started again. How it ended: as one
+ * that was stopped, if it was asked to. */
+static enum pst_status conclude(struct pstctl_supervisor *s,
+                                const struct pstctl_fate *fate,
+                                enum pst_status status, struct pst_diag *why,
+                                struct pstctl_end *ret)
 {
     struct pst_diag ignored;
 
     *ret =
         (struct pstctl_end){.rank = -1,
-                            .exit_code = pst_status_exit_code(status),
                             .step = fate->step,
                             .restarts = s->restarts,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
@@ -83,7 +110,10 @@ static void conclude(struct pstctl_supervisor *s,
     else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
              PST_OK)
         ret->checkpoint = s->budget.step;
-    if (!fate->died) {
+    if (fate->asked != PST_E_NONE && is_cut_off(s, fate, status))
+        status = end_stopped(s, fate, ret->checkpoint, why);
+    ret->exit_code = pst_status_exit_code(status);
+    if (!fate->died || fate->asked != PST_E_NONE) {
         ret->cause = cause_of(fate, status);
         if (status != PST_OK) {
             ret->error = why->error;
@@ -93,6 +123,7 @@ static void conclude(struct pstctl_supervisor *s,
     if (may_go_on(s, fate, status))
         decide(s, fate, why, ret);
     pstctl_record_end(&s->record, ret);
+    return status;
 }
 
 static void print_restart(const struct pstctl_supervisor *s,
@@ -209,7 +240,7 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
 
     for (;;) {
         s->past.resumed |= fate.begun;
-        conclude(s, &fate, status, diag, &end);
+        status = conclude(s, &fate, status, diag, &end);
         if (!may_go_on(s, &fate, status))
             return status;
         if (!end.again)

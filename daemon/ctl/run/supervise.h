@@ -14,11 +14,11 @@
 
 /* How a start of the ranks ended. */
 struct pstctl_fate {
-    /* It ended without a result, and nobody had asked it to. */
-    bool died;
-    bool begun;     /* options and files were accepted */
-    bool homeless;  /* died before it began: hosts were not there */
-    unsigned room;  /* then: ranks for which there is a place */
+    bool died;            /* it ended without a result */
+    enum pst_error asked; /* what somebody had asked it to end as, or none */
+    bool begun;           /* options and files were accepted */
+    bool homeless;        /* died before it began: hosts were not there */
+    unsigned room;        /* then: ranks for which there is a place */
     bool oom;       /* the kernel has killed a process for memory meanwhile */
     uint64_t step;  /* newest that was seen to end */
     uint64_t saved; /* newest that was seen to be saved; 0: none */
