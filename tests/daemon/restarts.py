@@ -21,6 +21,7 @@ flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
 changed   with a model that was changed, and in a pause
+pausing   before a pause that was accepted has begun
 between   what commands say while no rank is there
 passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
@@ -512,9 +513,10 @@ def stopped(b):
             name = b.fresh()
             job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir",
                                    name, "--watchdog", "3" if hangs else "60",
-                                   "--job", name, steps=10 ** 9),
+                                   "--log-every", "1", "--job", name,
+                                   steps=10 ** 9),
                           PENSTOCK_FAULT="step:1+:20" if hangs else
-                          f"step@{2 * EVERY}:20000")
+                          f"step@{2 * EVERY + 1}:20000")
             b.await_step(name, 2 * EVERY)
             b.await_event(name, "checkpoint_saved", "rank-0")
             rank = b.pids(name)[-1]
@@ -522,6 +524,8 @@ def stopped(b):
                 os.kill(rank, signal.SIGSTOP)
             stop(b, name)
             if not hangs:
+                if stop == stop_by_command:  # which nobody could keep
+                    b.call("pause", "--job", name, code=75)
                 os.kill(rank, signal.SIGKILL)
             said = b.ended(job, 130).stderr
             assert "stopped" in said and "--resume goes on" in said, said
@@ -704,6 +708,35 @@ def changed(b):
     assert "undone: " in said and "was paused" in said, said
 
 
+def pausing(b):
+    """A pause that was accepted holds for the next start, too, if the job dies
+    before it has begun; one that was taken back does not."""
+    for taken_back in False, True:
+        name = b.fresh()
+        env, _ = b.once(f"step@{2 * EVERY + 1}", 0, "20000")
+        job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
+                               "--log-every", "1", "--job", name,
+                               steps=10 ** 9), **env)
+        b.await_step(name, 2 * EVERY)
+        b.await_event(name, "checkpoint_saved", "rank-0")
+        b.call("pause", "--job", name)
+        if taken_back:
+            b.call("resume", "--job", name)
+        os.kill(b.pids(name)[-1], signal.SIGKILL)
+        again = b.await_event(name, "job_restart")
+        assert f" paused={0 if taken_back else 1} " in again, again
+        if taken_back:
+            b.await_event(name, "train_begin", "rank-0", n=2)
+        else:
+            b.await_event(name, "paused", "rank-0")
+            at = json.loads(b.call("status", "--job", name, "--json"))
+            assert at["paused"] and f" checkpoint_step={at['step']} " in again
+            b.call("resume", "--job", name)
+            b.await_event(name, "continued", "rank-0")
+        b.call("stop", "--job", name)
+        b.ended(job, 130)
+
+
 def told(b, number):
     """Of each fault, while the job goes on and when it is over."""
     if b.transport == "self":
@@ -747,7 +780,7 @@ def main():
             kills(b, 10, random.Random(seed), ["end", "gather"])
         parts = [budget, causes, dump, launcher, detach, rotated, forgotten,
                  between, passing, lost, stopped, pipes, unrecorded, unwatched,
-                 flipped, watchers, cleaned, changed]
+                 flipped, watchers, cleaned, changed, pausing]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

@@ -21,12 +21,28 @@ static void add(struct pstctl_unsaved *u, const char *did, const char *name)
                    n > 0 ? ", " : "", did, name);
 }
 
+/* That a pause, or its end, was accepted: it takes effect at the end of a step,
+ * and the job may die before. */
+static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
+{
+    const char *command = pstctl_text(event, "command");
+    const char *status = pstctl_text(event, "status");
+
+    if (command == NULL || status == NULL ||
+        strcmp(status, pst_status_name(PST_OK)) != 0)
+        return;
+    if (strcmp(command, "pause") == 0 || strcmp(command, "resume") == 0)
+        u->paused = strcmp(command, "pause") == 0;
+}
+
 /* A change waits for the save that goes on: each one that ends behind it has
  * it. */
 void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;
 
+    if (strcmp(name, "request") == 0)
+        take_request(u, event);
     if (strcmp(name, "paused") == 0 || strcmp(name, "continued") == 0)
         u->paused = strcmp(name, "paused") == 0;
     if (strcmp(name, "train_end") == 0)
