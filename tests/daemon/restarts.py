@@ -22,6 +22,7 @@ watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
 changed   with a model that was changed, and in a pause
 pausing   before a pause that was accepted has begun
+early     signals before the ranks are there
 between   what commands say while no rank is there
 passing   files that are missing for a while
 lost      stop, when the last checkpoint cannot be written
@@ -142,6 +143,11 @@ def is_alive(pid):
 def parent(pid):
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def commands(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+        return file.read()
 
 
 def shared_memory(mpirun):
@@ -737,6 +743,29 @@ def pausing(b):
         b.ended(job, 130)
 
 
+def early(b):
+    """A signal before the ranks are there: no run begins, and it is over soon.
+    """
+    if b.transport == "self":  # whose one rank is there within milliseconds
+        return
+    b.n += 1
+    for ms in (0, 10, 20, 30, 40, 60, 80, 120):
+        name = f"early-{b.n}-{ms}"
+        words = b.words(name, "--log-dir", name + "-log", "--job", name)
+        begin = time.monotonic()
+        job = b.begin(*words)
+        while "penstock" not in commands(job.pid):  # it runs, and not Python
+            assert job.poll() is None
+        time.sleep(ms / 1000)
+        job.send_signal(signal.SIGTERM)
+        said = b.ended(job, None).stderr
+        if job.returncode != 143 or "before the ranks were" not in said:
+            continue  # it was too early, or too late
+        assert not b.events(name + "-log", "train_begin", "rank-0"), (ms, said)
+        assert time.monotonic() - begin < 2, ms
+        b.nothing_left(b.pids(name + "-log"))
+
+
 def told(b, number):
     """Of each fault, while the job goes on and when it is over."""
     if b.transport == "self":
@@ -780,7 +809,7 @@ def main():
             kills(b, 10, random.Random(seed), ["end", "gather"])
         parts = [budget, causes, dump, launcher, detach, rotated, forgotten,
                  between, passing, lost, stopped, pipes, unrecorded, unwatched,
-                 flipped, watchers, cleaned, changed, pausing]
+                 flipped, watchers, cleaned, changed, pausing, early]
         if b.transport == "mpi" and number < len(POINTS):  # some of them
             drawn = random.Random(seed).sample(parts, 4)
             parts = [p for p in parts if p in drawn]

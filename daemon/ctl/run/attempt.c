@@ -265,12 +265,15 @@ static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-/* Waits for the child, then makes it go. */
+/* Waits for the child, then makes it go. Ranks that are just being started here
+ * have nothing to save, and mpirun would start the others first. */
 static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
+    const bool is_early =
+        pstctl_attempt_asked(r) != PST_E_NONE && is_starting(r) && !r->spread;
     uint64_t until = now_ms() + patience_ms;
 
-    for (unsigned i = 0; !r->launch.ended;) {
+    for (unsigned i = is_early ? 1 : 0; !r->launch.ended;) {
         (void)usleep(5000);
         pstctl_launch_pump(&r->launch);
         if (now_ms() >= until && i < 2) {

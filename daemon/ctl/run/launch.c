@@ -25,6 +25,7 @@
 /* Linux: seconds and numbers of keep-alive probes. */
 #define MAX_KEEPALIVE 30000.0
 #define MAX_PROBES    100
+#define FREEZE_MS     100 /* for a process to stop that was told to */
 
 struct argv {
     const char *at[MAX_ARGS];
@@ -489,8 +490,9 @@ void pstctl_launch_pump(struct pstctl_launch *launch)
     }
 }
 
-/* Parent of a process; 0: it has gone. "123 (name) S 7 ..." */
-static pid_t parent_of(const char *pid)
+/* Parent of a process; 0: it has gone. "123 (name) S 7 ..." *ret_state: what
+ * it does; 'T': it is stopped. */
+static pid_t parent_of(const char *pid, char *ret_state)
 {
     char path[64], text[512];
     const char *at;
@@ -504,41 +506,66 @@ static pid_t parent_of(const char *pid)
         (void)close(fd);
     text[n > 0 ? n : 0] = '\0';
     at = strrchr(text, ')');
+    *ret_state = at != NULL && strlen(at) > 4 ? at[2] : '\0';
     return at != NULL && strlen(at) > 4 ? (pid_t)strtol(at + 3, NULL, 10) : 0;
 }
 
-static void kill_children(pid_t parent)
+/* False: it has none. */
+static bool kill_children(pid_t parent)
 {
     DIR *dir = opendir("/proc");
     const struct dirent *e;
+    bool found = false;
+    char state;
 
     while (dir != NULL && (e = readdir(dir)) != NULL)
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
-            parent_of(e->d_name) == parent)
+            parent_of(e->d_name, &state) == parent) {
             (void)kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
+            found = true;
+        }
     if (dir != NULL)
         (void)closedir(dir);
+    return found;
+}
+
+/* The process makes no children from then on. */
+static void freeze(pid_t pid)
+{
+    char name[16], state = '\0';
+
+    (void)snprintf(name, sizeof(name), "%d", (int)pid);
+    (void)kill(pid, SIGSTOP);
+    for (unsigned ms = 0; ms < FREEZE_MS; ms++) {
+        if (parent_of(name, &state) == 0 || state == 'T' || state == 'Z')
+            return;
+        (void)usleep(1000);
+    }
 }
 
 void pstctl_launch_reap(void)
 {
     /* A child may have children that become ours when it ends. */
     while (waitpid(-1, NULL, WNOHANG) >= 0) {
-        kill_children(getpid());
+        (void)kill_children(getpid());
         (void)usleep(1000);
     }
 }
 
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
 {
+    const int number = hard || launch->is_mpirun ? SIGKILL : SIGINT;
+
     if (launch->ended)
         return;
-    if (hard)
-        (void)kill(-launch->pid, SIGKILL);
-    else if (launch->is_mpirun)
-        kill_children(launch->pid); /* it ends the others and cleans up */
-    else
-        (void)kill(-launch->pid, SIGINT);
+    if (launch->is_mpirun) {
+        if (kill_children(launch->pid) && !hard)
+            return;          /* it ends the others and cleans up */
+        freeze(launch->pid); /* it may just be starting ranks */
+        (void)kill_children(launch->pid);
+    }
+    if (kill(-launch->pid, number) != 0) /* it has no session of its own yet */
+        (void)kill(launch->pid, number);
 }
 
 /* " in step 12, ..." of the crash of a rank; "" if it told nothing. */
