@@ -433,12 +433,16 @@ def between(b):
     words = b.words(name, "--max-restarts", "9", "--log-dir", name, "--job",
                     "away", steps=10 ** 9)
     away = b.begin(*words, PENSTOCK_FAULT="updated:5:kill")
+    b.await_event(name, "start", "rank-0")
+    seen = b.begin("attach", "away")
     b.await_event(name, "job_restart", n=5)  # in 8 s
     said = b.call("status")
     assert "is being started again" in said, said
     said = b.call("pause", "--job", "away", code=75)
     assert "[job.starting]" in said, said
     waiting = [b.begin(w, "--job", "away") for w in ("attach", "watch")]
+    for w in waiting:
+        assert "are being started" in w.stderr.readline()
     other = b.fresh()
     second = b.begin(*b.words(other, "--log-dir", other, "--job", "other",
                               steps=10 ** 9))
@@ -450,8 +454,10 @@ def between(b):
     said = b.last_exit(name)
     assert said["cause"] == "stopped" and not said["restarted"], said
     assert said["restarts"] >= 4, said
-    for w in waiting:
-        b.ended(w, code=69)
+    for w in seen, waiting[0]:  # as `run` does, with its words
+        said = b.ended(w, code=130).stderr
+        assert "--resume goes on" in said and "[run.stopped]" in said, said
+    b.ended(waiting[1])
     for _ in range(3):  # its name is free at once
         b.call("stop", "--job", "other")
         second = b.begin(*b.words(b.fresh(), "--job", "other", "--log-dir",

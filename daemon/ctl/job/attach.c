@@ -9,6 +9,7 @@
 
 #include "daemon/common/socket.h"
 #include "daemon/ctl/job/follow.h"
+#include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 
@@ -72,12 +73,17 @@ static enum pst_status follow(struct pstctl_follow *f,
     return status;
 }
 
-/* Who starts ranks removes his lock at the end, unless somebody ends him. */
-static enum pst_status no_result(const char *socket, struct pst_diag *diag)
+/* Who starts ranks says how the job ended and removes his lock, unless somebody
+ * ends him. had: the lock as it was before. */
+static enum pst_status no_result(const char *socket, int had,
+                                 struct pst_diag *diag)
 {
     struct pst_str lock = {0};
+    enum pst_status status;
     bool left;
 
+    if (pstctl_owner_end(had, &status, diag))
+        return status;
     pst_str_addf(&lock, "%s" PSTD_SOCKET_OWNER, socket);
     left = !lock.failed && access(lock.text, F_OK) == 0 &&
            pstd_socket_owner(socket) == 0;
@@ -114,34 +120,27 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
     return PST_OK;
 }
 
-static enum pst_status run_attach(const struct pstd_config *config,
-                                  struct pst_diag *diag)
+/* conn: to its rank 0; takes it. lock: of who starts it. */
+static enum pst_status attend(const struct pstd_config *config,
+                              struct pstctl_conn *conn, int lock,
+                              struct pst_diag *diag)
 {
     const struct sigaction interrupt = {.sa_handler = on_interrupt};
     struct pstctl_progress progress = {.out = config->json ? stderr : stdout,
                                        .quiet = config->quiet};
-    struct pstd_config named = *config;
     struct pstctl_follow f = PSTCTL_FOLLOW_NONE;
-    struct pstctl_conn conn;
     struct seen seen = {0};
     uint64_t next = 0; /* from now on */
-    enum pst_status status;
+    enum pst_status status = PST_OK;
 
-    if (config->n_args > 0)
-        named.job = config->args[0];
-    status = pstd_socket_check_job(named.job, diag);
-    if (status == PST_OK)
-        status = pstctl_await(&named, &conn, diag);
-    if (status != PST_OK)
-        return status;
     (void)sigaction(SIGINT, &interrupt, NULL);
     if (!config->quiet)
-        status = show_pause(&conn, &next, diag);
+        status = show_pause(conn, &next, diag);
     if (status != PST_OK) {
-        pstctl_close(&conn);
+        pstctl_close(conn);
         return status;
     }
-    status = pstctl_follow_init(&f, &conn, conn.path, next, diag);
+    status = pstctl_follow_init(&f, conn, conn->path, next, diag);
     if (status == PST_OK)
         status = follow(&f, &progress, &seen, diag);
     pstctl_progress_end(&progress);
@@ -149,8 +148,30 @@ static enum pst_status run_attach(const struct pstd_config *config,
     if (status == PST_OK && !seen.drained)
         status = pstctl_report_run(&f.conn, config, seen.run, diag);
     if (status == PST_ERR_NO_DAEMON)
-        status = no_result(pst_str_text(&f.path), diag);
+        status = no_result(pst_str_text(&f.path), lock, diag);
     pstctl_follow_fini(&f);
+    return status;
+}
+
+static enum pst_status run_attach(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct pstd_config named = *config;
+    struct pstctl_conn conn;
+    enum pst_status status, end;
+    int lock = -1;
+
+    if (config->n_args > 0)
+        named.job = config->args[0];
+    status = pstd_socket_check_job(named.job, diag);
+    if (status == PST_OK)
+        status = pstctl_await(&named, &conn, &lock, diag);
+    if (status == PST_OK)
+        status = attend(config, &conn, lock, diag);
+    else if (status == PST_ERR_NO_DAEMON && pstctl_owner_end(lock, &end, diag))
+        status = end; /* while we waited for its ranks */
+    if (lock >= 0)
+        (void)close(lock);
     return status;
 }
 

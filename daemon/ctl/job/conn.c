@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 
@@ -232,12 +233,14 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
 }
 
 enum pst_status pstctl_await(const struct pstd_config *config,
-                             struct pstctl_conn *ret, struct pst_diag *diag)
+                             struct pstctl_conn *ret, int *ret_lock,
+                             struct pst_diag *diag)
 {
     struct pst_str path = {0};
     bool was_owned = true, told = config->quiet;
     enum pst_status status = pstctl_where(config, &path, diag);
 
+    *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
     if (status == PST_OK)
         status = pstctl_open_patiently(path.text, ret, diag);
     /* Once more: who is gone now may have started them just before. */

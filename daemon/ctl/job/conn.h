@@ -50,9 +50,11 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* The same, but waits for the ranks of a job that is being started (again),
- * and says so, unless --quiet. */
+ * and says so, unless --quiet. *ret_lock: of who starts them, as by
+ * pstctl_owner_open, also if it has ended meanwhile (PST_ERR_NO_DAEMON); the
+ * caller closes it. */
 enum pst_status pstctl_await(const struct pstd_config *config,
-                             struct pstctl_conn *ret,
+                             struct pstctl_conn *ret, int *ret_lock,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_close(struct pstctl_conn *conn);
 

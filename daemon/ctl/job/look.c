@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
@@ -59,10 +60,14 @@ static enum pst_status run_watch(const struct pstd_config *config,
 {
     struct pstctl_follow follow;
     struct pstctl_conn conn;
-    enum pst_status status = pstctl_await(config, &conn, diag);
+    int lock;
+    enum pst_status status = pstctl_await(config, &conn, &lock, diag);
+    const bool is_over = status == PST_ERR_NO_DAEMON && lock >= 0;
 
+    if (lock >= 0)
+        (void)close(lock);
     if (status != PST_OK)
-        return status;
+        return is_over ? PST_OK : status;
     status = pstctl_follow_init(&follow, &conn, conn.path, config->from, diag);
     while (status == PST_OK && !ferror(stdout)) {
         pstd_frame *frame = NULL;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #define TRIES 16
+#define PIDS_LEN                                                               \
+    23 /* of what the lock begins with; how the job ended follows */
 /* Comes with the SIGINT of who asks for a stop. */
 #define ASK_VALUE 0x53544f50
 
@@ -38,11 +41,11 @@ static enum pst_status name_owner(int fd, const char *job,
  * or what is. If it fails, nobody is named: the lock holds all the same. */
 static void write_pids(int fd, pid_t client, pid_t launcher)
 {
-    char text[24];
+    char text[PIDS_LEN + 1];
     const int n = snprintf(text, sizeof(text), "%-11d%-11d\n", (int)client,
                            (int)launcher);
 
-    if (pwrite(fd, text, (size_t)n, 0) != n)
+    if (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) != 0)
         return;
 }
 
@@ -177,6 +180,56 @@ bool pstctl_is_owned(const char *socket)
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher)
 {
     write_pids(owner->fd, getpid(), launcher);
+}
+
+void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
+                    const struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+
+    if (status == PST_OK)
+        pst_str_add(&text, "0 - ");
+    else
+        pst_str_addf(&text, "%d %s %s", (int)status,
+                     diag->error != PST_E_NONE ? pst_error_id(diag->error)
+                                               : "-",
+                     diag->text);
+    if (text.failed || pwrite(owner->fd, text.text, text.len, PIDS_LEN) < 0)
+        errno = 0; /* who asks hears that it is not known */
+    pst_str_fini(&text);
+}
+
+int pstctl_owner_open(const char *socket)
+{
+    struct pst_str path = {0};
+    int fd = -1;
+
+    pst_str_addf(&path, "%s" PSTD_SOCKET_OWNER, socket);
+    if (!path.failed && pstd_socket_owner(socket) > 0)
+        fd = open(path.text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    pst_str_fini(&path);
+    return fd;
+}
+
+bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag)
+{
+    char text[PST_DIAG_TEXT + 64], id[64], *end;
+    const ssize_t n = fd >= 0 ? pread(fd, text, sizeof(text) - 1, PIDS_LEN) : 0;
+    size_t len;
+
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    *ret = (enum pst_status)strtol(text, &end, 10);
+    end += *end == ' ';
+    len = strcspn(end, " ");
+    if (end[len] != ' ' || len >= sizeof(id))
+        return false;
+    (void)snprintf(id, sizeof(id), "%.*s", (int)len, end);
+    if (*ret != PST_OK)
+        *ret =
+            pst_diag_carry(diag, pst_error_find(id), *ret, "%s", end + len + 1);
+    return true;
 }
 
 void pstctl_disown(struct pstctl_owner *owner, bool remove)

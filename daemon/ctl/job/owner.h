@@ -7,6 +7,7 @@
  * free again when the last of them has ended, whoever that is. One thread.
  */
 #include "daemon/common/socket.h"
+#include "stages/base/diag.h"
 
 #include <sys/signalfd.h>
 #include <sys/types.h>
@@ -35,6 +36,14 @@ bool pstctl_is_ask(const struct signalfd_siginfo *info);
 bool pstctl_is_owned(const char *socket);
 /* Others read there which processes belong to the job. */
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
+/* The job has ended: the lock says how, for those who had it open. */
+void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
+                    const struct pst_diag *diag);
+/* The lock of a job that somebody has, to be asked when it is over; -1: none.
+ */
+int pstctl_owner_open(const char *socket);
+/* How it ended, into ret and diag. False: it does not say. */
+bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag);
 /* remove: nothing of the job is left. */
 void pstctl_disown(struct pstctl_owner *owner, bool remove);
 

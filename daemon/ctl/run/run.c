@@ -149,6 +149,8 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
         status = a->supervised ? pstctl_supervise(&s, diag)
                                : run_alone(&job, s.ranks.now, diag);
     pstctl_record_close(&s.record);
+    if (a->owner.fd >= 0 && !a->left)
+        pstctl_own_end(&a->owner, status, diag);
     pstctl_attempt_fini(a);
     return status;
 }
