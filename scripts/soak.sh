@@ -28,6 +28,10 @@ part() {
 
 echo "seed $seed"
 part "200 kills at named points" scripts/kill-jobs.sh 200 "$seed"
+for transport in self mpi; do
+  part "stops and pauses, $transport" python3 tests/daemon/stops.py $penstock \
+    $tiny $transport all "$seed"
+done
 part "300 kills and faults of saves" scripts/kill-saves.sh
 part "100 000 played jobs" env PST_TEST_SEED="$seed" \
   build/tests/sim/test-sim --seeds 100000

@@ -20,13 +20,6 @@ forgotten  what last_exit.json said before a run that is not supervised
 flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 cleaned   somebody removes its folders
-changed   with a model that was changed, and in a pause
-pausing   before a pause that was accepted has begun
-early     signals before the ranks are there
-between   what commands say while no rank is there
-passing   files that are missing for a while
-lost      stop, when the last checkpoint cannot be written
-stopped   a job that dies after it was told to stop
 pipes     in the place of files
 unrecorded  without a flight record
 unwatched   the files of --prom and --tensorboard cannot be written any more
@@ -105,7 +98,8 @@ class Bench(job.Bench):
         for path in glob.glob(os.path.join(self.folder, name, "rank-*.log")):
             with open(path, encoding="utf-8") as file:
                 lines = [x for x in file if " event=start " in x]
-            found.append(int(lines[-1].split(" pid=")[1].split()[0]))
+            if lines:  # else it was killed before it could say
+                found.append(int(lines[-1].split(" pid=")[1].split()[0]))
         return found
 
     def await_step(self, name, step):
@@ -143,11 +137,6 @@ def is_alive(pid):
 def parent(pid):
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return int(file.read().rsplit(")", 1)[1].split()[1])
-
-
-def commands(pid):
-    with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-        return file.read()
 
 
 def shared_memory(mpirun):
@@ -423,131 +412,6 @@ def flipped(b):
         assert b.weights(name) == b.want
 
 
-def between(b):
-    """While its ranks are away a job is there all the same: it is among those
-    that can be meant, who looks at it waits, `stop` ends it, says so, and
-    leaves its name free."""
-    if b.transport == "mpi":  # nothing of it is mpirun's
-        return
-    name = b.fresh()
-    words = b.words(name, "--max-restarts", "9", "--log-dir", name, "--job",
-                    "away", steps=10 ** 9)
-    away = b.begin(*words, PENSTOCK_FAULT="updated:5:kill")
-    b.await_event(name, "start", "rank-0")
-    seen = b.begin("attach", "away")
-    b.await_event(name, "job_restart", n=5)  # in 8 s
-    said = b.call("status")
-    assert "is being started again" in said, said
-    said = b.call("pause", "--job", "away", code=75)
-    assert "[job.starting]" in said, said
-    waiting = [b.begin(w, "--job", "away") for w in ("attach", "watch")]
-    for w in waiting:
-        assert "are being started" in w.stderr.readline()
-    other = b.fresh()
-    second = b.begin(*b.words(other, "--log-dir", other, "--job", "other",
-                              steps=10 ** 9))
-    b.await_step(other, 1)
-    said = b.call("stop", code=64)
-    assert "away" in said and "other" in said, said
-    b.call("stop", "--job", "away")
-    assert away.wait(10) == 130, away.communicate()
-    said = b.last_exit(name)
-    assert said["cause"] == "stopped" and not said["restarted"], said
-    assert said["restarts"] >= 4, said
-    for w in seen, waiting[0]:  # as `run` does, with its words
-        said = b.ended(w, code=130).stderr
-        assert "--resume goes on" in said and "[run.stopped]" in said, said
-    b.ended(waiting[1])
-    for _ in range(3):  # its name is free at once
-        b.call("stop", "--job", "other")
-        second = b.begin(*b.words(b.fresh(), "--job", "other", "--log-dir",
-                                  f"job-{b.n}", steps=10 ** 9))
-        b.await_step(f"job-{b.n}", 1)
-    b.call("stop")
-    assert second.wait(10) == 130, second.communicate()
-
-
-def passing(b):
-    """What a restart does not find may be there again: it is tried as often as
-    the budget says. The first start is refused."""
-    for what in "data.safetensors", "tiny.plan":
-        name = b.fresh()
-        job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir", name),
-                      PENSTOCK_FAULT="step:1+:50")
-        b.await_step(name, 1)
-        os.rename(b.path(what), b.path("away"))
-        os.kill(b.pids(name)[0], signal.SIGKILL)
-        b.await_event(name, "job_restart", n=3)
-        os.rename(b.path("away"), b.path(what))
-        b.ended(job)
-        assert " cause=refused " in b.events(name, "job_ended")[1]
-        assert b.weights(name) == b.want
-
-
-def lost(b):
-    """`stop` says that the last checkpoint could not be written."""
-    name = b.fresh()
-    logs = name + "-log"
-    job = b.begin(*b.words(name, "--checkpoint-retry", "0", "--log-dir", logs,
-                           "--job", "lost", steps=10 ** 9))
-    b.await_step(logs, EVERY)
-    os.rename(b.path(name), b.path(name + "-was"))
-    with open(b.path(name), "w", encoding="utf-8"):
-        pass
-    said = b.call("stop", "--job", "lost", code=74)
-    assert "the last checkpoint, of step " in said and "is lost" in said, said
-    b.ended(job, 74)
-
-
-def stop_by_command(b, name):
-    b.call("stop", "--no-wait", "--job", name)
-
-
-def stop_and_interrupt(b, name):
-    """Ctrl-C on a `stop` that waits, once it has asked."""
-    waits = b.begin("stop", "--job", name)
-    b.await_event(name, "stop", "rank-0")
-    time.sleep(.2)
-    waits.send_signal(signal.SIGINT)
-    waits.communicate()
-
-
-def stop_by_signal(b, name):
-    os.kill(b.pids(name)[0], signal.SIGTERM)
-
-
-def stopped(b):
-    """Who was told to stop is not started again, whatever becomes of it before
-    it has: its ranks hang, or are killed."""
-    stops = stop_by_command, stop_and_interrupt, stop_by_signal
-    for stop in stops if b.transport == "mpi" else stops[:1]:
-        for hangs in (True, False) if b.transport == "mpi" else (False,):
-            name = b.fresh()
-            job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir",
-                                   name, "--watchdog", "3" if hangs else "60",
-                                   "--log-every", "1", "--job", name,
-                                   steps=10 ** 9),
-                          PENSTOCK_FAULT="step:1+:20" if hangs else
-                          f"step@{2 * EVERY + 1}:20000")
-            b.await_step(name, 2 * EVERY)
-            b.await_event(name, "checkpoint_saved", "rank-0")
-            rank = b.pids(name)[-1]
-            if hangs:
-                os.kill(rank, signal.SIGSTOP)
-            stop(b, name)
-            if not hangs:
-                if stop == stop_by_command:  # which nobody could keep
-                    b.call("pause", "--job", name, code=75)
-                os.kill(rank, signal.SIGKILL)
-            said = b.ended(job, 130).stderr
-            assert "stopped" in said and "--resume goes on" in said, said
-            said = b.last_exit(name)
-            assert said["cause"] == "stopped" and said["restarts"] == 0, said
-            assert said["exit_code"] == 130 and not said["restarted"], said
-            assert said["error_id"] == "run.stopped", said
-            assert not b.events(name, "job_restart")
-
-
 def pipes(b):
     """A pipe in the place of a file of its logs holds nobody up."""
     name = b.fresh()
@@ -683,95 +547,6 @@ def cleaned(b):
         assert b.last_exit(logs)["cause"] == "stopped", b.last_exit(logs)
 
 
-def changed(b):
-    """A change of the model has a checkpoint soon. What a job loses besides is
-    told; one that was paused is paused again."""
-    name = b.fresh()
-    words = b.words(name, "--max-restarts", "2", "--log-dir", name, "--job",
-                    "changed", steps=10 ** 9)
-    words[words.index("--checkpoint-every") + 1] = str(10 ** 9)
-    job = b.begin(*words)
-    b.await_step(name, 1)
-    b.call("freeze", "fc", "--job", "changed")
-    b.await_event(name, "checkpoint_saved", "rank-0")
-    os.kill(b.pids(name)[0], signal.SIGKILL)
-    again = b.await_event(name, "job_restart")
-    assert " paused=0 undone=\"\"" in again, again
-    assert " checkpoint_step=0 " not in again, again
-    b.await_event(name, "train_begin", "rank-0", n=2)
-    assert "2 parameters" in b.call("unfreeze", "fc", "--job", "changed")
-    b.call("pause", "--job", "changed")
-    b.await_event(name, "paused", "rank-0")
-    b.call("freeze", "head", "--job", "changed")
-    os.kill(b.pids(name)[0], signal.SIGKILL)
-    again = b.await_event(name, "job_restart", n=2)
-    assert " paused=1 " in again and "froze head" in again, again
-    b.await_event(name, "paused", "rank-0", n=2)
-    at = json.loads(b.call("status", "--job", "changed", "--json"))
-    assert at["paused"], at
-    assert f" checkpoint_step={at['step']} " in again, (at, again)
-    said = b.call("status", "--job", "changed")
-    assert "undone with it: " in said and "froze head\n" in said, said
-    b.call("resume", "--job", "changed")
-    assert "0 parameters" in b.call("unfreeze", "head", "--job", "changed")
-    b.call("stop", "--job", "changed")
-    assert job.wait(40) == 130, job.communicate()
-    said = job.stderr.read()
-    assert "undone: " in said and "was paused" in said, said
-
-
-def pausing(b):
-    """A pause that was accepted holds for the next start, too, if the job dies
-    before it has begun; one that was taken back does not."""
-    for taken_back in False, True:
-        name = b.fresh()
-        env, _ = b.once(f"step@{2 * EVERY + 1}", 0, "20000")
-        job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
-                               "--log-every", "1", "--job", name,
-                               steps=10 ** 9), **env)
-        b.await_step(name, 2 * EVERY)
-        b.await_event(name, "checkpoint_saved", "rank-0")
-        b.call("pause", "--job", name)
-        if taken_back:
-            b.call("resume", "--job", name)
-        os.kill(b.pids(name)[-1], signal.SIGKILL)
-        again = b.await_event(name, "job_restart")
-        assert f" paused={0 if taken_back else 1} " in again, again
-        if taken_back:
-            b.await_event(name, "train_begin", "rank-0", n=2)
-        else:
-            b.await_event(name, "paused", "rank-0")
-            at = json.loads(b.call("status", "--job", name, "--json"))
-            assert at["paused"] and f" checkpoint_step={at['step']} " in again
-            b.call("resume", "--job", name)
-            b.await_event(name, "continued", "rank-0")
-        b.call("stop", "--job", name)
-        b.ended(job, 130)
-
-
-def early(b):
-    """A signal before the ranks are there: no run begins, and it is over soon.
-    """
-    if b.transport == "self":  # whose one rank is there within milliseconds
-        return
-    b.n += 1
-    for ms in (0, 10, 20, 30, 40, 60, 80, 120):
-        name = f"early-{b.n}-{ms}"
-        words = b.words(name, "--log-dir", name + "-log", "--job", name)
-        begin = time.monotonic()
-        job = b.begin(*words)
-        while "penstock" not in commands(job.pid):  # it runs, and not Python
-            assert job.poll() is None
-        time.sleep(ms / 1000)
-        job.send_signal(signal.SIGTERM)
-        said = b.ended(job, None).stderr
-        if job.returncode != 143 or "before the ranks were" not in said:
-            continue  # it was too early, or too late
-        assert not b.events(name + "-log", "train_begin", "rank-0"), (ms, said)
-        assert time.monotonic() - begin < 2, ms
-        b.nothing_left(b.pids(name + "-log"))
-
-
 def told(b, number):
     """Of each fault, while the job goes on and when it is over."""
     if b.transport == "self":
@@ -801,6 +576,17 @@ def told(b, number):
         assert "cause stopped" in said, said
 
 
+def run_parts(b, parts, number, seed):
+    """With mpi and few kills four of them."""
+    if b.transport == "mpi" and number < len(POINTS):
+        drawn = random.Random(seed).sample(parts, 4)
+        parts = [p for p in parts if p in drawn]
+    for part in parts:
+        print(part.__name__)
+        part(b)
+        b.no_files_left()
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     more = [int(a) for a in sys.argv[4:]]
@@ -813,16 +599,9 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        parts = [budget, causes, dump, launcher, detach, rotated, forgotten,
-                 between, passing, lost, stopped, pipes, unrecorded, unwatched,
-                 flipped, watchers, cleaned, changed, pausing, early]
-        if b.transport == "mpi" and number < len(POINTS):  # some of them
-            drawn = random.Random(seed).sample(parts, 4)
-            parts = [p for p in parts if p in drawn]
-        for part in parts:
-            print(part.__name__)
-            part(b)
-            b.no_files_left()
+        run_parts(b, [budget, causes, dump, launcher, detach, rotated,
+                      forgotten, pipes, unrecorded, unwatched, flipped,
+                      watchers, cleaned], number, seed)
         told(b, number)
         b.no_files_left()
     print("ok")
