@@ -306,7 +306,7 @@ static void tells_what_was_missed(void **state)
         turn(1);
     }
     pstd_frames_fini(&frames);
-    assert_int_equal(last, N);
+    assert_true(last >= N); /* what takes long has events of its own */
     assert_true(missed > 0 && missed < N);
     (void)close(fd);
 }
