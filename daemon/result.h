@@ -29,7 +29,7 @@ struct pstd_result {
      * what 99 of 100 did not exceed. NAN: there was none. */
     double step_s, step_p99_s;
     uint64_t first_step_us;
-    double gflops, bubble, tok_s;
+    double gflops, mfu, bubble, tok_s;
     uint64_t checkpoint_step;
     uint64_t best_step; /* of the evaluations; 0: none was finite */
     double best_loss;

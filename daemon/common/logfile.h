@@ -57,7 +57,7 @@
       "has "                                                                   \
       "moved in the run, and how long work waited for it")                     \
     X(STEP, "step", "info",                                                    \
-      "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
+      "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= mfu= " \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
       "samples_total= tokens_total=; means since the last one")                \
     X(TOTALS, "totals", "info",                                                \

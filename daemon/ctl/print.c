@@ -163,7 +163,7 @@ static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 
 /* All that is known of a step, or what fits so many columns of it: what goes
  * first is least wanted. */
-enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8, ETA = 16 };
+enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8, ETA = 16, MFU = 32 };
 
 static void make_line(const struct pstctl_progress *p,
                       const pstctl_event *event, unsigned parts,
@@ -171,6 +171,7 @@ static void make_line(const struct pstctl_progress *p,
 {
     const double tok_s = pstctl_number(event, "tok_s");
     const double bubble = pstctl_number(event, "bubble");
+    const double mfu = pstctl_number(event, "mfu");
 
     pst_str_addf(out, "step %llu/%llu", (unsigned long long)p->step,
                  (unsigned long long)p->steps);
@@ -190,6 +191,8 @@ static void make_line(const struct pstctl_progress *p,
     }
     if (isfinite(bubble) && (parts & BUBBLE))
         pst_str_addf(out, "  bubble %.0f%%", 100 * bubble);
+    if (isfinite(mfu) && mfu > 0 && (parts & MFU))
+        pst_str_addf(out, "  MFU %.0f%%", 100 * mfu);
     if (p->step < p->steps && (parts & ETA)) {
         pst_str_add(out, "  ETA ");
         pstctl_duration(rate(p, event) * (double)(p->steps - p->step), out);
@@ -199,7 +202,8 @@ static void make_line(const struct pstctl_progress *p,
 static void fit_line(const struct pstctl_progress *p, const pstctl_event *event,
                      size_t columns, struct pst_str *out)
 {
-    static const unsigned parts[] = {TOK_S | BUBBLE | STEP_S | LOSS | ETA,
+    static const unsigned parts[] = {MFU | TOK_S | BUBBLE | STEP_S | LOSS | ETA,
+                                     TOK_S | BUBBLE | STEP_S | LOSS | ETA,
                                      TOK_S | STEP_S | LOSS | ETA,
                                      STEP_S | LOSS | ETA,
                                      LOSS | ETA,
@@ -559,7 +563,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
         "{s:o s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b "
-        "s:o s:o}",
+        "s:o s:o s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "step_p99_s",
         r->step_p99_seconds > 0 ? pstctl_json_real(r->step_p99_seconds)
@@ -576,7 +580,9 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         pstctl_json_text(r->error_id), "best_step", (json_int_t)r->best_step,
         "best_loss",
         r->best_step > 0 ? pstctl_json_real(r->best_loss) : json_null(),
-        "ended_early", r->enough, "ranks", ranks, "losses", losses);
+        "ended_early", r->enough, "mfu",
+        r->mfu > 0 ? pstctl_json_real(r->mfu) : json_null(), "ranks", ranks,
+        "losses", losses);
 }
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
@@ -608,11 +614,11 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
         pstctl_count(r->tok_s, out);
         pst_str_add(out, " tok/s, ");
     }
-    pst_str_addf(out,
-                 "%.3g GFLOP/s, bubble %.0f%%, peak memory %.1f MiB "
-                 "(arena %.1f MiB)",
-                 r->gflops, 100 * r->bubble, most_mib(r, false),
-                 most_mib(r, true));
+    pst_str_addf(out, "%.3g GFLOP/s, ", r->gflops);
+    if (r->mfu > 0)
+        pst_str_addf(out, "MFU %.0f%%, ", 100 * r->mfu);
+    pst_str_addf(out, "bubble %.0f%%, peak memory %.1f MiB (arena %.1f MiB)",
+                 100 * r->bubble, most_mib(r, false), most_mib(r, true));
 }
 
 enum pst_status pstctl_result_status(const Pst__Control__Result *r,

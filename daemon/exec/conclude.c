@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/exec/peak.h"
 #include "stages/base/alloc.h"
 
 #define MAX_WAITS 256 /* ranks whose waiting is told */
@@ -130,6 +131,7 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     if (s->done > 0) {
         r->bubble = s->sums.idle / s->sums.times.step;
         r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;
+        r->mfu = pstd_mfu(s, r->step_s);
         r->tok_s = (double)pstd_tokens(&s->w->batch) / r->step_s;
     }
     status = gather_ranks(s, diag);

@@ -6,6 +6,7 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
 #include "daemon/exec/eval/evaluate.h"
+#include "daemon/exec/peak.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
@@ -307,6 +308,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     status = pstd_agree(s->w, make_engine(s, diag), diag);
+    if (status == PST_OK)
+        status = pstd_peak(s, &s->peak, diag);
     if (status == PST_OK)
         status = pstd_session_claim(s, diag);
     if (status == PST_OK && s->w->rank == 0)

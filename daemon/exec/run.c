@@ -10,6 +10,7 @@
 #include "daemon/exec/change/change.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/health/health.h"
+#include "daemon/exec/peak.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
@@ -65,6 +66,8 @@ static void emit_step(struct pstd_session *s, bool must)
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
     pstd_note_real(&note, "tok_s", tokens / seconds);
+    if (s->peak > 0)
+        pstd_note_real(&note, "mfu", pstd_mfu(s, seconds));
     add_mean(&note, "bubble", s->sums.idle, s->told.idle,
              sum->step - told->step);
     add_mean(&note, "forward_s", sum->forward, told->forward, n);
@@ -386,8 +389,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
     pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
                        pst_now());
     /* That of a job that stays is the first of this start. */
-    if (pstd_mailbox_config(s->w->mailbox)->begin_paused &&
-        s->result->run == 1)
+    if (pstd_mailbox_config(s->w->mailbox)->begin_paused && s->result->run == 1)
         status = pause_run(s, diag);
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {

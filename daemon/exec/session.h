@@ -89,6 +89,7 @@ struct pstd_session {
     struct pstd_sums sums; /* of this run */
     struct pstd_sums told; /* what they were at the last event */
     double last_event;     /* when */
+    double peak;           /* see peak.h; 0: not known */
     struct {
         uint64_t step;
         struct pst_step_result result;  /* its losses are gone */

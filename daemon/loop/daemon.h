@@ -36,7 +36,7 @@ struct pstd_known {
     char *stage;     /* this rank's part of it */
     uint64_t run, step, steps;
     uint64_t skipped; /* newest step that was left out */
-    double loss, lr, grad_norm, step_s, tok_s, bubble;
+    double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* of the run; NULL: none */
     char *last_error;

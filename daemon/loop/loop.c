@@ -214,6 +214,7 @@ static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
     k->grad_norm = pstd_note_get_real(note, "grad_norm");
     k->step_s = pstd_note_get_real(note, "step_s");
     k->tok_s = pstd_note_get_real(note, "tok_s");
+    k->mfu = pstd_note_get_real(note, "mfu");
     k->bubble = pstd_note_get_real(note, "bubble");
 }
 

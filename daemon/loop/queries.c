@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/queries.h"
 
+#include <math.h>
+
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
@@ -59,6 +61,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.grad_norm = k->grad_norm;
     s.step_seconds = k->step_s;
     s.tok_s = k->tok_s;
+    s.mfu = isfinite(k->mfu) ? k->mfu : 0;
     s.bubble = k->bubble;
     s.seq = d->history.seq;
     s.uptime_seconds = 1e-3 * (double)(uv_now(&d->loop) - d->start_ms);
@@ -149,6 +152,7 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.step_p99_seconds = from->step_p99_s;
     r.first_step_us = from->first_step_us;
     r.gflops = from->gflops;
+    r.mfu = isfinite(from->mfu) ? from->mfu : 0;
     r.bubble = from->bubble;
     r.tok_s = from->tok_s;
     r.stopped = from->stopped;

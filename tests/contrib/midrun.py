@@ -31,7 +31,7 @@ SAMPLE = re.compile(r"^(penstock_\w+)\{[^}]*\} (\S+)", re.MULTILINE)
 # Names in `status --json`, and of the numbers.
 STATUS = {"run": "run", "step": "step", "steps": "steps", "loss": "loss",
           "lr": "lr", "grad_norm": "grad_norm", "step_s": "step_seconds",
-          "tok_s": "tokens_per_second", "bubble": "bubble_ratio",
+          "tok_s": "tokens_per_second", "mfu": "mfu_ratio", "bubble": "bubble_ratio",
           "checkpoint_step": "checkpoint_step"}
 
 

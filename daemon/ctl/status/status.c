@@ -20,7 +20,7 @@ static json_t *status_json(const struct pstctl_conn *conn,
 {
     return json_pack(
         "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o}",
+        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o s:o}",
         "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
         "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
         pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
@@ -38,7 +38,8 @@ static json_t *status_json(const struct pstctl_conn *conn,
         pstctl_json_text(s->last_error_id), "paused", s->paused, "answered",
         (json_int_t)s->answered, "failed", (json_int_t)s->failed, "refused",
         (json_int_t)s->refused, "waiting", (json_int_t)s->waiting, "answer_s",
-        pstctl_json_real(s->answer_seconds));
+        pstctl_json_real(s->answer_seconds), "mfu",
+        s->mfu > 0 ? pstctl_json_real(s->mfu) : json_null());
 }
 
 static void print_status(const struct pstctl_conn *conn,

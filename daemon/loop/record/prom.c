@@ -52,6 +52,8 @@ static const struct pstd_metric rows[] = {
     GAUGE("step_seconds", STEP, "step_s", "Duration of a step."),
     GAUGE("samples_per_second", STEP, "samples_s", "Samples trained on."),
     GAUGE("tokens_per_second", STEP, "tok_s", "Tokens trained on."),
+    GAUGE("mfu_ratio", STEP, "mfu",
+          "Share of what the cores of the job could do at best."),
     GAUGE("bubble_ratio", STEP, "bubble",
           "Share of a step in which ranks computed nothing."),
     GAUGE("forward_seconds", STEP, "forward_s", "Of a step, forward passes."),

@@ -29,6 +29,7 @@ static const struct {
     {"speed/step_s", PSTD_EVENT_STEP, "step_s"},
     {"speed/samples_s", PSTD_EVENT_STEP, "samples_s"},
     {"speed/tok_s", PSTD_EVENT_STEP, "tok_s"},
+    {"speed/mfu", PSTD_EVENT_STEP, "mfu"},
     {"speed/bubble", PSTD_EVENT_STEP, "bubble"},
     {"eval/loss", PSTD_EVENT_EVALUATED, "loss"},
     {"eval/best_loss", PSTD_EVENT_EVALUATED, "best_loss"},

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks over MPI that know different things of their machines: what rank 0
-knows goes for both, so that they choose alike.
+knows goes for both, so that they choose alike. And what share of it they reach.
 
 usage: rates.py PENSTOCK PENSTOCKD MODEL.pt2 DATA
 """
+import json
 import os
 import re
 import subprocess
@@ -62,6 +63,26 @@ def dtype_of(folder, first, second):
     return re.search(r" dtype=(\S+)", line).group(1)
 
 
+def check_mfu(top, kept):
+    """By the rate that was measured, of the cores that threads are on."""
+    for rate, ranks, threads, transport in (
+            (1e9, 1, 1, "self"), (2e9, 2, 1, "mpi"), (2e9, 1, 64, "self"),
+            (1e9, 2, 64, "mpi")):
+        folder = top / f"mfu-{rate:.0f}-{ranks}-{threads}"
+        (folder / "penstock").mkdir(parents=True)
+        (folder / "penstock" / "rates").write_text(
+            re.sub(r" f32=\S+", f" f32={rate}", kept))
+        said = json.loads(call(
+            penstock, "run", top / "plan", "-n", ranks, "--transport", transport,
+            "-m", "2", "--data", data, "--steps", "4", "--threads", threads,
+            "--log-dir", folder, "--json", "--quiet",
+            XDG_CACHE_HOME=str(folder)))
+        cores = min(ranks * threads, len(os.sched_getaffinity(0)))
+        want = said["gflops"] * 1e9 / (rate * cores)
+        assert abs(said["mfu"] / want - 1) < 1e-9, (said["mfu"], want)
+        assert " mfu=" in await_text(folder / "rank-0.log", "event=step")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-rates-") as name:
         top = Path(name)
@@ -77,6 +98,7 @@ def main():
                dtype_of(top / "slow-fast", top / "slow", top / "fast")]
         want = ["bf16" if has_bf16 else "bf16-in-f32", "bf16-in-f32"]
         assert got == want, (got, want)
+        check_mfu(top, kept)
     print("both ranks go by what rank 0 knows")
 
 
