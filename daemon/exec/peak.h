@@ -5,10 +5,10 @@
  * What the cores of a job could do at best, beside which MFU (model FLOPs
  * utilisation, Chowdhery et al., PaLM, 2022, appendix B) is told: the FLOPs
  * that a forward and a backward pass of a batch need, recomputation not
- * counted, by the time of a step. Of processors whose best is not published for
- * a core, and is not reached by any library, the best is what large matrix
- * products reach (pst_rates_here: measured by `penstock calibrate`, else
- * assumed by feature bits). Exec thread.
+ * counted, by the time of a step. The best of a core is what large matrix
+ * products reach there (pst_rates_here: measured by `penstock calibrate`, else
+ * assumed by feature bits): clocks under load are published of few processors.
+ * Exec thread.
  */
 #include "daemon/exec/session.h"
 

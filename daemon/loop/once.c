@@ -37,11 +37,12 @@ static void go_on(struct pstd_daemon *d)
     struct pst_diag diag;
     uint64_t step = 0;
     unsigned tries = 0;
+    bool any;
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstd_stay_next(d, &options, &step, &tries, &diag);
-    if (status != PST_ERR_NOT_FOUND) {
+    status = pstd_stay_next(d, &any, &options, &step, &tries, &diag);
+    if (any) {
         if (status == PST_OK)
             status = pstd_command_again(d, &options, &diag);
         tell(d, step, tries, status, &diag);

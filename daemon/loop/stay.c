@@ -86,20 +86,19 @@ static enum pst_status parse_kept(const char *path, const char *text,
     return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
 
-/* PST_ERR_NOT_FOUND: no run was being made. */
+/* *ret_any: a run was being made. */
 static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
-                                 struct pst_diag *diag)
+                                 bool *ret_any, struct pst_diag *diag)
 {
     struct pst_str path = {0};
     char *text = NULL;
     size_t size = 0;
     enum pst_status status = path_of(d, &path, diag);
 
-    if (status == PST_OK && access(path.text, F_OK) != 0)
-        status = PST_ERR_NOT_FOUND;
-    if (status == PST_OK)
+    *ret_any = status != PST_OK || access(path.text, F_OK) == 0;
+    if (status == PST_OK && *ret_any)
         status = pst_file_read(path.text, MAX_FILE, &text, &size, diag);
-    if (status == PST_OK)
+    if (status == PST_OK && *ret_any)
         status = parse_kept(path.text, text, size, ret, diag);
     pst_free(text);
     pst_str_fini(&path);
@@ -118,6 +117,16 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
         return PST_OK;
     status = pstd_past_init(&k.past, config, diag);
     return status == PST_OK ? write_kept(d, &k, diag) : status;
+}
+
+/* A full disk ends no run: this start is not counted then. */
+static void update(const struct pstd_daemon *d, const struct kept *k)
+{
+    struct pst_diag why;
+
+    if (write_kept(d, k, &why) != PST_OK)
+        (void)fprintf(stderr, "penstockd: %s%s\n", why.text,
+                      pst_error_tag(why.error));
 }
 
 static void add_option(struct pst_str *options, const char *name,
@@ -159,25 +168,24 @@ static enum pst_status prepare(const struct pstd_daemon *d, struct kept *k,
                             "the run was begun again %d times without a newer "
                             "checkpoint than that of step %" PRIu64,
                             MAX_TRIES, step);
-    status = write_kept(d, k, diag);
+    update(d, k);
     add_option(&k->options, "resume", next.resume);
     add_option(&k->options, "adopt", next.adopt);
-    return status == PST_OK && k->options.failed
-               ? pst_diag_nomem(diag, k->options.len)
-               : status;
+    return k->options.failed ? pst_diag_nomem(diag, k->options.len) : PST_OK;
 }
 
-enum pst_status pstd_stay_next(const struct pstd_daemon *d,
+enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries, struct pst_diag *diag)
 {
     struct kept k = {0};
-    enum pst_status status = PST_ERR_NOT_FOUND;
+    enum pst_status status = PST_OK;
 
+    *ret_any = false;
     *ret_step = *ret_tries = 0;
     if (is_kept(d))
-        status = read_kept(d, &k, diag);
-    if (status == PST_OK)
+        status = read_kept(d, &k, ret_any, diag);
+    if (status == PST_OK && *ret_any)
         status = prepare(d, &k, ret_step, diag);
     *ret_tries = k.tries;
     *options = k.options;
@@ -188,15 +196,15 @@ void pstd_stay_begun(const struct pstd_daemon *d)
 {
     struct kept k = {0};
     struct pst_diag ignored;
+    bool any;
 
     if (!is_kept(d))
         return;
-    /* Else it begins once more as it did, which --resume=STEP alone tells from
-     * what is right: the next start finds the newer ones set aside. */
-    if (read_kept(d, &k, &ignored) == PST_OK && !k.past.resumed) {
+    /* --resume=STEP has set newer checkpoints aside, which the next start must
+     * not do once more. */
+    if (read_kept(d, &k, &any, &ignored) == PST_OK && any && !k.past.resumed) {
         k.past.resumed = true;
-        if (write_kept(d, &k, &ignored) != PST_OK)
-            (void)fprintf(stderr, "penstockd: %s\n", ignored.text);
+        update(d, &k);
     }
     pst_str_fini(&k.options);
 }

@@ -17,11 +17,10 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
                                const struct pstd_config *config,
                                const struct pst_str *options,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Options of the run that is kept, as it goes on, from the checkpoint of
- * *ret_step, for the *ret_tries-th time since that is the newest.
- * PST_ERR_NOT_FOUND: there is none; another error: it is given up. The caller
- * frees options, whatever is returned. */
-enum pst_status pstd_stay_next(const struct pstd_daemon *d,
+/* *ret_any: there is a run that is kept. Its options as it goes on, from the
+ * checkpoint of *ret_step, for the *ret_tries-th time since that is the newest;
+ * an error: it is given up. The caller frees options, whatever is returned. */
+enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
