@@ -109,23 +109,27 @@ static void columns_scaled(int64_t n, int64_t cols, int64_t stride,
             dx[j] *= scale[j];
 }
 
-/* t of class r of a column. */
-#define SOFT(q, r, j) (w * (t->q != NULL ? t->a * (q)[j] + t->b : t->b))
+/* t of a class, in column j. */
+#define SOFT(j) (w * (q != NULL ? t->a * q[j] + t->b : t->b))
+
+/* Class r of columns that are stride apart. */
+static const float *class_row(const float *q, int64_t r, int64_t stride)
+{
+    return q != NULL ? q + r * stride : NULL;
+}
 
 static void columns_soft(int64_t n, int64_t cols, int64_t stride,
                          const float *x, const struct pst_soft_columns *t,
                          const float *max, const float *log_sum, float *losses)
 {
-    const float *q = t->q;
-
     for (int64_t j = 0; j < cols; j++)
         losses[j] = 0.0f;
-    for (int64_t r = 0; r < n;
-         r++, x += stride, q += t->q != NULL ? stride : 0) {
+    for (int64_t r = 0; r < n; r++, x += stride) {
+        const float *q = class_row(t->q, r, stride);
         const float w = t->w != NULL ? t->w[r] : 1.0f;
 
         for (int64_t j = 0; j < cols; j++) {
-            const float c = SOFT(q, r, j);
+            const float c = SOFT(j);
 
             losses[j] -= pst_vm_select(c != 0.0f,
                                        c * (x[j] - max[j] - log_sum[j]), 0.0f);
@@ -138,27 +142,26 @@ static void columns_soft_grad(int64_t n, int64_t cols, int64_t stride,
                               const float *more, const float *g, float *dx)
 {
     float max[PST_LOSS_COLS], scale[PST_LOSS_COLS], total[PST_LOSS_COLS];
-    const float *q = t->q;
 
     for (int64_t j = 0; j < cols; j++)
         total[j] = more[j];
-    for (int64_t r = 0; r < n; r++, q += t->q != NULL ? stride : 0) {
+    for (int64_t r = 0; r < n; r++) {
+        const float *q = class_row(t->q, r, stride);
         const float w = t->w != NULL ? t->w[r] : 1.0f;
 
         for (int64_t j = 0; j < cols; j++)
-            total[j] += SOFT(q, r, j);
+            total[j] += SOFT(j);
     }
     pst_columns_max(n, cols, stride, x, max);
     pst_columns_exp(n, cols, stride, x, max, dx, scale);
     for (int64_t j = 0; j < cols; j++)
         scale[j] = total[j] / scale[j];
-    q = t->q;
-    for (int64_t r = 0; r < n;
-         r++, dx += stride, q += t->q != NULL ? stride : 0) {
+    for (int64_t r = 0; r < n; r++, dx += stride) {
+        const float *q = class_row(t->q, r, stride);
         const float w = t->w != NULL ? t->w[r] : 1.0f;
 
         for (int64_t j = 0; j < cols; j++)
-            dx[j] = g[j] * (dx[j] * scale[j] - SOFT(q, r, j));
+            dx[j] = g[j] * (dx[j] * scale[j] - SOFT(j));
     }
 }
 
