@@ -261,8 +261,14 @@ static enum pst_status refuse_held(const char *dir, const char *path,
                                    struct pst_diag *diag)
 {
     char job[128];
+    struct pst_str first = {0};
 
     last_job(path, job);
+    /* A supervisor that had nothing to say yet: its first rank had. */
+    pst_str_addf(&first, "%s/rank-0.log", dir);
+    if (job[0] == '?' && !first.failed)
+        last_job(first.text, job);
+    pst_str_fini(&first);
     return pst_diag_set(diag, PST_E_JOB_LOG_IN_USE,
                         "the log folder %s belongs to a job that runs (%s, "
                         "which writes %s): stop that job, or choose another "

@@ -98,6 +98,7 @@ class Bench(job.Bench):
         assert len(left) == 4
         while any(is_alive(pid) for pid in left):
             time.sleep(.01)
+        self.await_unused(name)
         return self.verdict(name, rank)
 
 

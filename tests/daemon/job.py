@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs in a folder of their own: what all tests that run some are built on."""
+import fcntl
 import glob
 import json
 import os
@@ -93,6 +94,19 @@ class Bench:
     def pid(self, name, rank):
         line = self.await_event(name, "start", f"rank-{rank}")
         return int(field(line, "pid"))
+
+    def await_unused(self, name):
+        """Until whoever supervised the job of a log folder has ended, which
+        is after its ranks."""
+        with open(self.path(name, "supervisor.log"), "rb") as file:
+            until = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    assert time.monotonic() < until, name
+                    time.sleep(.01)
 
     def no_files_left(self):
         left = glob.glob(self.path("penstock-??????"))
