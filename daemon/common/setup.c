@@ -39,16 +39,23 @@ static enum pst_status check_moves(const struct pstd_config *config,
                                    const struct pst_optim *optim,
                                    struct pst_diag *diag)
 {
-    const bool lr = pstd_config_given(config, offsetof(struct pstd_config, lr));
+    static const struct {
+        size_t at;
+        const char *name;
+    } options[] = {
+        {offsetof(struct pstd_config, lr), "lr"},
+        {offsetof(struct pstd_config, lr_schedule), "lr-schedule"},
+        {offsetof(struct pstd_config, warmup), "warmup"},
+        {offsetof(struct pstd_config, weight_decay), "weight-decay"},
+    };
 
-    if (optim != NULL ||
-        (!lr && !pstd_config_given(config,
-                                   offsetof(struct pstd_config, weight_decay))))
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
-                        "--%s is an option of optimizers that move parameters, "
-                        "not of --optimizer %s",
-                        lr ? "lr" : "weight-decay", config->optimizer);
+    for (size_t i = 0; optim == NULL && i < PST_COUNT(options); i++)
+        if (pstd_config_given(config, options[i].at))
+            return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                                "--%s is an option of optimizers that move "
+                                "parameters, not of --optimizer %s",
+                                options[i].name, config->optimizer);
+    return PST_OK;
 }
 
 /* An option that the optimizer does not have must not seem to work. */

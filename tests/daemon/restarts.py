@@ -564,7 +564,8 @@ def told(b, number):
         status = ["status", "--job", f"told-{action}"]
         want = f"rank 1 (stages 1), cause {cause}: "
         said = b.call(*status)
-        assert "is being started again" in said and want in said, said
+        assert "is being started again; it was started again 0 times" in (
+            said) and want in said, said
         b.await_step(name, 40)
         said = b.call(*status)
         assert "started again 1 time, last: " + want in said, said

@@ -139,6 +139,8 @@ CASES = [
     ("optimizer.unknown", 64, "magic", "plan tiny.plan -n 1 --optimizer magic"),
     ("optimizer.option", 64, "nesterov", WITH + "--optimizer sgd --nesterov"),
     ("optimizer.option", 64, "--lr", WITH + "--optimizer none --lr 3"),
+    ("optimizer.option", 64, "--warmup",
+     WITH + "--optimizer none --warmup 3"),
     ("optimizer.option", 64, "--weight-decay",
      WITH + "--optimizer none --weight-decay 0"),
     ("optimizer.option", 64, "--lr-min 0.2 is more than --lr 0.1",

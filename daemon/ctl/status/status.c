@@ -144,12 +144,10 @@ static void add_end(const json_t *end, struct pst_str *out)
 }
 
 static enum pst_status show_end(const struct pstd_config *config,
-                                const char *state, json_t *end,
-                                struct pst_diag *diag)
+                                const char *state, long long restarts,
+                                json_t *end, struct pst_diag *diag)
 {
     struct pst_str text = {.visible = 1};
-    const long long restarts = number_of(end, "restarts") +
-                               json_is_true(json_object_get(end, "restarted"));
 
     if (config->json)
         return pstctl_json_print(json_pack("{s:O s:s s:O}", "job",
@@ -173,17 +171,16 @@ static enum pst_status show_folder(const struct pstd_config *config,
     struct pst_str path = {0};
     enum pst_status status;
     json_t *end = NULL;
+    bool again;
 
     pst_str_addf(&path, "%s/last_exit.json", dir);
     end = path.failed ? NULL : read_end(path.text, diag);
+    again = json_is_true(json_object_get(end, "restarted"));
     status = path.failed ? pst_diag_nomem(diag, strlen(dir))
              : end == NULL
                  ? diag->status
-                 : show_end(config,
-                            json_is_true(json_object_get(end, "restarted"))
-                                ? "started again"
-                                : "ended",
-                            end, diag);
+                 : show_end(config, again ? "started again" : "ended",
+                            number_of(end, "restarts") + again, end, diag);
     json_decref(end);
     pst_str_fini(&path);
     return status;
@@ -203,7 +200,8 @@ static enum pst_status show_absent(const struct pstd_config *config,
     if (owned && !path.failed)
         end = read_end(path.text, &ignored);
     if (end != NULL) {
-        status = show_end(config, "is being started again", end, diag);
+        status = show_end(config, "is being started again",
+                          number_of(end, "restarts"), end, diag);
     } else if (owned) {
         status = pst_diag_set(diag, PST_E_JOB_STARTING,
                               "no rank of the job answers at %s; who started "
