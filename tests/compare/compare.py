@@ -4,11 +4,12 @@
 
     compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
-Six groups of cases: `step` (every number of three steps against PyTorch's
+Seven groups of cases: `step` (every number of three steps against PyTorch's
 in float64), `bits` (dumps of different cuts, schedules, transports and runs
 are equal bit for bit), `arch` (a step of many architectures, which bring operators
 of their own, in one and in three stages), `rows` (models whose batch dimension
-is free, at other sizes than they were exported with), `narrow` (bf16) and `resume` (training goes on from a
+is free, at other sizes than they were exported with), `along` (samples along
+other dimensions than 0), `narrow` (bf16) and `resume` (training goes on from a
 checkpoint as if it had not stopped). Without --full a seeded sample of them. The last line is
 `N passed, N failed`.
 """
@@ -204,6 +205,50 @@ def rows_case(bench, name, model, stages, m, rows):
         raise Failed(f"{len(dump['output.1'])} rows came back, not {rows}")
 
 
+def along_case(bench, name, model, sizes, stages, m):
+    """Two steps' data along --chunk: a dump of the first step, and what
+    `infer` has of both, against PyTorch with each microbatch."""
+    torch.manual_seed(0)
+    net, make_batch = reference.find(model)
+    net.train()
+    ins, outs = net.along
+    parts = [make_batch() for _ in range(2 * m)]
+    free = torch.export.Dim("batch", min=1, max=4096)
+    folder = bench.work / name.replace(" ", "-")
+    folder.mkdir()
+    torch.export.save(
+        torch.export.export(net, (), parts[0], strict=False, dynamic_shapes={
+            n: {d: free} for n, d in ins.items()} if sizes == "free" else None),
+        folder / "model.pt2")
+    data = folder / "data.safetensors"
+    save_file({n: torch.cat([p[n] for p in parts], d)
+               for n, d in ins.items()}, data)
+    for k, part in enumerate(parts):
+        part["out"] = net(**part)
+        if k < m:
+            part["out"][0].div(m).backward()
+    want = [[torch.stack([p["out"][i] for p in parts[:n]]) if d is None else
+             torch.cat([p["out"][i] for p in parts[:n]], d)
+             for i, d in enumerate(outs)] for n in (m, 2 * m)]
+    call(bench.penstock, "split", folder / "model.pt2", "-o", folder / "plan",
+         "--stages", stages)
+    along = "--chunk", ",".join(f"{n}={d}" for n, d in ins.items())
+    bench.run(folder / "plan", stages, data, "-m", m, "--steps", 1, "--dump",
+              folder / "dump", *along)
+    call(bench.penstock, "infer", folder / "plan", "-m", m, "--data", data,
+         "-o", folder / "infer", *along)
+    dump, inferred = load_file(folder / "dump"), load_file(folder / "infer")
+    pairs = {f"grad.{n}": (dump[f"grad.{n}"], p.grad)
+             for n, p in net.named_parameters()}
+    for i in range(len(outs)):
+        pairs[f"output.{i}"] = dump[f"output.{i}"], want[0][i]
+        pairs[f"{i} of infer"] = inferred[str(i)], want[1][i]
+    wrong = [n for n, (x, y) in pairs.items() if x.shape != y.shape or
+             not torch.allclose(x, y, rtol=1e-4, atol=1e-5)]
+    if wrong:
+        raise Failed(f"differ: {', '.join(wrong[:8])}")
+
+
 def arch_case(bench, name, model, stages, form="training"):
     step_case(bench, name, model, form, stages, "1f1b", 2, "sgd")
 
@@ -296,10 +341,13 @@ def all_cases(full, seed):
     cases += [("rows", model, n, m, rows)
               for model in ("mlp", "skips", "transformer", "gpt2", "denoiser")
               for n, m, rows in ((1, 1, 7), (2, 4, 10), (3, 3, 5))]
+    cases += [("along", "sequences", sizes, n, m)
+              for sizes, n, m in (("fixed", 1, 3), ("free", 2, 2))]
     cases += [("narrow", model, way) for model in ("gpt2", "transformer")
               for way in ("exported", "products")]
     cases += [("narrow", "gemma2", "exported")]
     names = list(architectures.ARCHITECTURES)
+    names.remove("sequences")  # whose rows are elsewhere: "along"
     if not full:
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
@@ -316,7 +364,7 @@ def all_cases(full, seed):
 
 
 RUN = {"step": step_case, "bits": bits_case, "arch": arch_case,
-       "rows": rows_case, "narrow": narrow_case,
+       "rows": rows_case, "along": along_case, "narrow": narrow_case,
        "resume": resume_case}
 
 

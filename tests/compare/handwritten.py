@@ -335,3 +335,28 @@ def autocast():
 
     return Autocast(), lambda: dict(x=torch.randn(4, 5, 6),
                                     wanted=torch.randn(4, 8))
+
+
+@handwritten
+def sequences():
+    """Time first, as PyTorch's recurrent layers and transformers have it
+    unless they are told: samples are along dimension 1, but along dimension 0
+    of the labels and the last one of what is returned."""
+
+    class Sequences(nn.Module):
+        along = dict(x=1, wanted=0), (None, 1, 2)  # of inputs, of outputs
+
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(6, 8)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x, wanted):
+            y, (h, _) = self.rnn(x)
+            y = self.head(self.layer(y))
+            loss = F.cross_entropy(y.permute(1, 2, 0), wanted)
+            return loss, y, h.permute(0, 2, 1)
+
+    return Sequences(), lambda: dict(x=torch.randn(7, 4, 6),
+                                     wanted=torch.randint(0, 3, (4, 7)))

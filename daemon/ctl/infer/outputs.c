@@ -13,17 +13,19 @@
 
 /* One output over all steps. */
 struct sink {
-    unsigned output;
+    unsigned output, dim; /* along which microbatches and steps are joined */
     struct pst_meta meta; /* of the file: whole samples only */
-    size_t step;          /* bytes of a step */
-    char *data;           /* steps * step bytes */
+    size_t outer;         /* what the dimensions before that one have */
+    size_t line;          /* bytes of a step for one of them */
+    char *data;
 };
 
 struct sinks {
     struct PST_VEC(struct sink) all;
     uint64_t steps, samples;
     unsigned microbatches;
-    int64_t rows; /* of a microbatch */
+    int64_t rows;   /* of a microbatch */
+    size_t largest; /* bytes of an output of a step */
 };
 
 static void sinks_fini(struct sinks *s)
@@ -37,50 +39,73 @@ static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
                                 unsigned output, struct pst_diag *diag)
 {
     const struct pst_plan_output *o = &plan->outputs.at[output];
-    struct sink sink = {.output = output, .meta = o->meta};
-    const int64_t m = s->microbatches;
+    struct sink sink = {.output = output, .meta = o->meta, .outer = 1};
+    size_t step;
     int64_t n;
-    size_t bytes;
+    enum pst_status status = pst_plan_output_dim(plan, output, &sink.dim, diag);
 
-    sink.step = pst_meta_bytes(&o->meta) * s->microbatches;
+    if (status != PST_OK)
+        return status;
     if (sink.meta.rank == 0) {
         sink.meta.rank = 1;
         sink.meta.size[0] = 1;
     }
-    if (PST_MUL((int64_t)s->steps, m, &n) ||
-        PST_MUL(n, sink.meta.size[0], &n) ||
-        PST_MUL((size_t)s->steps, sink.step, &bytes))
+    for (unsigned d = 0; d < sink.dim; d++)
+        sink.outer *= (size_t)sink.meta.size[d];
+    step = pst_meta_bytes(&o->meta) * s->microbatches;
+    sink.line = sink.outer > 0 ? step / sink.outer : 0;
+    if (PST_MUL((int64_t)s->steps, (int64_t)s->microbatches, &n) ||
+        PST_MUL(n, sink.meta.size[sink.dim], &n) ||
+        PST_MUL((size_t)s->steps, step, &step))
         return pst_diag_nomem(diag, SIZE_MAX);
-    sink.meta.size[0] = o->meta.rank > 0 && o->meta.size[0] == s->rows
-                            ? (int64_t)s->samples
-                            : n;
+    sink.meta.size[sink.dim] =
+        o->meta.rank > 0 && o->meta.size[sink.dim] == s->rows
+            ? (int64_t)s->samples
+            : n;
     pst_meta_set_contiguous(&sink.meta);
-    sink.data = pst_alloc(TAG, bytes + 1);
+    sink.data = pst_alloc(TAG, pst_meta_bytes(&sink.meta) + 1);
     if (sink.data == NULL || !pst_vec_push(TAG, &s->all, sink)) {
         pst_free(sink.data);
-        return pst_diag_nomem(diag, bytes);
+        return pst_diag_nomem(diag, step);
     }
+    s->largest = PST_MAX(s->largest, sink.line * sink.outer);
     return PST_OK;
+}
+
+/* The outputs of a step go where they are in the file. */
+static void place(const struct sink *sink, uint64_t step, const char *from)
+{
+    const size_t at = step * sink->line;
+    const size_t whole =
+        sink->outer > 0 ? pst_meta_bytes(&sink->meta) / sink->outer : 0;
+
+    for (size_t i = 0; i < sink->outer && at < whole; i++)
+        memcpy(sink->data + i * whole + at, from + i * sink->line,
+               PST_MIN(sink->line, whole - at));
 }
 
 static enum pst_status run_steps(struct sinks *s, struct pst_engine *engine,
                                  struct pst_data *data, struct pst_diag *diag)
 {
-    for (uint64_t step = 0; step < s->steps; step++) {
-        struct pst_step_result r;
-        enum pst_status status =
-            pst_engine_step(engine, step, pst_data_fill, data, 0, &r, diag);
+    char *outputs = pst_alloc(TAG, s->largest + 1);
+    enum pst_status status =
+        outputs == NULL ? pst_diag_nomem(diag, s->largest) : PST_OK;
 
+    for (uint64_t step = 0; step < s->steps && status == PST_OK; step++) {
+        struct pst_step_result r;
+
+        status =
+            pst_engine_step(engine, step, pst_data_fill, data, 0, &r, diag);
         for (size_t i = 0; i < s->all.n && status == PST_OK; i++) {
             const struct sink *sink = &s->all.at[i];
 
-            status = pst_engine_output(engine, sink->output,
-                                       sink->data + step * sink->step, diag);
+            status = pst_engine_output(engine, sink->output, outputs, diag);
+            if (status == PST_OK)
+                place(sink, step, outputs);
         }
-        if (status != PST_OK)
-            return status;
     }
-    return PST_OK;
+    pst_free(outputs);
+    return status;
 }
 
 static enum pst_status save(const struct sinks *s, const struct pst_plan *plan,

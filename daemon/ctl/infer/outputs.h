@@ -8,8 +8,8 @@
 /*
  * Runs all samples of --data once, in order, and writes the outputs as
  * safetensors, named by their place in the model's own structure. Rows of the
- * microbatches are joined along dimension 0, scalars stacked; what the last
- * step takes again from the file's beginning is cut off. *ret_samples: how many
+ * microbatches are joined where they are, scalars stacked; what the last step
+ * takes again from the file's beginning is cut off. *ret_samples: how many
  * there were. The engine keeps its outputs.
  */
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,

@@ -108,6 +108,23 @@ static const char *const *output_dims(const struct pst_plan *plan,
         .arg.value->dims;
 }
 
+/* By the numbers alone: of what is divided along dimension `chunk`, into rows.
+ */
+static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
+                          int64_t rows)
+{
+    unsigned found = 0, n = 0;
+
+    if (chunk == 0 || (chunk < meta->rank && meta->size[chunk] == rows))
+        return chunk;
+    for (unsigned d = 0; d < meta->rank; d++)
+        if (meta->size[d] == rows) {
+            found = d;
+            n++;
+        }
+    return n == 1 ? found : 0;
+}
+
 enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
                                     unsigned *ret, struct pst_diag *diag)
 {
@@ -120,6 +137,9 @@ enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
     *ret = 0;
     if (o->stage < 0 && plan->inputs.at[o->output].chunk > 0)
         *ret = (unsigned)plan->inputs.at[o->output].chunk;
+    else if (o->is_tensor && input != NULL && pst_row_expr(input) == NULL)
+        *ret = guess_dim(&o->meta, (unsigned)input->chunk,
+                         input->meta.size[input->chunk]);
     if (dims == NULL || input == NULL || pst_row_expr(input) == NULL)
         return PST_OK;
     pst_symbols_init(&rows); /* all of them unknown */
