@@ -114,7 +114,8 @@ without() {
   [ -n "$mode" ] || echo "--no-suite turn$1"
 }
 
-# sanitizers: builds with these, and the tests for which they are worth it.
+# sanitizers: builds with these, and the tests for which they are worth it: not
+# those that wait for seconds, nor those that look at programs from outside.
 # shellcheck disable=SC2046
 sanitizers() {
   # -O1: twice as fast to run as -O0, hardly slower to build; -g1: no places
@@ -122,7 +123,7 @@ sanitizers() {
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
     -Dc_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
   meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
-    --no-suite waiting $(without $((PST_TEST_SEED % 2))) --timeout-multiplier 4
+    --no-suite waiting --no-suite plain $(without $((PST_TEST_SEED % 2))) --timeout-multiplier 4
   only=tests-of-threads need_build "$root/build-tsan" -Dbuildtype=debug \
     -Doptimization=1 -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false
   meson_tests "$root/build-tsan" "ranks on threads, with TSan" \

@@ -432,22 +432,37 @@ static int teardown(void **state)
     return 0;
 }
 
+/* With sanitizers, which take four times as long, the next half with each
+ * seed. */
+static bool has_turn(unsigned sample)
+{
+#ifdef __SANITIZE_ADDRESS__
+    const char *seed = getenv("PST_TEST_SEED");
+
+    return seed == NULL || (sample + strtoul(seed, NULL, 10)) % 2 == 0;
+#else
+    (void)sample;
+    return true;
+#endif
+}
+
 int main(void)
 {
-    const unsigned n = sample_count();
-    struct CMUnitTest *tests = calloc(n + 1, sizeof(*tests));
+    struct CMUnitTest *tests = calloc(sample_count() + 1, sizeof(*tests));
+    unsigned n = 0;
     int failed;
 
     if (tests == NULL)
         return 1;
-    for (unsigned i = 0; i < n; i++)
-        tests[i] = (struct CMUnitTest){
-            .name = sample_at(i)->text,
-            .test_func = kernels_agree,
-            .initial_state = (void *)(uintptr_t)sample_at(i),
-        };
-    tests[n] = (struct CMUnitTest)cmocka_unit_test(every_row_has_a_sample);
-    failed = _cmocka_run_group_tests("kernels", tests, n + 1, setup, teardown);
+    for (unsigned i = 0; i < sample_count(); i++)
+        if (has_turn(i))
+            tests[n++] = (struct CMUnitTest){
+                .name = sample_at(i)->text,
+                .test_func = kernels_agree,
+                .initial_state = (void *)(uintptr_t)sample_at(i),
+            };
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_row_has_a_sample);
+    failed = _cmocka_run_group_tests("kernels", tests, n, setup, teardown);
     free(tests);
     return failed;
 }
