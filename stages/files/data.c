@@ -160,13 +160,29 @@ static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
         return PST_OK;
     }
     measure(in, &e->meta);
-    if (in->there == 0 || in->rows == 0 ||
-        (d->step.n_tail == 0 && in->there % in->rows != 0))
+    if (in->there == 0 || in->rows == 0)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: tensor '%s' has %" PRIu64
-                            " rows, which is no multiple of the %" PRIu64
-                            " rows of one microbatch",
+                            " rows, a microbatch has %" PRIu64,
                             d->path, in->name, in->there, in->rows);
+    return PST_OK;
+}
+
+/* Units that are microbatches are whole ones. */
+static enum pst_status check_whole(const struct pst_data *d,
+                                   struct pst_diag *diag)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        const struct input *in = &d->inputs[i];
+
+        if (in->source == SOURCE_ROWS && in->there % in->rows != 0)
+            return pst_diag_set(diag, PST_E_DATA_SHAPE,
+                                "%s: tensor '%s' has %" PRIu64
+                                " rows, which is no multiple of the %" PRIu64
+                                " rows of one microbatch, as it has to be "
+                                "where inputs differ in them",
+                                d->path, in->name, in->there, in->rows);
+    }
     return PST_OK;
 }
 
@@ -212,14 +228,18 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
             first = in;
         if (in->there * rows_before(d, first, n) !=
             first->there * rows_before(d, in, n))
-            return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                                "%s: tensor '%s' holds %" PRIu64
-                                " microbatches, '%s' holds %" PRIu64,
-                                d->path, first->name,
-                                first->there / first->rows, in->name,
-                                in->there / in->rows);
+            return pst_diag_set(
+                diag, PST_E_DATA_SHAPE,
+                "%s: tensor '%s' holds %" PRIu64 " rows for microbatches of "
+                "%" PRIu64 ", '%s' holds %" PRIu64 " for those of %" PRIu64,
+                d->path, first->name, first->there, first->rows, in->name,
+                in->there, in->rows);
         d->whole = d->whole || in->rows != first->rows;
     }
+    if (d->whole && d->step.n_tail == 0)
+        status = check_whole(d, diag);
+    if (status != PST_OK)
+        return status;
     d->samples = first ? first->there : rows_unread(d);
     d->units = first && d->whole ? first->there / first->rows : d->samples;
     if (d->whole && d->shuffle && d->step.n_tail > 0)

@@ -207,7 +207,8 @@ def rows_case(bench, name, model, stages, m, rows):
 
 def along_case(bench, name, model, sizes, stages, m):
     """Two steps' data along --chunk: a dump of the first step, and what
-    `infer` has of both, against PyTorch with each microbatch."""
+    `infer` has of both, against PyTorch with each microbatch. The file ends a
+    sample before the second step does, which has the first one again."""
     torch.manual_seed(0)
     net, make_batch = reference.find(model)
     net.train()
@@ -220,15 +221,23 @@ def along_case(bench, name, model, sizes, stages, m):
         torch.export.export(net, (), parts[0], strict=False, dynamic_shapes={
             n: {d: free} for n, d in ins.items()} if sizes == "free" else None),
         folder / "model.pt2")
+    # One sample less than there are places: the last one is the first again.
+    whole = {n: torch.cat([p[n] for p in parts], d) for n, d in ins.items()}
+    places = whole["x"].shape[ins["x"]]
+    at = torch.arange(places) % (places - 1)
+    whole = {n: x.index_select(ins[n], at) for n, x in whole.items()}
     data = folder / "data.safetensors"
-    save_file({n: torch.cat([p[n] for p in parts], d)
-               for n, d in ins.items()}, data)
-    for k, part in enumerate(parts):
-        part["out"] = net(**part)
+    save_file({n: x.narrow(ins[n], 0, places - 1).contiguous()
+               for n, x in whole.items()}, data)
+    given = []
+    for k in range(2 * m):
+        given.append(net(**{n: x.chunk(2 * m, ins[n])[k]
+                            for n, x in whole.items()}))
         if k < m:
-            part["out"][0].div(m).backward()
-    want = [[torch.stack([p["out"][i] for p in parts[:n]]) if d is None else
-             torch.cat([p["out"][i] for p in parts[:n]], d)
+            given[k][0].div(m).backward()
+    want = [[torch.stack([y[i] for y in given[:n]]) if d is None else
+             torch.cat([y[i] for y in given[:n]], d).narrow(
+                 d, 0, min(n * places // 2 // m, places - 1))
              for i, d in enumerate(outs)] for n in (m, 2 * m)]
     call(bench.penstock, "split", folder / "model.pt2", "-o", folder / "plan",
          "--stages", stages)

@@ -278,6 +278,39 @@ static void wraps_and_shuffles_by_epoch(void **state)
     pst_data_close(d);
 }
 
+/* Samples need not make up whole microbatches, nor one. */
+static void wraps_within_a_microbatch(void **state)
+{
+    struct pst_data *d;
+    float x[16];
+
+    (void)state;
+    write_batch();
+    for (int64_t rows = 4; rows < 9; rows++) {
+        const struct pst_data_input in = {"x", meta(PST_F32, 2, rows, 2)};
+        uint64_t at = 0;
+        unsigned seen[6] = {0};
+
+        assert_ok(open_batch(&in, 1, false, &d), &diag);
+        for (unsigned k = 0; k < 9; k++) {
+            assert_ok(pst_data_fill(d, k / 3, k % 3, 0, x, &diag), &diag);
+            for (int64_t r = 0; r < rows; r++, at++)
+                assert_true(x[2 * r] == (float)(at % 6 * 2) &&
+                            x[2 * r + 1] == (float)(at % 6 * 2 + 1));
+        }
+        pst_data_close(d);
+        assert_ok(open_batch(&in, 1, true, &d), &diag);
+        for (unsigned k = 0; k < 6; k++) { /* `rows` passes */
+            assert_ok(pst_data_fill(d, k / 3, k % 3, 0, x, &diag), &diag);
+            for (int64_t r = 0; r < rows; r++)
+                seen[(unsigned)x[2 * r] / 2]++;
+        }
+        for (unsigned i = 0; i < PST_COUNT(seen); i++)
+            assert_int_equal(seen[i], rows);
+        pst_data_close(d);
+    }
+}
+
 static void permutations_are_permutations(void **state)
 {
     static unsigned char seen[70000];
@@ -316,17 +349,15 @@ static void refuses_batches_that_do_not_fit(void **state)
         {{{"x", {PST_F32, 1, {2}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], which"},
         {{{"x", {PST_F32, 0, {0}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], which"},
         {{{"s", {PST_F32, 1, {1}}}}, 1, PST_ERR_SHAPE, "f32[], which"},
-        {{{"x", {PST_F32, 2, {4, 2}}}},
-         1,
+        {{{"x", {PST_F32, 2, {4, 2}}}, {"pos", {PST_I64, 1, {6}}}},
+         2,
          PST_ERR_SHAPE,
-         "6 rows, which is no "
-         "multiple of the 4"},
-        {{{"x", {PST_F32, 2, {7, 2}}}}, 1, PST_ERR_SHAPE, "of the 7 rows"},
-        {{{"x", {PST_F32, 2, {0, 2}}}}, 1, PST_ERR_SHAPE, "of the 0 rows"},
+         "6 rows, which is no multiple of the 4"},
+        {{{"x", {PST_F32, 2, {0, 2}}}}, 1, PST_ERR_SHAPE, "microbatch has 0"},
         {{{"x", {PST_F32, 2, {3, 2}}}, {"k", {PST_I64, 0, {0}}}},
          2,
          PST_ERR_SHAPE,
-         "'x' holds 2 microbatches, 'k' holds 3"},
+         "'x' holds 6 rows for microbatches of 3, 'k' holds 3 for those of 1"},
     };
     const uint64_t live = pst_alloc_live(PST_TAG_ARCHIVE);
 
@@ -512,6 +543,7 @@ int main(void)
         cmocka_unit_test(conformance_22_divided_as_asked_for),
         cmocka_unit_test(conformance_24_uneven_rows),
         cmocka_unit_test(wraps_and_shuffles_by_epoch),
+        cmocka_unit_test(wraps_within_a_microbatch),
         cmocka_unit_test(permutations_are_permutations),
         cmocka_unit_test(refuses_batches_that_do_not_fit),
         cmocka_unit_test(tokens_and_their_successors),
