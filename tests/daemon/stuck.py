@@ -39,6 +39,7 @@ PHASES = [("start", False), ("load", False), ("agree", False),
 SLACK = 3.0
 # The sample runs beside other tests: then a process may wait for its turn.
 SLACK_OF_SAMPLE = 20.0
+BEGINS = 60
 STEPS = 6
 
 
@@ -168,7 +169,7 @@ def hang(a, folder, name, phase, runs, victim, action):
     try:
         if runs:
             job.train()
-        begin = job.await_line("PENSTOCK_FAULT", 20)
+        begin = job.await_line("PENSTOCK_FAULT", BEGINS)
         if begin is None:
             return "the fault did not happen", 0
         slack = SLACK if a.times else SLACK_OF_SAMPLE
@@ -275,7 +276,7 @@ def freeze(a, folder, name, at, first, apart, want):
         if at != "idle":
             job.begin_train()
         pids = job.pids()
-        if not is_stopped(pids[first], 20):
+        if not is_stopped(pids[first], BEGINS):
             return "the fault did not happen: " + "; ".join(
                 line for _, line in job.lines)
         time.sleep(.1)
@@ -311,7 +312,7 @@ def stop(a, folder, name, state, rank):
         pids = job.pids()
         if state != "idle":
             job.train()
-        if faulty and not job.await_line("PENSTOCK_FAULT", 20):
+        if faulty and not job.await_line("PENSTOCK_FAULT", BEGINS):
             return "the fault did not happen"
         if state in ("step", "paused") and not job.log(0, "event=step"):
             return "no step"
