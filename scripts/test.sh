@@ -135,6 +135,8 @@ sanitizers() {
 comparisons_aside() {
   counted "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
   counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
+  counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
+  counted "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
   counted "random programs with aliases" alias.py "$root/out/alias" \
     "${sample[@]}"
   counted "storages that resize" resizes.py
@@ -155,6 +157,7 @@ aside() {
   log=$beside/log
   passed=0 failed=0 skipped=0
   "$@" >"$beside/printed" 2>&1
+  say "beside the others: $(($(date +%s) - begin)) seconds" >>"$beside/printed"
   echo "$passed $failed $skipped" >"$beside/counted"
 }
 
@@ -192,8 +195,6 @@ if [ "$mode" != --quick ]; then
   counted "numbered cases" ../conformance/conformance.py \
     "$root/out/conformance" "${seed[@]}"
   counted "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
-  counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
-  counted "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
   counted "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
   counted "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
   counted "README, word for word" readme.py "$root/out/readme"
