@@ -37,7 +37,7 @@ static uint16_t f16_from_f32(float x)
     uint32_t u = bits_of(x) & 0x7fffffffu;
 
     if (u > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00);
+        return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x1ff));
     if (u >= 0x47800000u) /* 65536 and above */
         return (uint16_t)(sign | 0x7c00);
     if (u < 0x33000000u) /* below 2^-25: half of the smallest subnormal */

@@ -15,17 +15,12 @@ struct wide {
     size_t size; /* bytes of scratch in use */
 };
 
-static bool is_narrow(const struct pst_meta *meta)
-{
-    return meta->dtype == PST_BF16 || meta->dtype == PST_F16;
-}
-
 /* A narrow operand gets a place in the scratch at base (may be NULL). */
 static void widen(struct wide *w, const struct pst_operand *from, char *base,
                   struct pst_operand *to, struct pst_meta *meta)
 {
     *to = *from;
-    if (!is_narrow(from->meta))
+    if (!pst_simd_is_16(from->meta->dtype))
         return;
     *meta = *from->meta;
     meta->dtype = PST_F32;
@@ -72,18 +67,12 @@ static void convert_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(pst_meta_numel(v->wide->meta), 64, part, parts, &first,
                    &last);
-    if (dtype == PST_BF16 && v->back)
-        pst_simd_to_bf16_best(pst_cpu_isa())(last - first, wide + first,
-                                             narrow + first);
-    else if (dtype == PST_BF16)
-        pst_simd_from_bf16_best(pst_cpu_isa())(last - first, narrow + first,
-                                               wide + first);
+    if (v->back)
+        pst_simd_to_16_best(dtype, pst_cpu_isa())(last - first, wide + first,
+                                                  narrow + first);
     else
-        for (int64_t i = first; i < last; i++)
-            if (v->back)
-                pst_store_f64(dtype, narrow, i, wide[i]);
-            else
-                wide[i] = (float)pst_load_f64(dtype, narrow, i);
+        pst_simd_from_16_best(dtype, pst_cpu_isa())(
+            last - first, narrow + first, wide + first);
 }
 
 static void convert(const struct pst_call *c, const struct pst_operand *narrow,
@@ -91,7 +80,7 @@ static void convert(const struct pst_call *c, const struct pst_operand *narrow,
 {
     struct conversion v = {narrow, wide, back};
 
-    if (is_narrow(narrow->meta) && narrow->data != NULL)
+    if (pst_simd_is_16(narrow->meta->dtype) && narrow->data != NULL)
         pst_pool_run(
             pst_pool_if(c->pool, pst_meta_numel(wide->meta) >= PST_ND_SERIAL),
             convert_part, &v);

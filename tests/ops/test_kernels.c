@@ -79,7 +79,7 @@ static bool bench_init(struct bench *b, const struct sample *sample,
     b->sample = sample;
     pst_diag_init(&b->diag);
     if (sample_parse(sample, dtype, &b->graph, &b->diag) != PST_OK) {
-        if (dtype != PST_BF16)
+        if (dtype != PST_BF16 && dtype != PST_F16)
             fail_msg("%s: %s", sample->text, b->diag.text);
         return false;
     }
@@ -259,6 +259,8 @@ static double unit(enum pst_dtype dtype)
     switch (dtype) {
     case PST_BF16:
         return 1.0 / 256.0;
+    case PST_F16:
+        return 1.0 / 2048.0;
     case PST_F32:
         return 1.2e-7;
     case PST_F64:
@@ -374,7 +376,8 @@ static void check_sample(const struct sample *sample, enum pst_dtype dtype)
 
 static void kernels_agree(void **state)
 {
-    static const enum pst_dtype dtypes[] = {PST_F32, PST_F64, PST_BF16};
+    static const enum pst_dtype dtypes[] = {PST_F32, PST_F64, PST_BF16,
+                                            PST_F16};
     const struct sample *sample = *state;
 
     for (size_t i = 0; i < PST_COUNT(dtypes); i++) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/host/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -37,6 +40,16 @@ static void add_feature(const char *name, int have)
     strncat(features, name, sizeof(features) - strlen(features) - 1);
 }
 
+#if defined(__x86_64__)
+/* clang 14 does not know the name. */
+static int has_f16c(void)
+{
+    unsigned a, b, c = 0, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 /* The compiler's runtime asks cpuid and xgetbv: a set whose registers the
  * operating system does not save counts as absent. */
 static enum pst_isa detect(void)
@@ -45,7 +58,8 @@ static enum pst_isa detect(void)
     int avx2, avx512;
 
     __builtin_cpu_init();
-    avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           has_f16c();
     avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") &&
@@ -53,6 +67,7 @@ static enum pst_isa detect(void)
              __builtin_cpu_supports("avx512cd");
     add_feature("avx2", __builtin_cpu_supports("avx2") != 0);
     add_feature("fma", __builtin_cpu_supports("fma") != 0);
+    add_feature("f16c", has_f16c());
     add_feature("avx512f", __builtin_cpu_supports("avx512f") != 0);
     add_feature("avx512bw", __builtin_cpu_supports("avx512bw") != 0);
     add_feature("avx512dq", __builtin_cpu_supports("avx512dq") != 0);

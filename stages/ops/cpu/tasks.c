@@ -63,14 +63,14 @@ void pst_cpu_sum(const struct pst_task *task)
 
 void pst_cpu_narrow(const struct pst_task *task)
 {
-    pst_simd_to_bf16_best(task->isa)(task->n, task->from[0], task->to);
+    pst_simd_to_16_best(PST_BF16, task->isa)(task->n, task->from[0], task->to);
 }
 
 /* What elements up to i are written over was read: of n, the first 2 i - n of
  * the upper half at most. */
 void pst_cpu_upcast(const struct pst_task *task)
 {
-    const pst_from_bf16_fn convert = pst_simd_from_bf16_best(task->isa);
+    const pst_from_16_fn convert = pst_simd_from_16_best(PST_BF16, task->isa);
     const uint16_t *from = (const uint16_t *)task->to + task->n;
     uint16_t some[UPCAST_AT_ONCE];
     float *to = task->to;

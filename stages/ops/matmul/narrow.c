@@ -99,25 +99,17 @@ size_t pst_product_narrow_scratch(const struct pst_product *p, unsigned threads)
 
 /* --- conversion --------------------------------------------------------- */
 
-static void to_f32(enum pst_dtype dtype, int64_t n, const char *x, float *y)
-{
-    if (dtype == PST_BF16)
-        pst_simd_from_bf16_best(pst_cpu_isa())(n, (const uint16_t *)x, y);
-    else
-        for (int64_t i = 0; i < n; i++)
-            y[i] = (float)pst_load_f64(dtype, x, i);
-}
-
 static void convert(const struct narrow *w, int64_t n, const char *x, char *y)
 {
+    const enum pst_isa isa = pst_cpu_isa();
+
     if (w->p->dtype != PST_F32)
-        to_f32(w->p->dtype, n, x, (float *)y);
-    else if (w->bf16)
-        pst_simd_to_bf16_best(pst_cpu_isa())(n, (const float *)x,
-                                             (uint16_t *)y);
-    else
-        pst_simd_round_bf16_best(pst_cpu_isa())(n, (const float *)x,
+        pst_simd_from_16_best(w->p->dtype, isa)(n, (const uint16_t *)x,
                                                 (float *)y);
+    else if (w->bf16)
+        pst_simd_to_16_best(PST_BF16, isa)(n, (const float *)x, (uint16_t *)y);
+    else
+        pst_simd_round_bf16_best(isa)(n, (const float *)x, (float *)y);
 }
 
 static void pack_part(void *ctx, unsigned part, unsigned parts)
@@ -164,12 +156,8 @@ static void store_part(void *ctx, unsigned part, unsigned parts)
                                                      c + s * p->c.col));
         for (int64_t s = 0; p->accumulate && s < p->n; s++)
             sum[s] += (float)pst_load_f64(p->dtype, p->out, o + s);
-        if (p->dtype == PST_BF16)
-            pst_simd_to_bf16_best(pst_cpu_isa())(p->n, sum,
-                                                 (uint16_t *)p->out + o);
-        else
-            for (int64_t s = 0; s < p->n; s++)
-                pst_store_f64(p->dtype, p->out, o + s, sum[s]);
+        pst_simd_to_16_best(p->dtype, pst_cpu_isa())(p->n, sum,
+                                                     (uint16_t *)p->out + o);
     }
 }
 

@@ -83,7 +83,7 @@ static void tiles_part(void *ctx, unsigned part, unsigned parts)
     const struct pst_call *c = ctx;
     const struct matrix m = matrix_of(c);
     const struct pst_factor f = {.row = m.row, .col = m.col};
-    const pst_to_bf16_fn round = pst_simd_to_bf16_best(pst_cpu_isa());
+    const pst_to_16_fn round = pst_simd_to_16_best(PST_BF16, pst_cpu_isa());
     uint16_t *to = (uint16_t *)c->scratch + part * m.k * PST_TILE_N;
     int64_t first, last, ld;
     bool trans;

@@ -109,13 +109,16 @@ struct fast {
 
 #define TO_FLOAT(v) (float)(v)
 
-static float of_bf16(uint16_t v)
+static void pack_16(const struct pst_operand *x, int64_t at, int64_t stride,
+                    int64_t n, float *to)
 {
-    const uint32_t bits = (uint32_t)v << 16;
-    float ret;
+    const uint16_t *from = (const uint16_t *)x->data + at;
+    uint16_t some[BLOCK];
 
-    memcpy(&ret, &bits, sizeof(ret));
-    return ret;
+    for (int64_t i = 0; stride != 1 && i < n; i++)
+        some[i] = from[i * stride];
+    pst_simd_from_16_best(x->meta->dtype,
+                          pst_cpu_isa())(n, stride == 1 ? from : some, to);
 }
 
 /* n numbers from element `at` on, rounded to f32. */
@@ -127,7 +130,8 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
         PACK(float, TO_FLOAT);
         break;
     case PST_BF16:
-        PACK(uint16_t, of_bf16);
+    case PST_F16:
+        pack_16(x, at, stride, n, to);
         break;
     case PST_BOOL:
     case PST_U8:

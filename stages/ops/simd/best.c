@@ -30,14 +30,34 @@ const struct pst_simd_whole *pst_simd_whole_best(enum pst_isa isa)
     PICK(&pst_simd_whole, isa);
 }
 
-pst_to_bf16_fn pst_simd_to_bf16_best(enum pst_isa isa)
+static pst_to_16_fn to_bf16(enum pst_isa isa)
 {
     PICK(pst_simd_to_bf16, isa);
 }
 
-pst_from_bf16_fn pst_simd_from_bf16_best(enum pst_isa isa)
+static pst_to_16_fn to_f16(enum pst_isa isa)
+{
+    PICK(pst_simd_to_f16, isa);
+}
+
+pst_to_16_fn pst_simd_to_16_best(enum pst_dtype dtype, enum pst_isa isa)
+{
+    return dtype == PST_F16 ? to_f16(isa) : to_bf16(isa);
+}
+
+static pst_from_16_fn from_bf16(enum pst_isa isa)
 {
     PICK(pst_simd_from_bf16, isa);
+}
+
+static pst_from_16_fn from_f16(enum pst_isa isa)
+{
+    PICK(pst_simd_from_f16, isa);
+}
+
+pst_from_16_fn pst_simd_from_16_best(enum pst_dtype dtype, enum pst_isa isa)
+{
+    return dtype == PST_F16 ? from_f16(isa) : from_bf16(isa);
 }
 
 pst_round_bf16_fn pst_simd_round_bf16_best(enum pst_isa isa)

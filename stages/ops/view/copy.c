@@ -123,7 +123,7 @@ static void row_convert(void *ctx, const struct pst_nd *nd,
                                 nd->stride[1][last], n);
 }
 
-/* Between f32 and bf16. */
+/* Between f32 and floats of 16 bits. */
 static void row_round(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                       int64_t n)
 {
@@ -131,12 +131,12 @@ static void row_round(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
     if (nd->stride[0][nd->rank - 1] != 1 || nd->stride[1][nd->rank - 1] != 1)
         row_any(ctx, nd, offset, n);
-    else if (c->to == PST_BF16)
-        pst_simd_to_bf16_best(pst_cpu_isa())(
+    else if (c->from == PST_F32)
+        pst_simd_to_16_best(c->to, pst_cpu_isa())(
             n, (const float *)(const void *)c->src + offset[1],
             (uint16_t *)(void *)c->dst + offset[0]);
     else
-        pst_simd_from_bf16_best(pst_cpu_isa())(
+        pst_simd_from_16_best(c->from, pst_cpu_isa())(
             n, (const uint16_t *)(const void *)c->src + offset[1],
             (float *)(void *)c->dst + offset[0]);
 }
@@ -310,8 +310,8 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
         pst_nd_run(&c.nd, pool, row_move, &c);
     } else if (same && c.to == PST_F32) {
         pst_nd_run(&c.nd, pool, row_add_f32, &c);
-    } else if (!accumulate && ((c.from == PST_F32 && c.to == PST_BF16) ||
-                               (c.from == PST_BF16 && c.to == PST_F32))) {
+    } else if (!accumulate && ((c.from == PST_F32 && pst_simd_is_16(c.to)) ||
+                               (pst_simd_is_16(c.from) && c.to == PST_F32))) {
         pst_nd_run(&c.nd, pool, row_round, &c);
     } else if (!accumulate && conversions[c.from][c.to] != NULL) {
         pst_nd_run(&c.nd, pool, row_convert, &c);
