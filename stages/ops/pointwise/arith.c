@@ -106,12 +106,12 @@ static bool is_plain(const struct pst_call *call)
     return pst_pw_is_f32(call) && pst_pw_number(&call->args[2]) == 1.0;
 }
 
-PST_PW_LOOP(add, 2, 0)
-PST_PW_LOOP(sub, 2, 0)
-PST_PW_LOOP(rsub, 2, 0)
-PST_PW_LOOP(add_scaled, 2, 1)
-PST_PW_LOOP(sub_scaled, 2, 1)
-PST_PW_LOOP(rsub_scaled, 2, 1)
+PST_PW_LOOP_ROUNDED(add, 2, 0)
+PST_PW_LOOP_ROUNDED(sub, 2, 0)
+PST_PW_LOOP_ROUNDED(rsub, 2, 0)
+PST_PW_LOOP_ROUNDED(add_scaled, 2, 1)
+PST_PW_LOOP_ROUNDED(sub_scaled, 2, 1)
+PST_PW_LOOP_ROUNDED(rsub_scaled, 2, 1)
 
 /* Without accumulation: i64 has no gradients. */
 static bool is_plain_i64(const struct pst_call *call)

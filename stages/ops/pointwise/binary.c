@@ -31,7 +31,7 @@ static void atan2_ref(const struct pst_call *call)
 {
     rounded(call, atan2_f64, NULL);
 }
-PST_PW_LOOP(atan2, 2, 0)
+PST_PW_LOOP_ROUNDED(atan2, 2, 0)
 PST_PW_FAST_ROW(atan2, "atan2(Tensor self, Tensor other) -> Tensor",
                 pst_infer_binary_float, atan2, 3e-7,
                 "d = self * self + other * other; r = d == 0 ? 0 : 1 / d;"
@@ -96,7 +96,7 @@ static void copysign_ref(const struct pst_call *call)
 {
     rounded(call, copysign_f64, NULL);
 }
-PST_PW_LOOP(copysign, 2, 0)
+PST_PW_LOOP_ROUNDED(copysign, 2, 0)
 COPYSIGN(copysign_Tensor,
          "copysign.Tensor(Tensor self, Tensor other) -> Tensor",
          pst_infer_binary_float);
@@ -111,7 +111,7 @@ COPYSIGN(copysign_Scalar,
     {                                                                          \
         rounded(call, name##_f64, name##_i64);                                 \
     }                                                                          \
-    PST_PW_LOOP(name, 2, 0)                                                    \
+    PST_PW_LOOP_ROUNDED(name, 2, 0)                                            \
     PST_PW_FAST_ROW(name, #name "(Tensor self, Tensor other) -> Tensor",       \
                     pst_infer_binary, name, 0.0, gradient)
 
@@ -128,7 +128,7 @@ static void heaviside_ref(const struct pst_call *call)
 {
     rounded(call, heaviside_f64, heaviside_i64);
 }
-PST_PW_LOOP(heaviside, 2, 0)
+PST_PW_LOOP_ROUNDED(heaviside, 2, 0)
 PST_PW_FAST_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
                 pst_infer_binary, heaviside, 0.0, NULL);
 

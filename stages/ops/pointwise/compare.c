@@ -23,11 +23,11 @@ static void compare(const struct pst_call *call, pst_pw_f64_fn f,
     {                                                                          \
         compare(call, name##_f64, name##_i64);                                 \
     }                                                                          \
-    PST_PW_LOOP(name, 2, 0)                                                    \
+    PST_PW_LOOP_ROUNDED(name, 2, 0)                                            \
     PST_PW_THUNKS(name##_i64, name##_i64, pst_pw_loop_i64, 2)                  \
     static const struct pst_kernel name##_kernels[] = {                        \
         PST_PW_ROWS_I64(name, pst_pw_is_i64),                                  \
-        PST_PW_ROWS_BOOL(name, pst_pw_is_comparison),                          \
+        PST_PW_ROWS_BOOL(name, pst_pw_is_question),                            \
         PST_PW_REF_KERNEL(name),                                               \
     };                                                                         \
     const struct pst_op pst_op_##name##_Tensor = {                             \

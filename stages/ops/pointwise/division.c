@@ -137,7 +137,7 @@ const struct pst_op pst_op_trunc_divide_Scalar = {
 PST_CPU_KERNELS(trunc_divide_Scalar, trunc_divide_kernels);
 
 #define REMAINDERS(name, quotient)                                             \
-    PST_PW_LOOP(name, 2, 0)                                                    \
+    PST_PW_LOOP_ROUNDED(name, 2, 0)                                            \
     PST_PW_FAST_ROW(                                                           \
         name##_Tensor, #name ".Tensor(Tensor self, Tensor other) -> Tensor",   \
         pst_infer_binary, name, 2e-7, "self: grad; other: -grad * " quotient); \

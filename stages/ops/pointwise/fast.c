@@ -13,38 +13,34 @@
 
 /* --- what is taken -------------------------------------------------------- */
 
-bool pst_pw_is_f32(const struct pst_call *call)
+static bool is_loop_dtype(enum pst_dtype dtype)
 {
-    return call->out[0].meta->dtype == PST_F32;
+    return dtype == PST_F32 || pst_simd_is_16(dtype);
 }
 
-/* The arguments have the dtypes of the graph, the operands those of a call
- * that widened.c made: a number that 16 bits round must not come here. */
-static bool is_f32_graph(const struct pst_call *call)
+bool pst_pw_is_f32(const struct pst_call *call)
+{
+    const enum pst_dtype dtype = call->out[0].meta->dtype;
+
+    return dtype == PST_F32 ||
+           (pst_simd_is_16(dtype) && call->in[0].meta->dtype == dtype);
+}
+
+bool pst_pw_is_plain_f32(const struct pst_call *call)
 {
     for (unsigned k = 0; k < 2; k++)
         if (call->args[k].kind == PST_ARG_VALUE &&
             call->args[k].value->meta.dtype != PST_F32)
             return false;
-    return true;
-}
-
-bool pst_pw_is_plain_f32(const struct pst_call *call)
-{
-    return pst_pw_is_f32(call) && is_f32_graph(call);
+    return call->out[0].meta->dtype == PST_F32;
 }
 
 bool pst_pw_is_question(const struct pst_call *call)
 {
     for (unsigned k = 0; k < call->n_in; k++)
-        if (call->in[k].meta->dtype != PST_F32)
+        if (!is_loop_dtype(call->in[k].meta->dtype))
             return false;
     return call->out[0].meta->dtype == PST_BOOL;
-}
-
-bool pst_pw_is_comparison(const struct pst_call *call)
-{
-    return pst_pw_is_question(call) && is_f32_graph(call);
 }
 
 bool pst_pw_is_logic(const struct pst_call *call)
@@ -69,7 +65,7 @@ bool pst_pw_is_i64(const struct pst_call *call)
 bool pst_pw_is_choice(const struct pst_call *call, unsigned mask)
 {
     return call->in[mask].meta->dtype == PST_BOOL &&
-           call->out[0].meta->dtype == PST_F32;
+           is_loop_dtype(call->out[0].meta->dtype);
 }
 
 /* --- operands ------------------------------------------------------------- */
@@ -91,8 +87,10 @@ struct fast {
     size_t size[MAX];       /* of one of these */
     enum way way[MAX];
     float s[3];
+    enum pst_dtype rounds; /* what f32 operands are rounded to: f32, 16 bits */
     pst_loop_fn loop;
     bool blocks;
+    bool puts; /* what the loop gives goes through put */
 };
 
 #define PACK(type, convert)                                                    \
@@ -165,11 +163,21 @@ static void fill(const struct fast *r, unsigned k, int64_t n, void *to)
             ((float *)to)[i] = (float)pst_pw_number(arg);
 }
 
+static void round_16(enum pst_dtype dtype, int64_t n, float *x)
+{
+    const enum pst_isa isa = pst_cpu_isa();
+    uint16_t rounded[BLOCK];
+
+    pst_simd_to_16_best(dtype, isa)(n, x, rounded);
+    pst_simd_from_16_best(dtype, isa)(n, rounded, x);
+}
+
 /* n numbers of operand k in `to`, as the loop wants them. */
 static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
                  int64_t n, void *to)
 {
     const struct pst_operand *x = r->x[k];
+    const bool as_is = x != NULL && x->meta->dtype == r->rounds;
 
     if (x == NULL)
         fill(r, k, n, to);
@@ -182,6 +190,8 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
     else
         for (int64_t i = 0; i < n; i++)
             ((uint8_t *)to)[i] = ((const uint8_t *)x->data)[at + i * stride];
+    if (r->rounds != PST_F32 && !as_is)
+        round_16(r->rounds, n, to);
 }
 
 /* Which operands the loop takes as one number (simd/loops.h). */
@@ -236,6 +246,27 @@ static void row_direct(void *ctx, const struct pst_nd *nd,
     r->loop(n, in, r->fixed, r->s, (char *)out->data + offset[0] * size);
 }
 
+/* Rounds the numbers of a block, adds them to what is there, or both. */
+static void put(const struct fast *r, int64_t n, float *x, void *y)
+{
+    const enum pst_dtype dtype = r->call->out[0].meta->dtype;
+    const enum pst_isa isa = pst_cpu_isa();
+    float was[BLOCK];
+
+    if (dtype == PST_F32) {
+        for (int64_t i = 0; i < n; i++)
+            ((float *)y)[i] += x[i];
+        return;
+    }
+    if (r->call->accumulate) {
+        round_16(dtype, n, x);
+        pst_simd_from_16_best(dtype, isa)(n, y, was);
+        for (int64_t i = 0; i < n; i++)
+            x[i] += was[i];
+    }
+    pst_simd_to_16_best(dtype, isa)(n, x, y);
+}
+
 static void row_blocks(void *ctx, const struct pst_nd *nd,
                        const int64_t *offset, int64_t n)
 {
@@ -243,7 +274,7 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
     const struct pst_operand *out = &r->call->out[0];
     const int64_t size = (int64_t)pst_dtype_size(out->meta->dtype);
     int64_t x[MAX][BLOCK];
-    float sum[BLOCK];
+    float some[BLOCK];
     const void *in[MAX] = {x[0], x[1], x[2]};
 
     for (int64_t done = 0; done < n; done += BLOCK) {
@@ -259,13 +290,9 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
             else if (r->way[k] == PACKED || done == 0)
                 pack(r, k, at, stride, r->way[k] == FIXED ? 1 : m, x[k]);
         }
-        if (!r->call->accumulate) {
-            r->loop(m, in, r->fixed, r->s, y);
-            continue;
-        }
-        r->loop(m, in, r->fixed, r->s, sum);
-        for (int64_t i = 0; i < m; i++)
-            ((float *)(void *)y)[i] += sum[i];
+        r->loop(m, in, r->fixed, r->s, r->puts ? some : (void *)y);
+        if (r->puts)
+            put(r, m, some, y);
     }
 }
 
@@ -287,8 +314,8 @@ static void run(struct fast *r, const unsigned *order, unsigned n)
     if (nd.numel == 0)
         return;
     find_ways(r, &nd);
-    if (r->call->accumulate)
-        r->blocks = true;
+    r->puts = r->call->accumulate || pst_simd_is_16(metas[0]->dtype);
+    r->blocks = r->blocks || r->puts;
     pst_nd_run(&nd, r->call->pool, r->blocks ? row_blocks : row_direct, r);
 }
 
@@ -297,10 +324,21 @@ void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
 {
     struct fast r = {.call = call,
                      .loop = f,
+                     .rounds = PST_F32,
                      .as = {PST_F32, PST_F32, PST_F32},
                      .s = {s[0], s[1], s[2]}};
 
     run(&r, NULL, n);
+}
+
+static void set_params(const struct pst_call *call, unsigned param,
+                       unsigned n_params, float *s)
+{
+    for (unsigned k = 0; k < n_params; k++) {
+        const struct pst_arg *arg = &call->args[param + k];
+
+        s[k] = arg->kind == PST_ARG_NONE ? NAN : (float)pst_pw_number(arg);
+    }
 }
 
 void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
@@ -308,26 +346,39 @@ void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
 {
     float s[3] = {0.0f, 0.0f, 0.0f};
 
-    for (unsigned k = 0; k < n_params; k++) {
-        const struct pst_arg *arg = &call->args[param + k];
-
-        s[k] = arg->kind == PST_ARG_NONE ? NAN : (float)pst_pw_number(arg);
-    }
+    set_params(call, param, n_params, s);
     pst_pw_loop_with(call, n, s, f);
+}
+
+void pst_pw_loop_rounded(const struct pst_call *call, unsigned n,
+                         unsigned param, unsigned n_params, pst_loop_fn f)
+{
+    const enum pst_dtype dtype = pst_result_type(call->args, n);
+    struct fast r = {.call = call,
+                     .loop = f,
+                     .rounds = pst_simd_is_16(dtype) ? dtype : PST_F32,
+                     .as = {PST_F32, PST_F32, PST_F32}};
+
+    set_params(call, param, n_params, r.s);
+    run(&r, NULL, n);
 }
 
 void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f)
 {
-    struct fast r = {
-        .call = call, .loop = f, .as = {PST_BOOL, PST_BOOL, PST_BOOL}};
+    struct fast r = {.call = call,
+                     .loop = f,
+                     .rounds = PST_F32,
+                     .as = {PST_BOOL, PST_BOOL, PST_BOOL}};
 
     run(&r, NULL, n);
 }
 
 void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f)
 {
-    struct fast r = {
-        .call = call, .loop = f, .as = {PST_I64, PST_I64, PST_I64}};
+    struct fast r = {.call = call,
+                     .loop = f,
+                     .rounds = PST_F32,
+                     .as = {PST_I64, PST_I64, PST_I64}};
 
     run(&r, NULL, n);
 }
@@ -335,8 +386,10 @@ void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f)
 void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
                         pst_loop_fn f)
 {
-    struct fast r = {
-        .call = call, .loop = f, .as = {PST_BOOL, PST_F32, PST_F32}};
+    struct fast r = {.call = call,
+                     .loop = f,
+                     .rounds = PST_F32,
+                     .as = {PST_BOOL, PST_F32, PST_F32}};
 
     run(&r, order, MAX);
 }

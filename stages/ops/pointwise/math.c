@@ -211,7 +211,7 @@ PST_PW_LOOP(cube, 1, 0)
 PST_PW_THUNKS(power_root, sqrt, pst_pw_loop, 1, 0, 0)
 PST_PW_THUNKS(power_inverse, reciprocal, pst_pw_loop, 1, 0, 0)
 PST_PW_THUNKS(power_inverse_root, rsqrt, pst_pw_loop, 1, 0, 0)
-PST_PW_LOOP(pow, 2, 0)
+PST_PW_LOOP_ROUNDED(pow, 2, 0)
 PST_PW_LOOP(square_backward, 2, 0)
 PST_PW_LOOP(cube_backward, 2, 0)
 

@@ -62,13 +62,13 @@ const struct pst_operand *pst_pw_operand(const struct pst_call *call,
 /* --- the fast way (fast.c): loops of simd/loops.def over f32 -------------- */
 
 /* What loops take. f32 result, operands and numbers of any dtype, which are
- * rounded to f32 first: */
+ * rounded to f32 first; the same of 16 bits, which the first operand has: */
 bool pst_pw_is_f32(const struct pst_call *call);
 /* the same of f32 tensors alone, none of which was widened: */
 bool pst_pw_is_plain_f32(const struct pst_call *call);
-/* bool result of f32 tensors; with two operands, one may be a number: */
+/* bool result of f32 tensors, or of 16 bits; with two operands, one may be a
+ * number: */
 bool pst_pw_is_question(const struct pst_call *call);
-bool pst_pw_is_comparison(const struct pst_call *call);
 /* two operands, i64 tensors and whole numbers: */
 bool pst_pw_is_i64(const struct pst_call *call);
 /* bool tensors and numbers, bool result: */
@@ -80,6 +80,10 @@ bool pst_pw_is_choice(const struct pst_call *call, unsigned mask);
  * `param` on (None is NaN). */
 void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
                  unsigned n_params, pst_loop_fn f);
+/* The same for operators that round numbers and tensors of other dtypes to the
+ * 16 bits of the result (struct pst_pw, round), or that they compare. */
+void pst_pw_loop_rounded(const struct pst_call *call, unsigned n,
+                         unsigned param, unsigned n_params, pst_loop_fn f);
 /* The same with numbers of the caller. */
 void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
                       pst_loop_fn f);
@@ -195,6 +199,8 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 /* Loop NAME over n operands and n_params numbers behind them. */
 #define PST_PW_LOOP(name, n, n_params)                                         \
     PST_PW_THUNKS(name, name, pst_pw_loop, n, n, n_params)
+#define PST_PW_LOOP_ROUNDED(name, n, n_params)                                 \
+    PST_PW_THUNKS(name, name, pst_pw_loop_rounded, n, n, n_params)
 /* Rows of these kernels; `can` begins with pst_pw_is_f32 or so. */
 #define PST_PW_ROWS(name, can, tol)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY, PST_PW_FLAGS, can,      \
