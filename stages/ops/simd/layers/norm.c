@@ -23,6 +23,156 @@ static void row_stats(const struct pst_norm_rows *p, const pst_real *restrict x,
         (pst_real)1 / pst_real_sqrt(var / (pst_real)p->n + (pst_real)p->eps);
 }
 
+/* --- short rows ----------------------------------------------------------- */
+
+/* Rows that do not fill the lanes go side by side, element i of all of them in
+ * one line, which lacks some for the last rows only: a row has the same bits
+ * wherever it is. The sums are in the order of row_stats and row_dots: what is
+ * left out of their trees is zeros. */
+#define BLOCK 16
+
+typedef pst_real line[BLOCK];
+
+static int block_rows(int64_t left)
+{
+    return (int)(left < BLOCK ? left : BLOCK);
+}
+
+static void turn(int m, int64_t n, const pst_real *restrict x,
+                 line *restrict to)
+{
+    for (int k = 0; k < m; k++)
+        for (int64_t i = 0; i < n; i++)
+            to[i][k] = x[k * n + i];
+    for (int64_t i = 0; m < BLOCK && i < n; i++)
+        for (int k = m; k < BLOCK; k++)
+            to[i][k] = 0;
+}
+
+static void turn_back(int m, int64_t n, const line *restrict from,
+                      pst_real *restrict y)
+{
+    for (int k = 0; k < m; k++)
+        for (int64_t i = 0; i < n; i++)
+            y[k * n + i] = from[i][k];
+}
+
+/* As pst_lanes_sum, of what t holds, which it destroys. */
+static void tree(int64_t n, line *restrict t, pst_real *restrict ret)
+{
+    for (int w = PST_LANES / 2; w > 0; w /= 2)
+        for (int64_t j = 0; j < w && j + w < n; j++)
+            for (int k = 0; k < BLOCK; k++)
+                t[j][k] += t[j + w][k];
+    for (int k = 0; k < BLOCK; k++)
+        ret[k] = 0 + t[0][k];
+}
+
+static void block_stats(const struct pst_norm_rows *p, const line *restrict x,
+                        pst_real *restrict mean, pst_real *restrict rstd)
+{
+    line t[PST_LANES];
+    pst_real var[BLOCK];
+
+    for (int k = 0; k < BLOCK; k++)
+        mean[k] = 0;
+    if (p->centre) {
+        for (int64_t i = 0; i < p->n; i++)
+            for (int k = 0; k < BLOCK; k++)
+                t[i][k] = x[i][k];
+        tree(p->n, t, mean);
+        for (int k = 0; k < BLOCK; k++)
+            mean[k] /= (pst_real)p->n;
+    }
+    for (int64_t i = 0; i < p->n; i++)
+        for (int k = 0; k < BLOCK; k++)
+            t[i][k] = (x[i][k] - mean[k]) * (x[i][k] - mean[k]);
+    tree(p->n, t, var);
+    for (int k = 0; k < BLOCK; k++)
+        rstd[k] = (pst_real)1 /
+                  pst_real_sqrt(var[k] / (pst_real)p->n + (pst_real)p->eps);
+}
+
+static void put_stats(int m, const pst_real *restrict mean,
+                      const pst_real *restrict rstd, pst_real *restrict ret)
+{
+    for (int k = 0; k < m; k++) {
+        ret[2 * k] = mean[k];
+        ret[2 * k + 1] = rstd[k];
+    }
+}
+
+static void stats_block(const struct pst_norm_rows *p, int m,
+                        const pst_real *px, pst_real *ret)
+{
+    line x[PST_LANES];
+    pst_real mean[BLOCK], rstd[BLOCK];
+
+    turn(m, p->n, px, x);
+    block_stats(p, x, mean, rstd);
+    put_stats(m, mean, rstd, ret);
+}
+
+static void forward_block(const struct pst_norm_rows *p, int m,
+                          const pst_real *px, pst_real *py, pst_real *stats)
+{
+    const pst_real *restrict w = p->w, *restrict b = p->b;
+    line x[PST_LANES];
+    pst_real mean[BLOCK], rstd[BLOCK];
+
+    turn(m, p->n, px, x);
+    block_stats(p, x, mean, rstd);
+    for (int64_t i = 0; i < p->n; i++) {
+        for (int k = 0; k < BLOCK; k++)
+            x[i][k] = (x[i][k] - mean[k]) * rstd[k];
+        for (int k = 0; w != NULL && k < BLOCK; k++)
+            x[i][k] *= w[i];
+        for (int k = 0; b != NULL && k < BLOCK; k++)
+            x[i][k] += b[i];
+    }
+    turn_back(m, p->n, x, py);
+    if (stats != NULL)
+        put_stats(m, mean, rstd, stats);
+}
+
+static void input_block(const struct pst_norm_rows *p, int m,
+                        const pst_real *pg, const pst_real *px, pst_real *pdx)
+{
+    const pst_real *restrict w = p->w;
+    const pst_real n = (pst_real)p->n;
+    line x[PST_LANES], g[PST_LANES], t[PST_LANES];
+    pst_real mean[BLOCK], rstd[BLOCK], sum[BLOCK] = {0}, dot[BLOCK];
+
+    turn(m, p->n, px, x);
+    turn(m, p->n, pg, g);
+    block_stats(p, x, mean, rstd);
+    for (int64_t i = 0; i < p->n; i++) {
+        for (int k = 0; w != NULL && k < BLOCK; k++)
+            g[i][k] *= w[i];
+        for (int k = 0; k < BLOCK; k++)
+            x[i][k] -= mean[k];
+        for (int k = 0; k < BLOCK; k++)
+            t[i][k] = g[i][k] * x[i][k];
+    }
+    tree(p->n, t, dot);
+    if (p->centre) {
+        for (int64_t i = 0; i < p->n; i++)
+            for (int k = 0; k < BLOCK; k++)
+                t[i][k] = g[i][k];
+        tree(p->n, t, sum);
+    }
+    for (int k = 0; k < BLOCK; k++) {
+        sum[k] /= n;
+        dot[k] *= rstd[k] * rstd[k] / n;
+    }
+    for (int64_t i = 0; i < p->n; i++)
+        for (int k = 0; k < BLOCK; k++)
+            x[i][k] = rstd[k] * (g[i][k] - sum[k] - x[i][k] * dot[k]);
+    turn_back(m, p->n, x, pdx);
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
 static void forward(const struct pst_norm_rows *p, int64_t rows, const void *px,
                     void *py, void *pstats)
 {
@@ -30,7 +180,10 @@ static void forward(const struct pst_norm_rows *p, int64_t rows, const void *px,
     pst_real *y = py, *stats = pstats;
     const int64_t n = p->n;
 
-    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+    for (int64_t r = 0; n < PST_LANES && r < rows; r += BLOCK)
+        forward_block(p, block_rows(rows - r), x + r * n, y + r * n,
+                      stats == NULL ? NULL : stats + 2 * r);
+    for (int64_t r = 0; n >= PST_LANES && r < rows; r++, x += n, y += n) {
         pst_real mean, rstd;
 
         row_stats(p, x, &mean, &rstd);
@@ -96,7 +249,10 @@ static void input(const struct pst_norm_rows *p, int64_t rows, const void *pg,
     pst_real *dx = pdx;
     const int64_t n = p->n;
 
-    for (int64_t r = 0; r < rows; r++, g += n, x += n, dx += n) {
+    for (int64_t r = 0; n < PST_LANES && r < rows; r += BLOCK)
+        input_block(p, block_rows(rows - r), g + r * n, x + r * n, dx + r * n);
+    for (int64_t r = 0; n >= PST_LANES && r < rows;
+         r++, g += n, x += n, dx += n) {
         pst_real mean, rstd, sum = 0, dot = 0;
 
         row_stats(p, x, &mean, &rstd);
@@ -121,7 +277,9 @@ static void stats(const struct pst_norm_rows *p, int64_t rows, const void *px,
     const pst_real *x = px;
     pst_real *ret = pret;
 
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; p->n < PST_LANES && r < rows; r += BLOCK)
+        stats_block(p, block_rows(rows - r), x + r * p->n, ret + 2 * r);
+    for (int64_t r = 0; p->n >= PST_LANES && r < rows; r++)
         row_stats(p, x + r * p->n, &ret[2 * r], &ret[2 * r + 1]);
 }
 
@@ -158,6 +316,27 @@ static void strip(int64_t rows, int64_t n, const pst_real *g, const pst_real *x,
     }
 }
 
+/* The same of fewer columns. */
+static void rest(int64_t rows, int64_t n, int64_t columns, const pst_real *g,
+                 const pst_real *x, const pst_real *moments, pst_real *dw,
+                 pst_real *db)
+{
+    pst_real w[STRIP] = {0}, b[STRIP] = {0};
+
+    for (int64_t r = 0; r < rows; r++, g += n, x += n) {
+        const pst_real mean = moments[2 * r], rstd = moments[2 * r + 1];
+
+        for (int64_t c = 0; c < columns; c++) {
+            w[c] += g[c] * ((x[c] - mean) * rstd);
+            b[c] += g[c];
+        }
+    }
+    for (int64_t c = 0; c < columns; c++) {
+        dw[c] += w[c];
+        db[c] += b[c];
+    }
+}
+
 static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
                    const void *pg, const void *px, const void *pmoments,
                    void *pdw, void *pdb)
@@ -173,18 +352,8 @@ static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
 
         for (; c + STRIP <= end; c += STRIP)
             strip(m, n, gr + c, xr + c, st, dw + c, db + c);
-        for (; c < end; c++) {
-            pst_real w = 0, b = 0;
-
-            for (int64_t r = 0; r < m; r++) {
-                const pst_real gi = gr[r * n + c];
-
-                w += gi * ((xr[r * n + c] - st[2 * r]) * st[2 * r + 1]);
-                b += gi;
-            }
-            dw[c] += w;
-            db[c] += b;
-        }
+        if (c < end)
+            rest(m, n, end - c, gr + c, xr + c, st, dw + c, db + c);
     }
 }
 
