@@ -3,15 +3,20 @@
 
 #include <math.h>
 
+/* Lines shorter than this are turned, so many at a time, and folded across. */
+#define SHORT  32
+#define TURNED 64
+
 struct job {
     const struct pst_call *call;
     const struct pst_folding *how;
     struct pst_reduce r;
-    /* Operands of kept: the result, the tensor; of gone: the tensor. */
+    /* Operands of kept: the result, the tensor; of gone: the tensor, or the
+     * lines that are turned. */
     struct pst_nd kept, gone;
-    bool along, wide;  /* f64 */
-    int64_t size;      /* of an element */
-    bool best, values; /* pst_fold_run_best */
+    bool along, turns, wide; /* f64 */
+    int64_t size;            /* of an element */
+    bool best, values;       /* pst_fold_run_best */
 };
 
 /* --- how the tensor is walked --------------------------------------------- */
@@ -30,6 +35,9 @@ static void walk_init(struct job *k, const struct pst_call *call, int arg)
     k->wide = call->in[0].meta->dtype == PST_F64;
     k->size = (int64_t)pst_dtype_size(call->in[0].meta->dtype);
     k->along = k->gone.stride[0][k->gone.rank - 1] == 1;
+    k->turns = k->along && k->gone.rank == 1 && k->r.n_in < SHORT;
+    if (k->turns)
+        k->gone.stride[0][0] = TURNED;
 }
 
 static bool across_fits(const struct job *k)
@@ -251,6 +259,39 @@ static void across_row(void *ctx, const struct pst_nd *nd,
                     PST_MIN(n - done, PST_FOLD_COLS));
 }
 
+/* Elements number i of lines that are `step` apart, side by side. */
+#define TURN(type)                                                             \
+    static void turn_##type(const char *from, int64_t lines, int64_t step,     \
+                            int64_t n, void *to)                               \
+    {                                                                          \
+        const type *x = (const type *)(const void *)from;                      \
+        type *t = to;                                                          \
+                                                                               \
+        for (int64_t j = 0; j < lines; j++)                                    \
+            for (int64_t i = 0; i < n; i++)                                    \
+                t[i * TURNED + j] = x[j * step + i];                           \
+    }
+TURN(float)
+TURN(double)
+
+static void turned_row(void *ctx, const struct pst_nd *nd,
+                       const int64_t *offset, int64_t n)
+{
+    const struct job *k = ctx;
+    const int64_t step = nd->stride[1][nd->rank - 1];
+    double sheet[SHORT * TURNED]; /* or floats */
+
+    for (int64_t done = 0; done < n; done += TURNED) {
+        const int64_t lines = PST_MIN(n - done, TURNED);
+
+        (k->wide ? turn_double
+                 : turn_float)((const char *)k->call->in[0].data +
+                                   (offset[1] + done * step) * k->size,
+                               lines, step, k->r.n_in, sheet);
+        some_across(k, offset[0] + done, (const char *)sheet, lines);
+    }
+}
+
 /* --- everything ----------------------------------------------------------- */
 
 static void part_run(void *ctx, unsigned part, unsigned parts)
@@ -259,7 +300,11 @@ static void part_run(void *ctx, unsigned part, unsigned parts)
     int64_t begin, end;
 
     pst_pool_share(k->r.n_out, k->along ? 1 : 64, part, parts, &begin, &end);
-    pst_nd_range(&k->kept, begin, end, k->along ? along_row : across_row, k);
+    pst_nd_range(&k->kept, begin, end,
+                 k->turns   ? turned_row
+                 : k->along ? along_row
+                            : across_row,
+                 k);
 }
 
 static void run(struct job *k)
