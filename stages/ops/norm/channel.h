@@ -57,6 +57,17 @@ struct pst_channel_loops {
     /* dx = g * scale + (x - mean) * by + shift; dx may be g. */
     void (*input)(int64_t n, const float *g, const float *x, float mean,
                   float scale, float by, float shift, float *dx);
+    /* The same for columns, each with its own numbers; sums are added to. */
+    void (*column_sums)(int64_t n, const float *x, double *sums);
+    void (*column_squares)(int64_t n, const float *x, const float *mean,
+                           double *sums);
+    void (*column_apply)(int64_t n, const float *x, const float *mean,
+                         const float *scale, const float *shift, float *y);
+    void (*column_products)(int64_t n, const float *g, const float *x,
+                            const float *mean, double *a, double *b);
+    void (*column_input)(int64_t n, const float *g, const float *x,
+                         const float *mean, const float *scale, const float *by,
+                         const float *shift, float *dx);
 };
 extern const struct pst_channel_loops pst_channel_loops_any,
     pst_channel_loops_avx2, pst_channel_loops_avx512;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The rows that batch, group and instance norm consist of. */
-#include "stages/ops/norm/channel.h"
+#include "stages/ops/norm/columns.h"
 #include "stages/ops/rows.h"
 
 /* Dtype of statistics and sums. */
@@ -236,7 +236,8 @@ static bool all_f32(const struct pst_call *c)
     {                                                                          \
         const struct pst_channels p = describe_##id(c);                        \
                                                                                \
-        if (!is_empty(&p))                                                     \
+        if (!is_empty(&p) &&                                                   \
+            !pst_columns_run_##id(c, &p, &pst_channel_loops_##suffix))         \
             pst_channels_run_##id(c, &p, &pst_channel_loops_##suffix);         \
     }
 /* REFS: the results as the reference takes them. */

@@ -82,16 +82,18 @@ def convolutions():
     return ret
 
 
-def batch_norm(n, c, size):
-    x, s = f"F[{n}, {c}, {size}, {size}]", f"F[1, {c}]"
+def batch_norm(n, c, *space):
+    sizes = [n, c, *space]
+    x, s = f"F[{', '.join(map(str, sizes))}]", f"F[1, {c}]"
     stats = f"input %cm: {s}; input %cr: {s}; "
 
     def make():
         mean, var = torch.zeros(c), torch.ones(c)
         return with_gradient(
             lambda a, w, b: F.batch_norm(a, mean, var, w, b, True),
-            torch.randn(n, c, size, size), torch.ones(c), torch.zeros(c))
-    return [case(f"batch_norm forward + backward {n}x{c}x{size}x{size}", 0.0, [
+            torch.randn(sizes), torch.ones(c), torch.zeros(c))
+    name = "x".join(map(str, sizes))
+    return [case(f"batch_norm forward + backward {name}", 0.0, [
         f"input %x: {x}; %r, %s, %t = penstock.norm_stats.default(%x, {c}, "
         "True, 1e-05)",
         f"input %x: {x}; input %w: F[{c}]; input %b: F[{c}]; {stats}"
@@ -104,4 +106,5 @@ def batch_norm(n, c, size):
 
 
 def cases():
-    return convolutions() + batch_norm(4, 64, 56)
+    return (convolutions() + batch_norm(4, 64, 56, 56) +
+            batch_norm(2000, 256))

@@ -67,10 +67,59 @@ static void input(int64_t n, const float *g, const float *x, float mean,
         dx[i] = g[i] * scale + ((x[i] - mean) * by + shift);
 }
 
+static void column_sums(int64_t n, const float *restrict x,
+                        double *restrict sums)
+{
+    for (int64_t i = 0; i < n; i++)
+        sums[i] += (double)x[i];
+}
+
+static void column_squares(int64_t n, const float *restrict x,
+                           const float *restrict mean, double *restrict sums)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float d = x[i] - mean[i];
+
+        sums[i] += (double)(d * d);
+    }
+}
+
+static void column_apply(int64_t n, const float *x, const float *mean,
+                         const float *scale, const float *shift, float *y)
+{
+    PST_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean[i]) * scale[i] + shift[i];
+}
+
+static void column_products(int64_t n, const float *restrict g,
+                            const float *restrict x, const float *restrict mean,
+                            double *restrict a, double *restrict b)
+{
+    for (int64_t i = 0; i < n; i++) {
+        a[i] += (double)g[i];
+        b[i] += (double)(g[i] * (x[i] - mean[i]));
+    }
+}
+
+static void column_input(int64_t n, const float *g, const float *x,
+                         const float *mean, const float *scale, const float *by,
+                         const float *shift, float *dx)
+{
+    PST_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = g[i] * scale[i] + ((x[i] - mean[i]) * by[i] + shift[i]);
+}
+
 const struct pst_channel_loops PST_SIMD(pst_channel_loops) = {
     .sum = sum,
     .squares = squares,
     .apply = apply,
     .sums = sums,
     .input = input,
+    .column_sums = column_sums,
+    .column_squares = column_squares,
+    .column_apply = column_apply,
+    .column_products = column_products,
+    .column_input = column_input,
 };
