@@ -24,6 +24,7 @@ struct pst_pairs {
     unsigned number;    /* argument of the number s, 0: there is none */
     bool equal;         /* target like input, nothing broadcasts it */
     bool unit;          /* the input must be in 0..1 */
+    bool odd;           /* the slope in x[1] is that in x[0] with a minus */
     double (*value)(const double *x, double s);
     /* Partial derivative in x[k]. */
     double (*slope)(const double *x, double s, unsigned k);
@@ -40,7 +41,8 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
 /*
  * The fast way: of two contiguous f32 tensors of one shape, and weights that
  * broadcast to it. The third operand multiplies the loss; the fourth, if it is
- * there, is the third of other loops. Backward for the first operand.
+ * there, is the third of other loops. Backward for the first operand, and for
+ * the second of what depends on a difference.
  */
 struct pst_pairs_loops {
     pst_loop_fn value, slope, value_with, slope_with, mul;

@@ -35,7 +35,8 @@ bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
     for (unsigned k = 2; k < f->n; k++)
         if (!weight_fits(c->in[shift + k].meta, x))
             return false;
-    if (shift > 0 && (c->args[f->n_args + 1].i != 0 || !is_f32(c->in[0].meta)))
+    if (shift > 0 &&
+        (c->args[f->n_args + 1].i > (f->odd ? 1 : 0) || !is_f32(c->in[0].meta)))
         return false;
     return is_f32(x) && is_f32(c->in[shift + 1].meta) &&
            is_f32(c->out[0].meta) &&
@@ -222,6 +223,7 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
 {
     const int64_t reduction = c->args[f->reduction + 1].i;
     const int64_t n = pst_meta_numel(c->in[1].meta);
+    const float sign = c->args[f->n_args + 1].i == 0 ? 1.0f : -1.0f;
     const float *g = c->in[0].data;
     struct job j = {
         .c = c,
@@ -230,14 +232,14 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
         .loop_with = l->slope_with,
         .mul = l->mul,
         .y = c->out[0].data,
-        .s = {f->number > 0 ? (float)c->args[f->number + 1].f : 0.0f, 1.0f},
+        .s = {f->number > 0 ? (float)c->args[f->number + 1].f : 0.0f, sign},
     };
 
     if (reduction == PST_REDUCE_NONE)
         j.g = g;
     else if (n > 0)
-        j.s[1] = reduction == PST_REDUCE_MEAN
-                     ? (float)((double)g[0] / (double)n)
-                     : g[0];
+        j.s[1] = sign * (reduction == PST_REDUCE_MEAN
+                             ? (float)((double)g[0] / (double)n)
+                             : g[0]);
     run(&j, 1);
 }
