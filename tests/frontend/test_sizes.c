@@ -222,6 +222,72 @@ static void unknown_numbers_fix_the_sizes(void **state)
     pst_arena_fini(&m.arena);
 }
 
+/* What Python asked of sizes holds for others too; good, bad: numbers of rows
+ * beside the export's 4. */
+static void guards_are_limits(void **state)
+{
+    static const struct {
+        const char *guard;
+        int64_t good, bad;
+    } cases[] = {
+        {"(L['x'].size()[0] % 2) == 0", 6, 5},
+        {"L['x'].size()[0]*L['x'].size()[1] <= 16", 3, 5},
+        {"max(1, L['x'].size()[0] // 2) != 3", 5, 6},
+        {"4 > (-1) + L['x'].size()[0] // 1", 3, 5},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        char text[100];
+        const struct repack_edit edit = {"models/model.json",
+                                         "\"guards_code\": []", text};
+        struct pst_model *m;
+
+        snprintf(text, sizeof(text), "\"guards_code\": [\"%s\"]",
+                 cases[i].guard);
+        repack(golden("odd.pt2"), "guards.pt2", NULL, 0, &edit, 1);
+        assert_ok(pst_model_open("guards.pt2", &m, &diag), &diag);
+        assert_int_equal(m->notes.n, 0);
+        m->symbols.at.at[0].value = cases[i].good;
+        assert_ok(pst_symbols_check(&m->symbols, &diag), &diag);
+        m->symbols.at.at[0].value = cases[i].bad;
+        assert_int_equal(pst_symbols_check(&m->symbols, &diag), PST_ERR_INPUT);
+        pst_diag_init(&diag);
+        pst_model_close(m);
+    }
+}
+
+/* Those that cannot be read, and that do not hold as exported, are shown. */
+static void other_guards_are_notes(void **state)
+{
+    static const char *const guards[] = {
+        "L['y'].size()[0] == 4",
+        "L['x'].stride()[0] == 4",
+        "L['x'].size()[7] == 4",
+        "L['x'].size()[0] > 2 or L['x'].size()[1] > 2",
+        "(L['x'].size()[0] % 2) == 1",
+        "1 < L['x'].size()[0] < 9",
+        "L['x'].size()[0]",
+        "L['x",
+        "L['x'].size()[",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(guards); i++) {
+        char text[100];
+        const struct repack_edit edit = {"models/model.json",
+                                         "\"guards_code\": []", text};
+        struct pst_model *m;
+
+        snprintf(text, sizeof(text), "\"guards_code\": [\"%s\"]", guards[i]);
+        repack(golden("odd.pt2"), "guards.pt2", NULL, 0, &edit, 1);
+        assert_ok(pst_model_open("guards.pt2", &m, &diag), &diag);
+        assert_int_equal(m->notes.n, 1);
+        assert_non_null(strstr(m->notes.at[0], guards[i]));
+        pst_model_close(m);
+    }
+}
+
 /* Of files that are given. */
 static void files_are_compared(void **state)
 {
@@ -240,6 +306,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expressions_are_what_an_import_gives),
         cmocka_unit_test(unknown_numbers_fix_the_sizes),
+        cmocka_unit_test(guards_are_limits),
+        cmocka_unit_test(other_guards_are_notes),
     };
     const struct CMUnitTest given[] = {
         cmocka_unit_test_prestate(files_are_compared, argv + 1),

@@ -292,7 +292,7 @@ struct pst_document {
     size_t n_calls;
     const struct pst_doc_range *ranges;
     size_t n_ranges;
-    const char *const *guards; /* Python, for the user's eyes */
+    const char *const *guards; /* Python */
     size_t n_guards;
 };
 

@@ -93,6 +93,14 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
                                    struct pst_str *digests,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
+/* --- guards.c ----------------------------------------------------------- */
+
+/* What a comparison of inputs' sizes says becomes a limit; *ret: it did. */
+enum pst_status pst_import_guard(struct pst_model *model,
+                                 const struct pst_document *doc,
+                                 const char *guard, bool *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
 /* --- symbols.c ---------------------------------------------------------- */
 
 /* Symbols, their values at export and their ranges into model->symbols. */

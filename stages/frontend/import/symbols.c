@@ -105,25 +105,34 @@ static enum pst_status limit(struct collector *c,
                              range->max, c->diag);
 }
 
-/* Facts that the exporter found and wrote as Python: shown, not judged. */
-static enum pst_status note_guards(struct collector *c,
+/* Facts that the exporter found and wrote as Python: those that cannot be
+ * judged are shown. */
+static enum pst_status take_guards(struct collector *c,
                                    const struct pst_document *doc)
 {
+    enum pst_status status = PST_OK;
     struct pst_str text = {0};
-    char *note;
+    const char *note;
 
-    for (size_t i = 0; i < doc->n_guards && text.len < 200; i++)
-        pst_str_addf(&text, "%s%.200s", text.len > 0 ? "; " : "",
-                     doc->guards[i]);
-    if (text.len == 0)
-        return PST_OK;
+    for (size_t i = 0; i < doc->n_guards && status == PST_OK; i++) {
+        bool judged;
+
+        status =
+            pst_import_guard(c->model, doc, doc->guards[i], &judged, c->diag);
+        if (status == PST_OK && !judged && text.len < 200)
+            pst_str_addf(&text, "%s%.200s", text.len > 0 ? "; " : "",
+                         doc->guards[i]);
+    }
+    if (status != PST_OK || text.len == 0)
+        goto out;
     note = pst_arena_printf(&c->model->arena,
                             "the exporter took for granted that %s",
                             pst_str_text(&text));
-    pst_str_fini(&text);
     if (note == NULL || !pst_vec_push(PST_TAG_ARCHIVE, &c->model->notes, note))
-        return pst_diag_nomem(c->diag, 0);
-    return PST_OK;
+        status = pst_diag_nomem(c->diag, 0);
+out:
+    pst_str_fini(&text);
+    return status;
 }
 
 enum pst_status pst_import_symbols(struct pst_model *model,
@@ -142,7 +151,7 @@ enum pst_status pst_import_symbols(struct pst_model *model,
     if (status == PST_OK)
         status = pst_symbols_check(&model->symbols, diag);
     if (status == PST_OK && model->symbols.ranges.n > 0)
-        status = note_guards(&c, doc);
+        status = take_guards(&c, doc);
     pst_vec_fini(&c.exprs);
     pst_map_fini(&c.seen);
     return status;
