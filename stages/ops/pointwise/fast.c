@@ -10,6 +10,7 @@
 
 #define MAX   3   /* operands */
 #define BLOCK 512 /* numbers that are brought together at a time */
+#define SHORT 32  /* rows of fewer numbers are brought together, too */
 
 /* --- what is taken -------------------------------------------------------- */
 
@@ -76,6 +77,7 @@ enum way {
     FIXED,  /* one number */
     FILLED, /* a block of one number */
     PACKED, /* brought together and converted in blocks */
+    ROWS,   /* the same, of short rows */
 };
 
 struct fast {
@@ -90,7 +92,8 @@ struct fast {
     enum pst_dtype rounds; /* what f32 operands are rounded to: f32, 16 bits */
     pst_loop_fn loop;
     bool blocks;
-    bool puts; /* what the loop gives goes through put */
+    bool puts;               /* what the loop gives goes through put */
+    struct pst_nd rows[MAX]; /* of short rows: the result and operand k */
 };
 
 #define PACK(type, convert)                                                    \
@@ -172,11 +175,11 @@ static void round_16(enum pst_dtype dtype, int64_t n, float *x)
     pst_simd_from_16_best(dtype, isa)(n, rounded, x);
 }
 
-/* n numbers of operand k in `to`, as the loop wants them. */
-static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
-                 int64_t n, void *to)
+/* n numbers of x, which is operand k, in `to`, as the loop wants them. */
+static void pack_of(const struct fast *r, unsigned k,
+                    const struct pst_operand *x, int64_t at, int64_t stride,
+                    int64_t n, void *to)
 {
-    const struct pst_operand *x = r->x[k];
     const bool as_is = x != NULL && x->meta->dtype == r->rounds;
 
     if (x == NULL)
@@ -192,6 +195,29 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
             ((uint8_t *)to)[i] = ((const uint8_t *)x->data)[at + i * stride];
     if (r->rounds != PST_F32 && !as_is)
         round_16(r->rounds, n, to);
+}
+
+static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
+                 int64_t n, void *to)
+{
+    pack_of(r, k, r->x[k], at, stride, n, to);
+}
+
+/* The same of short rows, from the result's element `at` on. */
+static void pack_rows(const struct fast *r, unsigned k, int64_t at, int64_t n,
+                      void *to)
+{
+    const struct pst_operand *x = r->x[k];
+    const size_t size = pst_dtype_size(x->meta->dtype);
+    int64_t some[BLOCK];
+    const struct pst_operand together = {.meta = x->meta, .data = some};
+
+    if (x->meta->dtype == r->as[k] && r->rounds == PST_F32) {
+        pst_nd_gather(&r->rows[k], 1, at, n, x->data, size, to);
+        return;
+    }
+    pst_nd_gather(&r->rows[k], 1, at, n, x->data, size, some);
+    pack_of(r, k, &together, 0, 1, n, to);
 }
 
 /* Which operands the loop takes as one number (simd/loops.h). */
@@ -296,6 +322,62 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
     }
 }
 
+/* The result as one row, with what each operand is beside it. */
+static void row_of_short(void *ctx, const struct pst_nd *nd,
+                         const int64_t *offset, int64_t n)
+{
+    const struct fast *r = ctx;
+    const struct pst_operand *out = &r->call->out[0];
+    const int64_t size = (int64_t)pst_dtype_size(out->meta->dtype);
+    int64_t x[MAX][BLOCK];
+    float some[BLOCK];
+    const void *in[MAX] = {x[0], x[1], x[2]};
+
+    (void)nd;
+    for (int64_t done = 0; done < n; done += BLOCK) {
+        const int64_t m = PST_MIN(n - done, BLOCK), at = offset[0] + done;
+        char *y = (char *)out->data + at * size;
+
+        for (unsigned k = 0; k < r->n; k++) {
+            if (r->way[k] == DIRECT)
+                in[k] = (const char *)r->x[k]->data + at * (int64_t)r->size[k];
+            else if (r->way[k] == ROWS)
+                pack_rows(r, k, at, m, x[k]);
+            else if (done == 0)
+                pack(r, k, 0, 0, r->way[k] == FIXED ? 1 : m, x[k]);
+        }
+        r->loop(m, in, r->fixed, r->s, r->puts ? some : (void *)y);
+        if (r->puts)
+            put(r, m, some, y);
+    }
+}
+
+static void run_short(struct fast *r)
+{
+    const struct pst_meta *out = r->call->out[0].meta;
+    struct pst_nd flat;
+
+    for (unsigned k = r->n; k-- > 0;) {
+        const struct pst_meta *metas[2] = {out, r->x[k] != NULL ? r->x[k]->meta
+                                                                : NULL};
+        const struct pst_nd *nd = &r->rows[k];
+
+        pst_nd_init(&r->rows[k], 2, metas);
+        if (nd->rank > 1 || nd->stride[1][0] > 1)
+            r->way[k] = ROWS;
+        else if (nd->stride[1][0] == 1)
+            r->way[k] = metas[1]->dtype == r->as[k] && r->rounds == PST_F32
+                            ? DIRECT
+                            : ROWS;
+        else
+            r->way[k] = may_be_fixed(r, k) ? FIXED : FILLED;
+        if (r->way[k] == FIXED)
+            r->fixed |= 1u << k;
+    }
+    pst_nd_init(&flat, 1, &out);
+    pst_nd_run(&flat, r->call->pool, row_of_short, r);
+}
+
 static void run(struct fast *r, const unsigned *order, unsigned n)
 {
     const struct pst_meta *metas[MAX + 1] = {r->call->out[0].meta};
@@ -313,8 +395,13 @@ static void run(struct fast *r, const unsigned *order, unsigned n)
     pst_nd_init(&nd, n + 1, metas);
     if (nd.numel == 0)
         return;
-    find_ways(r, &nd);
     r->puts = r->call->accumulate || pst_simd_is_16(metas[0]->dtype);
+    if (nd.rank > 1 && nd.size[nd.rank - 1] < SHORT &&
+        pst_meta_is_contiguous(metas[0])) {
+        run_short(r);
+        return;
+    }
+    find_ways(r, &nd);
     r->blocks = r->blocks || r->puts;
     pst_nd_run(&nd, r->call->pool, r->blocks ? row_blocks : row_direct, r);
 }

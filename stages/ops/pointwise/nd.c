@@ -125,3 +125,72 @@ void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
     else
         pst_pool_run(pool, run_part, &s);
 }
+
+/* --- rows brought together ----------------------------------------------- */
+
+/* Of two dimensions. */
+#define GATHER(type)                                                           \
+    static void gather_##type(const struct pst_nd *nd, unsigned k,             \
+                              int64_t begin, int64_t n, const type *x,         \
+                              type *to)                                        \
+    {                                                                          \
+        const int64_t size = nd->size[1];                                      \
+        const int64_t down = nd->stride[k][0], right = nd->stride[k][1];       \
+        int64_t at = begin % size;                                             \
+                                                                               \
+        x += begin / size * down;                                              \
+        for (int64_t done = 0; done < n; x += down, at = 0) {                  \
+            const int64_t end = PST_MIN(size, at + n - done);                  \
+                                                                               \
+            for (; at < end; at++)                                             \
+                to[done++] = x[at * right];                                    \
+        }                                                                      \
+    }
+GATHER(uint8_t)
+GATHER(uint16_t)
+GATHER(uint32_t)
+GATHER(uint64_t)
+
+static void gather_rows(const struct pst_nd *nd, unsigned k, int64_t begin,
+                        int64_t n, const void *x, size_t size, void *to)
+{
+    switch (size) {
+    case 1:
+        gather_uint8_t(nd, k, begin, n, x, to);
+        break;
+    case 2:
+        gather_uint16_t(nd, k, begin, n, x, to);
+        break;
+    case 4:
+        gather_uint32_t(nd, k, begin, n, x, to);
+        break;
+    default:
+        gather_uint64_t(nd, k, begin, n, x, to);
+    }
+}
+
+/* A plane: the last two dimensions. */
+void pst_nd_gather(const struct pst_nd *nd, unsigned k, int64_t begin,
+                   int64_t n, const void *x, size_t size, void *to)
+{
+    struct pst_nd plane = {.n = nd->n, .rank = 2};
+    int64_t whole;
+
+    plane.size[1] = nd->size[nd->rank - 1];
+    plane.stride[k][1] = nd->stride[k][nd->rank - 1];
+    plane.size[0] = nd->rank > 1 ? nd->size[nd->rank - 2] : 1;
+    plane.stride[k][0] = nd->rank > 1 ? nd->stride[k][nd->rank - 2] : 0;
+    whole = plane.size[0] * plane.size[1];
+    for (int64_t done = 0, m; done < n; done += m) {
+        int64_t rest = (begin + done) / whole, offset = 0;
+        const int64_t at = (begin + done) % whole;
+
+        m = PST_MIN(n - done, whole - at);
+        for (unsigned d = nd->rank - PST_MIN(nd->rank, 2); d-- > 0;) {
+            offset += rest % nd->size[d] * nd->stride[k][d];
+            rest /= nd->size[d];
+        }
+        gather_rows(&plane, k, at, m, (const char *)x + offset * (int64_t)size,
+                    size, (char *)to + done * (int64_t)size);
+    }
+}

@@ -39,4 +39,9 @@ void pst_nd_range(const struct pst_nd *nd, int64_t begin, int64_t end,
 void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
                 void *ctx);
 
+/* Elements [begin, begin + n) of operand k, each of 1, 2, 4 or 8 bytes, from x
+ * to `to`, side by side: for rows too short to be visited one by one. */
+void pst_nd_gather(const struct pst_nd *nd, unsigned k, int64_t begin,
+                   int64_t n, const void *x, size_t size, void *to);
+
 #endif
