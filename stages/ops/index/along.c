@@ -13,9 +13,41 @@ struct along {
     char *list, *table; /* elements of one dtype */
     enum pst_dtype dtype;
     int64_t size, stride; /* of the table along the dimension */
+    enum pst_places_mode mode;
     pst_places_fn fn;
     bool reads;
 };
+
+/* Where one index stands for a row that lies in memory on both sides. False:
+ * this is no such row, or its index is out of range. */
+static bool move_line(const struct along *a, const struct pst_nd *nd,
+                      const int64_t *offset, int64_t n)
+{
+    const unsigned last = nd->rank - 1;
+    const size_t size = pst_dtype_size(a->dtype);
+    char *list = a->list + offset[0] * (int64_t)size, *table;
+    int64_t at;
+
+    if (nd->stride[1][last] != 0 || nd->stride[0][last] != 1 ||
+        nd->stride[2][last] != 1 ||
+        (a->mode == PST_PLACES_ADD && a->dtype != PST_F32) ||
+        !pst_places_load(a->c, a->index, offset[1], 0, 1, a->size, a->stride,
+                         false, NULL, &at))
+        return false;
+    table = a->table + (offset[2] + at) * (int64_t)size;
+    if (a->mode == PST_PLACES_READ) {
+        memcpy(list, table, (size_t)n * size);
+    } else if (a->mode == PST_PLACES_WRITE) {
+        memcpy(table, list, (size_t)n * size);
+    } else {
+        const float *restrict from = (const float *)(const void *)list;
+        float *restrict to = (float *)(void *)table;
+
+        for (int64_t i = 0; i < n; i++)
+            to[i] += from[i];
+    }
+    return true;
+}
 
 static void move_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                      int64_t n)
@@ -26,6 +58,8 @@ static void move_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     const int64_t apart = nd->stride[0][last], step = nd->stride[1][last];
     const int64_t along = nd->stride[2][last];
 
+    if (move_line(a, nd, offset, n))
+        return;
     for (int64_t i = 0; i < n; i += PST_PLACES) {
         const int64_t m = PST_MIN(n - i, PST_PLACES);
         char *list = a->list + (offset[0] + i * apart) * size;
@@ -108,6 +142,7 @@ void pst_along_run(const struct pst_call *c, enum pst_places_mode mode,
         .dtype = table->meta->dtype,
         .size = table->meta->rank > 0 ? table->meta->size[dim] : 1,
         .stride = table->meta->rank > 0 ? table->meta->stride[dim] : 0,
+        .mode = mode,
         .fn = pst_places_mover(table->meta->dtype, mode),
         .reads = mode == PST_PLACES_READ,
     };

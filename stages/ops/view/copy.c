@@ -208,6 +208,58 @@ static void row_move(void *ctx, const struct pst_nd *nd, const int64_t *offset,
          c->src + offset[1] * size, nd->stride[1][nd->rank - 1], n);
 }
 
+/* --- short rows ----------------------------------------------------------- */
+
+/* From this many elements on a row is worth a call. */
+#define SHORT 16
+
+/* n rows, which the last dimension that is left counts. */
+#define PLANE(name, type, set)                                                 \
+    static void name(void *ctx, const struct pst_nd *nd,                       \
+                     const int64_t *offset, int64_t n)                         \
+    {                                                                          \
+        const struct copy *c = ctx;                                            \
+        const unsigned last = c->nd.rank - 1;                                  \
+        const int64_t size = c->nd.size[last];                                 \
+        const int64_t to = c->nd.stride[0][last],                              \
+                      from = c->nd.stride[1][last];                            \
+        type *y = (type *)(void *)c->dst + offset[0];                          \
+        const type *x = (const type *)(const void *)c->src + offset[1];        \
+                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            for (int64_t j = 0; j < size; j++)                                 \
+                y[j * to] set x[j * from];                                     \
+            y += nd->stride[0][last - 1];                                      \
+            x += nd->stride[1][last - 1];                                      \
+        }                                                                      \
+    }
+
+PLANE(plane_1, uint8_t, =)
+PLANE(plane_2, uint16_t, =)
+PLANE(plane_4, uint32_t, =)
+PLANE(plane_8, uint64_t, =)
+PLANE(plane_add_f32, float, +=)
+
+static bool copy_planes(struct copy *c, struct pst_pool *pool)
+{
+    struct pst_nd rows = c->nd;
+
+    if (rows.rank < 2 || rows.size[rows.rank - 1] >= SHORT ||
+        (c->accumulate && c->to != PST_F32))
+        return false;
+    rows.numel /= rows.size[--rows.rank];
+    pst_nd_run(&rows, pool,
+               c->accumulate  ? plane_add_f32
+               : c->size == 1 ? plane_1
+               : c->size == 2 ? plane_2
+               : c->size == 4 ? plane_4
+                              : plane_8,
+               c);
+    return true;
+}
+
+/* --- transposing ---------------------------------------------------------- */
+
 /* Rows [begin, end) along `flat`, all of the last dimension, in squares. */
 static void transpose(const struct copy *c, const int64_t *offset,
                       int64_t begin, int64_t end)
@@ -306,6 +358,8 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
     if (same && !accumulate && is_transposed(&c)) {
         pst_pool_run(pst_pool_if(pool, c.nd.numel >= PST_ND_SERIAL),
                      transpose_part, &c);
+    } else if (same && copy_planes(&c, pool)) {
+        return;
     } else if (same && !accumulate) {
         pst_nd_run(&c.nd, pool, row_move, &c);
     } else if (same && c.to == PST_F32) {
