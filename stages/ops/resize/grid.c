@@ -321,6 +321,40 @@ struct fast {
                const struct taps *t);
 };
 
+/* As each_tap with keep_tap, of a contiguous grid of planes. */
+static void plane_taps(const struct sampler *s, int64_t i, struct taps *t)
+{
+    const float *grid = (const float *)s->grid->data + i * 2;
+    struct pst_grid_taps y, x;
+
+    pst_grid_taps(s->mode, s->padding, s->align, 2, s->in[0], (double)grid[1],
+                  &y);
+    pst_grid_taps(s->mode, s->padding, s->align, 2, s->in[1], (double)grid[0],
+                  &x);
+    t->n = 0;
+    for (unsigned a = 0; a < y.n; a++)
+        for (unsigned b = 0; b < x.n; b++) {
+            if (y.at[a] < 0 || x.at[b] < 0)
+                continue;
+            t->place[t->n] = y.at[a] * s->in[1] + x.at[b];
+            t->weight[t->n] = (float)(y.weight[a] * x.weight[b]);
+            t->slope[t->n][0] = (float)(y.weight[a] * x.slope[b]);
+            t->slope[t->n][1] = (float)(y.slope[a] * x.weight[b]);
+            t->n++;
+        }
+}
+
+/* Of position p of image n. */
+static void find_taps(const struct sampler *s, int64_t n, int64_t p,
+                      struct taps *t)
+{
+    t->n = 0;
+    if (s->dims == 2)
+        plane_taps(s, n * s->positions + p, t);
+    else
+        each_tap(s, n, p, keep_tap, t);
+}
+
 /* Images one by one: gradients of the input add to the whole image. */
 static void images_part(void *ctx, unsigned part, unsigned parts)
 {
@@ -331,9 +365,9 @@ static void images_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(s->n, 1, part, parts, &n, &last);
     for (; n < last; n++)
         for (int64_t p = 0; p < s->positions; p++) {
-            struct taps t = {.n = 0};
+            struct taps t;
 
-            each_tap(s, n, p, keep_tap, &t);
+            find_taps(s, n, p, &t);
             f->at(s, n, p, &t);
         }
 }
@@ -346,9 +380,9 @@ static void positions_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(s->n * s->positions, 1, part, parts, &i, &last);
     for (; i < last; i++) {
-        struct taps t = {.n = 0};
+        struct taps t;
 
-        each_tap(s, i / s->positions, i % s->positions, keep_tap, &t);
+        find_taps(s, i / s->positions, i % s->positions, &t);
         f->at(s, i / s->positions, i % s->positions, &t);
     }
 }
