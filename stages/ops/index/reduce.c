@@ -2,6 +2,7 @@
 /* scatter_reduce: sum, prod, mean, amax, amin of what falls on an element. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/check.h"
+#include "stages/ops/pointwise/nd.h"
 #include "stages/ops/reduce/lane.h"
 
 #include <math.h>
@@ -135,6 +136,113 @@ static size_t scatter_reduce_scratch(const struct pst_call *c,
     return (size_t)pst_meta_numel(c->in[0].meta) * sizeof(struct cell);
 }
 
+/* --- f32 ------------------------------------------------------------------ */
+
+struct fast {
+    const struct pst_call *c;
+    enum how how;
+    int64_t size, stride; /* of the result along the dimension */
+    double *y, *n;        /* what is collected of each element, and of many */
+};
+
+static const double starts[] = {0.0, 1.0, 0.0, -INFINITY, INFINITY};
+
+/* m numbers, `apart` from each other, into elements that are `step` apart. */
+static void collect(const struct fast *f, double *y, double *n, int64_t step,
+                    const float *x, int64_t apart, int64_t m)
+{
+#define EACH(next)                                                             \
+    for (int64_t i = 0; i < m; i++) {                                          \
+        const double a = y[i * step], b = (double)x[i * apart];                \
+                                                                               \
+        y[i * step] = (next);                                                  \
+        n[i * step] += 1.0;                                                    \
+    }                                                                          \
+    break
+    switch (f->how) {
+    case SUM:
+    case MEAN:
+        EACH(a + b);
+    case PROD:
+        EACH(a * b);
+    case AMAX:
+        EACH(a != a || a > b ? a : b);
+    default:
+        EACH(a != a || a < b ? a : b);
+    }
+#undef EACH
+}
+
+/* Operands: source, index, result at place 0. */
+static void collect_row(void *ctx, const struct pst_nd *nd,
+                        const int64_t *offset, int64_t n)
+{
+    const struct fast *f = ctx;
+    const unsigned last = nd->rank - 1;
+    const struct pst_operand *index = &f->c->in[1];
+    const float *x = (const float *)f->c->in[2].data + offset[0];
+    const int64_t apart = nd->stride[0][last], step = nd->stride[2][last];
+    const int64_t next = nd->stride[1][last], many = next == 0 ? n : 1;
+
+    for (int64_t i = 0; i < n; i += many) {
+        const int64_t at =
+            pst_load_i64(index->meta->dtype, index->data, offset[1] + i * next);
+        const int64_t to = offset[2] + i * step + at * f->stride;
+
+        if (pst_index_check(f->c, at, f->size))
+            collect(f, f->y + to, f->n + to, step, x + i * apart, apart, many);
+    }
+}
+
+static void scatter_reduce_f32(const struct pst_call *c)
+{
+    const struct pst_meta *m = c->in[0].meta, *index = c->in[1].meta;
+    const unsigned dim = (unsigned)pst_meta_dim(m, c->args[1].i);
+    const int64_t count = pst_meta_numel(m);
+    const bool self = c->args[5].b;
+    const float *x = c->in[0].data;
+    float *out = c->out[0].data;
+    struct pst_meta table = *index, source = *index;
+    const struct pst_meta *metas[3] = {&source, index, &table};
+    struct fast f = {.c = c,
+                     .how = read_how(&c->args[4]),
+                     .size = m->rank > 0 ? m->size[dim] : 1,
+                     .stride = m->rank > 0 ? m->stride[dim] : 0,
+                     .y = c->scratch};
+    struct pst_nd nd;
+
+    f.n = f.y + count;
+    for (unsigned d = 0; d < index->rank; d++) {
+        table.stride[d] = d == dim ? 0 : m->stride[d];
+        source.stride[d] = c->in[2].meta->stride[d];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        f.y[i] = self ? (double)x[i] : starts[f.how];
+        f.n[i] = self ? 1.0 : 0.0;
+    }
+    pst_nd_init(&nd, 3, metas);
+    pst_nd_range(&nd, 0, nd.numel, collect_row, &f);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = f.n[i] == 0.0   ? x[i]
+                 : f.how == MEAN ? (float)(f.y[i] / f.n[i])
+                                 : (float)f.y[i];
+}
+
+/* Strides of index and source alone. */
+static bool is_f32(const struct pst_call *c)
+{
+    return c->out[0].meta->dtype == PST_F32 &&
+           pst_meta_is_contiguous(c->in[0].meta);
+}
+
+static size_t scatter_reduce_room(const struct pst_call *c,
+                                  unsigned threads PST_UNUSED)
+{
+    return (size_t)pst_meta_numel(c->in[0].meta) * 2 * sizeof(double);
+}
+
+/* --- the row -------------------------------------------------------------- */
+
 static enum pst_status infer_scatter_reduce(struct pst_infer *c)
 {
     const struct pst_meta *x, *index, *src;
@@ -162,6 +270,8 @@ static enum pst_status infer_scatter_reduce(struct pst_infer *c)
 }
 
 static const struct pst_kernel scatter_reduce_kernels[] = {
+    {"scatter_reduce_f32", PST_ISA_ANY, PST_D(F32), PST_K_STRIDED, is_f32,
+     scatter_reduce_room, scatter_reduce_f32, 0.0},
     {"scatter_reduce_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL,
      scatter_reduce_scratch, scatter_reduce_ref, 0.0},
 };
