@@ -10,6 +10,7 @@
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/rows.h"
 #include "stages/ops/simd/layers/dropout.h"
+#include "stages/ops/simd/vecmath.h"
 #include "stages/ops/vjp.h"
 
 /* p = 1 drops everything and gives zeros, not NaN. */
@@ -175,6 +176,54 @@ static void native_dropout_ref(const struct pst_call *c)
     }
 }
 
+struct native {
+    const struct pst_call *c;
+    pst_uniform_fn loop;
+    uint32_t stream[4];
+    double p;
+};
+
+static void native_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct native *d = ctx;
+    const float *x = d->c->in[0].data, scale = (float)scale_of(d->p);
+    float *y = d->c->out[0].data, some[1024];
+    uint8_t *keep = d->c->out[1].data;
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(d->c->in[0].meta), 128, part, parts, &begin,
+                   &end);
+    for (int64_t at = begin; at < end; at += (int64_t)PST_COUNT(some)) {
+        const int64_t n = PST_MIN(end - at, (int64_t)PST_COUNT(some));
+
+        d->loop(n, at, d->stream, some);
+        for (int64_t i = 0; i < n; i++) {
+            const int stays = (double)some[i] >= d->p;
+
+            y[at + i] = pst_vm_select(stays, x[at + i] * scale, 0.0f);
+            keep[at + i] = (uint8_t)stays;
+        }
+    }
+}
+
+static void native_dropout_f32(const struct pst_call *c, pst_uniform_fn loop)
+{
+    struct native d = {
+        .c = c, .loop = loop, .p = trains(c->args) ? c->args[1].f : 0.0};
+
+    pst_rng_stream(&c->rng, d.stream);
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        native_part, &d);
+}
+
+#define NATIVE(suffix, set)                                                    \
+    static void native_dropout_f32_##suffix(const struct pst_call *c)          \
+    {                                                                          \
+        native_dropout_f32(c, pst_simd_uniform_##suffix);                      \
+    }
+PST_SIMD_EACH(NATIVE)
+
 static enum pst_status native_dropout_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *args = v->node->args;
@@ -188,6 +237,8 @@ static enum pst_status native_dropout_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel native_dropout_kernels[] = {
+    PST_SIMD_ROWS("native_dropout_f32", native_dropout_f32, PST_D(F32),
+                  PST_K_INPLACE_0, NULL, NULL, 1e-7),
     {"native_dropout_ref", PST_ISA_ANY, PST_D_FLOAT, PST_K_INPLACE_0, NULL,
      NULL, native_dropout_ref, 0.0},
 };
