@@ -112,6 +112,11 @@ static const struct function functions[] = {
     {"cos", LOOPS(cos), cosl, -INFINITY, INFINITY, 1.5},
     {"tan", LOOPS(tan), tanl, -INFINITY, INFINITY, 3.1},
     {"tanh", LOOPS(tanh), tanhl, -INFINITY, INFINITY, 1.5},
+    {"sinh", LOOPS(sinh), sinhl, -89.4, 89.4, 0.51},
+    {"cosh", LOOPS(cosh), coshl, -89.4, 89.4, 0.51},
+    {"atan", LOOPS(atan), atanl, -INFINITY, INFINITY, 0.51},
+    {"atanh", LOOPS(atanh), atanhl, -0.99999999, 0.99999999, 0.51},
+    {"lgamma", LOOPS(lgamma), lgammal, 0.0, 4e36, 0.51},
     {"sigmoid", LOOPS(sigmoid), sigmoid, -87.0, INFINITY, 2.2},
     {"erf", LOOPS(erf), erfl, -INFINITY, INFINITY, 1.3},
     {"erfinv", LOOPS(erfinv), erfinv, -1.0, 1.0, 0.51},
@@ -259,9 +264,84 @@ static void powers(void **state)
     }
 }
 
+struct binary {
+    const char *name;
+    pst_loop_fn loop[PST_N_ISAS];
+    long double (*exact)(long double x, long double y);
+};
+
+/* Not where the sum cancels. */
+static long double log_add(long double x, long double y)
+{
+    const long double z = fmaxl(x, y) + log1pl(expl(-fabsl(x - y)));
+
+    return x == y && isinf(x)                      ? x
+           : fabsl(z) < 1e-3L * fabsl(fmaxl(x, y)) ? NAN
+                                                   : z;
+}
+
+static const struct binary binaries[] = {
+    {"hypot", LOOPS(hypot), hypotl},
+    {"atan2", LOOPS(atan2), atan2l},
+    {"logaddexp", LOOPS(logaddexp), log_add},
+};
+
+/* Functions of two numbers over pairs of bits, of numbers of like size, and of
+ * ends with each other. */
+static void pairs(void **state)
+{
+    static const float ends_of[] = {0.0f,      -0.0f, 1.0f,    -1.0f,
+                                    INFINITY,  NAN,   FLT_MAX, 1e-40f,
+                                    -INFINITY, 3.0f,  -1e30f};
+    const struct binary *f = *state;
+    const float s[3] = {0.0f, 0.0f, 0.0f};
+    const int n_ends = (int)PST_COUNT(ends_of);
+
+    for (int isa = 0; isa <= (int)pst_cpu_isa(); isa++) {
+        uint32_t bits = 12345;
+        double worst = 0.0;
+
+        if (f->loop[isa] == NULL)
+            continue;
+        for (int k = 0; k < 300; k++) {
+            float x[BLOCK], y[BLOCK], z[BLOCK];
+            const void *const in[3] = {x, y, NULL};
+
+            for (int i = 0; i < BLOCK; i++) {
+                bits = bits * 1664525u + 1013904223u;
+                x[i] = of_bits(bits ^ bits >> 16);
+                bits = bits * 1664525u + 1013904223u;
+                y[i] = k % 2 == 0 ? of_bits(bits ^ bits >> 16)
+                                  : x[i] * ((float)(bits >> 8) * 0x1p-23f);
+                if (k == 0 && i < n_ends * n_ends) {
+                    x[i] = ends_of[i / n_ends];
+                    y[i] = ends_of[i % n_ends];
+                }
+            }
+            f->loop[isa](BLOCK, in, 0, s, z);
+            for (int i = 0; i < BLOCK; i++) {
+                const long double e = f->exact(x[i], y[i]);
+
+                if (k == 0 && i < n_ends * n_ends &&
+                    (e == 0.0L || !isfinite((float)e)) &&
+                    !alike((float)e, z[i]))
+                    fail_msg("%s of %g and %g: %g, not %g", f->name,
+                             (double)x[i], (double)y[i], (double)z[i],
+                             (double)e);
+                if (isfinite((float)e))
+                    worst = fmax(worst, ulps(z[i], e));
+            }
+        }
+        print_message("%s %s: %.2f ulp\n", f->name,
+                      pst_isa_name((enum pst_isa)isa), worst);
+        assert_true(worst <= 0.51);
+    }
+}
+
 int main(void)
 {
-    static struct CMUnitTest tests[PST_COUNT(functions) + 1];
+    static struct CMUnitTest
+        tests[PST_COUNT(functions) + 1 + PST_COUNT(binaries)];
 
     for (size_t i = 0; i < PST_COUNT(functions); i++)
         tests[i] = (struct CMUnitTest){.name = functions[i].name,
@@ -269,6 +349,11 @@ int main(void)
                                        .initial_state = (void *)&functions[i]};
     tests[PST_COUNT(functions)] =
         (struct CMUnitTest){.name = "pow", .test_func = powers};
+    for (size_t i = 0; i < PST_COUNT(binaries); i++)
+        tests[PST_COUNT(functions) + 1 + i] =
+            (struct CMUnitTest){.name = binaries[i].name,
+                                .test_func = pairs,
+                                .initial_state = (void *)&binaries[i]};
     return _cmocka_run_group_tests("vecmath", tests, PST_COUNT(tests), NULL,
                                    NULL);
 }

@@ -26,18 +26,22 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how, name, \
                gradient)
 
-PST_PW_F64(atan2_f64, 2, atan2(a, b))
-static void atan2_ref(const struct pst_call *call)
-{
-    rounded(call, atan2_f64, NULL);
-}
-PST_PW_LOOP_ROUNDED(atan2, 2, 0)
-PST_PW_FAST_ROW(atan2, "atan2(Tensor self, Tensor other) -> Tensor",
-                pst_infer_binary_float, atan2, 3e-7,
-                "d = self * self + other * other; r = d == 0 ? 0 : 1 / d;"
-                "self: grad * other * r; other: grad * -self * r");
-FUNCTION(hypot, hypot(a, b), pst_infer_binary,
-         "self: grad * (self / result); other: grad * (other / result)");
+/* The same with a loop of that name; its error against the reference. */
+#define FAST(name, expr, how, tol, gradient)                                   \
+    PST_PW_F64(name##_f64, 2, expr)                                            \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        rounded(call, name##_f64, NULL);                                       \
+    }                                                                          \
+    PST_PW_LOOP_ROUNDED(name, 2, 0)                                            \
+    PST_PW_FAST_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how,  \
+                    name, tol, gradient)
+
+FAST(atan2, atan2(a, b), pst_infer_binary_float, 2e-7,
+     "d = self * self + other * other; r = d == 0 ? 0 : 1 / d;"
+     "self: grad * other * r; other: grad * -self * r");
+FAST(hypot, hypot(a, b), pst_infer_binary, 2e-7,
+     "self: grad * (self / result); other: grad * (other / result)");
 
 /* Exponentials of differences; equal infinities have no difference. */
 static double log_add(double a, double b)
@@ -54,14 +58,14 @@ static double log_add2(double a, double b)
     return fmax(a, b) + log2(1.0 + exp2(-fabs(a - b)));
 }
 
-FUNCTION(logaddexp, isnan(a) || isnan(b) ? NAN : log_add(a, b),
-         pst_infer_binary,
-         "self: grad / (exp(other - self) + 1);"
-         "other: grad / (exp(self - other) + 1)");
-FUNCTION(logaddexp2, isnan(a) || isnan(b) ? NAN : log_add2(a, b),
-         pst_infer_binary,
-         "self: grad / (exp2(other - self) + 1);"
-         "other: grad / (exp2(self - other) + 1)");
+FAST(logaddexp, isnan(a) || isnan(b) ? NAN : log_add(a, b), pst_infer_binary,
+     2e-7,
+     "self: grad / (exp(other - self) + 1);"
+     "other: grad / (exp(self - other) + 1)");
+FAST(logaddexp2, isnan(a) || isnan(b) ? NAN : log_add2(a, b), pst_infer_binary,
+     2e-7,
+     "self: grad / (exp2(other - self) + 1);"
+     "other: grad / (exp2(self - other) + 1)");
 
 /* The neighbour of a towards b in the dtype. */
 static double next_after(enum pst_dtype dtype, double a, double b)
@@ -192,28 +196,32 @@ static void xlog1py_ref(const struct pst_call *call)
     rounded(call, xlog1py_f64, NULL);
 }
 
-#define XLOGY(id, text, kernel, gradient)                                      \
-    PST_PW_ROW(id, text " -> Tensor", pst_infer_binary_float, kernel, gradient)
+PST_PW_LOOP_ROUNDED(xlogy, 2, 0)
 
-XLOGY(xlogy_Tensor, "xlogy.Tensor(Tensor self, Tensor other)", xlogy,
+#define XLOGY(id, text, gradient)                                              \
+    PST_PW_FAST_ROW(id, text " -> Tensor", pst_infer_binary_float, xlogy,      \
+                    2e-7, gradient)
+#define XLOG1PY(id, text, gradient)                                            \
+    PST_PW_ROW(id, text " -> Tensor", pst_infer_binary_float, xlog1py, gradient)
+
+XLOGY(xlogy_Tensor, "xlogy.Tensor(Tensor self, Tensor other)",
       "self: logical_and(self == 0, other <= 0) ? 0 : grad * log(other);"
       "other: grad * self / other");
-XLOGY(xlogy_Scalar_Self, "xlogy.Scalar_Self(Scalar self, Tensor other)", xlogy,
+XLOGY(xlogy_Scalar_Self, "xlogy.Scalar_Self(Scalar self, Tensor other)",
       "other: grad * self / other");
 XLOGY(xlogy_Scalar_Other, "xlogy.Scalar_Other(Tensor self, Scalar other)",
-      xlogy,
       "self: other <= 0 ? (self == 0 ? 0 : grad * log_of(other)) : "
       "grad * log_of(other)");
-XLOGY(special_xlog1py, "special_xlog1py(Tensor self, Tensor other)", xlog1py,
-      "self: logical_and(self == 0, other <= -1) ? 0 : grad * log1p(other);"
-      "other: grad * self / (other + 1)");
-XLOGY(special_xlog1py_self_scalar,
-      "special_xlog1py.self_scalar(Scalar self, Tensor other)", xlog1py,
-      "other: grad * self / (other + 1)");
-XLOGY(special_xlog1py_other_scalar,
-      "special_xlog1py.other_scalar(Tensor self, Scalar other)", xlog1py,
-      "self: other <= -1 ? (self == 0 ? 0 : grad * log_of(other + 1)) : "
-      "grad * log_of(other + 1)");
+XLOG1PY(special_xlog1py, "special_xlog1py(Tensor self, Tensor other)",
+        "self: logical_and(self == 0, other <= -1) ? 0 : grad * log1p(other);"
+        "other: grad * self / (other + 1)");
+XLOG1PY(special_xlog1py_self_scalar,
+        "special_xlog1py.self_scalar(Scalar self, Tensor other)",
+        "other: grad * self / (other + 1)");
+XLOG1PY(special_xlog1py_other_scalar,
+        "special_xlog1py.other_scalar(Tensor self, Scalar other)",
+        "self: other <= -1 ? (self == 0 ? 0 : grad * log_of(other + 1)) : "
+        "grad * log_of(other + 1)");
 
 /* --- integers ------------------------------------------------------------- */
 

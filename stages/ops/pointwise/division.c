@@ -110,11 +110,22 @@ DIVISION(trunc_divide, trunc_divide(p, a, b), trunc_whole, true)
 DIVISION(fmod, fmod(a, b), fmod_whole, false)
 DIVISION(remainder, remainder_of(a, b), remainder_whole, false)
 
-PST_PW_ROW(floor_divide, "floor_divide(Tensor self, Tensor other) -> Tensor",
-           pst_infer_binary, floor_divide, NULL);
-PST_PW_ROW(floor_divide_Scalar,
-           "floor_divide.Scalar(Tensor self, Scalar other) -> Tensor",
-           pst_infer_binary, floor_divide, NULL);
+#define FLOOR_DIVIDE(id, text)                                                 \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text " -> Tensor",                                  \
+        .infer = pst_infer_binary,                                             \
+        .vjp = pst_vjp_none,                                                   \
+    };                                                                         \
+    PST_CPU_KERNELS(id, floor_divide_kernels)
+
+PST_PW_LOOP(floor_divide, 2, 0)
+static const struct pst_kernel floor_divide_kernels[] = {
+    PST_PW_ROWS(floor_divide, pst_pw_is_plain_f32, 0.0),
+    PST_PW_REF_KERNEL(floor_divide),
+};
+FLOOR_DIVIDE(floor_divide, "floor_divide(Tensor self, Tensor other)");
+FLOOR_DIVIDE(floor_divide_Scalar,
+             "floor_divide.Scalar(Tensor self, Scalar other)");
 
 /* The part of div(rounding_mode="trunc"). */
 PST_PW_LOOP(trunc_divide, 2, 0)

@@ -203,6 +203,8 @@ IS(cube, 1, 3.0)
 IS(root, 1, 0.5)
 IS(inverse, 1, -1.0)
 IS(inverse_root, 1, -0.5)
+IS(root_backward, 2, 0.5)
+IS(three_halves_backward, 2, 1.5)
 IS(square_backward, 2, 2.0)
 IS(cube_backward, 2, 3.0)
 
@@ -212,8 +214,22 @@ PST_PW_THUNKS(power_root, sqrt, pst_pw_loop, 1, 0, 0)
 PST_PW_THUNKS(power_inverse, reciprocal, pst_pw_loop, 1, 0, 0)
 PST_PW_THUNKS(power_inverse_root, rsqrt, pst_pw_loop, 1, 0, 0)
 PST_PW_LOOP_ROUNDED(pow, 2, 0)
+PST_PW_LOOP(root_backward, 2, 0)
+PST_PW_LOOP(three_halves_backward, 2, 0)
 PST_PW_LOOP(square_backward, 2, 0)
 PST_PW_LOOP(cube_backward, 2, 0)
+
+/* The exponent is rounded as the reference does. */
+static void pow_backward_loop(const struct pst_call *call, unsigned n,
+                              pst_loop_fn f)
+{
+    const float exponent = (float)pst_pw_round(call->out[0].meta->dtype,
+                                               pst_pw_number(&call->args[2]));
+
+    pst_pw_loop_with(call, n, (const float[3]){exponent, 0.0f, 0.0f}, f);
+}
+
+PST_PW_THUNKS(pow_backward, pow_backward, pow_backward_loop, 2)
 
 static const struct pst_kernel pow_kernels[] = {
     PST_PW_ROWS(square, is_square, 0.0),
@@ -225,8 +241,11 @@ static const struct pst_kernel pow_kernels[] = {
     PST_PW_REF_KERNEL(pow),
 };
 static const struct pst_kernel pow_scalar_backward_kernels[] = {
+    PST_PW_ROWS(root_backward, is_root_backward, 4e-7),
+    PST_PW_ROWS(three_halves_backward, is_three_halves_backward, 4e-7),
     PST_PW_ROWS(square_backward, is_square_backward, 2e-7),
     PST_PW_ROWS(cube_backward, is_cube_backward, 4e-7),
+    PST_PW_ROWS(pow_backward, pst_pw_is_f32, 2e-7),
     PST_PW_REF_KERNEL(pow_scalar_backward),
 };
 

@@ -22,7 +22,7 @@
     PST_PW_FAST_ROW(name, text "(Tensor self) -> Tensor",                      \
                     pst_infer_unary_float, name, 2e-7, gradient)
 
-FUNCTION(lgamma, "lgamma", lgamma(a), "self: grad * digamma(self)");
+FAST(lgamma, "lgamma", lgamma(a), "self: grad * digamma(self)");
 FAST(digamma, "digamma", pst_math_digamma(a),
      "self: grad * polygamma(1, self)");
 FAST(erfinv, "erfinv", pst_math_erfinv(a),
@@ -35,11 +35,11 @@ FUNCTION(special_i1, "special_i1", pst_math_i1(a),
 FUNCTION(special_i1e, "special_i1e", pst_math_i1e(a),
          "self: grad * (self == 0 ? 0.5 : special_i0e(self) - "
          "result * (sgn(self) + 1 / self))");
-FUNCTION(special_entr, "special_entr",
-         a == 0.0  ? 0.0
-         : a < 0.0 ? -INFINITY
-                   : -a * log(a),
-         "self: grad * (-1 - log(self))");
+FAST(special_entr, "special_entr",
+     a == 0.0  ? 0.0
+     : a < 0.0 ? -INFINITY
+               : -a * log(a),
+     "self: grad * (-1 - log(self))");
 FUNCTION(special_erfcx, "special_erfcx", pst_math_erfcx(a),
          "self: grad * (self * result * 2 - 1.12837916709551257390)");
 FUNCTION(special_ndtr, "special_ndtr", 0.5 * erfc(-a * SQRT_1_2),

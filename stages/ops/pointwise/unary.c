@@ -37,8 +37,8 @@ FUNCTION(acosh, acosh(a), 5e-7, "self: grad * rsqrt(self * self - 1)");
 FUNCTION(atanh, atanh(a), 5e-7, "self: grad / (1 - self * self)");
 FUNCTION(erfc, erfc(a), 5e-7,
          "self: grad * (exp(-(self * self)) * -1.12837916709551257390)");
-SLOW(deg2rad, a *(PI / 180.0), "self: grad * (pi / 180)");
-SLOW(rad2deg, a *(180.0 / PI), "self: grad * (180 / pi)");
+FUNCTION(deg2rad, a *(PI / 180.0), 2e-7, "self: grad * (pi / 180)");
+FUNCTION(rad2deg, a *(180.0 / PI), 2e-7, "self: grad * (180 / pi)");
 
 /* The product with pi is one of the dtype. */
 static double sinc_at(const struct pst_pw *p, double x)
@@ -49,9 +49,9 @@ static double sinc_at(const struct pst_pw *p, double x)
     return x == 0.0 ? 1.0 : sin(t) / t;
 }
 
-SLOW(sinc, sinc_at(p, a),
-     "t = self * pi;"
-     "self: grad * (self == 0 ? 0 : (t * cos(t) - sin(t)) / (t * self))");
+FUNCTION(sinc, sinc_at(p, a), 2e-7,
+         "t = self * pi; square = self * self * pi;"
+         "self: square == 0 ? 0 : grad * ((t * cos(t) - sin(t)) / square)");
 SLOW(angle, isnan(a) ? a : a < 0.0 ? PI : 0.0, "self: 0");
 
 /* --- roundings: integers are whole already ------------------------------- */
@@ -131,27 +131,60 @@ PST_REWRITE_FORMULA(
 QUESTION_FAST(isnan, isnan(a) != 0, 0);
 QUESTION_FAST(isinf, isinf(a) != 0, 0);
 QUESTION_FAST(isfinite, isfinite(a) != 0, 1);
-QUESTION(isneginf, a == -INFINITY, 0);
-QUESTION(isposinf, a == INFINITY, 0);
-QUESTION(signbit, signbit(a) != 0, a < 0);
+QUESTION_FAST(isneginf, a == -INFINITY, 0);
+QUESTION_FAST(isposinf, a == INFINITY, 0);
+QUESTION_FAST(signbit, signbit(a) != 0, a < 0);
 QUESTION(isreal, true, 1);
 
 /* --- with numbers --------------------------------------------------------- */
 
-static double logit_at(double x, double eps)
+/* Bounds in the dtype, as PyTorch has them; without any, NaN. */
+static void logit_bounds(const struct pst_call *call, double *ret_low,
+                         double *ret_high)
 {
-    if (!isnan(eps))
-        x = x < eps ? eps : x > 1.0 - eps ? 1.0 - eps : x;
+    const enum pst_dtype dtype = call->out[0].meta->dtype;
+
+    *ret_low = *ret_high = NAN;
+    if (call->args[1].kind == PST_ARG_NONE)
+        return;
+    *ret_low = pst_pw_round(dtype, pst_pw_number(&call->args[1]));
+    *ret_high = pst_pw_round(dtype, 1.0 - *ret_low);
+}
+
+static double logit_at(double x, double low, double high)
+{
+    x = x < low ? low : x;
+    x = x > high ? high : x;
     return log(x / (1.0 - x));
 }
 
-PST_PW_F64(logit_f64, 1, logit_at(a, p->s[0]))
-PST_PW_REF_PARAMS(logit, 1, 1, logit_f64, NULL)
-PST_PW_ROW(logit, "logit(Tensor self, float? eps=None) -> Tensor",
-           pst_infer_unary_float, logit,
-           "low = is(eps) ? eps : 0;"
-           "inside = logical_and(self >= low, self <= 1 - low);"
-           "self: inside ? grad / (self * (1 - self)) : (is(eps) ? 0 : nan)");
+PST_PW_F64(logit_f64, 1, logit_at(a, p->s[0], p->s[1]))
+
+static void logit_ref(const struct pst_call *call)
+{
+    struct pst_pw p;
+
+    pst_pw_init(&p, call, 0, 1);
+    logit_bounds(call, &p.s[0], &p.s[1]);
+    pst_pw_run(&p, logit_f64, NULL);
+}
+
+static void logit_loop(const struct pst_call *call, unsigned n, pst_loop_fn f)
+{
+    double low, high;
+
+    logit_bounds(call, &low, &high);
+    pst_pw_loop_with(call, n, (const float[3]){(float)low, (float)high, 0.0f},
+                     f);
+}
+
+PST_PW_THUNKS(logit, logit, logit_loop, 1)
+PST_PW_FAST_ROW(
+    logit, "logit(Tensor self, float? eps=None) -> Tensor",
+    pst_infer_unary_float, logit, 2e-7,
+    "low = is(eps) ? eps : 0;"
+    "inside = logical_and(self >= low, self <= 1 - low);"
+    "self: inside ? grad / (self * (1 - self)) : (is(eps) ? 0 : nan)");
 
 /* The largest finite number of a dtype. */
 static double largest(enum pst_dtype dtype)

@@ -142,6 +142,18 @@ static PST_ALWAYS_INLINE float vm_remainder(float a, float b, float rest)
                          rest + b, rest);
 }
 
+/* As PyTorch's, each step rounded. */
+static PST_ALWAYS_INLINE float vm_floor_divide(float a, float b, float rest)
+{
+    const int under = (rest != 0.0f) & ((b < 0.0f) != (rest < 0.0f));
+    const float q = (a - rest) / b - pst_vm_select(under, 1.0f, 0.0f);
+    const float whole = floorf(q);
+    const float y = whole + pst_vm_select(q - whole > 0.5f, 1.0f, 0.0f);
+    const float z = pst_vm_select(q == 0.0f, pst_vm_copysign(0.0f, a / b), y);
+
+    return pst_vm_select(b == 0.0f, a / b, z);
+}
+
 /* PyTorch takes roots for these exponents, which differ at -0. */
 static PST_ALWAYS_INLINE float vm_power(float a, float b)
 {
@@ -150,6 +162,28 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
     if (b == -0.5f)
         return 1.0f / sqrtf(a);
     return (float)pow((double)a, (double)b);
+}
+
+/* g c x^(c-1), 0 for c = 0. */
+static PST_ALWAYS_INLINE float vm_pow_slope(float g, float x, float c)
+{
+    const double b = (double)c - 1.0, a = (double)x;
+    const double y = b == 0.5 ? sqrt(a) : b == -0.5 ? 1.0 / sqrt(a) : pow(a, b);
+
+    return c == 0.0f ? 0.0f : (float)((double)g * (double)c * y);
+}
+
+static PST_ALWAYS_INLINE float vm_sinc(float t)
+{
+    return t == 0.0f ? 1.0f : (float)(sin((double)t) / (double)t);
+}
+
+/* No bounds are NaN. */
+static PST_ALWAYS_INLINE float vm_clamp_inside(float x, float lo, float hi)
+{
+    const float y = x < lo ? lo : x;
+
+    return y > hi ? hi : y;
 }
 
 /* --- loops ---------------------------------------------------------------- */

@@ -317,17 +317,24 @@ static PST_ALWAYS_INLINE int pst_vm_is_angle(float x)
 }
 
 /* x = q pi/2 + r with |r| <= pi/4; the first part of pi/2 has 33 bits. */
-static PST_ALWAYS_INLINE float pst_vm_quadrant(float x, int32_t *ret_q)
+static PST_ALWAYS_INLINE double pst_vm_quadrant_wide(float x, int64_t *ret_q)
 {
     const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
     double k = (double)x * 0.63661977236758134308 + magic;
-    int64_t bits;
 
-    memcpy(&bits, &k, sizeof(bits));
-    *ret_q = (int32_t)bits;
+    memcpy(ret_q, &k, sizeof(*ret_q));
     k -= magic;
-    return (float)(((double)x - k * 1.57079632673412561417) -
-                   k * 6.07710050650619224932e-11);
+    return ((double)x - k * 1.57079632673412561417) -
+           k * 6.07710050650619224932e-11;
+}
+
+static PST_ALWAYS_INLINE float pst_vm_quadrant(float x, int32_t *ret_q)
+{
+    int64_t q;
+    const double r = pst_vm_quadrant_wide(x, &q);
+
+    *ret_q = (int32_t)q;
+    return (float)r;
 }
 
 /* The sine of r + q pi/2. */
@@ -369,17 +376,13 @@ static PST_ALWAYS_INLINE int pst_vm_is_power(float a, float b)
     return (fabsf(a) < INFINITY) & (fabsf(b) < 1e9f) & (fabsf(b) != 0.5f);
 }
 
-/* 2^(b log2 |a|) with the logarithm in double, then the sign. */
-static PST_ALWAYS_INLINE float pst_vm_pow(float a, float b)
+/* log2 x in double, within 2^-39 of its size; x > 0. */
+static PST_ALWAYS_INLINE double pst_vm_log2_wide(float x)
 {
-    const float size = pst_vm_float(pst_vm_bits(a) & INT32_MAX);
-    const float half = b * 0.5f;
-    const int whole = rintf(b) == b, odd = whole & (rintf(half) != half);
-    float k, m, f, y;
-    double s, z, p, t;
-    int32_t n, n0;
+    float k, m;
+    double s, z, p;
 
-    pst_vm_split(size, &k, &m);
+    pst_vm_split(x, &k, &m);
     s = (double)m / ((double)m + 2.0);
     z = s * s;
     p = 1.0 / 13.0;
@@ -389,7 +392,19 @@ static PST_ALWAYS_INLINE float pst_vm_pow(float a, float b)
     p = p * z + 1.0 / 5.0;
     p = p * z + 1.0 / 3.0;
     p = p * z + 1.0;
-    t = (double)b * ((double)k + 2.88539008177792681472 * s * p);
+    return (double)k + 2.88539008177792681472 * s * p;
+}
+
+/* 2^(b log2 |a|) with the logarithm in double, then the sign. */
+static PST_ALWAYS_INLINE float pst_vm_pow(float a, float b)
+{
+    const float size = pst_vm_float(pst_vm_bits(a) & INT32_MAX);
+    const float half = b * 0.5f;
+    const int whole = rintf(b) == b, odd = whole & (rintf(half) != half);
+    double t = (double)b * pst_vm_log2_wide(size);
+    float k, f, y;
+    int32_t n, n0;
+
     t = t > 150.0 ? 150.0 : t;
     t = t < -170.0 ? -170.0 : t;
     k = rintf((float)t);
