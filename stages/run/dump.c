@@ -132,7 +132,7 @@ static enum pst_status add_outputs(struct pst_engine *engine,
         snprintf(name, sizeof(name), "%u", number++);
         if (!engine->options.keep_outputs)
             continue;
-        status = pst_plan_output_dim(engine->plan, i, &dim, diag);
+        status = pst_plan_output_dim(engine->plan, i, &dim, NULL, diag);
         if (status != PST_OK)
             return status;
         meta = joined(engine, i, dim);
@@ -468,7 +468,7 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
             end - at, diag);
     }
     if (status == PST_OK)
-        status = pst_plan_output_dim(engine->plan, i, &dim, diag);
+        status = pst_plan_output_dim(engine->plan, i, &dim, NULL, diag);
     if (status == PST_OK && dst != NULL && dim > 0)
         status = interleave(engine, i, dim, dst, diag);
     return status;

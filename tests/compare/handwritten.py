@@ -360,3 +360,25 @@ def sequences():
 
     return Sequences(), lambda: dict(x=torch.randn(7, 4, 6),
                                      wanted=torch.randint(0, 3, (4, 7)))
+
+
+@handwritten
+def columns():
+    """Rows along dimension 0, and outputs with them elsewhere or nowhere,
+    although one has as many numbers."""
+    class Columns(nn.Module):
+        along = dict(x=0, wanted=0), (None, 1, 2, None)
+
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(6, 4)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x, wanted):
+            h = torch.tanh(self.up(x))
+            y = self.head(h)
+            each = (y[:, :, None] * h[:, None, :2]).permute(1, 2, 0)
+            return F.cross_entropy(y, wanted), y.t(), each, h.mean(0)
+
+    return Columns(), lambda: dict(x=torch.randn(4, 6),
+                                   wanted=torch.randint(0, 3, (4,)))

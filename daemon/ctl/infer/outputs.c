@@ -24,7 +24,6 @@ struct sinks {
     struct PST_VEC(struct sink) all;
     uint64_t steps, samples;
     unsigned microbatches;
-    int64_t rows;   /* of a microbatch */
     size_t largest; /* bytes of an output of a step */
 };
 
@@ -42,7 +41,9 @@ static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
     struct sink sink = {.output = output, .meta = o->meta, .outer = 1};
     size_t step;
     int64_t n;
-    enum pst_status status = pst_plan_output_dim(plan, output, &sink.dim, diag);
+    bool rows;
+    enum pst_status status =
+        pst_plan_output_dim(plan, output, &sink.dim, &rows, diag);
 
     if (status != PST_OK)
         return status;
@@ -58,10 +59,7 @@ static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
         PST_MUL(n, sink.meta.size[sink.dim], &n) ||
         PST_MUL((size_t)s->steps, step, &step))
         return pst_diag_nomem(diag, SIZE_MAX);
-    sink.meta.size[sink.dim] =
-        o->meta.rank > 0 && o->meta.size[sink.dim] == s->rows
-            ? (int64_t)s->samples
-            : n;
+    sink.meta.size[sink.dim] = rows ? (int64_t)s->samples : n;
     pst_meta_set_contiguous(&sink.meta);
     sink.data = pst_alloc(TAG, pst_meta_bytes(&sink.meta) + 1);
     if (sink.data == NULL || !pst_vec_push(TAG, &s->all, sink)) {
@@ -134,15 +132,15 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
                                      uint64_t *ret_samples,
                                      struct pst_diag *diag)
 {
-    struct sinks s = {.microbatches = (unsigned)config->microbatches,
-                      .rows = pst_plan_rows(plan)};
+    struct sinks s = {.microbatches = (unsigned)config->microbatches};
     const struct pst_batch batch = {.plan = plan,
                                     .microbatches = s.microbatches};
     struct pst_data *data = NULL;
     enum pst_status status = pstd_open_data(config, &batch, &data, diag);
 
     if (status == PST_OK) {
-        const uint64_t each = config->microbatches * (uint64_t)s.rows;
+        const uint64_t each =
+            config->microbatches * (uint64_t)pst_plan_rows(plan);
 
         s.samples = pst_data_samples(data);
         s.steps = (s.samples + each - 1) / each;

@@ -258,26 +258,11 @@ static enum pst_status has_samples(const struct pst_plan *plan, unsigned i,
                                    int64_t samples, unsigned *ret_dim,
                                    bool *ret, struct pst_diag *diag)
 {
-    const struct pst_plan_output *o = &plan->outputs.at[i];
-    enum pst_status status = pst_plan_output_dim(plan, i, ret_dim, diag);
+    enum pst_status status = pst_plan_output_dim(plan, i, ret_dim, ret, diag);
 
-    *ret = false;
-    if (status != PST_OK || !o->is_tensor)
-        return status;
-    if (samples == 1) { /* whatever a microbatch gives is that sample's */
-        *ret = true;
-        return PST_OK;
-    }
-    if (o->meta.rank == 0 || o->meta.size[*ret_dim] != samples)
-        return PST_OK;
-    *ret = true;
-    if (pst_plan_is_free(plan) && o->stage >= 0) {
-        const struct pst_value *value =
-            plan->stages.at[o->stage].graph->outputs.at[o->output].arg.value;
-
-        *ret = value->dims != NULL && value->dims[*ret_dim] != NULL;
-    }
-    return PST_OK;
+    if (samples == 1) /* whatever a microbatch gives is that sample's */
+        *ret = plan->outputs.at[i].is_tensor;
+    return status;
 }
 
 static enum pst_status add_outputs(const struct pst_plan *plan,

@@ -108,14 +108,14 @@ static const char *const *output_dims(const struct pst_plan *plan,
         .arg.value->dims;
 }
 
-/* By the numbers alone: of what is divided along dimension `chunk`, into rows.
- */
+/* By the numbers alone: along dimension `chunk` if that has the rows, else
+ * along the only one that has, else along 0. */
 static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
                           int64_t rows)
 {
     unsigned found = 0, n = 0;
 
-    if (chunk == 0 || (chunk < meta->rank && meta->size[chunk] == rows))
+    if (chunk < meta->rank && meta->size[chunk] == rows)
         return chunk;
     for (unsigned d = 0; d < meta->rank; d++)
         if (meta->size[d] == rows) {
@@ -125,35 +125,71 @@ static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
     return n == 1 ? found : 0;
 }
 
+/* Has the size `dim` a symbol of those? */
+static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
+                               bool *ret, struct pst_diag *diag)
+{
+    struct pst_symbols of;
+    enum pst_status status;
+
+    *ret = false;
+    if (dim == NULL)
+        return PST_OK;
+    pst_symbols_init(&of);
+    status = pst_symbols_declare(&of, dim, diag);
+    for (size_t i = 0; status == PST_OK && i < rows->at.n; i++)
+        *ret = *ret || pst_symbols_find(&of, rows->at.at[i].name) != NULL;
+    pst_symbols_fini(&of);
+    return status;
+}
+
+/* The first of an output's sizes that depends on the rows `expr`. */
+static enum pst_status follow_dim(const char *const *dims, unsigned rank,
+                                  const char *expr, unsigned *ret, bool *found,
+                                  struct pst_diag *diag)
+{
+    struct pst_symbols rows;
+    enum pst_status status;
+
+    *found = false;
+    pst_symbols_init(&rows);
+    status = pst_symbols_declare(&rows, expr, diag);
+    for (unsigned d = 0; d < rank && status == PST_OK && !*found; d++) {
+        status = depends(dims[d], &rows, found, diag);
+        if (*found)
+            *ret = d;
+    }
+    pst_symbols_fini(&rows);
+    return status;
+}
+
 enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
-                                    unsigned *ret, struct pst_diag *diag)
+                                    unsigned *ret, bool *ret_rows,
+                                    struct pst_diag *diag)
 {
     const struct pst_plan_output *o = &plan->outputs.at[output];
     const char *const *dims = output_dims(plan, o);
     const struct pst_plan_input *input = pst_row_input(plan);
-    struct pst_symbols rows;
-    enum pst_status status;
+    const int64_t rows = pst_plan_rows(plan);
+    enum pst_status status = PST_OK;
+    bool found = false;
 
     *ret = 0;
-    if (o->stage < 0 && plan->inputs.at[o->output].chunk > 0)
-        *ret = (unsigned)plan->inputs.at[o->output].chunk;
-    else if (o->is_tensor && input != NULL && pst_row_expr(input) == NULL)
-        *ret = guess_dim(&o->meta, (unsigned)input->chunk,
-                         input->meta.size[input->chunk]);
-    if (dims == NULL || input == NULL || pst_row_expr(input) == NULL)
-        return PST_OK;
-    pst_symbols_init(&rows); /* all of them unknown */
-    status = pst_symbols_declare(&rows, pst_row_expr(input), diag);
-    for (unsigned d = 0; d < o->meta.rank && status == PST_OK; d++) {
-        bool depends = false;
-
-        for (size_t i = 0; dims[d] != NULL && i < rows.at.n; i++)
-            depends = depends || strstr(dims[d], rows.at.at[i].name) != NULL;
-        if (!depends)
-            continue;
-        *ret = d;
-        break;
+    if (!o->is_tensor || input == NULL || o->meta.rank == 0) {
+        found = false;
+    } else if (o->stage < 0) {
+        found = plan->inputs.at[o->output].chunk >= 0;
+        *ret = found ? (unsigned)plan->inputs.at[o->output].chunk : 0;
+    } else {
+        if (dims != NULL && pst_row_expr(input) != NULL)
+            status = follow_dim(dims, o->meta.rank, pst_row_expr(input), ret,
+                                &found, diag);
+        if (!found && !pst_plan_is_free(plan)) {
+            *ret = guess_dim(&o->meta, (unsigned)input->chunk, rows);
+            found = true;
+        }
     }
-    pst_symbols_fini(&rows);
+    if (ret_rows != NULL)
+        *ret_rows = found && o->meta.size[*ret] == rows;
     return status;
 }
