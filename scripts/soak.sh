@@ -75,7 +75,8 @@ PST_NEED_RIG=1 part "several hosts" \
 for transport in self mpi; do
   part "20 minutes of requests, $transport" \
     python3 tests/serve/serve.py $penstock tests/golden/rows.pt2 \
-    examples/bytegpt/bytegpt.pt2 $norm $tiny $transport --full --seed "$seed"
+    examples/bytegpt/bytegpt.pt2 $norm $tiny tests/golden/target.pt2 \
+    $transport --full --seed "$seed"
 done
 part "the package on a bare Debian" scripts/package.sh --bare
 # PENSTOCK_OLDER: the program of an older version, built elsewhere.

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that answers requests for outputs.
 
-usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 NORM.pt2 TINY.pt2 self|mpi
-                [--full] [--seed N] [--only PART]
+usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 NORM.pt2 TINY.pt2 TARGET.pt2
+                self|mpi [--full] [--seed N] [--only PART]
 
 answers   files of all kinds, more samples than a request has: what `ask`
           writes equals what `infer` writes for the same rows, bit by bit
 models    one with batch norm, exported in training mode; one whose answers
           would depend on the requests before is refused
+targets   inputs that the loss alone reads may be left out
 refused   wrong names, sizes, dtypes, numbers; an id out of range beside good
           requests of the same step: only the guilty one gets an error
 clients   64 at once, with seeded requests: no error, every answer equal
@@ -186,6 +187,25 @@ def models(bench, norm, tiny, transport):
     assert "each step changes the buffer steps" in said, said
     print("models: batch norm equals infer's; a counter among the outputs is "
           "refused")
+
+
+def targets(bench, model, mse, transport):
+    """What the loss alone reads may be left out, whatever the rows."""
+    one = ["--microbatch-size", "1"]
+    for k, (m, words) in enumerate(((model, one), (mse, []), (mse, one))):
+        want = m.plan + ".want"
+        bench.call("infer", m.plan, "-m", "2", *words, "--data",
+                   m.plan.replace("plan", "safetensors"), "-o", want)
+        want = read_file(bench.path(want))["1"]
+        job = Job(bench, m.plan, transport, f"targets-{k}", *words)
+        with job.ask() as client:
+            for begin, end in (0, 2), (5, 6), (20, 22):
+                answer = client.ask(m.part(begin, end, "x"))
+                assert answer.status == 0, (answer.status, answer.text)
+                assert set(answer.outputs) == {"1"}, answer.outputs
+                assert answer.outputs["1"].data == want.rows(begin, end).data
+        job.stop()
+    print("targets: may be left out of requests")
 
 
 def refused(bench, model, gpt, transport):
@@ -521,6 +541,7 @@ def main():
     parser.add_argument("gpt")
     parser.add_argument("norm")
     parser.add_argument("tiny")
+    parser.add_argument("mse")
     parser.add_argument("transport")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
@@ -537,12 +558,16 @@ def main():
                      "y": integers(rng, 256, 16, 128)}, ["1"])
         norm = Model(bench, args.norm, "norm", {"x": floats(rng, ROWS, 4)},
                      ["1"])
+        mse = Model(bench, args.mse, "mse", {"x": floats(rng, ROWS, 3),
+                                             "target": floats(rng, ROWS, 2)},
+                    ["1"])
         write_text(bench, model)
         long = 600 if args.full else 0
         transport = args.transport
         parts = {
             "answers": lambda: answers(bench, model, transport),
             "models": lambda: models(bench, norm, args.tiny, transport),
+            "targets": lambda: targets(bench, model, mse, transport),
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,
                                        long or 4),

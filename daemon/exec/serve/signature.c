@@ -61,6 +61,23 @@ static void mark_outputs(const struct pst_plan *plan, unsigned stage,
     }
 }
 
+/* A window has the numbers of its storage, whatever else its operator takes:
+ * what broadcast_tensors gives of one tensor has none of the others. */
+static void mark_operands(struct needs *n, struct pst_node *node)
+{
+    bool views = node->n_outs > 0;
+
+    for (unsigned i = 0; i < node->n_outs; i++)
+        views = views && (node->outs[i] == NULL || node->outs[i]->base != NULL);
+    if (!views) {
+        pst_node_uses(node, mark, n);
+        return;
+    }
+    for (unsigned i = 0; i < node->n_outs; i++)
+        if (node->outs[i] != NULL && n->values[node->outs[i]->id])
+            n->values[node->outs[i]->base->id] = 1;
+}
+
 /* From the outputs of a stage that are needed to its inputs and buffers. */
 static void walk(const struct pst_plan *plan, unsigned stage, struct needs *n)
 {
@@ -69,7 +86,7 @@ static void walk(const struct pst_plan *plan, unsigned stage, struct needs *n)
 
     for (size_t i = graph->nodes.n; i-- > 0;)
         if (is_needed(n, graph->nodes.at[i]))
-            pst_node_uses(graph->nodes.at[i], mark, n);
+            mark_operands(n, graph->nodes.at[i]);
     for (size_t i = 0; i < graph->buffers.n; i++)
         if (n->values[graph->buffers.at[i]->id])
             add_fqn(n, graph->buffers.at[i]->fqn);
@@ -172,6 +189,43 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
     return PST_OK;
 }
 
+/* Of one sample the loss is an answer, too, but none that others should need a
+ * target for: it is left out if it alone depends on an input. */
+static enum pst_status leave_loss(const struct pst_plan *plan,
+                                  struct pstd_signature *s, struct needs *n,
+                                  struct pst_diag *diag)
+{
+    struct needs but = {0};
+    struct pstd_port loss;
+    enum pst_status status;
+    bool alone = false;
+    size_t k = 0;
+
+    while (k < s->n_outputs && (int)s->outputs[k].index != plan->loss)
+        k++;
+    if (k == s->n_outputs || s->n_outputs == 1)
+        return PST_OK;
+    loss = s->outputs[k];
+    memmove(&s->outputs[k], &s->outputs[k + 1],
+            (--s->n_outputs - k) * sizeof(loss));
+    status = find_needs(plan, s, &but, diag);
+    for (size_t i = 0; i < plan->inputs.n && status == PST_OK; i++)
+        alone = alone || (n->inputs[i] && !but.inputs[i]);
+    if (alone) {
+        struct needs all = *n;
+
+        *n = but;
+        but = all;
+        pst_free(loss.name);
+    } else {
+        memmove(&s->outputs[k + 1], &s->outputs[k],
+                (s->n_outputs++ - k) * sizeof(loss));
+        s->outputs[k] = loss;
+    }
+    fini_needs(&but);
+    return status;
+}
+
 /* Marks inputs that nothing depends on which is answered: targets of a loss. */
 static enum pst_status check_needs(const struct pst_plan *plan,
                                    struct pstd_signature *s,
@@ -180,6 +234,8 @@ static enum pst_status check_needs(const struct pst_plan *plan,
     struct needs n = {0};
     enum pst_status status = find_needs(plan, s, &n, diag);
 
+    if (status == PST_OK)
+        status = leave_loss(plan, s, &n, diag);
     if (status == PST_OK)
         status = refuse_memory(plan, &n, diag);
     for (size_t i = 0; i < s->n_inputs && status == PST_OK; i++)
