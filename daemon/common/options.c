@@ -99,8 +99,8 @@ static const struct pstd_option rows[] = {
     UINT(batch, "batch", N_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 0x1p31,
          "rows of a step instead, divided among its microbatches as evenly as "
          "can be"),
-    CHOICE(microbatch_weights, "microbatch-weights", N_STEP, "rows",
-           "rows|equal|tokens",
+    CHOICE(microbatch_weights, "microbatch-weights", N_STEP | PSTD_OPT_EVAL,
+           "rows", "rows|equal|tokens",
            "how much a microbatch counts: by its rows, as any other, by the "
            "targets that the loss does not ignore"),
     TEXT(chunk, "chunk",

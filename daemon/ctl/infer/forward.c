@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/infer/forward.h"
 
+#include <string.h>
+
 #include "daemon/common/setup.h"
 #include "daemon/ctl/print.h"
+#include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/evaluate.h"
 
@@ -54,6 +57,35 @@ static enum pst_status open_carried(const struct pstd_config *config,
                : PST_OK;
 }
 
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *diag)
+{
+    struct pstctl_forward *f = ctx;
+
+    return pst_data_fill(f->data, step, microbatch, input, dst, diag);
+}
+
+static enum pst_status make_engine(const struct pstd_config *config,
+                                   struct pstctl_forward *f,
+                                   struct pst_exec_options *options,
+                                   struct pst_diag *diag)
+{
+    const struct pst_batch *b = &f->batch;
+    enum pst_status status = PST_OK;
+
+    options->tail = b->tail;
+    options->n_tail = b->n_tail;
+    if (strcmp(config->microbatch_weights, "tokens") == 0) {
+        status = pst_tokens_new(b->plan, b->tail, options->microbatches,
+                                b->n_tail, fill, f, &f->tokens, diag);
+        options->weigh = pst_tokens_weigh;
+        options->weigh_ctx = f->tokens;
+    }
+    return status == PST_OK ? pst_engine_new(f->plan, f->transport, options,
+                                             &f->engine, diag)
+                            : status;
+}
+
 enum pst_status pstctl_forward_open(const struct pstd_config *config,
                                     unsigned microbatches,
                                     struct pstctl_forward *f,
@@ -86,11 +118,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
         status = pstd_open_batch(config, f->eval, &f->batch, diag);
     }
     f->plan = f->batch.plan;
-    options.tail = f->batch.tail;
-    options.n_tail = f->batch.n_tail;
     if (status == PST_OK)
-        status =
-            pst_engine_new(f->plan, f->transport, &options, &f->engine, diag);
+        status = make_engine(config, f, &options, diag);
     if (status == PST_OK && config->checkpoint != NULL)
         status = load(config, f, diag);
     return status;
@@ -99,6 +128,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
 void pstctl_forward_close(struct pstctl_forward *f)
 {
     pst_engine_free(f->engine);
+    pst_tokens_free(f->tokens);
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);
     pst_batch_fini(&f->batch);

@@ -12,16 +12,15 @@
 #include "stages/ops/rows.h"
 
 /* Mean loss over --batches steps of the data, from its beginning. */
-static enum pst_status evaluate(struct pstctl_forward *f, struct pst_data *data,
-                                uint64_t batches, double *ret,
-                                struct pst_diag *diag)
+static enum pst_status evaluate(struct pstctl_forward *f, uint64_t batches,
+                                double *ret, struct pst_diag *diag)
 {
     double sum = 0;
 
     for (uint64_t step = 0; step < batches; step++) {
         struct pst_step_result r;
-        enum pst_status status =
-            pst_engine_step(f->engine, step, pst_data_fill, data, 0, &r, diag);
+        enum pst_status status = pst_engine_step(f->engine, step, pst_data_fill,
+                                                 f->data, 0, &r, diag);
 
         if (status != PST_OK)
             return status;
@@ -71,7 +70,6 @@ static enum pst_status run_eval(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
     struct pstctl_forward f = {0};
-    struct pst_data *data = NULL;
     double loss = NAN;
     enum pst_status status =
         pstctl_forward_open(config, (unsigned)config->microbatches, &f, diag);
@@ -81,10 +79,10 @@ static enum pst_status run_eval(const struct pstd_config *config,
                               "the plan has no loss to take the mean of: split "
                               "the .pt2 with --loss or --loss-fn");
     if (status == PST_OK)
-        status = pstd_open_data(config, &f.batch, &data, diag);
+        status = pstd_open_data(config, &f.batch, &f.data, diag);
     if (status == PST_OK)
-        status = evaluate(&f, data, config->batches, &loss, diag);
-    pst_data_close(data);
+        status = evaluate(&f, config->batches, &loss, diag);
+    pst_data_close(f.data);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(json_pack("{s:o s:I s:I}", "loss",
                                              pstctl_json_real(loss), "batches",

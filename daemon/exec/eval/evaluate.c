@@ -9,6 +9,7 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/history.h"
 #include "stages/base/alloc.h"
+#include "stages/run/data/tokens.h"
 #include "stages/split/evaluate.h"
 
 #define MIB 1048576.0
@@ -24,6 +25,7 @@ struct pstd_evaluation {
     struct pst_batch batch;
     struct pst_engine *engine;
     struct pst_data *data;
+    struct pst_tokens *tokens; /* or NULL */
     uint64_t batches;
     struct pst_str best, file; /* folder, past; "" without --checkpoint */
     struct pstd_evals past;    /* on rank 0 */
@@ -110,6 +112,24 @@ static double limit_left(const struct pstd_session *s)
     return limit > 0 ? fmax(limit - most, 1) : 0;
 }
 
+/* Microbatches count as they do in the training. */
+static enum pst_status weigh(const struct pstd_session *s,
+                             struct pstd_evaluation *e,
+                             struct pst_exec_options *options,
+                             struct pst_diag *diag)
+{
+    const struct pst_batch *b = &e->batch;
+    enum pst_status status;
+
+    if (s->options.weigh == NULL)
+        return PST_OK;
+    status = pst_tokens_new(b->plan, b->tail, b->microbatches, b->n_tail,
+                            pst_data_fill, e->data, &e->tokens, diag);
+    options->weigh = pst_tokens_weigh;
+    options->weigh_ctx = e->tokens;
+    return status;
+}
+
 static enum pst_status make_engine(struct pstd_session *s,
                                    struct pstd_evaluation *e,
                                    const struct pst_str *places,
@@ -132,6 +152,8 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
     pstd_set_batch(&options, &e->batch);
+    if (status == PST_OK)
+        status = weigh(s, e, &options, diag);
     status = pstd_agree(s->w, status, diag);
     return status == PST_OK ? pst_engine_new(e->cut.plan, s->w->transport,
                                              &options, &e->engine, diag)
@@ -177,6 +199,8 @@ static void drop(struct pstd_evaluation *e)
 {
     pst_engine_free(e->engine);
     e->engine = NULL;
+    pst_tokens_free(e->tokens);
+    e->tokens = NULL;
     pst_data_close(e->data);
     e->data = NULL;
     pst_batch_fini(&e->batch);

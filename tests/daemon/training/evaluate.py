@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluations of a run while it trains: `run --eval-data`.
 
-usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 self|mpi
+usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 ROWS.pt2 self|mpi
 
 NORM.pt2 has batch norms, so that model.eval() computes something else than a
-training step; DROPS.pt2 has dropout of all kinds.
+training step; DROPS.pt2 has dropout of all kinds, ROWS.pt2 a cross entropy.
 """
 import glob
 import json
@@ -40,7 +40,7 @@ def write_data(path, seed, **shapes):
 
 
 class Bench(job.Bench):
-    def __init__(self, penstock, norm, drops, transport, folder):
+    def __init__(self, penstock, norm, drops, transport, folder, rows=None):
         super().__init__(penstock, folder)
         self.transport = transport
         write_data(self.path("train.safetensors"), 1, x=[96, 4])
@@ -58,6 +58,8 @@ class Bench(job.Bench):
         if drops is not None:
             self.call("split", drops, "-o", "drops.plan", "--at", "mean",
                       "--loss-fn", "mse")
+        if rows is not None:
+            self.call("split", rows, "-o", "rows.plan", "--stages", "2")
 
     def words(self, name, *more, plan="norm.plan", data="train"):
         return ["run", plan, "-n", "2", "-m", "2", "--transport",
@@ -145,6 +147,36 @@ def divides(b):
         "eval", "drops.plan", "--data", "whole.safetensors", "-m", "2", *chunk,
         "--batches", "4", "--checkpoint", "ck-chunk", "--json"))
     assert alone["loss"] == found[-1][1], (alone, found)
+
+
+def weighs(b):
+    """Microbatches count as in the training; one without targets not at all."""
+    classes = [0, 1, -100, 2, 3, -100, 4, -100, -100, -100] * 2
+    x = struct.unpack("<140f", b.bytes_of("train.safetensors")[-560:])
+    tensor_file.save(b.path("classes.safetensors"), {
+        "x": ("F32", [20, 7], struct.pack("<140f", *x)),
+        "target": ("I64", [20], struct.pack("<20q", *classes))})
+    batch = "--batch", "10", "-m", "3", "--microbatch-weights"
+    found, _ = b.evaluated("log-tokens", *batch, "tokens", "--checkpoint",
+                           "ck-tokens", plan="rows.plan", data="classes",
+                           other="classes")
+
+    def alone(*words):
+        return json.loads(b.call(
+            "eval", "rows.plan", "--data", "classes.safetensors", "--batches",
+            "2", "--checkpoint", "ck-tokens", "--json", *words))["loss"]
+    assert alone(*batch, "tokens") == found[-1][1], found
+    whole = alone("--batch", "10")
+    assert abs(alone(*batch, "tokens") - whole) < 1e-6 * whole, whole
+    assert alone(*batch, "rows") is None
+    uneven = "--batch", "7", "-m", "2", "--microbatch-weights"
+    found, _ = b.evaluated("log-equal", *uneven, "equal", "--checkpoint",
+                           "ck-equal", data="other")
+    said = [json.loads(b.call(
+        "eval", "norm.plan", "--data", "other.safetensors", "--batches", "4",
+        "--checkpoint", "ck-equal", "--json", *uneven, how))["loss"]
+        for how in ("equal", "rows")]
+    assert said[0] == found[-1][1] != said[1], (said, found)
 
 
 def gathers(b):
@@ -371,11 +403,12 @@ def refuses(b):
 
 
 def main():
-    penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
+    penstock, norm, drops, rows = map(os.path.abspath, sys.argv[1:5])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
-            for part in (same_numbers, divides, gathers, goes_on, tells,
-                         tells_of_ranks, ends_early, gives_way, says, refuses):
+        with Bench(penstock, norm, drops, sys.argv[5], folder, rows) as b:
+            for part in (same_numbers, divides, weighs, gathers, goes_on,
+                         tells, tells_of_ranks, ends_early, gives_way, says,
+                         refuses):
                 part(b)
     print("ok")
 
