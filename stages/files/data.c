@@ -50,7 +50,7 @@ struct pst_data {
     uint64_t units; /* that are drawn: samples, or whole microbatches if the
                        inputs differ in the rows of a microbatch */
     bool whole;     /* units are microbatches */
-    uint64_t samples;
+    uint64_t samples, step_rows; /* of the same input */
     bool shuffle;
     uint64_t seed;
 };
@@ -241,6 +241,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     d->samples = first ? first->there : rows_unread(d);
+    d->step_rows = first ? rows_before(d, first, n) : d->samples;
     d->units = first && d->whole ? first->there / first->rows : d->samples;
     if (d->whole && d->shuffle && d->step.n_tail > 0)
         return pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
@@ -409,7 +410,8 @@ static enum pst_status open_tokens(struct pst_data *d,
     if (d->n > 1 && n) /* the last token is only a target */
         n--;
     d->units = d->samples = n / d->seq_len;
-    if (d->samples < d->inputs[0].rows || d->inputs[0].rows == 0)
+    d->step_rows = rows_before(d, &d->inputs[0], d->step.microbatches);
+    if (d->samples == 0 || d->inputs[0].rows == 0)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: %" PRIu64 " sequences of %" PRIu64
                             " tokens, a microbatch has %" PRIu64,
@@ -483,9 +485,11 @@ void pst_data_close(struct pst_data *data)
     pst_free(data);
 }
 
-uint64_t pst_data_samples(const struct pst_data *data)
+uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows)
 {
-    return data->samples;
+    const uint64_t n = data->samples, each = PST_MAX(data->step_rows, 1);
+
+    return n / each * rows + n % each * rows / each;
 }
 
 /*

@@ -53,8 +53,9 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
                               struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_close(struct pst_data *data);
-/* Rows or windows in the file. */
-uint64_t pst_data_samples(const struct pst_data *data);
+/* Rows or windows in the file, counted as in a step that has `rows` of them:
+ * inputs may differ in theirs. */
+uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
 /* Input number `input` of one microbatch into dst, contiguous; data is a
  * struct pst_data (so that this is a pst_fill_fn of exec.h). */

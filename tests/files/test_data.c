@@ -76,7 +76,9 @@ static void steps_see_their_rows(void **state)
     (void)state;
     write_batch();
     assert_ok(open_batch(inputs, 4, false, &d), &diag);
-    assert_int_equal(pst_data_samples(d), 6);
+    assert_int_equal(pst_data_samples(d, 6), 6); /* of x */
+    assert_int_equal(pst_data_samples(d, 3), 3); /* of k */
+    assert_int_equal(pst_data_samples(d, 9), 9);
     for (uint64_t step = 0; step < 2; step++) {
         for (unsigned m = 0; m < 3; m++) {
             assert_ok(pst_data_fill(d, step, m, 0, &s, &diag), &diag);
@@ -119,7 +121,7 @@ static void what_nobody_reads(void **state)
     (void)state;
     write_batch();
     assert_ok(open_batch(inputs, 3, false, &d), &diag);
-    assert_int_equal(pst_data_samples(d), 6);
+    assert_int_equal(pst_data_samples(d, 6), 6);
     assert_ok(pst_data_fill(d, 0, 1, 2, x, &diag), &diag);
     assert_true(x[0] == 4.0f && x[3] == 7.0f);
     memset(values, 1, sizeof(values));
@@ -128,7 +130,7 @@ static void what_nobody_reads(void **state)
         assert_true(values[i] == 0.0f);
     pst_data_close(d);
     assert_ok(open_batch(inputs, 2, false, &d), &diag);
-    assert_int_equal(pst_data_samples(d), 6);
+    assert_int_equal(pst_data_samples(d, 6), 6);
     pst_data_close(d);
     inputs[0].unread = false;
     assert_int_equal(open_batch(inputs, 3, false, &d), PST_ERR_NOT_FOUND);
@@ -401,7 +403,7 @@ static void tokens_and_their_successors(void **state)
     assert_ok(pst_data_open(&options, inputs, 2, (struct pst_data_step){1, 0},
                             &d, &diag),
               &diag);
-    assert_int_equal(pst_data_samples(d), 3);
+    assert_int_equal(pst_data_samples(d, 2), 3);
     assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
     assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
     for (int i = 0; i < 6; i++) {
@@ -416,7 +418,7 @@ static void tokens_and_their_successors(void **state)
     assert_ok(pst_data_open(&options, small, 1, (struct pst_data_step){1, 0},
                             &d, &diag),
               &diag);
-    assert_int_equal(pst_data_samples(d), 4);
+    assert_int_equal(pst_data_samples(d, 1), 4);
     assert_ok(pst_data_fill(d, 2, 0, 0, shorts, &diag), &diag);
     assert_int_equal(pst_data_fill(d, 3, 0, 0, shorts, &diag), PST_ERR_RANGE);
     assert_non_null(strstr(diag.text, "token 40000 at place 11"));
@@ -427,7 +429,7 @@ static void tokens_and_their_successors(void **state)
     assert_ok(pst_data_open(&options, inputs, 2, (struct pst_data_step){1, 0},
                             &d, &diag),
               &diag);
-    assert_int_equal(pst_data_samples(d), 1);
+    assert_int_equal(pst_data_samples(d, 1), 1);
     assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
     assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
     assert_int_equal(ids[0], 101);
@@ -497,14 +499,22 @@ static void refuses_token_files_that_do_not_fit(void **state)
                                             {"mask", meta(PST_F32, 1, 2, 0)}};
     struct pst_data_options options = {.path = "t.txt"};
     struct pst_data *d;
+    int64_t y[6];
 
     (void)state;
-    write_file("t.txt", "abcdef", 6); /* one window of 3 with a successor */
+    write_file("t.txt", "abc", 3); /* no window of 3 with a successor */
     assert_int_equal(pst_data_open(&options, floats, 2,
                                    (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_SHAPE);
-    assert_non_null(strstr(diag.text, "t.txt: 1 sequences of 3 tokens, a "
+    assert_non_null(strstr(diag.text, "t.txt: 0 sequences of 3 tokens, a "
                                       "microbatch has 2"));
+    write_file("t.txt", "abcdef", 6); /* one, which stands twice */
+    assert_ok(pst_data_open(&options, floats, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
+    assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
+    assert_true(y[0] == 'b' && y[2] == 'd' && memcmp(y, y + 3, 24) == 0);
+    pst_data_close(d);
     write_file("t.txt", "abcdefg", 7);
     assert_int_equal(pst_data_open(&options, floats, 3,
                                    (struct pst_data_step){1, 0}, &d, &diag),

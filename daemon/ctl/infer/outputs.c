@@ -142,7 +142,7 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
         const uint64_t each =
             config->microbatches * (uint64_t)pst_plan_rows(plan);
 
-        s.samples = pst_data_samples(data);
+        s.samples = pst_data_samples(data, each);
         s.steps = (s.samples + each - 1) / each;
     }
     for (unsigned i = 0; i < plan->outputs.n && status == PST_OK; i++)

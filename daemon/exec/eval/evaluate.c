@@ -179,7 +179,7 @@ static enum pst_status open_data(struct pstd_session *s,
                                  struct pst_diag *diag)
 {
     struct pstd_config config = s->config; /* borrowed */
-    uint64_t samples;
+    uint64_t rows;
     enum pst_status status = PST_OK;
 
     config.data = config.eval_data;
@@ -190,8 +190,8 @@ static enum pst_status open_data(struct pstd_session *s,
     status = pstd_open_data(&config, &e->batch, &e->data, diag);
     if (status != PST_OK || e->batches > 0)
         return status;
-    samples = pst_data_samples(e->data);
-    e->batches = PST_MAX(samples / (uint64_t)pst_batch_rows(&e->batch), 1);
+    rows = (uint64_t)pst_batch_rows(&e->batch);
+    e->batches = PST_MAX(pst_data_samples(e->data, rows) / rows, 1);
     return PST_OK;
 }
 
