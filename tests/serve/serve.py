@@ -140,6 +140,10 @@ def answers(bench, model, transport):
     with open(bench.path("out.json"), encoding="utf-8") as file:
         assert json.load(file) == said
     bad_files(bench, job)
+    for words in (["ask", "rows.safetensors", "--job", job.name],
+                  ["infer", model.plan, "--data", "rows.safetensors"]):
+        said = bench.call(*words, "-o", "rows.safetensors", code=64)
+        assert "would be written over" in said, said
     now = job.status()
     assert now["state"] == "serving" and now["answered"] >= 25, now
     job.stop()
