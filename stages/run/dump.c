@@ -95,23 +95,27 @@ static enum pst_status add_losses(struct pst_engine *engine,
 }
 
 /* Microbatches joined along the dimension of their rows, scalars stacked. */
-static struct pst_meta joined(const struct pst_engine *engine, unsigned output,
-                              unsigned dim)
+enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
+                                       unsigned i, struct pst_meta *ret,
+                                       unsigned *ret_dim, bool *ret_rows,
+                                       struct pst_diag *diag)
 {
     const struct pst_exec_options *o = &engine->options;
-    struct pst_meta ret = engine->plan->outputs.at[output].meta;
+    enum pst_status status =
+        pst_plan_output_dim(engine->plan, i, ret_dim, ret_rows, diag);
 
-    if (ret.rank == 0) {
-        ret.rank = 1;
-        ret.size[0] = o->microbatches;
+    *ret = engine->plan->outputs.at[i].meta;
+    if (ret->rank == 0) {
+        ret->rank = 1;
+        ret->size[0] = o->microbatches;
     } else {
-        ret.size[dim] *= pst_n_larger(o);
+        ret->size[*ret_dim] *= pst_n_larger(o);
         if (o->tail != NULL)
-            ret.size[dim] +=
-                o->n_tail * o->tail->outputs.at[output].meta.size[dim];
+            ret->size[*ret_dim] +=
+                o->n_tail * o->tail->outputs.at[i].meta.size[*ret_dim];
     }
-    pst_meta_set_contiguous(&ret);
-    return ret;
+    pst_meta_set_contiguous(ret);
+    return status;
 }
 
 static enum pst_status add_outputs(struct pst_engine *engine,
@@ -132,10 +136,9 @@ static enum pst_status add_outputs(struct pst_engine *engine,
         snprintf(name, sizeof(name), "%u", number++);
         if (!engine->options.keep_outputs)
             continue;
-        status = pst_plan_output_dim(engine->plan, i, &dim, NULL, diag);
+        status = pst_engine_output_meta(engine, i, &meta, &dim, NULL, diag);
         if (status != PST_OK)
             return status;
-        meta = joined(engine, i, dim);
         if (pst_engine_is_zero(engine)) {
             data = add(dump, "output.", name, &meta);
             if (data == NULL)

@@ -355,6 +355,12 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
 enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
                                   void *dst,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* What it is of then: *ret_dim is the dimension that is joined. *ret_rows: it
+ * has something for each row there. */
+enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
+                                       unsigned i, struct pst_meta *ret,
+                                       unsigned *ret_dim, bool *ret_rows,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Rank 0's bytes (at most 64 KiB) to all; idle is called while
  * waiting, and the processor is given up between looks. For commands. */

@@ -203,6 +203,12 @@ def rows_case(bench, name, model, stages, m, rows):
         raise Failed("\n".join(wrong[:8]))
     if len(dump["output.1"]) != rows:
         raise Failed(f"{len(dump['output.1'])} rows came back, not {rows}")
+    call(bench.penstock, "infer", folder / "plan", "-m", m, "--batch", rows,
+         "--data", folder / "data.safetensors", "-o", folder / "infer")
+    got = load_file(folder / "infer").get("1")
+    if got is not None and not torch.allclose(
+            got, net.eval()(**data)[1], rtol=1e-4, atol=1e-5):
+        raise Failed("infer has other outputs")
 
 
 def along_case(bench, name, model, sizes, stages, m):

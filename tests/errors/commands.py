@@ -183,6 +183,8 @@ CASES = [
     ("hosts.file", 65, "hosts.txt", WITH.replace("--transport self ", "") +
      "--hostfile hosts.txt"),
     ("infer.prompt", 65, "120", "infer dynamic.pt2 --prompt x"),
+    ("command.arguments", 64, "--batch",
+     "infer dynamic.pt2 --prompt x -m 2 --batch 5"),
     ("job.none", 69, "", "status"),
     ("job.none", 69, "nobody.sock", "status --socket nobody.sock"),
     ("socket.path", 78, A300, f"status --socket {A300}"),

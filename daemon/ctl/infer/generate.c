@@ -429,8 +429,13 @@ enum pst_status pstctl_infer_text(const struct pstd_config *config,
     struct pst_str text = {0};
     char *prompt = NULL;
     size_t n = 0;
-    enum pst_status status = pstctl_forward_open(config, 1, &f, diag);
+    enum pst_status status;
 
+    if (config->batch > 0)
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "a text has no rows to divide: --batch is for "
+                            "--data");
+    status = pstctl_forward_open(config, 1, &f, diag);
     if (status == PST_OK)
         status = find_window(f.plan, &w, diag);
     if (status == PST_OK)

@@ -118,8 +118,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
     status =
         pstctl_forward_open(config, (unsigned)config->microbatches, &f, diag);
     if (status == PST_OK)
-        status = pstctl_write_outputs(config, f.batch.plan, f.engine, &samples,
-                                      diag);
+        status =
+            pstctl_write_outputs(config, &f.batch, f.engine, &samples, diag);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
             json_pack("{s:I s:I s:s}", "samples", (json_int_t)samples, "step",

@@ -23,7 +23,6 @@ struct sink {
 struct sinks {
     struct PST_VEC(struct sink) all;
     uint64_t steps, samples;
-    unsigned microbatches;
     size_t largest; /* bytes of an output of a step */
 };
 
@@ -34,39 +33,34 @@ static void sinks_fini(struct sinks *s)
     pst_vec_fini(&s->all);
 }
 
-static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
+static enum pst_status add_sink(struct sinks *s,
+                                const struct pst_engine *engine,
                                 unsigned output, struct pst_diag *diag)
 {
-    const struct pst_plan_output *o = &plan->outputs.at[output];
-    struct sink sink = {.output = output, .meta = o->meta, .outer = 1};
-    size_t step;
+    struct sink sink = {.output = output, .outer = 1};
+    size_t step, all;
     int64_t n;
     bool rows;
-    enum pst_status status =
-        pst_plan_output_dim(plan, output, &sink.dim, &rows, diag);
+    enum pst_status status = pst_engine_output_meta(engine, output, &sink.meta,
+                                                    &sink.dim, &rows, diag);
 
     if (status != PST_OK)
         return status;
-    if (sink.meta.rank == 0) {
-        sink.meta.rank = 1;
-        sink.meta.size[0] = 1;
-    }
+    step = pst_meta_bytes(&sink.meta);
     for (unsigned d = 0; d < sink.dim; d++)
         sink.outer *= (size_t)sink.meta.size[d];
-    step = pst_meta_bytes(&o->meta) * s->microbatches;
     sink.line = sink.outer > 0 ? step / sink.outer : 0;
-    if (PST_MUL((int64_t)s->steps, (int64_t)s->microbatches, &n) ||
-        PST_MUL(n, sink.meta.size[sink.dim], &n) ||
-        PST_MUL((size_t)s->steps, step, &step))
+    if (PST_MUL((int64_t)s->steps, sink.meta.size[sink.dim], &n) ||
+        PST_MUL((size_t)s->steps, step, &all))
         return pst_diag_nomem(diag, SIZE_MAX);
     sink.meta.size[sink.dim] = rows ? (int64_t)s->samples : n;
     pst_meta_set_contiguous(&sink.meta);
     sink.data = pst_alloc(TAG, pst_meta_bytes(&sink.meta) + 1);
     if (sink.data == NULL || !pst_vec_push(TAG, &s->all, sink)) {
         pst_free(sink.data);
-        return pst_diag_nomem(diag, step);
+        return pst_diag_nomem(diag, all);
     }
-    s->largest = PST_MAX(s->largest, sink.line * sink.outer);
+    s->largest = PST_MAX(s->largest, step);
     return PST_OK;
 }
 
@@ -127,27 +121,24 @@ static enum pst_status save(const struct sinks *s, const struct pst_plan *plan,
 }
 
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,
-                                     struct pst_plan *plan,
+                                     const struct pst_batch *batch,
                                      struct pst_engine *engine,
                                      uint64_t *ret_samples,
                                      struct pst_diag *diag)
 {
-    struct sinks s = {.microbatches = (unsigned)config->microbatches};
-    const struct pst_batch batch = {.plan = plan,
-                                    .microbatches = s.microbatches};
+    const struct pst_plan *plan = batch->plan;
+    const uint64_t each = (uint64_t)pst_batch_rows(batch);
+    struct sinks s = {0};
     struct pst_data *data = NULL;
-    enum pst_status status = pstd_open_data(config, &batch, &data, diag);
+    enum pst_status status = pstd_open_data(config, batch, &data, diag);
 
     if (status == PST_OK) {
-        const uint64_t each =
-            config->microbatches * (uint64_t)pst_plan_rows(plan);
-
         s.samples = pst_data_samples(data, each);
         s.steps = (s.samples + each - 1) / each;
     }
     for (unsigned i = 0; i < plan->outputs.n && status == PST_OK; i++)
         if (plan->outputs.at[i].is_tensor)
-            status = add_sink(&s, plan, i, diag);
+            status = add_sink(&s, engine, i, diag);
     if (status == PST_OK && s.all.n == 0)
         status = pst_diag_set(diag, PST_E_INFER_MODEL,
                               "the model returns no tensor");

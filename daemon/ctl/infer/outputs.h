@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_INFER_OUTPUTS_H
 #define PENSTOCK_DAEMON_CTL_INFER_OUTPUTS_H
 /* `infer --data FILE --output FILE`: the model's outputs for given rows. */
-#include "daemon/common/config.h"
+#include "daemon/common/setup.h"
 #include "stages/run/exec.h"
 
 /*
@@ -13,7 +13,7 @@
  * there were. The engine keeps its outputs.
  */
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,
-                                     struct pst_plan *plan,
+                                     const struct pst_batch *batch,
                                      struct pst_engine *engine,
                                      uint64_t *ret_samples,
                                      struct pst_diag *diag) PST_MUST_CHECK;
