@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "stages/base/str.h"
 #include "stages/cost/cost.h"
@@ -457,4 +458,19 @@ size_t pstd_planned_bytes(const struct pst_engine *engine)
     for (unsigned i = 0; i < pst_engine_n_local(engine); i++)
         bytes += pst_engine_memory(engine, i).arena;
     return bytes;
+}
+
+enum pst_status pstd_check_apart(const char *option, const char *path,
+                                 const char *input, struct pst_diag *diag)
+{
+    struct stat out, in;
+
+    if (path == NULL || input == NULL || stat(path, &out) != 0 ||
+        stat(input, &in) != 0 || out.st_dev != in.st_dev ||
+        out.st_ino != in.st_ino)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                        "%s %s: this is the file that is read, and would be "
+                        "written over",
+                        option, path);
 }

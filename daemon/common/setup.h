@@ -35,6 +35,12 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
                                struct pst_data **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Is what `option` has written the file that is read? Then it would be gone.
+ * Both may be NULL. */
+enum pst_status pstd_check_apart(const char *option, const char *path,
+                                 const char *input,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Of one step: elements of the first integer input of rank 2 or more, 0 if
  * there is none. */
 uint64_t pstd_tokens(const struct pst_batch *batch);

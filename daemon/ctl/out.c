@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static void put(FILE *out, const char *text, size_t n)
@@ -138,20 +137,6 @@ enum pst_status pstctl_check_output(const char *path, const char *also,
                                 path, dot, also != NULL ? " or " : "",
                                 also != NULL ? also : "");
     return PST_OK;
-}
-
-enum pst_status pstctl_check_apart(const char *path, const char *input,
-                                   struct pst_diag *diag)
-{
-    struct stat out, in;
-
-    if (path == NULL || stat(path, &out) != 0 || stat(input, &in) != 0 ||
-        out.st_dev != in.st_dev || out.st_ino != in.st_ino)
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                        "-o %s: this is the file that is read, and would be "
-                        "written over",
-                        path);
 }
 
 void pstctl_note_unused(const struct pstd_config *config)

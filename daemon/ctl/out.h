@@ -32,9 +32,6 @@ void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
  * do; also: ".json", which the command writes as well; NULL: nothing. */
 enum pst_status pstctl_check_output(const char *path, const char *also,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Is it the file that is read? Then it would be gone. `path` may be NULL. */
-enum pst_status pstctl_check_apart(const char *path, const char *input,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Notes on standard error for options that change nothing with the others. */
 void pstctl_note_unused(const struct pstd_config *config);
 

@@ -68,6 +68,12 @@ static enum pst_status read_options(struct pstd_session *s,
     status = check_checkpoints(&s->config, diag);
     if (status == PST_OK)
         status = pstd_eval_check(&s->config, diag);
+    if (status == PST_OK)
+        status =
+            pstd_check_apart("--dump", s->config.dump, s->config.data, diag);
+    if (status == PST_OK)
+        status = pstd_check_apart("--dump", s->config.dump, s->config.eval_data,
+                                  diag);
     if (status != PST_OK)
         return status;
     return pstd_exec_options(&s->config,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/serve/tensors.h"
@@ -367,7 +368,7 @@ static enum pst_status run_ask(const struct pstd_config *config,
     enum pst_status status = pstctl_check_output(config->output, ".json", diag);
 
     if (status == PST_OK)
-        status = pstctl_check_apart(config->output, config->args[0], diag);
+        status = pstd_check_apart("-o", config->output, config->args[0], diag);
     if (status == PST_OK)
         status = connect_to(&a, diag);
     if (status == PST_OK)

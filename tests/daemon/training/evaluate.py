@@ -394,6 +394,7 @@ def refuses(b):
     for words, code in ((["--eval-every", "3"], 64), (["--keep-best"], 64),
                         (["--patience", "1"], 64),
                         (["--eval-data", "none"], 74),
+                        (["--dump", "train.safetensors"], 64),
                         (["--eval-data", "empty.safetensors"], 65),
                         (["--eval-data", "other.safetensors", "--keep-best"],
                          64),
