@@ -13,7 +13,6 @@
 #include "stages/graph/build.h"
 #include "stages/ops/op.h"
 #include "stages/run/dump.h"
-#include "stages/split/bind/rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -195,51 +194,20 @@ static double bound_of(const struct run *run, const char *name)
                          : 1e-5;
 }
 
-/* Joined along `dim` of an output of the model; the goldens have one microbatch
- * behind the other. */
-static void stack(const struct run *run, const struct pst_meta *each,
-                  unsigned dim, const struct pst_dump_item *joined, char *to)
-{
-    size_t outer = 1, bytes;
-
-    for (unsigned d = 0; d < dim; d++)
-        outer *= (size_t)each->size[d];
-    bytes = pst_meta_bytes(each) / outer;
-    for (size_t m = 0; m < run->microbatches; m++)
-        for (size_t i = 0; i < outer; i++)
-            memcpy(to + (m * outer + i) * bytes,
-                   (const char *)joined->data +
-                       (i * run->microbatches + m) * bytes,
-                   bytes);
-}
-
 /* A dump counts tensors, the goldens count None and numbers too. */
 static void compare_output(const struct run *run, const struct pst_dump *dump,
                            const struct pst_safetensors_entry *want)
 {
     const int index = atoi(want->name + strlen("output."));
-    const struct pst_dump_item *got;
-    struct pst_dump_item stacked;
-    unsigned number = 0, dim;
-    char name[32], *data = NULL;
+    unsigned number = 0;
+    char name[32];
 
     assert_true(index < (int)run->plan->outputs.n);
     for (int i = 0; i < index; i++)
         number += run->plan->outputs.at[i].is_tensor;
     snprintf(name, sizeof(name), "output.%u", number);
-    got = pst_dump_find(dump, name);
-    assert_ok(pst_plan_output_dim(run->plan, (size_t)index, &dim, NULL, &diag),
-              &diag);
-    if (got != NULL && dim > 0) {
-        data = malloc(pst_meta_bytes(&got->meta) + 1);
-        assert_non_null(data);
-        stack(run, &run->plan->outputs.at[index].meta, dim, got, data);
-        stacked = *got;
-        stacked.data = data;
-        got = &stacked;
-    }
-    compare(run, want->name, got, want, 1.3e-6, bound_of(run, want->name));
-    free(data);
+    compare(run, want->name, pst_dump_find(dump, name), want, 1.3e-6,
+            bound_of(run, want->name));
 }
 
 static void compare_all(const struct run *run, const struct pst_dump *dump)

@@ -108,14 +108,15 @@ static const char *const *output_dims(const struct pst_plan *plan,
         .arg.value->dims;
 }
 
-/* By the numbers alone: along dimension `chunk` if that has the rows, else
- * along the only one that has, else along 0. */
+/* By the numbers alone, for what is not divided along dimension 0 as everything
+ * is: along dimension `chunk` if that has the rows, else along the only one
+ * that has, else along 0. */
 static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
                           int64_t rows)
 {
     unsigned found = 0, n = 0;
 
-    if (chunk < meta->rank && meta->size[chunk] == rows)
+    if (chunk == 0 || (chunk < meta->rank && meta->size[chunk] == rows))
         return chunk;
     for (unsigned d = 0; d < meta->rank; d++)
         if (meta->size[d] == rows) {

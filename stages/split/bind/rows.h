@@ -30,9 +30,9 @@ int64_t pst_plan_rows(const struct pst_plan *plan);
 bool pst_plan_is_free(const struct pst_plan *plan);
 
 /* The dimension of a user output along which microbatches are joined: the one
- * that depends on their rows. Where sizes are fixed: the one that an input is
- * divided along, if it has as many rows, else the only one that has. 0 if
- * nothing says. *ret_rows (or NULL): it has something for each row there. */
+ * that depends on their rows. Where sizes are fixed and an input is divided
+ * along another dimension than 0: that one, if it has as many rows, else the
+ * only one that has. 0 if nothing says. *ret_rows (or NULL): it has something for each row there. */
 enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
                                     unsigned *ret, bool *ret_rows,
                                     struct pst_diag *diag) PST_MUST_CHECK;
