@@ -198,7 +198,11 @@ def gathers(b):
             "plan", "norm.plan", *grid, "--shard", mode, "--verify",
             "--eval-data", "other.safetensors", "--json"))["ranks"]
         assert took and int(took[0][1]) == will[0]["eval_bytes"], (mode, took)
-    assert [round(x[1], 4) for x in divided] == [round(x[1], 4) for x in plain]
+    # A bias in front of a norm has a gradient of noise alone, which is another
+    # one here; AdamW makes steps of --lr of it.
+    assert len(divided) == len(plain) and all(
+        abs(x[1] - y[1]) < 1e-3 for x, y in zip(divided, plain)), (
+            divided, plain)
     # 16 rows a step: two steps of 8 of `eval`.
     alone = b.alone("norm.plan", "other", "ck-zero3", 2)["loss"]
     assert abs(alone - divided[-1][1]) < 1e-6, (alone, divided)
