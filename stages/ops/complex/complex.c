@@ -23,10 +23,10 @@ FROM_REAL(polar, "polar(Tensor abs, Tensor angle) -> Tensor",
 COMPLEX(view_as_real, "view_as_real(Tensor self) -> Tensor", "self");
 COMPLEX(real, "real(Tensor self) -> Tensor", "select.int(self, -1, 0)");
 COMPLEX(imag, "imag(Tensor self) -> Tensor", "select.int(self, -1, 1)");
-COMPLEX(
-    abs, "abs(Tensor self) -> Tensor",
-    ONE SCALE("a",
-              "b") "linalg_vector_norm(self / unsqueeze(m, -1), 2, [-1]) * m");
+/* Without a gradient at zero, as in PyTorch. */
+COMPLEX(abs, "abs(Tensor self) -> Tensor",
+        ONE "none = logical_and(a == 0, b == 0);"
+            "none ? abs(a) * 0.0 : hypot(none ? 1.0 : a, b)");
 COMPLEX(angle, "angle(Tensor self) -> Tensor", ONE "atan2(b, a)");
 
 /* Real operands of these have been made complex. */
