@@ -232,7 +232,7 @@ static void guards_are_limits(void **state)
     } cases[] = {
         {"(L['x'].size()[0] % 2) == 0", 6, 5},
         {"L['x'].size()[0]*L['x'].size()[1] <= 16", 3, 5},
-        {"max(1, L['x'].size()[0] // 2) != 3", 5, 6},
+        {"max(1, L['x'].size()[0] // 2) == 2", 5, 6},
         {"4 > (-1) + L['x'].size()[0] // 1", 3, 5},
     };
 
@@ -262,6 +262,7 @@ static void other_guards_are_notes(void **state)
 {
     static const char *const guards[] = {
         "L['y'].size()[0] == 4",
+        "L['x'].size()[0] != 3",
         "L['x'].stride()[0] == 4",
         "L['x'].size()[7] == 4",
         "L['x'].size()[0] > 2 or L['x'].size()[1] > 2",

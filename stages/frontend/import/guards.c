@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the exporter took for granted of sizes, as Python, made limits of the
- * symbols: "(L['x'].size()[1] % 2) == 0" becomes "Equality(((s27) % 2), 0)". */
+ * symbols: "(L['x'].size()[1] % 2) == 0" becomes "Equality(((s27) % 2), 0)".
+ * That sizes are not equal it writes of every two that it had to tell apart, as
+ * where they broadcast: nodes find the same out of other sizes, so "!=" is no
+ * limit. */
 #include "stages/frontend/import/import.h"
 
 #include "stages/base/str.h"
@@ -12,8 +15,8 @@
 static const struct {
     const char *sign, *name;
 } comparisons[] = {
-    {"==", "Equality"},    {"!=", "Unequality"},    {"<=", "LessThan"},
-    {">=", "GreaterThan"}, {"<", "StrictLessThan"}, {">", "StrictGreaterThan"},
+    {"==", "Equality"},      {"<=", "LessThan"},         {">=", "GreaterThan"},
+    {"<", "StrictLessThan"}, {">", "StrictGreaterThan"},
 };
 
 static const struct pst_doc_tensor *input_of(const struct pst_document *doc,

@@ -10,8 +10,12 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     b->plan = plan;
-    if (rows == pst_plan_rows(plan))
-        return PST_OK;
+    if (rows == pst_plan_rows(plan)) { /* sizes may have been set */
+        status = pst_symbols_check(&plan->symbols, diag);
+        if (status != PST_OK)
+            pst_diag_prefix(diag, "microbatches of %" PRId64 " rows", rows);
+        return status;
+    }
     status = pst_plan_bind(plan, rows, &b->owned, diag);
     if (status == PST_OK)
         b->plan = b->owned;

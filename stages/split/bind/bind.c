@@ -211,6 +211,33 @@ static enum pst_status check_wanted(struct binder *b)
     return PST_OK;
 }
 
+/* Where sizes are set the rows may change yet: what depends on them is checked
+ * when they are settled. */
+static enum pst_status check_ranges(struct binder *b)
+{
+    const struct pst_plan_input *input = pst_row_input(b->from);
+    const char *expr = input != NULL ? pst_row_expr(input) : NULL;
+    struct pst_symbols rows, rest;
+    enum pst_status status;
+
+    if (b->rows > 0 || expr == NULL)
+        return pst_symbols_check(&b->to->symbols, b->diag);
+    pst_symbols_init(&rows);
+    pst_symbols_init(&rest);
+    status = pst_symbols_declare(&rows, expr, b->diag);
+    if (status == PST_OK)
+        status = pst_symbols_copy(&b->to->symbols, &rest, b->diag);
+    for (size_t i = 0; i < rest.at.n && status == PST_OK; i++)
+        rest.at.at[i].known =
+            rest.at.at[i].known &&
+            pst_symbols_find(&rows, rest.at.at[i].name) == NULL;
+    if (status == PST_OK)
+        status = pst_symbols_check(&rest, b->diag);
+    pst_symbols_fini(&rows);
+    pst_symbols_fini(&rest);
+    return status;
+}
+
 static enum pst_status bind_symbols(struct binder *b)
 {
     enum pst_status status = loosen(b);
@@ -221,7 +248,7 @@ static enum pst_status bind_symbols(struct binder *b)
         status = check_wanted(b);
     if (status != PST_OK)
         return status;
-    status = pst_symbols_check(&b->to->symbols, b->diag);
+    status = check_ranges(b);
     if (status != PST_OK)
         pst_diag_prefix(b->diag, "%s (input \"%s\")", b->what,
                         b->rows > 0 ? pst_row_input(b->from)->name

@@ -39,7 +39,8 @@ enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The same for sizes that are no rows: "NAME.DIM=SIZE,...". Rows stay. */
+/* The same for sizes that are no rows: "NAME.DIM=SIZE,...". Rows stay; whether
+ * the sizes go with them is checked by pst_batch_init or pst_plan_bind. */
 enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
                                 struct pst_plan **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
