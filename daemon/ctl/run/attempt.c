@@ -16,6 +16,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"
+#include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/base/host/fs.h"
 
@@ -364,6 +365,14 @@ static void add_checkpoint_hint(const struct pstctl_attempt *r,
         (void)pst_diag_pass(diag, &was, "%s; the job was ended", was.text);
 }
 
+static void take_rest(void *ctx, const pstctl_event *event)
+{
+    struct pstctl_attempt *r = ctx;
+
+    pstctl_unsaved_event(&r->unsaved, event);
+    r->asked = r->asked || is_stop(event);
+}
+
 /* How a job ended that left no result. */
 static enum pst_status post_mortem(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
@@ -371,6 +380,9 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
     enum pst_status status =
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
 
+    /* Who has seen no event of these ranks knows none of their numbers. */
+    if (r->launch.ended && r->setup.journal.text != NULL && r->follow.next > 1)
+        pstctl_rest(r->setup.journal.text, r->follow.next, take_rest, r);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
     if (pstd_stays(r->config)) /* a stop is its only good end */

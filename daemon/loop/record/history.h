@@ -4,7 +4,7 @@
 /* Events, packed as they are sent to clients: the newest in memory, all of them
  * in a journal if there is one. Loop thread. */
 #include "daemon/common/logfile.h"
-#include "daemon/loop/record/journal.h"
+#include "daemon/common/journal.h"
 
 #define PSTD_EVENTS 1024 /* newest ones that watch and log can show */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/loop/record/journal.h"
+#include "daemon/common/journal.h"
 
 #include <errno.h>
 #include <fcntl.h>

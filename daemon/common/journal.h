@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_LOOP_RECORD_JOURNAL_H
-#define PENSTOCK_DAEMON_LOOP_RECORD_JOURNAL_H
+#ifndef PENSTOCK_DAEMON_COMMON_JOURNAL_H
+#define PENSTOCK_DAEMON_COMMON_JOURNAL_H
 /*
  * Events of a job in a file, packed as they are sent: who watches late gets all
  * of them, and a daemon that is started again goes on with the numbers of the
