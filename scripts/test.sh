@@ -123,7 +123,8 @@ sanitizers() {
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
     -Dc_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
   meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
-    --no-suite waiting --no-suite plain $(without $((PST_TEST_SEED % 2))) --timeout-multiplier 4
+    --no-suite waiting --no-suite plain $(without $((PST_TEST_SEED % 2))) \
+    --timeout-multiplier 4
   only=tests-of-threads need_build "$root/build-tsan" -Dbuildtype=debug \
     -Doptimization=1 -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false
   meson_tests "$root/build-tsan" "ranks on threads, with TSan" \

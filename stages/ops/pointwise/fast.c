@@ -313,6 +313,8 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
 
             if (r->way[k] == DIRECT)
                 in[k] = (const char *)r->x[k]->data + at * (int64_t)r->size[k];
+            else if (r->way[k] == ROWS)
+                pack_rows(r, k, offset[0] + done, m, x[k]);
             else if (r->way[k] == PACKED || done == 0)
                 pack(r, k, at, stride, r->way[k] == FIXED ? 1 : m, x[k]);
         }
@@ -323,38 +325,10 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
 }
 
 /* The result as one row, with what each operand is beside it. */
-static void row_of_short(void *ctx, const struct pst_nd *nd,
-                         const int64_t *offset, int64_t n)
-{
-    const struct fast *r = ctx;
-    const struct pst_operand *out = &r->call->out[0];
-    const int64_t size = (int64_t)pst_dtype_size(out->meta->dtype);
-    int64_t x[MAX][BLOCK];
-    float some[BLOCK];
-    const void *in[MAX] = {x[0], x[1], x[2]};
-
-    (void)nd;
-    for (int64_t done = 0; done < n; done += BLOCK) {
-        const int64_t m = PST_MIN(n - done, BLOCK), at = offset[0] + done;
-        char *y = (char *)out->data + at * size;
-
-        for (unsigned k = 0; k < r->n; k++) {
-            if (r->way[k] == DIRECT)
-                in[k] = (const char *)r->x[k]->data + at * (int64_t)r->size[k];
-            else if (r->way[k] == ROWS)
-                pack_rows(r, k, at, m, x[k]);
-            else if (done == 0)
-                pack(r, k, 0, 0, r->way[k] == FIXED ? 1 : m, x[k]);
-        }
-        r->loop(m, in, r->fixed, r->s, r->puts ? some : (void *)y);
-        if (r->puts)
-            put(r, m, some, y);
-    }
-}
-
 static void run_short(struct fast *r)
 {
     const struct pst_meta *out = r->call->out[0].meta;
+    const struct pst_meta *direct[MAX + 1] = {out};
     struct pst_nd flat;
 
     for (unsigned k = r->n; k-- > 0;) {
@@ -363,19 +337,20 @@ static void run_short(struct fast *r)
         const struct pst_nd *nd = &r->rows[k];
 
         pst_nd_init(&r->rows[k], 2, metas);
-        if (nd->rank > 1 || nd->stride[1][0] > 1)
-            r->way[k] = ROWS;
-        else if (nd->stride[1][0] == 1)
-            r->way[k] = metas[1]->dtype == r->as[k] && r->rounds == PST_F32
-                            ? DIRECT
-                            : ROWS;
-        else
+        if (nd->rank == 1 && nd->stride[1][0] == 0)
             r->way[k] = may_be_fixed(r, k) ? FIXED : FILLED;
+        else if (nd->rank == 1 && nd->stride[1][0] == 1 &&
+                 metas[1]->dtype == r->as[k] && r->rounds == PST_F32)
+            r->way[k] = DIRECT;
+        else
+            r->way[k] = ROWS;
         if (r->way[k] == FIXED)
             r->fixed |= 1u << k;
+        if (r->way[k] == DIRECT)
+            direct[k + 1] = metas[1];
     }
-    pst_nd_init(&flat, 1, &out);
-    pst_nd_run(&flat, r->call->pool, row_of_short, r);
+    pst_nd_init(&flat, r->n + 1, direct);
+    pst_nd_run(&flat, r->call->pool, row_blocks, r);
 }
 
 static void run(struct fast *r, const unsigned *order, unsigned n)

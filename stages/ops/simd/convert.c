@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/simd/convert.h"
 
+#include "stages/ops/simd/vecmath.h"
+
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -47,22 +49,6 @@ void PST_SIMD(pst_simd_from_bf16)(int64_t n, const uint16_t *restrict x,
 
 /* --- f16 ------------------------------------------------------------------ */
 
-static PST_ALWAYS_INLINE float float_of(int32_t bits)
-{
-    float x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-static PST_ALWAYS_INLINE int32_t bits_of(float x)
-{
-    int32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
 /* Without branches, and compared as signed numbers, so that SSE2 will do. */
 static PST_ALWAYS_INLINE int32_t choose(int yes, int32_t a, int32_t b)
 {
@@ -74,25 +60,25 @@ static PST_ALWAYS_INLINE int32_t choose(int yes, int32_t a, int32_t b)
 static PST_ALWAYS_INLINE float from_f16(uint16_t h)
 {
     const int32_t u = (h & 0x7fff) << 13, infinite = 0x7c00 << 13;
-    const int32_t small = bits_of(float_of(u + (113 << 23)) - 0x1p-14f);
+    const int32_t small = pst_vm_bits(pst_vm_float(u + (113 << 23)) - 0x1p-14f);
     const int32_t special = u | 0x7f800000 | (u > infinite) << 22;
     const int32_t y = choose(u < 1 << 23, small, u + (112 << 23));
 
-    return float_of(choose(u >= infinite, special, y) |
-                    (int32_t)((uint32_t)(h & 0x8000) << 16));
+    return pst_vm_float(choose(u >= infinite, special, y) |
+                        (int32_t)((uint32_t)(h & 0x8000) << 16));
 }
 
 /* In [1/2, 1/2 + 2^-14] floats are 2^-24 apart, as subnormals of f16 are. */
 static PST_ALWAYS_INLINE uint16_t to_f16(float x)
 {
-    const int32_t u = bits_of(x) & 0x7fffffff, infinite = 0x7f800000;
-    const int32_t small = bits_of(float_of(u) + 0.5f) - 0x3f000000;
+    const int32_t u = pst_vm_bits(x) & 0x7fffffff, infinite = 0x7f800000;
+    const int32_t small = pst_vm_bits(pst_vm_float(u) + 0.5f) - 0x3f000000;
     const int32_t nan = 0x7e00 | (u >> 13 & 0x1ff);
     int32_t y = (u - (112 << 23) + 0xfff + (u >> 13 & 1)) >> 13;
 
     y = choose(u < 113 << 23, small, y);
     y = choose(u >= 143 << 23, choose(u > infinite, nan, 0x7c00), y);
-    return (uint16_t)(y | (bits_of(x) >> 16 & 0x8000));
+    return (uint16_t)(y | (pst_vm_bits(x) >> 16 & 0x8000));
 }
 
 void PST_SIMD(pst_simd_to_f16)(int64_t n, const float *restrict x,
