@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_DAEMON_COMMON_SOCKET_H
 #define PENSTOCK_DAEMON_COMMON_SOCKET_H
 /*
- * Where control sockets are, who may make them, and how one gets to them.
- * --socket names rank 0's alone. Else each rank has BASE/JOB/rankN.sock, where
- * BASE is $XDG_RUNTIME_DIR/penstock, or /tmp/penstock-UID.
+ * Control sockets: who may make them, how one gets to them, and what is beside
+ * them.
  */
+#include "daemon/common/paths.h"
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
 
@@ -17,28 +17,8 @@
 #define PSTD_SOCKET_OUTPUT ".out"
 #define PSTD_SOCKET_RESULT ".result"
 #define PSTD_SOCKET_LAST   ".last"
-
-/* Longest path that fits into a socket's address. */
-#define PSTD_SOCKET_PATH 107
-
-void pstd_socket_base(struct pst_str *out);
-/* Letters, digits and "._-" of text, at most 40, never empty. */
-void pstd_socket_job(const char *text, struct pst_str *out);
-/* A name that was given (NULL: none) is the job's as it is, or is refused: two
- * names are two jobs. */
-enum pst_status pstd_socket_check_job(const char *name,
-                                      struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pstd_socket_path(const char *job, unsigned rank,
-                                 struct pst_str *out,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_CONFIG if the path is longer than PSTD_SOCKET_PATH or empty. */
-enum pst_status pstd_socket_check(const char *path,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
-
-/* Makes missing folders of path, 0700. own_dir: the last two must be ours and
- * closed to others, else PST_ERR_DENIED. */
-enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* The lock of a socket, held by the rank that listens there. */
+#define PSTD_SOCKET_LOCK ".lock"
 
 /* A bound socket, not yet listening, and the lock that says it is ours. */
 struct pstd_listener {
@@ -74,10 +54,11 @@ int pstd_socket_owner(const char *socket);
 enum pst_status pstd_socket_find(struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Removes what nobody holds any more. Of the jobs of `penstock run` below BASE
- * that were killed: all; of the ranks of one job: sockets and locks, and the
- * folder if it is empty then. */
+/* Removes what nobody holds any more of the jobs below BASE that were killed:
+ * their files, sockets, locks and folders. Nothing if others keep the lock of
+ * BASE: the next start does it. */
 void pstd_socket_sweep(void);
-void pstd_socket_sweep_ranks(const char *dir);
+/* The same of the job of this socket, by whoever has the lock of BASE. */
+void pstd_socket_sweep_job(int base, const char *socket);
 
 #endif

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What jobs that were killed have left beside their sockets. */
+/* What jobs that were killed have left beside their sockets. All of it happens
+ * under the lock of BASE: a folder or file that is found without a lock is not
+ * one that is just being made. */
 #include "daemon/common/socket.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/common/lock.h"
+
+#define RANK   "rank"
 #define SOCKET ".sock"
-#define LOCK   ".sock.lock"
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -19,125 +27,155 @@ static bool ends_with(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
-/* A file of ours that nobody has locked; now we have. -1: it is none. */
+/* Locks a file of ours. -1: it is none, or somebody has locked it. */
 static int take_free(int dir, const char *name)
 {
     const int fd =
         openat(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct stat st, named;
+    struct stat st;
 
     if (fd < 0)
         return -1;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-        flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-        fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-        named.st_ino == st.st_ino && named.st_dev == st.st_dev)
+        flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
     (void)close(fd);
     return -1;
 }
 
-/* Of ranks: the socket, then the lock, which is held so long. */
-static bool sweep_ranks(int fd)
+/* A lock that is held, or that cannot be had for another reason. */
+static bool is_held(int dir, const char *name)
 {
-    const int copy = dup(fd);
+    const int fd = take_free(dir, name);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return fd < 0 && faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Whoever cleans /tmp may have removed the lock of a process that listens. */
+static bool is_heard(int dir, const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int n = snprintf(address.sun_path, sizeof(address.sun_path),
+                           "/proc/self/fd/%d/%s", dir, name);
+    int fd;
+    bool heard;
+
+    if (n < 0 || (size_t)n >= sizeof(address.sun_path))
+        return true;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    heard = fd < 0 ||
+            connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ||
+            errno != ECONNREFUSED;
+    if (fd >= 0)
+        (void)close(fd);
+    return heard;
+}
+
+static bool is_free(int dir, const char *name)
+{
+    char lock[NAME_MAX + sizeof(PSTD_SOCKET_LOCK)];
+    struct stat st;
+
+    if (ends_with(name, SOCKET PSTD_SOCKET_LOCK) ||
+        ends_with(name, SOCKET PSTD_SOCKET_OWNER))
+        return !is_held(dir, name);
+    (void)snprintf(lock, sizeof(lock), "%s" PSTD_SOCKET_LOCK, name);
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+           !S_ISSOCK(st.st_mode) || faccessat(dir, lock, F_OK, 0) == 0 ||
+           !is_heard(dir, name);
+}
+
+/* Goes over the files of ranks; false: fn is false of one of them. */
+static bool each(int fd, bool (*fn)(int dir, const char *name))
+{
+    const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
     const struct dirent *e;
-    bool any = false;
+    bool all = dir != NULL;
 
     if (dir == NULL && copy >= 0)
         (void)close(copy);
-    if (dir != NULL)
-        rewinddir(dir);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
-        char socket[sizeof(e->d_name)] = "";
-        int lock;
-
-        if (strncmp(e->d_name, "rank", 4) != 0 || !ends_with(e->d_name, LOCK))
-            continue;
-        lock = take_free(fd, e->d_name);
-        if (lock < 0)
-            continue;
-        memcpy(socket, e->d_name,
-               strlen(e->d_name) - strlen(LOCK) + strlen(SOCKET));
-        (void)unlinkat(fd, socket, 0);
-        (void)unlinkat(fd, e->d_name, 0);
-        (void)close(lock);
-        any = true;
-    }
+    while (all && (e = readdir(dir)) != NULL)
+        if (strncmp(e->d_name, RANK, strlen(RANK)) == 0)
+            all = fn(fd, e->d_name);
     if (dir != NULL)
         (void)closedir(dir);
-    return any;
+    return all;
 }
 
-static int open_folder(int base, const char *name)
+static bool remove_file(int dir, const char *name)
+{
+    (void)unlinkat(dir, name, 0); /* what stays is tried by the next one */
+    return true;
+}
+
+/* A rank that was killed alone: the others have the folder. */
+static bool remove_rank(int dir, const char *name)
+{
+    char socket[NAME_MAX + 1] = "";
+
+    if (!ends_with(name, SOCKET PSTD_SOCKET_LOCK) || is_held(dir, name))
+        return true;
+    memcpy(socket, name, strlen(name) - strlen(PSTD_SOCKET_LOCK));
+    (void)unlinkat(dir, socket, 0);
+    return remove_file(dir, name);
+}
+
+/* While `penstock run` or a rank that it started has its lock, all is theirs;
+ * else what a rank left that has gone. */
+static void sweep_folder(int base, const char *name)
 {
     struct stat st;
+    int dir;
 
     if (fstatat(base, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
-        return -1;
-    return openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-void pstd_socket_sweep_ranks(const char *dir)
-{
-    const int fd = open_folder(AT_FDCWD, dir);
-
-    if (fd < 0)
         return;
-    (void)sweep_ranks(fd);
-    (void)close(fd);
-    (void)rmdir(dir); /* others' sockets may be there */
-}
-
-/* Of `penstock run`, whose lock its ranks hold, too. */
-static void sweep_job(int base, const char *name)
-{
-    static const char *const files[] = {PSTD_SOCKET_OUTPUT, PSTD_SOCKET_RESULT,
-                                        PSTD_SOCKET_LAST, PSTD_SOCKET_OWNER};
-    const int dir = open_folder(base, name);
-    int owner;
-    bool any;
-
+    dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return;
-    owner = take_free(dir, "rank0" SOCKET PSTD_SOCKET_OWNER);
-    any = owner >= 0;
-    if (any || faccessat(dir, "rank0" SOCKET PSTD_SOCKET_OWNER, F_OK, 0) != 0)
-        any |= sweep_ranks(dir);
-    for (size_t i = 0; owner >= 0 && i < PST_COUNT(files); i++) {
-        struct pst_str file = {0};
-
-        pst_str_addf(&file, "rank0" SOCKET "%s", files[i]);
-        if (!file.failed)
-            (void)unlinkat(dir, file.text, 0);
-        pst_str_fini(&file);
-    }
-    if (owner >= 0)
-        (void)close(owner);
+    if (each(dir, is_free))
+        (void)each(dir, remove_file);
+    else if (!is_held(dir, RANK "0" SOCKET PSTD_SOCKET_OWNER))
+        (void)each(dir, remove_rank);
     (void)close(dir);
-    if (any) /* an empty one may be just made */
-        (void)unlinkat(base, name, AT_REMOVEDIR);
+    (void)unlinkat(base, name, AT_REMOVEDIR); /* if it is empty now */
+}
+
+void pstd_socket_sweep_job(int base, const char *socket)
+{
+    const char *end = strrchr(socket, '/'), *name = end;
+    char job[NAME_MAX + 1] = "";
+
+    while (name != NULL && name > socket && name[-1] != '/')
+        name--;
+    if (end == NULL || name == end || (size_t)(end - name) >= sizeof(job))
+        return;
+    memcpy(job, name, (size_t)(end - name));
+    sweep_folder(base, job);
 }
 
 void pstd_socket_sweep(void)
 {
-    struct pst_str base = {0};
+    struct pst_str path = {0};
     const struct dirent *e;
-    struct stat st;
-    DIR *dir = NULL;
+    DIR *dir;
+    int base = -1;
 
-    pstd_socket_base(&base);
-    if (!base.failed && lstat(base.text, &st) == 0 && S_ISDIR(st.st_mode) &&
-        st.st_uid == geteuid())
-        dir = opendir(base.text);
+    pstd_socket_base(&path);
+    if (!path.failed && access(path.text, F_OK) == 0)
+        base = pstd_lock_base();
+    pst_str_fini(&path);
+    dir = base >= 0 ? fdopendir(base) : NULL;
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (dir != NULL && (e = readdir(dir)) != NULL)
         if (e->d_name[0] != '.')
-            sweep_job(dirfd(dir), e->d_name);
+            sweep_folder(base, e->d_name);
     if (dir != NULL)
         (void)closedir(dir);
-    pst_str_fini(&base);
+    else
+        pstd_unlock_base(base);
 }

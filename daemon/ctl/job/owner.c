@@ -7,34 +7,56 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TRIES 16
+#include "daemon/common/lock.h"
+
+#define TRIES 100 /* of a millisecond */
 #define PIDS_LEN                                                               \
     23 /* of what the lock begins with; how the job ended follows */
 /* Comes with the SIGINT of who asks for a stop. */
 #define ASK_VALUE 0x53544f50
 
-/* Who has the lock, as far as the file says it. */
-static enum pst_status name_owner(int fd, const char *job,
-                                  struct pst_diag *diag)
+/* Whoever has just taken the lock writes its number next. */
+static void read_pids(const char *path, int *ret_client, int *ret_launcher)
 {
     char text[64] = "";
+    int fd;
+
+    for (unsigned i = 0; i < TRIES && *ret_client <= 0; i++) {
+        if (i > 0)
+            (void)usleep(1000);
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && pread(fd, text, sizeof(text) - 1, 0) > 0)
+            (void)sscanf(text, "%d %d", ret_client, // NOLINT(cert-err34-c)
+                         ret_launcher);
+        if (fd >= 0)
+            (void)close(fd);
+    }
+}
+
+/* Who has the lock, as far as the file says it. */
+static enum pst_status name_owner(const char *path, const char *job,
+                                  struct pst_diag *diag)
+{
+    char by[64] = "another process has it", ranks[64] = "";
     int client = 0, launcher = 0;
     struct stat st = {0};
 
-    (void)fstat(fd, &st);
-    if (pread(fd, text, sizeof(text) - 1, 0) > 0)
-        (void)sscanf(text, "%d %d", &client, &launcher); // NOLINT(cert-err34-c)
+    read_pids(path, &client, &launcher);
+    if (client > 0 && stat(path, &st) == 0)
+        (void)snprintf(by, sizeof(by), "process %d of user %u started it",
+                       client, (unsigned)st.st_uid);
+    if (launcher > 0)
+        (void)snprintf(ranks, sizeof(ranks), ", its ranks belong to process %d",
+                       launcher);
     return pst_diag_set(
         diag, PST_E_SOCKET_IN_USE,
-        "the job %s is running already: process %d of user %u started it, its "
-        "ranks belong to process %d; choose another name with --job, follow "
-        "that job with `penstock watch`, or end it with `penstock stop`",
-        job, client, (unsigned)st.st_uid, launcher);
+        "the job %s is running already: %s%s; choose another name with --job, "
+        "follow that job with `penstock watch`, or end it with `penstock stop`",
+        job, by, ranks);
 }
 
 /* In one call and always as long, so that who reads it meanwhile sees what was
@@ -49,35 +71,17 @@ static void write_pids(int fd, pid_t client, pid_t launcher)
         return;
 }
 
-/* Its last owner may remove the file between our open and our lock. */
-static enum pst_status lock(const char *path, const char *job, int *ret,
-                            struct pst_diag *diag)
+static enum pst_status take(const char *socket, const char *job, bool own_dir,
+                            const char *path, int *ret, struct pst_diag *diag)
 {
-    for (unsigned i = 0; i < TRIES; i++) {
-        const int fd =
-            open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        struct stat ours, named;
-        enum pst_status status = PST_OK;
+    const int base = own_dir ? pstd_lock_base() : -1;
+    enum pst_status status =
+        pstd_lock_file(socket, PSTD_SOCKET_OWNER, own_dir, ret, diag);
 
-        if (fd < 0)
-            return pst_diag_errno(diag, errno, "cannot open %s", path);
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-            status = errno == EWOULDBLOCK
-                         ? name_owner(fd, job, diag)
-                         : pst_diag_errno(diag, errno, "cannot lock %s", path);
-        else if (fstat(fd, &ours) == 0 && lstat(path, &named) == 0 &&
-                 ours.st_ino == named.st_ino && ours.st_dev == named.st_dev) {
-            *ret = fd;
-            return PST_OK;
-        }
-        (void)close(fd);
-        if (status != PST_OK)
-            return status;
-    }
-    return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
-                        "cannot lock %s: others make and remove it all the "
-                        "time; try again",
-                        path);
+    if (status == PST_OK)
+        write_pids(*ret, getpid(), 0);
+    pstd_unlock_base(base);
+    return status == PST_AGAIN ? name_owner(path, job, diag) : status;
 }
 
 /* A job that `penstockd` was started for by hand has no such lock. It need not
@@ -110,22 +114,26 @@ enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
                            struct pstctl_owner *ret, struct pst_diag *diag)
 {
     struct pstctl_owner owner = {.fd = -1};
-    enum pst_status status = pstd_socket_dirs(socket, own_dir, diag);
+    enum pst_status status = PST_OK;
 
     pst_str_addf(&owner.lock, "%s" PSTD_SOCKET_OWNER, socket);
-    if (status == PST_OK && owner.lock.failed)
+    if (owner.lock.failed)
         status = pst_diag_nomem(diag, owner.lock.len);
     if (status == PST_OK)
-        status = lock(owner.lock.text, job, &owner.fd, diag);
+        status = take(socket, job, own_dir, owner.lock.text, &owner.fd, diag);
     if (status == PST_OK)
         status = check_socket(socket, job, diag);
     if (status != PST_OK) {
-        pstctl_disown(&owner, owner.fd >= 0);
+        pstctl_disown(&owner, true);
         return status;
     }
-    write_pids(owner.fd, getpid(), 0);
     *ret = owner;
     return PST_OK;
+}
+
+bool pstctl_owns(const struct pstctl_owner *owner)
+{
+    return owner->fd >= 0 && pstd_lock_is_current(owner->fd, owner->lock.text);
 }
 
 enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
@@ -135,17 +143,14 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
     enum pst_status status;
     int fd = -1;
 
-    if (access(pst_str_text(&owner->lock), F_OK) == 0)
+    if (pstctl_owns(owner))
         return PST_OK;
-    status = pstd_socket_dirs(socket, own_dir, diag);
-    if (status == PST_OK)
-        status = lock(owner->lock.text, job, &fd, diag);
+    status = take(socket, job, own_dir, owner->lock.text, &fd, diag);
     if (status != PST_OK)
         return status;
     if (owner->fd >= 0)
         (void)close(owner->fd);
     owner->fd = fd;
-    write_pids(fd, getpid(), 0);
     return PST_OK;
 }
 
@@ -234,7 +239,7 @@ bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag)
 
 void pstctl_disown(struct pstctl_owner *owner, bool remove)
 {
-    if (remove)
+    if (remove && pstctl_owns(owner))
         (void)unlink(owner->lock.text);
     if (owner->fd >= 0)
         (void)close(owner->fd);

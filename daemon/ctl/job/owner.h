@@ -21,8 +21,10 @@ struct pstctl_owner {
 enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
                            struct pstctl_owner *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* Somebody may have removed the folder of the socket, as who cleans /tmp does:
- * it is there again, and the name still ours. */
+/* Whether the lock is still the one that others find beside the socket. */
+bool pstctl_owns(const struct pstctl_owner *owner);
+/* Makes folder and lock again where somebody has removed them, as a program
+ * that cleans /tmp does. PST_ERR_BUSY: another job has the name since then. */
 enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
                                  const char *job, bool own_dir,
                                  struct pst_diag *diag) PST_MUST_CHECK;
@@ -44,7 +46,7 @@ void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
 int pstctl_owner_open(const char *socket);
 /* How it ended, into ret and diag. False: it does not say. */
 bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag);
-/* remove: nothing of the job is left. */
+/* remove: nothing of the job is left. The lock of another job stays. */
 void pstctl_disown(struct pstctl_owner *owner, bool remove);
 
 #endif

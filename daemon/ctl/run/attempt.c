@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #include "daemon/common/interface.h"
+#include "daemon/common/lock.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
-#include "stages/base/host/fs.h"
 
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
@@ -473,26 +473,22 @@ static enum pst_status block_signals(struct pstctl_attempt *r,
     return PST_OK;
 }
 
-/* Nothing of the job is left: nor are its files, and, if the name is our own,
- * sockets and locks of ranks that were killed. */
+/* Nothing of the job is left: nor are its files, and sockets and locks of ranks
+ * that were killed. If the folder was removed meanwhile, another job may have
+ * the name. */
 static void clean_up(struct pstctl_attempt *r)
 {
-    struct pst_str dir = {0};
-    const char *slash = strrchr(pst_str_text(&r->setup.socket), '/');
+    const int base = r->config->socket == NULL ? pstd_lock_base() : -1;
 
-    (void)unlink(r->setup.output.text);
-    (void)unlink(r->setup.record.text);
-    (void)unlink(r->setup.last.text);
-    pstctl_disown(&r->owner, true);
-    if (r->config->socket != NULL || slash == NULL)
-        return;
-    pst_str_addn(&dir, r->setup.socket.text,
-                 (size_t)(slash - r->setup.socket.text));
-    if (r->config->job != NULL)
-        pstd_socket_sweep_ranks(pst_str_text(&dir));
-    else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
-        pstctl_printf(stderr, "penstock: cannot remove %s\n", dir.text);
-    pst_str_fini(&dir);
+    if (pstctl_owns(&r->owner)) {
+        (void)unlink(r->setup.output.text);
+        (void)unlink(r->setup.record.text);
+        (void)unlink(r->setup.last.text);
+        pstctl_disown(&r->owner, true);
+        if (base >= 0)
+            pstd_socket_sweep_job(base, r->setup.socket.text);
+    }
+    pstd_unlock_base(base);
 }
 
 /* Orphans of a launcher that was killed become our children, so that none is
@@ -611,12 +607,13 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
                              .supervised = r->supervised};
     enum pst_status status;
 
-    (void)unlink(r->setup.record.text);
     status =
         pstctl_own_again(&r->owner, r->setup.socket.text, r->setup.job.text,
                          r->config->socket == NULL, diag);
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        (void)unlink(r->setup.record.text);
         status = place(r, &job, &hosts, diag);
+    }
     if (status == PST_OK)
         status = pstctl_setup_session(&r->setup, options, diag);
     if (status == PST_OK)

@@ -21,6 +21,7 @@
 #include <xxhash.h>
 
 #define MAX_DEPTH 64 /* of a tree that is removed */
+#define MAX_TRIES 16 /* to make a folder that others remove */
 #define PIECE     ((size_t)16 << 20)
 
 /* Opens a regular file for reading; returns the descriptor or -1. */
@@ -431,24 +432,27 @@ static enum pst_status make_dir(const char *path, unsigned mode,
 {
     struct stat st;
     char target[PATH_MAX];
+    unsigned tries = 0;
     ssize_t n;
     int err;
 
-    if (mkdir(path, (mode_t)mode) == 0)
-        return PST_OK;
-    err = errno;
-    if (stat(path, &st) == 0) {
-        if (S_ISDIR(st.st_mode))
+    do {
+        if (mkdir(path, (mode_t)mode) == 0)
             return PST_OK;
-        err = ENOTDIR;
-    } else if (err == EEXIST && errno == ENOENT) {
-        n = readlink(path, target, sizeof(target));
-        if (n >= 0)
-            return pst_diag_errno(diag, ENOENT,
-                                  "cannot make directory %s: it is a link to "
-                                  "%.*s",
-                                  path, (int)n, target);
-    }
+        err = errno;
+        if (stat(path, &st) == 0) {
+            if (S_ISDIR(st.st_mode))
+                return PST_OK;
+            err = ENOTDIR;
+        } else if (err == EEXIST && errno == ENOENT) {
+            n = readlink(path, target, sizeof(target));
+            if (n >= 0)
+                return pst_diag_errno(diag, ENOENT,
+                                      "cannot make directory %s: it is a link "
+                                      "to %.*s",
+                                      path, (int)n, target);
+        }
+    } while (err == EEXIST && ++tries < MAX_TRIES); /* it was removed */
     return pst_diag_errno(diag, err, "cannot make directory %s", path);
 }
 

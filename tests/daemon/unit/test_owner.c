@@ -5,9 +5,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/common/lock.h"
+#include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 #include "tests/test.h"
 
@@ -41,13 +46,256 @@ static void is_owned_while_it_is_written(void **state)
     assert_false(pstctl_is_owned(path));
 }
 
+/* --- below BASE ----------------------------------------------------------- */
+
+static const char *at(const char *name)
+{
+    static char text[8][128];
+    static unsigned next;
+    char *ret = text[next++ % 8];
+
+    (void)snprintf(ret, sizeof(text[0]), "%s/penstock/%s", dir, name);
+    return ret;
+}
+
+static bool is_there(const char *name)
+{
+    struct stat st;
+
+    return lstat(at(name), &st) == 0;
+}
+
+/* A file of one byte, and its folder. */
+static void make(const char *name)
+{
+    char folder[128];
+    struct pst_diag diag;
+
+    (void)snprintf(folder, sizeof(folder), "%s", at(name));
+    *strrchr(folder, '/') = '\0';
+    assert_ok(pst_mkdirs(folder, 0700, &diag), &diag);
+    assert_ok(pst_file_write(at(name), "x", 1, &diag), &diag);
+}
+
+/* As `penstock run` and its rank do: sweeps, takes the name, listens, ends. */
+static bool live_once(const char *job)
+{
+    struct pstctl_owner owner;
+    struct pstd_listener l;
+    struct pst_str socket = {0};
+    struct pst_diag diag = {0};
+    enum pst_status status;
+
+    pstd_socket_sweep();
+    status = pstd_socket_path(job, 0, &socket, &diag);
+    if (status == PST_OK)
+        status = pstctl_own(socket.text, job, true, &owner, &diag);
+    if (status == PST_OK) {
+        status = pstd_socket_bind(socket.text, true, &l, &diag);
+        if (status == PST_OK)
+            pstd_socket_unbind(&l);
+        pstctl_disown(&owner, true);
+    }
+    if (status != PST_OK)
+        (void)fprintf(stderr, "%s: %s\n", job, diag.text);
+    pst_str_fini(&socket);
+    return status == PST_OK;
+}
+
+/* The same of a `penstockd` that was started by hand: it has its own lock
+ * alone. */
+static bool listen_once(const char *job)
+{
+    struct pstd_listener l;
+    struct pst_str socket = {0};
+    struct pst_diag diag = {0};
+    enum pst_status status = pstd_socket_path(job, 0, &socket, &diag);
+
+    if (status == PST_OK)
+        status = pstd_socket_bind(socket.text, true, &l, &diag);
+    if (status == PST_OK)
+        pstd_socket_unbind(&l);
+    else
+        (void)fprintf(stderr, "%s: %s\n", job, diag.text);
+    pst_str_fini(&socket);
+    return status == PST_OK;
+}
+
+static pid_t start(unsigned number, unsigned times)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        bool good = true;
+        char job[16];
+
+        (void)snprintf(job, sizeof(job), "job%u", number);
+        for (unsigned i = 0; good && i < times; i++)
+            good = number % 2 == 0 ? live_once(job) : listen_once(job);
+        _exit(!good);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+#define AT_ONCE 6
+#define STARTS  300
+
+/* Each has a name of its own; two more are killed all the time. What those
+ * have left goes with the next sweep. */
+static void starts_at_once(void **state)
+{
+    pid_t pids[AT_ONCE], victims[2] = {0};
+    unsigned n = AT_ONCE, failed = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        pids[i] = start(i, STARTS);
+    for (unsigned k = 0; n > 0; k++) {
+        pid_t *victim = &victims[k % 2];
+        int code;
+
+        if (*victim == 0)
+            *victim = start(AT_ONCE + k % 2, 1u << 30);
+        (void)usleep(1000 + k * 7919 % 3001);
+        (void)kill(*victim, SIGKILL);
+        (void)waitpid(*victim, NULL, 0);
+        *victim = 0;
+        for (unsigned i = 0; i < AT_ONCE; i++)
+            if (pids[i] > 0 && waitpid(pids[i], &code, WNOHANG) == pids[i]) {
+                pids[i] = 0;
+                n--;
+                failed += code != 0;
+            }
+    }
+    assert_int_equal(failed, 0);
+    pstd_socket_sweep();
+    assert_int_equal(rmdir(at("")), 0);
+}
+
+static void forget(struct pstd_listener *l)
+{
+    (void)close(l->fd);
+    (void)close(l->lock_fd);
+    pst_free(l->path);
+    pst_free(l->lock);
+}
+
+/* What is left by a kill at each point is removed, and nothing else. */
+static void sweeps_what_nobody_holds(void **state)
+{
+    static const char *const left[] = {
+        "locked/rank0.sock.run",   "ended/rank0.sock.out",
+        "ended/rank0.sock.result", "ended/rank0.sock.last",
+        "half/rank1.sock.lock",    "half/rank0.sock.out"};
+    static const char *const kept[] = {
+        "held/rank0.sock.run", "held/rank0.sock.out",   "held/rank1.sock.lock",
+        "alone/rank2.sock",    "alone/rank2.sock.lock", "bare/rank0.sock",
+        "user/notes"};
+    struct pstctl_owner held;
+    struct pstd_listener alone, bare, killed;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(pst_mkdirs(at("empty"), 0700, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(left); i++)
+        make(left[i]);
+    assert_ok(pstctl_own(at("held/rank0.sock"), "held", true, &held, &diag),
+              &diag);
+    make("held/rank0.sock.out");
+    make("held/rank1.sock.lock");
+    make("user/notes");
+    assert_ok(pstd_socket_bind(at("alone/rank2.sock"), true, &alone, &diag),
+              &diag);
+    assert_ok(pstd_socket_bind(at("alone/rank3.sock"), true, &killed, &diag),
+              &diag);
+    forget(&killed);
+    assert_ok(pstd_socket_bind(at("dead/rank3.sock"), true, &killed, &diag),
+              &diag);
+    assert_int_equal(unlink(killed.lock), 0);
+    forget(&killed);
+    assert_ok(pstd_socket_bind(at("bare/rank0.sock"), true, &bare, &diag),
+              &diag);
+    assert_int_equal(listen(bare.fd, 1), 0);
+    assert_int_equal(unlink(bare.lock), 0); /* who cleans /tmp did it */
+
+    pstd_socket_sweep();
+    for (size_t i = 0; i < PST_COUNT(kept); i++)
+        if (!is_there(kept[i]))
+            fail_msg("%s is gone", kept[i]);
+    for (size_t i = 0; i < PST_COUNT(left); i++)
+        if (is_there(left[i]))
+            fail_msg("%s is there", left[i]);
+    assert_false(is_there("empty") || is_there("locked") || is_there("ended") ||
+                 is_there("half") || is_there("dead"));
+    assert_false(is_there("alone/rank3.sock"));
+
+    pstctl_disown(&held, true);
+    pstd_socket_unbind(&alone);
+    assert_int_equal(unlink(bare.path), 0);
+    forget(&bare);
+    assert_int_equal(unlink(at("user/notes")), 0);
+    assert_int_equal(rmdir(at("user")), 0);
+    pstd_socket_sweep();
+    assert_int_equal(rmdir(at("")), 0);
+}
+
+/* The folder of a job is removed, and another job takes the name: the first one
+ * neither takes that lock for its own nor removes it. */
+static void leaves_the_lock_of_another(void **state)
+{
+    struct pstctl_owner first, second;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(pstctl_own(at("x/rank0.sock"), "x", true, &first, &diag), &diag);
+    assert_ok(pst_remove_tree(at("x"), &diag), &diag);
+    assert_ok(pstctl_own_again(&first, at("x/rank0.sock"), "x", true, &diag),
+              &diag);
+    assert_true(pstctl_owns(&first));
+    assert_int_equal(pstctl_own(at("x/rank0.sock"), "x", true, &second, &diag),
+                     PST_ERR_BUSY);
+    assert_ok(pst_remove_tree(at("x"), &diag), &diag);
+    assert_ok(pstctl_own(at("x/rank0.sock"), "x", true, &second, &diag), &diag);
+    assert_int_equal(
+        pstctl_own_again(&first, at("x/rank0.sock"), "x", true, &diag),
+        PST_ERR_BUSY);
+    assert_non_null(strstr(diag.text, "x is running already: process "));
+    pstctl_disown(&first, true);
+    assert_true(pstctl_owns(&second));
+    pstctl_disown(&second, true);
+    pstd_socket_sweep();
+}
+
+/* A process that has the lock of BASE is stopped: jobs start, and nothing is
+ * removed that may be another's. */
+static void starts_while_base_is_kept(void **state)
+{
+    int base, code = 0;
+    pid_t pid;
+
+    (void)state;
+    make("left/rank0.sock.out");
+    base = pstd_lock_base();
+    assert_true(base >= 0);
+    pid = start(1, 1);
+    pstd_socket_sweep();
+    assert_true(is_there("left/rank0.sock.out"));
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    assert_int_equal(code, 0);
+    pstd_unlock_base(base);
+    pstd_socket_sweep();
+    assert_int_equal(rmdir(at("")), 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
     if (mkdtemp(dir) == NULL)
         return -1;
     (void)snprintf(path, sizeof(path), "%s/s", dir);
-    return 0;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread
+    return setenv("XDG_RUNTIME_DIR", dir, 1);
 }
 
 static int teardown(void **state)
@@ -60,6 +308,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_owned_while_it_is_written),
+        cmocka_unit_test(starts_at_once),
+        cmocka_unit_test(sweeps_what_nobody_holds),
+        cmocka_unit_test(leaves_the_lock_of_another),
+        cmocka_unit_test(starts_while_base_is_kept),
     };
 
     return cmocka_run_group_tests_name("owner", tests, setup, teardown);

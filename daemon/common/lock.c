@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/common/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/paths.h"
+#include "stages/base/host/fs.h"
+#include "stages/base/str.h"
+
+#define TRIES   64
+#define BASE_MS 2000 /* a process that holds the lock may be stopped */
+
+bool pstd_lock_is_current(int fd, const char *path)
+{
+    struct stat ours, named;
+
+    return fd >= 0 && fstat(fd, &ours) == 0 && lstat(path, &named) == 0 &&
+           ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+}
+
+/* The folder itself is what is locked: whatever removes old files cannot take
+ * the lock away from those that hold it. */
+static int open_base(const char *path)
+{
+    struct pst_diag ignored;
+    struct stat st;
+    int fd;
+
+    if (pst_mkdirs(path, 0700, &ignored) != PST_OK)
+        return -1;
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid())
+        return fd;
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+int pstd_lock_base(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct pst_str base = {0};
+    int ret = -1;
+
+    pstd_socket_base(&base);
+    for (unsigned ms = 0; !base.failed && ret < 0 && ms < BASE_MS; ms++) {
+        const int fd = open_base(base.text);
+        const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+        const bool later = locked || (fd >= 0 && errno == EWOULDBLOCK);
+
+        if (locked && pstd_lock_is_current(fd, base.text))
+            ret = fd;
+        else if (fd >= 0)
+            (void)close(fd);
+        if (ret >= 0 || !later) /* else: a file system without locks */
+            break;
+        (void)nanosleep(&pause, NULL);
+    }
+    pst_str_fini(&base);
+    return ret;
+}
+
+void pstd_unlock_base(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static enum pst_status try_file(const char *path, int *ret,
+                                struct pst_diag *diag)
+{
+    const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int err;
+
+    if (fd < 0)
+        return pst_diag_errno(diag, errno, "cannot open %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if (pstd_lock_is_current(fd, path)) {
+            *ret = fd;
+            return PST_OK;
+        }
+        (void)close(fd); /* its last owner removed it before we had it */
+        return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
+                            "cannot lock %s: others make and remove it all the "
+                            "time; try again",
+                            path);
+    }
+    err = errno;
+    (void)close(fd);
+    return err == EWOULDBLOCK
+               ? PST_AGAIN
+               : pst_diag_errno(diag, err, "cannot lock %s", path);
+}
+
+/* The folder was removed since it was made, or the file since it was opened. */
+static bool is_worth_a_try(const struct pst_diag *why)
+{
+    return why->error == PST_E_FILE_MISSING ||
+           why->error == PST_E_SOCKET_IN_USE;
+}
+
+enum pst_status pstd_lock_file(const char *socket, const char *end,
+                               bool own_dir, int *ret, struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    struct pst_diag why;
+    enum pst_status status = PST_OK;
+
+    pst_str_addf(&path, "%s%s", socket, end);
+    if (path.failed)
+        return pst_diag_nomem(diag, path.len);
+    for (unsigned i = 0; i < TRIES; i++) {
+        pst_diag_init(&why);
+        status = pstd_socket_dirs(socket, own_dir, &why);
+        if (status == PST_OK)
+            status = try_file(path.text, ret, &why);
+        if (status >= 0 || !is_worth_a_try(&why))
+            break;
+    }
+    pst_str_fini(&path);
+    return status < 0 ? pst_diag_pass(diag, &why, "%s", why.text) : status;
+}
