@@ -248,6 +248,7 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
     text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
     /* Gone with the socket's folder, it is of no use to anybody. */
     if (text != NULL && e->again && r->beside != NULL &&
+        (r->owner == NULL || pstctl_owns(r->owner)) &&
         pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)
         errno = 0;
     log_end(r, e);

@@ -7,6 +7,7 @@
  * of --checkpoint. One thread.
  */
 #include "daemon/common/logfile.h"
+#include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/run/launch.h"
 
 /* name in last_exit.json and the log, what it means */
@@ -65,6 +66,8 @@ struct pstctl_record {
     bool has_log; /* it is that of --log-dir, else that of checkpoints */
     const char *job;
     const char *beside; /* file at the socket, while the job is started again */
+    /* Set after open: beside is written while the job has its name; or NULL. */
+    const struct pstctl_owner *owner;
     struct pstd_logfile log;
     uint64_t seq;
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "stages/base/host/fs.h"
@@ -16,34 +17,57 @@
 #define PREFIX "penstock-"
 #define OWNER  "owner"
 #define BEGIN  "owner.new" /* not locked yet: nobody sweeps it */
+/* After so long nobody is between making a folder and locking it. */
+#define HALF_S 600
+
+#define BOOT "/proc/sys/kernel/random/boot_id"
+
+/* "HOST BOOT": locks are seen by processes of one start of one machine; on file
+ * systems that hosts share perhaps by no others. */
+static void name_host(char ret[512])
+{
+    const int fd = open(BOOT, O_RDONLY | O_CLOEXEC);
+    char host[256] = "", boot[64] = "";
+
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        host[0] = '\0';
+    if (fd >= 0) {
+        const ssize_t n = read(fd, boot, sizeof(boot) - 1);
+
+        boot[n > 0 ? n : 0] = '\0';
+        (void)close(fd);
+    }
+    (void)snprintf(ret, 512, "%s %s", host, boot);
+}
 
 /* The lock has its name only when it is locked. */
-static enum pst_status lock_new(const char *path, int *ret,
-                                struct pst_diag *diag)
+static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
 {
-    const int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int fd = -1;
+    char host[512];
+    int fd;
 
-    if (dir >= 0)
-        fd = openat(dir, BEGIN, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    name_host(host);
+    s->dir =
+        open(s->path.text, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    fd = s->dir < 0 ? -1
+                    : openat(s->dir, BEGIN,
+                             O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 ||
-        renameat(dir, BEGIN, dir, OWNER) != 0) {
+        renameat(s->dir, BEGIN, s->dir, OWNER) != 0) {
         const int err = errno;
 
         if (fd >= 0)
             (void)close(fd);
-        if (dir >= 0)
-            (void)close(dir);
-        return pst_diag_errno(diag, err, "cannot lock %s", path);
+        return pst_diag_errno(diag, err, "cannot lock %s", s->path.text);
     }
-    (void)close(dir);
-    *ret = fd;
+    if (write(fd, host, strlen(host)) < 0)
+        errno = 0; /* one that says nothing is taken for one of this host */
+    s->fd = fd;
     return PST_OK;
 }
 
-enum pst_status pstctl_scratch_make(const char *base,
-                                    struct pstctl_scratch *ret,
-                                    struct pst_diag *diag)
+static enum pst_status make(const char *base, struct pstctl_scratch *ret,
+                            struct pst_diag *diag)
 {
     struct pstctl_scratch s = PSTCTL_SCRATCH_NONE;
     enum pst_status status = PST_OK;
@@ -55,14 +79,96 @@ enum pst_status pstctl_scratch_make(const char *base,
         status =
             pst_diag_errno(diag, errno, "cannot make a folder %s", s.path.text);
     else
-        status = lock_new(s.path.text, &s.fd, diag);
-    if (status != PST_OK) {
-        (void)rmdir(s.path.text);
-        pst_str_fini(&s.path);
-        return status;
+        status = lock_new(&s, diag);
+    if (status == PST_OK) {
+        *ret = s;
+        return PST_OK;
     }
-    *ret = s;
-    return PST_OK;
+    if (s.dir >= 0)
+        (void)unlinkat(s.dir, BEGIN, 0);
+    (void)rmdir(s.path.text);
+    pstctl_scratch_leave(&s);
+    return status;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev &&
+           a->st_uid == b->st_uid;
+}
+
+static bool has_name(const struct pstctl_scratch *s)
+{
+    struct stat ours, named;
+
+    return s->dir >= 0 && fstat(s->dir, &ours) == 0 &&
+           lstat(s->path.text, &named) == 0 && is_same(&ours, &named) &&
+           ours.st_uid == geteuid();
+}
+
+bool pstctl_scratch_is_there(const struct pstctl_scratch *s)
+{
+    struct stat lock, named;
+
+    return has_name(s) && fstat(s->fd, &lock) == 0 &&
+           fstatat(s->dir, OWNER, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           is_same(&lock, &named);
+}
+
+enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
+                                    bool *ret_new, struct pst_diag *diag)
+{
+    struct pst_diag ignored;
+
+    *ret_new = !pstctl_scratch_is_there(s);
+    if (!*ret_new)
+        return PST_OK;
+    /* Without its lock nobody would ever remove it. */
+    if (has_name(s) && pstctl_scratch_remove(s, &ignored) != PST_OK)
+        errno = 0;
+    pstctl_scratch_leave(s);
+    return make(base, s, diag);
+}
+
+enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
+                                      const char *name, struct pst_str *ret,
+                                      struct pst_diag *diag)
+{
+    enum pst_status status = pst_remove_at(s->dir, name, diag);
+
+    if (status == PST_OK && mkdirat(s->dir, name, 0700) != 0)
+        status = pst_diag_errno(diag, errno, "cannot make %s/%s", s->path.text,
+                                name);
+    pst_str_addf(ret, "%s/%s", s->path.text, name);
+    if (status == PST_OK && ret->failed)
+        status = pst_diag_nomem(diag, s->path.len);
+    return status;
+}
+
+/* The lock goes last: a folder without one would stay. */
+static enum pst_status clear(int dir, struct pst_diag *diag)
+{
+    const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+    const struct dirent *e;
+    enum pst_status status = PST_OK;
+
+    if (entries == NULL) {
+        const int err = errno;
+
+        if (copy >= 0)
+            (void)close(copy);
+        return pst_diag_errno(diag, err, "cannot list a folder");
+    }
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (status == PST_OK && (e = readdir(entries)) != NULL)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            strcmp(e->d_name, OWNER) != 0)
+            status = pst_remove_at(dir, e->d_name, diag);
+    (void)closedir(entries);
+    if (status == PST_OK)
+        status = pst_remove_at(dir, OWNER, diag);
+    return status;
 }
 
 enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
@@ -70,8 +176,13 @@ enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
 {
     enum pst_status status = PST_OK;
 
-    if (s->fd >= 0)
-        status = pst_remove_tree(s->path.text, diag);
+    if (s->dir >= 0)
+        status = clear(s->dir, diag);
+    if (status == PST_OK && has_name(s) && rmdir(s->path.text) != 0)
+        status = pst_diag_errno(diag, errno, "cannot remove %s", s->path.text);
+    else if (status != PST_OK && diag != NULL)
+        status =
+            pst_diag_pass(diag, diag, "%s of %s", diag->text, s->path.text);
     pstctl_scratch_leave(s);
     return status;
 }
@@ -80,29 +191,58 @@ void pstctl_scratch_leave(struct pstctl_scratch *s)
 {
     if (s->fd >= 0)
         (void)close(s->fd);
-    s->fd = -1;
+    if (s->dir >= 0)
+        (void)close(s->dir);
+    s->fd = s->dir = -1;
     pst_str_fini(&s->path);
 }
 
-/* Open and locked, if it is ours and nobody holds it; else -1. */
-static int take_free(int base, const char *name)
+static bool is_of_host(int fd)
+{
+    char host[512], said[sizeof(host)] = "";
+    const ssize_t n = pread(fd, said, sizeof(said) - 1, 0);
+    size_t name;
+
+    name_host(host);
+    name = strcspn(host, " ") + 1;
+    return n == 0 ||
+           (n > 0 && (strncmp(said, host, name) == 0 ||
+                      (host[name] != '\0' &&
+                       strcmp(strchrnul(said, ' '), host + name - 1) == 0)));
+}
+
+/* A process was killed before it had the lock: it has put nothing there. */
+static void remove_half(int base, int dir, const char *name)
 {
     struct stat st;
-    int dir = -1, fd = -1;
+
+    if (fstat(dir, &st) != 0 || st.st_mtime > time(NULL) - HALF_S)
+        return;
+    (void)unlinkat(dir, BEGIN, 0);
+    (void)unlinkat(base, name, AT_REMOVEDIR); /* if it is empty */
+}
+
+static void sweep(int base, const char *name)
+{
+    struct stat st;
+    int dir, fd;
 
     if (fstatat(base, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
-        return -1;
+        return;
     dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
-        return -1;
-    fd = openat(dir, OWNER, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    (void)close(dir);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        return;
+    fd = openat(dir, OWNER, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        remove_half(base, dir, name);
+    /* What cannot be removed now is tried again by the next one. */
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_of_host(fd) &&
+        clear(dir, NULL) == PST_OK)
+        (void)unlinkat(base, name, AT_REMOVEDIR);
+    if (fd >= 0)
         (void)close(fd);
-        return -1;
-    }
-    return fd;
+    (void)close(dir);
 }
 
 void pstctl_scratch_sweep(const char *base)
@@ -110,23 +250,11 @@ void pstctl_scratch_sweep(const char *base)
     DIR *dir = opendir(base);
     const struct dirent *e;
 
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
-        struct pst_str path = {0};
-        int fd;
-
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0 ||
-            strlen(e->d_name) != strlen(PREFIX) + 6)
-            continue;
-        fd = take_free(dirfd(dir), e->d_name);
-        if (fd < 0)
-            continue;
-        pst_str_addf(&path, "%s/%s", base, e->d_name);
-        /* What cannot be removed now is tried again by the next one. */
-        if (!path.failed && pst_remove_tree(path.text, NULL) != PST_OK)
-            errno = 0;
-        pst_str_fini(&path);
-        (void)close(fd);
-    }
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (dir != NULL && (e = readdir(dir)) != NULL)
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 &&
+            strlen(e->d_name) == strlen(PREFIX) + 6)
+            sweep(dirfd(dir), e->d_name);
     if (dir != NULL)
         (void)closedir(dir);
 }

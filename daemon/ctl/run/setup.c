@@ -4,13 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/common/socket.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
-#include "stages/base/host/fs.h"
 #include "stages/split/join.h"
 
 enum pst_status pstctl_setup_name(struct pstctl_setup *s,
@@ -54,42 +52,63 @@ static const char *temp_base(void)
     return base != NULL && *base != '\0' ? base : "/tmp";
 }
 
-/* PATH/NAME, an empty folder. */
+static enum pst_status name_journal(struct pstctl_setup *s,
+                                    struct pst_diag *diag)
+{
+    pst_str_fini(&s->journal);
+    pst_str_addf(&s->journal, "%s/events", pst_str_text(&s->temp.path));
+    return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : PST_OK;
+}
+
+/* A program that cleans /tmp may have removed the folder, and another user have
+ * made one of that name: nothing goes there. */
+static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
+{
+    bool fresh;
+    enum pst_status status =
+        pstctl_scratch_keep(temp_base(), &s->temp, &fresh, diag);
+
+    return status == PST_OK && fresh && s->journal.len > 0
+               ? name_journal(s, diag)
+               : status;
+}
+
 static enum pst_status make_folder(const struct pstctl_scratch *scratch,
                                    const char *name, struct pst_str *ret,
                                    struct pst_diag *diag)
 {
-    enum pst_status status;
-
     pst_str_fini(ret);
-    pst_str_addf(ret, "%s/%s", pst_str_text(&scratch->path), name);
-    if (ret->failed)
-        return pst_diag_nomem(diag, scratch->path.len);
-    status = pst_remove_tree(ret->text, diag);
-    if (status == PST_OK && mkdir(ret->text, 0700) != 0)
-        status = pst_diag_errno(diag, errno, "cannot make %s", ret->text);
-    return status;
+    return pstctl_scratch_folder(scratch, name, ret, diag);
 }
 
-static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
-{
-    if (s->temp.fd >= 0) /* who cleans /tmp may have removed it */
-        return pst_mkdirs(s->temp.path.text, 0700, diag);
-    return pstctl_scratch_make(temp_base(), &s->temp, diag);
-}
-
-/* Into a folder that goes with the run. */
-static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
+static enum pst_status save_plan(struct pstctl_setup *s, struct pst_plan *plan,
                                  struct pst_diag *diag)
 {
     enum pst_status status = make_temp(s, diag);
 
     if (status == PST_OK)
         status = make_folder(&s->temp, "plan", &s->made, diag);
-    if (status == PST_OK) {
-        s->plan = s->made.text;
-        status = pst_plan_save(plan, s->plan, diag);
-    }
+    if (status != PST_OK)
+        return status;
+    s->plan = s->made.text;
+    return pst_plan_save(plan, s->plan, diag);
+}
+
+/* Into a folder that goes with the run. If that vanishes meanwhile, once more:
+ * what the ranks read is what this process has written. */
+static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = save_plan(s, plan, diag);
+
+    if (s->temp.fd >= 0 && !pstctl_scratch_is_there(&s->temp))
+        status = save_plan(s, plan, diag);
+    if (status == PST_OK && !pstctl_scratch_is_there(&s->temp))
+        status = pst_diag_set(diag, PST_E_FILE_MISSING,
+                              "the folder %s was removed while the plan of the "
+                              "run was written; try again, or set TMPDIR to a "
+                              "folder that nobody cleans",
+                              s->temp.path.text);
     return status;
 }
 
@@ -133,16 +152,17 @@ enum pst_status pstctl_setup_again(struct pstctl_setup *s,
                                    const struct pstd_config *config,
                                    struct pst_diag *diag)
 {
+    const bool kept = pstctl_scratch_is_there(&s->temp);
     struct pst_plan *plan = NULL;
     struct pst_diag ignored;
     enum pst_status status = PST_OK;
     unsigned ranks;
 
-    if (s->temp.fd >= 0)
+    if (s->temp.fd >= 0 || s->made.len > 0 || s->journal.len > 0)
         status = make_temp(s, diag);
     if (status != PST_OK || s->made.len == 0)
         return status;
-    if (pst_plan_load(s->made.text, &plan, &ignored) == PST_OK) {
+    if (kept && pst_plan_load(s->made.text, &plan, &ignored) == PST_OK) {
         pst_plan_free(plan);
         return PST_OK;
     }
@@ -154,20 +174,20 @@ static void make_shm(struct pstctl_setup *s)
 {
     struct pst_diag ignored;
 
+    bool fresh;
+
     pstctl_scratch_sweep(SHM);
-    if (pstctl_scratch_remove(&s->shm, &ignored) == PST_OK &&
-        pstctl_scratch_make(SHM, &s->shm, &ignored) != PST_OK)
-        s->shm.fd = -1;
+    if (pstctl_scratch_remove(&s->shm, &ignored) != PST_OK ||
+        pstctl_scratch_keep(SHM, &s->shm, &fresh, &ignored) != PST_OK)
+        errno = 0;
 }
 
 enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
                                      struct pst_diag *diag)
 {
-    enum pst_status status = make_temp(s, diag);
+    const enum pst_status status = make_temp(s, diag);
 
-    if (status == PST_OK)
-        pst_str_addf(&s->journal, "%s/events", pst_str_text(&s->temp.path));
-    return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : status;
+    return status == PST_OK ? name_journal(s, diag) : status;
 }
 
 bool pstctl_setup_is_mpi(const struct pstd_config *config)

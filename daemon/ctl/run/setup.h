@@ -32,8 +32,8 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Before another start: somebody who cleans /tmp may have removed the folder:
- * it is there again, with the plan that was made for the run. */
+/* Before another start: a program that cleans /tmp may have removed the folder.
+ * There is another one then, with the plan that was made for the run. */
 enum pst_status pstctl_setup_again(struct pstctl_setup *s,
                                    const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;

@@ -514,21 +514,26 @@ static int remove_entries(int fd, int depth)
     return err;
 }
 
-enum pst_status pst_remove_tree(const char *path, struct pst_diag *diag)
+enum pst_status pst_remove_at(int dir, const char *name, struct pst_diag *diag)
 {
     int fd, err;
 
-    if (unlink(path) == 0 || errno == ENOENT)
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
         return PST_OK;
     if (errno != EISDIR && errno != EPERM)
-        return pst_diag_errno(diag, errno, "cannot remove %s", path);
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return pst_diag_errno(diag, errno, "cannot remove %s", name);
+    fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     err = fd < 0 ? errno : remove_entries(fd, 0);
-    if (!err && rmdir(path) != 0)
+    if (!err && unlinkat(dir, name, AT_REMOVEDIR) != 0)
         err = errno;
     if (err)
-        return pst_diag_errno(diag, err, "cannot remove %s", path);
+        return pst_diag_errno(diag, err, "cannot remove %s", name);
     return PST_OK;
+}
+
+enum pst_status pst_remove_tree(const char *path, struct pst_diag *diag)
+{
+    return pst_remove_at(AT_FDCWD, path, diag);
 }
 
 enum pst_status pst_fsync_dir(const char *path, struct pst_diag *diag)

@@ -52,7 +52,7 @@ struct pst_new_file {
     char *path, *temp;
     uint64_t size;
     size_t waiting; /* bytes that the disk was not told to write */
-    bool joined; /* another process will give it its name */
+    bool joined;    /* another process will give it its name */
 };
 
 enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
@@ -80,9 +80,11 @@ enum pst_status pst_file_write(const char *path, const void *data, size_t size,
 /* mkdir -p with mode; fine if it exists as a directory. */
 enum pst_status pst_mkdirs(const char *path, unsigned mode,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* rm -r; missing is fine. */
+/* rm -r; missing is fine. name: in the folder of a descriptor. */
 enum pst_status pst_remove_tree(const char *path,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_remove_at(int dir, const char *name,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_fsync_dir(const char *path,
                               struct pst_diag *diag) PST_MUST_CHECK;
 

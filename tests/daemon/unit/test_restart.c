@@ -2,11 +2,13 @@
 /* When a job is started again, and what is removed of one that is gone. */
 #include "daemon/ctl/run/restart.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/ctl/run/ends.h"
@@ -141,11 +143,43 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Who holds the lock keeps the folder; without one it is not ours to judge. */
+static struct pstctl_scratch new_scratch(const char *base)
+{
+    struct pstctl_scratch s = PSTCTL_SCRATCH_NONE;
+    struct pst_diag diag;
+    bool fresh = false;
+
+    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_true(fresh);
+    return s;
+}
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    struct pst_str path = {0};
+    struct pst_diag diag;
+
+    pst_str_addf(&path, "%s/%s", folder, name);
+    assert_false(path.failed);
+    assert_ok(pst_file_write(path.text, text, strlen(text), &diag), &diag);
+    pst_str_fini(&path);
+}
+
+/* An hour old. */
+static void age(const char *path)
+{
+    const struct timespec times[] = {{.tv_sec = time(NULL) - 3600},
+                                     {.tv_sec = time(NULL) - 3600}};
+
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* A process that has the lock keeps the folder. */
 static void sweeps_what_nobody_holds(void **state)
 {
-    char base[] = "/tmp/pst-sweep-XXXXXX", other[64], gone[64];
-    struct pstctl_scratch held = PSTCTL_SCRATCH_NONE;
+    char base[] = "/tmp/pst-sweep-XXXXXX", other[64], gone[64], half[64],
+         full[64], far[64];
+    struct pstctl_scratch held;
     struct pst_diag diag;
     int status;
     pid_t pid;
@@ -153,14 +187,24 @@ static void sweeps_what_nobody_holds(void **state)
     (void)state;
     assert_non_null(mkdtemp(base));
     (void)snprintf(other, sizeof(other), "%s/penstock-abcdef", base);
-    assert_int_equal(mkdir(other, 0700), 0);
-    assert_ok(pstctl_scratch_make(base, &held, &diag), &diag);
+    (void)snprintf(half, sizeof(half), "%s/penstock-abcdeg", base);
+    (void)snprintf(full, sizeof(full), "%s/penstock-abcdeh", base);
+    (void)snprintf(far, sizeof(far), "%s/penstock-abcdei", base);
+    assert_int_equal(mkdir(other, 0700), 0); /* just being made */
+    assert_int_equal(mkdir(half, 0700), 0);  /* never locked */
+    put(half, "owner.new", "");
+    age(half);
+    assert_int_equal(mkdir(full, 0700), 0); /* not one of ours */
+    put(full, "file", "x");
+    age(full);
+    assert_int_equal(mkdir(far, 0700), 0);
+    put(far, "owner", "another-host 1234\n");
+    held = new_scratch(base);
     pid = fork();
     if (pid == 0) { /* one that is killed */
-        struct pstctl_scratch mine = PSTCTL_SCRATCH_NONE;
+        struct pstctl_scratch mine = new_scratch(base);
 
-        if (pstctl_scratch_make(base, &mine, NULL) != PST_OK)
-            _exit(1);
+        put(mine.path.text, "file", "x");
         (void)snprintf(gone, sizeof(gone), "%s/gone", base);
         _exit(symlink(mine.path.text, gone) != 0);
     }
@@ -170,9 +214,55 @@ static void sweeps_what_nobody_holds(void **state)
     assert_true(is_there(gone));
     pstctl_scratch_sweep(base);
     assert_false(is_there(gone)); /* the link leads nowhere */
-    assert_true(is_there(other) && is_there(held.path.text));
+    assert_false(is_there(half));
+    assert_true(is_there(other) && is_there(full) && is_there(far) &&
+                is_there(held.path.text));
     assert_ok(pstctl_scratch_remove(&held, &diag), &diag);
     assert_int_equal(pst_remove_tree(base, NULL), PST_OK);
+}
+
+/* A folder that vanished is not used again, whoever has made the one that has
+ * its name now; nor is that one removed. */
+static void leaves_a_folder_of_another(void **state)
+{
+    char base[] = "/tmp/pst-vanish-XXXXXX", was[64];
+    struct pstctl_scratch s;
+    struct pst_str made = {0};
+    struct pst_diag diag;
+    bool fresh = true;
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    s = new_scratch(base);
+    (void)snprintf(was, sizeof(was), "%s", s.path.text);
+    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_false(fresh);
+    assert_ok(pst_remove_tree(was, &diag), &diag);
+    assert_int_equal(mkdir(was, 0777), 0);
+    put(was, "owner", "");
+    assert_false(pstctl_scratch_is_there(&s));
+    assert_int_not_equal(pstctl_scratch_folder(&s, "plan", &made, &diag),
+                         PST_OK);
+    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_true(fresh && strcmp(s.path.text, was) != 0);
+    pst_str_fini(&made);
+    assert_ok(pstctl_scratch_folder(&s, "plan", &made, &diag), &diag);
+    assert_true(is_there(made.text));
+    /* One that is removed as the other was: only what is ours goes. */
+    assert_ok(pst_remove_tree(s.path.text, &diag), &diag);
+    assert_int_equal(rename(was, s.path.text), 0);
+    (void)snprintf(was, sizeof(was), "%s", s.path.text);
+    assert_ok(pstctl_scratch_remove(&s, &diag), &diag);
+    assert_true(is_there(was));
+    /* Its lock alone is gone: nobody would remove the folder. */
+    s = new_scratch(base);
+    (void)snprintf(was, sizeof(was), "%s", s.path.text);
+    assert_int_equal(unlinkat(s.dir, "owner", 0), 0);
+    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_true(fresh && !is_there(was));
+    assert_ok(pstctl_scratch_remove(&s, &diag), &diag);
+    assert_ok(pst_remove_tree(base, &diag), &diag);
+    pst_str_fini(&made);
 }
 
 static void end_of(const char *const *lines, int status, bool is_mpirun,
@@ -237,6 +327,7 @@ int main(void)
         cmocka_unit_test(goes_on_where_there_is_place),
         cmocka_unit_test(refuses_too_few_ranks),
         cmocka_unit_test(sweeps_what_nobody_holds),
+        cmocka_unit_test(leaves_a_folder_of_another),
         cmocka_unit_test(knows_each_end),
     };
 
