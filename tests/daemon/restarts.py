@@ -12,6 +12,8 @@ and these; with mpi and few kills four of them, drawn by the seed:
 
 budget    a job that dies again and again at one step is given up
 launcher  mpirun, or the supervisor, is killed: no process is left
+shells    what else the supervisor's process has started stays
+unkillable  a process that SIGKILL does not end
 causes    what last_exit.json and supervisor.log say of each kind of end
 dump      what the last file says
 detach    the job in the background
@@ -322,6 +324,57 @@ def launcher(b):
     assert not shared or not os.path.exists(shared), shared
 
 
+def shells(b):
+    """What a shell has started before it becomes the supervisor is none of the
+    job's: it is there until the end."""
+    name = b.fresh()
+    env, flag = b.once("updated:12", 0)
+    words = b.words(name, "--max-restarts", "1", "--log-dir", name)
+    words.remove("--quiet")
+    out = b.path(name + ".txt")
+    b.ended(b.begin_as(["bash", "-c", 'exec > >(cat >"$0"); exec "$@"', out,
+                        b.penstock, *words], env={**b.env, **env}))
+    assert not os.path.exists(flag)
+    until = time.monotonic() + 40
+    while True:
+        with open(out, encoding="utf-8") as file:
+            said = file.read()
+        if f"step {STEPS}" in said or f"{STEPS} steps" in said:
+            return
+        assert time.monotonic() < until, said
+        time.sleep(.02)
+
+
+def unkillable(b):
+    """A process that SIGKILL does not end, as one that waits for a disk: who
+    waits for it is told, and may leave it."""
+    if b.transport == "mpi" or "PST_PLANTED" not in os.environ:
+        return
+    name = b.fresh()
+    shim = dict(LD_PRELOAD=os.environ["PST_PLANTED"], PLANT="kill",
+                ASAN_OPTIONS=b.env["ASAN_OPTIONS"] +
+                ":verify_asan_link_order=0")
+    job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", name,
+                           steps=10 ** 9), **shim)
+    b.await_step(name, 1)
+    rank, = b.pids(name)
+    os.kill(rank, signal.SIGSTOP)
+    job.terminate()
+    time.sleep(1.1)  # a second one of the same second is the first
+    job.terminate()
+    said = job.stderr.readline()
+    while "does not end" not in said:
+        assert said, "it ended"
+        said = job.stderr.readline()
+    assert f"process {rank} was killed and does not end" in said, said
+    job.terminate()
+    b.ended(job, 143)
+    said = b.last_exit(name)
+    assert said["cause"] == "stopped", said
+    assert f"process {rank} was killed and does not end" in said["text"], said
+    b.nothing_left([rank])  # the system's own kill came as its parent ended
+
+
 def untold(b):
     """A run that has begun is no failure, whoever can be told."""
     for out in "closed", "/dev/full":
@@ -600,7 +653,8 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        run_parts(b, [budget, causes, dump, launcher, detach, rotated,
+        run_parts(b, [budget, causes, dump, launcher, shells,
+                      unkillable, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
                       watchers, cleaned], number, seed)
         told(b, number)

@@ -17,6 +17,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"
+#include "daemon/ctl/run/processes.h"
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
 
@@ -266,6 +267,29 @@ static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
+/* A process that was killed is there as long as it waits for a file system or a
+ * device. Nothing that it holds is free before, so we wait, too, unless a
+ * signal says otherwise. */
+static void await_stuck(struct pstctl_attempt *r, pid_t pid)
+{
+    struct signalfd_siginfo info;
+
+    if (!r->waits)
+        pstctl_printf(stderr,
+                      "penstock: process %d was killed and does not end: it "
+                      "waits for a file system or a device that does not "
+                      "answer; waiting for it, Ctrl-C leaves it\n",
+                      (int)pid);
+    r->waits = true;
+    while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo != SIGINT && info.ssi_signo != SIGTERM)
+            continue;
+        if (r->signals++ == 0)
+            r->signal = (int)info.ssi_signo;
+        r->launch.stuck = pid;
+    }
+}
+
 /* Waits for the child, then makes it go. Ranks that are just being started here
  * have nothing to save, and mpirun would start the others first. */
 static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
@@ -274,13 +298,32 @@ static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
         pstctl_attempt_asked(r) != PST_E_NONE && is_starting(r) && !r->spread;
     uint64_t until = now_ms() + patience_ms;
 
-    for (unsigned i = is_early ? 1 : 0; !r->launch.ended;) {
+    for (unsigned i = is_early ? 1 : 0;
+         !r->launch.ended && r->launch.stuck == 0;) {
         (void)usleep(5000);
         pstctl_launch_pump(&r->launch);
-        if (now_ms() >= until && i < 2) {
+        if (now_ms() < until)
+            continue;
+        if (i < 2) {
             pstctl_launch_end(&r->launch, i++ > 0);
             until = now_ms() + KILL_MS;
+        } else if (!r->launch.ended) {
+            await_stuck(r, r->launch.pid);
         }
+    }
+}
+
+/* What the launcher has left of its session. */
+static void reap(struct pstctl_attempt *r)
+{
+    const uint64_t until = now_ms() + KILL_MS;
+    pid_t left;
+
+    while (r->launch.stuck == 0 &&
+           (left = pstctl_processes_reap(r->launch.pid)) > 0) {
+        (void)usleep(1000);
+        if (now_ms() >= until)
+            await_stuck(r, left);
     }
 }
 
@@ -492,7 +535,7 @@ static void clean_up(struct pstctl_attempt *r)
 }
 
 /* Orphans of a launcher that was killed become our children, so that none is
- * missed: whatever is one when the launcher has ended is killed. */
+ * missed: those of its session are killed when it has ended. */
 static void adopt_orphans(const struct pstctl_attempt *r)
 {
     if (r->supervised)
@@ -638,7 +681,7 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
 void pstctl_attempt_end(struct pstctl_attempt *r)
 {
     if (r->supervised)
-        pstctl_launch_reap();
+        reap(r);
     pstctl_launch_fini(&r->launch);
     pstctl_follow_fini(&r->follow);
     pstctl_progress_fini(&r->progress);
@@ -649,7 +692,8 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
                                  .quiet = r->progress.quiet,
                                  .saved = r->progress.saved,
                                  .saved_step = r->progress.saved_step};
-    r->told = r->begun = r->over = r->answered = r->died = r->homeless = false;
+    r->waits = r->told = r->begun = r->over = r->answered = r->died =
+        r->homeless = false;
     r->awake = (struct pst_awake){0};
     r->gone_ms = 0;
 }

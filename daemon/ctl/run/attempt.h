@@ -46,6 +46,7 @@ struct pstctl_attempt {
     bool spread;            /* on more than one host */
     bool homeless;          /* died before it began: hosts were not there */
     bool died;              /* it ended without a result */
+    bool waits;             /* for a process that does not end, and said so */
 };
 
 /* Names, plan and signals of the job that config describes; begun_fd alone is

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/run/launch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/ctl/run/processes.h"
 #include "daemon/ctl/run/setup.h"
 #include "daemon/exec/crash.h"
 #include "stages/base/host/cpu.h"
@@ -25,7 +25,6 @@
 /* Linux: seconds and numbers of keep-alive probes. */
 #define MAX_KEEPALIVE 30000.0
 #define MAX_PROBES    100
-#define FREEZE_MS     100 /* for a process to stop that was told to */
 
 struct argv {
     const char *at[MAX_ARGS];
@@ -490,68 +489,6 @@ void pstctl_launch_pump(struct pstctl_launch *launch)
     }
 }
 
-/* Parent of a process; 0: it has gone. "123 (name) S 7 ..." *ret_state: what
- * it does; 'T': it is stopped. */
-static pid_t parent_of(const char *pid, char *ret_state)
-{
-    char path[64], text[512];
-    const char *at;
-    ssize_t n;
-    int fd;
-
-    (void)snprintf(path, sizeof(path), "/proc/%.10s/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-    if (fd >= 0)
-        (void)close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    at = strrchr(text, ')');
-    *ret_state = at != NULL && strlen(at) > 4 ? at[2] : '\0';
-    return at != NULL && strlen(at) > 4 ? (pid_t)strtol(at + 3, NULL, 10) : 0;
-}
-
-/* False: it has none. */
-static bool kill_children(pid_t parent)
-{
-    DIR *dir = opendir("/proc");
-    const struct dirent *e;
-    bool found = false;
-    char state;
-
-    while (dir != NULL && (e = readdir(dir)) != NULL)
-        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
-            parent_of(e->d_name, &state) == parent) {
-            (void)kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
-            found = true;
-        }
-    if (dir != NULL)
-        (void)closedir(dir);
-    return found;
-}
-
-/* The process makes no children from then on. */
-static void freeze(pid_t pid)
-{
-    char name[16], state = '\0';
-
-    (void)snprintf(name, sizeof(name), "%d", (int)pid);
-    (void)kill(pid, SIGSTOP);
-    for (unsigned ms = 0; ms < FREEZE_MS; ms++) {
-        if (parent_of(name, &state) == 0 || state == 'T' || state == 'Z')
-            return;
-        (void)usleep(1000);
-    }
-}
-
-void pstctl_launch_reap(void)
-{
-    /* A child may have children that become ours when it ends. */
-    while (waitpid(-1, NULL, WNOHANG) >= 0) {
-        (void)kill_children(getpid());
-        (void)usleep(1000);
-    }
-}
-
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
 {
     const int number = hard || launch->is_mpirun ? SIGKILL : SIGINT;
@@ -559,10 +496,10 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
     if (launch->ended)
         return;
     if (launch->is_mpirun) {
-        if (kill_children(launch->pid) && !hard)
-            return;          /* it ends the others and cleans up */
-        freeze(launch->pid); /* it may just be starting ranks */
-        (void)kill_children(launch->pid);
+        if (pstctl_processes_kill_children(launch->pid) && !hard)
+            return; /* it ends the others and cleans up */
+        pstctl_processes_freeze(launch->pid); /* it may be starting ranks */
+        (void)pstctl_processes_kill_children(launch->pid);
     }
     if (kill(-launch->pid, number) != 0) /* it has no session of its own yet */
         (void)kill(launch->pid, number);
@@ -653,6 +590,13 @@ enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
     const int code =
         WIFEXITED(launch->status) ? WEXITSTATUS(launch->status) : -1;
 
+    if (launch->stuck > 0)
+        return pst_diag_set(diag, PST_E_RUN_STUCK,
+                            "process %d was killed and does not end: it waits "
+                            "for a file system or a device that does not "
+                            "answer, and has the name and the folders of the "
+                            "job until then",
+                            (int)launch->stuck);
     if (launch->killed_rank >= 0)
         return killed(launch, placement, diag);
     if (launch->cause.len > 0)

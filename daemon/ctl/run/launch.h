@@ -24,7 +24,8 @@ struct pstctl_launch {
     bool asked; /* a rank has told that somebody asked it to end */
     bool is_mpirun;
     bool ended;
-    int status; /* of waitpid, once ended */
+    int status;  /* of waitpid, once ended */
+    pid_t stuck; /* a process that SIGKILL did not end, and was left; 0: none */
 };
 
 /* What is started. */
@@ -66,8 +67,6 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Kills and reaps all children of this process. */
-void pstctl_launch_reap(void);
 void pstctl_launch_fini(struct pstctl_launch *launch);
 
 #endif

@@ -2,6 +2,7 @@
 /* Loaded in front of the C library: PLANT names what does not work. */
 #include <errno.h>
 #include <netdb.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -53,6 +54,14 @@ int flock(int fd, int how)
         return (int)syscall(SYS_flock, fd, how);
     errno = ENOLCK;
     return -1;
+}
+
+/* As of a process that waits for a disk. */
+int kill(pid_t pid, int number)
+{
+    if (number == SIGKILL && planted("kill"))
+        return 0;
+    return (int)syscall(SYS_kill, pid, number);
 }
 
 ssize_t process_vm_readv(pid_t pid, const struct iovec *here,
