@@ -12,6 +12,7 @@
 #include "stages/base/host/thread.h"
 #include "stages/base/macros.h"
 #include "stages/graph/graph.h"
+#include "stages/run/watch/flight.h"
 #include "stages/sched/sched.h"
 
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -105,6 +106,8 @@ static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
 
+    if (number == SIGBUS && info->si_code > 0 && pst_flight_mend(info->si_addr))
+        return;
     for (size_t i = 0; i < PST_COUNT(faults); i++)
         if (faults[i] == number)
             (void)sigaction(number, &before[i], NULL);

@@ -142,6 +142,22 @@ static void emit_no_flight(struct pstd_session *s, unsigned rank,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+void pstd_session_look_at_flights(struct pstd_session *s)
+{
+    struct pst_diag why;
+
+    for (unsigned i = 0; s->w->flights != NULL && i < s->w->ranks; i++) {
+        if (!pst_flight_is_lost(s->w->flights[i]))
+            continue;
+        (void)pst_diag_set(&why, PST_E_RECORD_DAMAGED,
+                           "rank-%u" PST_FLIGHT_SUFFIX
+                           " was cut short by another process; what this rank "
+                           "does is recorded again from its next start on",
+                           i);
+        emit_no_flight(s, i, &why);
+    }
+}
+
 /* Beside the logs: what each rank here does, from its first run on. Where there
  * is no room for it a job goes on all the same. */
 static enum pst_status open_flights(struct pstd_session *s,

@@ -359,6 +359,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         count_step(s, &r, end - start, end);
         pstd_interval_step(&s->interval, end - start, s->saving.is_open);
         pstd_health_step(s, end - start);
+        pstd_session_look_at_flights(s);
     }
     if (status != PST_OK)
         tell_newest(s);

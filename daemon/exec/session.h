@@ -100,6 +100,8 @@ struct pstd_session {
     bool enough;        /* evaluations do not get better: the run is over */
 };
 
+/* prepare.c: says once of each flight record that it is lost. */
+void pstd_session_look_at_flights(struct pstd_session *s);
 /* prepare.c: COLLECTIVE. Everything up to the first step. */
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,

@@ -39,6 +39,58 @@ struct pst_flight {
     double offset; /* of the clock, to seconds since 1970 */
 };
 
+/* Of this process, for the handler of a signal: ranks beyond these are not
+ * mended. */
+#define MAX_MAPS 256
+static struct {
+    _Atomic(struct file *) at;
+    atomic_bool lost;
+} maps[MAX_MAPS];
+
+static void watch_map(struct file *file)
+{
+    for (size_t i = 0; i < MAX_MAPS; i++) {
+        struct file *none = NULL;
+
+        if (atomic_compare_exchange_strong(&maps[i].at, &none, file)) {
+            atomic_store(&maps[i].lost, false);
+            return;
+        }
+    }
+}
+
+static size_t find_map(const struct file *file)
+{
+    size_t i = 0;
+
+    while (i < MAX_MAPS && atomic_load(&maps[i].at) != file)
+        i++;
+    return i;
+}
+
+bool pst_flight_mend(const void *address)
+{
+    for (size_t i = 0; i < MAX_MAPS; i++) {
+        struct file *file = atomic_load(&maps[i].at);
+
+        if (file == NULL || (uintptr_t)address < (uintptr_t)file ||
+            (uintptr_t)address >= (uintptr_t)(file + 1))
+            continue;
+        atomic_store(&maps[i].lost, true);
+        return mmap(file, sizeof(*file), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                    0) != MAP_FAILED;
+    }
+    return false;
+}
+
+bool pst_flight_is_lost(struct pst_flight *f)
+{
+    const size_t i = f != NULL ? find_map(f->file) : MAX_MAPS;
+
+    return i < MAX_MAPS && atomic_exchange(&maps[i].lost, false);
+}
+
 /* A file with holes would end the process when its disk is full. */
 static enum pst_status map_file(int fd, const char *path, struct file **ret,
                                 struct pst_diag *diag)
@@ -100,6 +152,7 @@ enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
         pst_free(f);
         return status;
     }
+    watch_map(f->file);
     memset(f->file, 0, sizeof(*f->file)); /* in memory now, not in a step */
     (void)clock_gettime(CLOCK_REALTIME, &now);
     f->offset = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - pst_now();
@@ -115,8 +168,13 @@ enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
 
 void pst_flight_close(struct pst_flight *f)
 {
+    size_t map;
+
     if (f == NULL)
         return;
+    map = find_map(f->file);
+    if (map < MAX_MAPS)
+        atomic_store(&maps[map].at, NULL);
     (void)munmap(f->file, sizeof(*f->file));
     pst_free(f);
 }

@@ -42,6 +42,12 @@ enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* The file stays. NULL is fine, here and below. */
 void pst_flight_close(struct pst_flight *f);
+/* From a handler of SIGBUS: true if the address is in the memory of a record,
+ * whose file somebody has cut short; other memory is there now, and the store
+ * can be made again. The file says nothing new from then on. */
+bool pst_flight_mend(const void *address);
+/* True once after that. */
+bool pst_flight_is_lost(struct pst_flight *f);
 
 /* Begins a record, unless one of it is open. */
 void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,

@@ -4,15 +4,18 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "stages/base/host/alive.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/host/guard.h"
 #include "stages/base/host/thread.h"
 #include "stages/graph/graph.h"
+#include "stages/run/watch/flight.h"
 #include "tests/test.h"
 
 static const struct pst_module_call module = {.name = "net.fc\n1"};
@@ -99,10 +102,48 @@ static void tells_once_where_it_was(void **state)
     expect("signal", SIGBUS, true, thread);
 }
 
+/* Somebody cuts the file of a flight record short while it is written. */
+static void outlives_its_flight_record(void **state)
+{
+    char dir[] = "/tmp/pst-crash-XXXXXX", path[64];
+    struct pst_flight *f, *other;
+    struct pst_diag diag;
+    int ended = -1;
+    pid_t child;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/rank-0" PST_FLIGHT_SUFFIX, dir);
+    child = fork();
+    if (child == 0) {
+        pstd_crash_watch(0);
+        if (pst_flight_open(dir, 0, 2, &f, &diag) != PST_OK ||
+            pst_flight_open(dir, 1, 2, &other, &diag) != PST_OK ||
+            truncate(path, 0) != 0)
+            _exit(1);
+        for (unsigned i = 0; i < 2 * PST_FLIGHT_RECORDS; i++) {
+            pst_flight_begin(f, i, 0, 0, 0);
+            pst_flight_end(f);
+            pst_flight_begin(other, i, 0, 0, 0);
+            pst_flight_end(other);
+        }
+        if (!pst_flight_is_lost(f) || pst_flight_is_lost(f) ||
+            pst_flight_is_lost(other))
+            _exit(2);
+        pst_flight_close(f);
+        pst_flight_close(other);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_int_equal(pst_remove_tree(dir, NULL), PST_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_once_where_it_was),
+        cmocka_unit_test(outlives_its_flight_record),
     };
 
     return cmocka_run_group_tests_name("crash", tests, NULL, NULL);
