@@ -11,6 +11,7 @@
 #include "daemon/common/socket.h"
 #include "daemon/loop/control.h"
 #include "daemon/loop/loop.h"
+#include "daemon/loop/signals.h"
 #include "stages/base/host/guard.h"
 #include "stages/sched/sched.h"
 
@@ -123,6 +124,7 @@ int main(int argc, char **argv)
     struct pst_diag diag;
     int code;
 
+    pstd_signals_ignore();
     if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--version") == 0)
         return print_version(argc == 3 ? argv[2] : NULL);
     if (pstd_config_init(&config, &diag) != PST_OK)

@@ -368,8 +368,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void close_handles(struct pstd_daemon *d)
 {
-    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
-        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    pstd_signals_close(d);
     uv_close((uv_handle_t *)&d->tick, NULL);
     pstd_watch_close(&d->watch);
     pstd_intake_close(d->intake);

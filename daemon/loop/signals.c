@@ -168,3 +168,17 @@ void pstd_signals_start(struct pstd_daemon *d)
     }
     watch_senders();
 }
+
+void pstd_signals_ignore(void)
+{
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGUSR1, SIG_IGN);
+}
+
+/* libuv lets the system do again what it did before: these would end us. */
+void pstd_signals_close(struct pstd_daemon *d)
+{
+    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    pstd_signals_ignore();
+}

@@ -8,8 +8,12 @@
  */
 #include "daemon/loop/daemon.h"
 
-/* From here on, until the handles d->signals are closed. One daemon of a
- * process. */
+/* While nobody takes them, SIGHUP and SIGUSR1 end no rank: at the begin of
+ * main(), there is nothing to save or to open anew. */
+void pstd_signals_ignore(void);
+/* From here on, until they are closed. One daemon of a process. */
 void pstd_signals_start(struct pstd_daemon *d);
+/* Closes the handles d->signals. */
+void pstd_signals_close(struct pstd_daemon *d);
 
 #endif

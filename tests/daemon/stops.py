@@ -224,10 +224,30 @@ def pausing(b):
         b.ended(job, 130)
 
 
+def warned(b):
+    """What ends no job does not end one whose ranks have no handlers yet, or
+    none any more."""
+    name = b.fresh()
+    job = b.begin(*b.words(name, "--log-dir", name + "-log", steps=3))
+    children, sent = f"/proc/{job.pid}/task/{job.pid}/children", 0
+    while job.poll() is None:
+        try:
+            with open(children, encoding="utf-8") as file:
+                for pid in map(int, file.read().split()):
+                    os.kill(pid, (signal.SIGHUP, signal.SIGUSR1)[sent % 2])
+                    sent += 1
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        time.sleep(.0005)
+    b.ended(job)
+    assert sent > 2, sent
+
+
 def early(b):
     """A signal before the ranks are there: no run begins, and it is over soon.
     """
     if b.transport == "self":  # whose one rank is there within milliseconds
+        warned(b)
         return
     b.n += 1
     met = 0

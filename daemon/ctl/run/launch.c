@@ -192,11 +192,14 @@ static void set_environment(void)
 /* mpirun answers SIGTERM, SIGINT and SIGHUP with SIGTERM to all ranks and
  * SIGKILL soon after, however long they save. One that has them blocked leaves
  * them to us: the ranks beside it see what it was sent
- * (daemon/loop/launcher.h). Its children have them again. */
+ * (daemon/loop/launcher.h). Its children have them again. SIGUSR1 and SIGHUP,
+ * which end no job, are ignored until the program has its handlers. */
 static void choose_signals(bool is_mpirun)
 {
     sigset_t blocked;
 
+    (void)signal(SIGUSR1, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
     (void)sigemptyset(&blocked);
     if (is_mpirun) {
         (void)sigaddset(&blocked, SIGTERM);
