@@ -28,23 +28,32 @@ static size_t frame_at(const struct pstd_journal_part *j, uint64_t at)
     return size <= PSTD_REPLY_MAX && at + size <= j->size ? size : 0;
 }
 
-/* Number of the event in the frame at an offset; 0: there is none. */
+/* Number of the event that a frame has; 0: it has none. */
+static uint64_t number_of(const unsigned char *data, size_t size)
+{
+    pstd_frame *frame = NULL;
+    uint64_t seq = 0;
+
+    if (pstd_frame_unpack(data + HEAD, size - HEAD, PSTD_REQUEST_FIELD, &frame,
+                          NULL) == PST_OK &&
+        frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
+        seq = frame->event->seq;
+    pstd_frame_free(frame);
+    return seq;
+}
+
+/* The same of the frame at an offset. */
 static uint64_t number_at(const struct pstd_journal_part *j, uint64_t at)
 {
     const size_t size = frame_at(j, at);
     unsigned char *data;
-    pstd_frame *frame = NULL;
     uint64_t seq = 0;
 
     if (size <= HEAD)
         return 0;
     data = pst_alloc(PST_TAG_DAEMON, size);
-    if (data != NULL && pread(j->fd, data, size, (off_t)at) == (ssize_t)size &&
-        pstd_frame_unpack(data + HEAD, size - HEAD, PSTD_REQUEST_FIELD, &frame,
-                          NULL) == PST_OK &&
-        frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
-        seq = frame->event->seq;
-    pstd_frame_free(frame);
+    if (data != NULL && pread(j->fd, data, size, (off_t)at) == (ssize_t)size)
+        seq = number_of(data, size);
     pst_free(data);
     return seq;
 }
@@ -138,10 +147,8 @@ static bool find(struct pstd_journal_part *j, uint64_t seq)
     while (j->seen < seq) {
         const size_t size = frame_at(j, j->seen_at);
 
-        if (size == 0) {
-            j->seen = 0;
+        if (size == 0) /* nor are those after it found, up to a mark */
             return false;
-        }
         j->seen_at += size;
         j->seen++;
     }
@@ -161,7 +168,9 @@ static void get(struct pstd_journal_part *j, uint64_t seq,
     if (grown == NULL)
         return;
     *buffer = grown;
-    if (pread(j->fd, grown, size, (off_t)j->seen_at) == (ssize_t)size)
+    if (size > HEAD &&
+        pread(j->fd, grown, size, (off_t)j->seen_at) == (ssize_t)size &&
+        number_of(grown, size) == seq)
         *ret_size = size;
 }
 

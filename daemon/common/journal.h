@@ -54,7 +54,8 @@ uint64_t pstd_journal_first(const struct pstd_journal *j);
 uint64_t pstd_journal_next(const struct pstd_journal *j);
 /* Event `next`. Without room on the disk there is no journal any more. */
 void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size);
-/* Into a buffer (pst_realloc); *ret_size 0: it is not there. */
+/* Into a buffer (pst_realloc); *ret_size 0: it is not there, or another process
+ * has damaged the file. */
 void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
                       unsigned char **buffer, size_t *ret_size);
 

@@ -435,7 +435,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
     if (event->dropped > 0) {
         pst_str_addf(&text,
                      "%llu events were missed: this client did not read for "
-                     "too long",
+                     "too long, or they cannot be read back",
                      (unsigned long long)event->dropped);
     } else if (strcmp(event->name, "train_begin") == 0) {
         begin(p, event);

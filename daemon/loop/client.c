@@ -141,6 +141,7 @@ void pstd_client_send_events(struct pstd_client *client)
 {
     struct pstd_history *history = client->control->history;
     const uint64_t oldest = pstd_history_oldest(history);
+    uint64_t lost = 0; /* that cannot be read back */
 
     if (!client->watching || client->closing || queue_of(client) > 0)
         return;
@@ -153,7 +154,13 @@ void pstd_client_send_events(struct pstd_client *client)
         const struct pstd_packed *event =
             pstd_history_get(history, client->event++);
 
-        if (event != NULL)
+        lost += event == NULL;
+        if (event == NULL && client->event <= history->seq)
+            continue;
+        if (lost > 0)
+            send_gap(client, lost);
+        lost = 0;
+        if (event != NULL && !client->closing)
             send_packed(client, event->data, event->size);
     }
 }

@@ -208,32 +208,64 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
     return PST_AGAIN;
 }
 
+/* Events of an answer, and gaps where some cannot be read back. */
+struct listed {
+    Pst__Control__Event *events[PSTD_EVENTS + 1];
+    pstd_frame *frames[PSTD_EVENTS]; /* that they are in */
+    Pst__Control__Event gaps[PSTD_EVENTS / 2 + 1];
+    size_t n, n_frames, n_gaps;
+};
+
+static void list_gap(struct listed *l, uint64_t lost)
+{
+    Pst__Control__Event *gap = &l->gaps[l->n_gaps];
+
+    if (lost == 0)
+        return;
+    pst__control__event__init(gap);
+    gap->time_us = pstd_now_us();
+    gap->name = (char *)"gap";
+    gap->dropped = lost;
+    l->events[l->n++] = gap;
+    l->n_gaps++;
+}
+
 enum pst_status pstd_query_log(struct pstd_call *call)
 {
     struct pstd_daemon *d = call->d;
     const uint64_t wanted = PST_MIN(call->request->get_log->n, PSTD_EVENTS);
     const uint64_t first =
-        d->history.seq > wanted ? d->history.seq - wanted + 1 : 1;
+        PST_MAX(d->history.seq > wanted ? d->history.seq - wanted + 1 : 1,
+                pstd_history_oldest(&d->history));
     Pst__Control__EventList list = PST__CONTROL__EVENT_LIST__INIT;
-    Pst__Control__Event *events[PSTD_EVENTS];
-    pstd_frame *frames[PSTD_EVENTS] = {NULL};
+    struct listed *l = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*l));
+    uint64_t lost = 0;
 
+    if (l == NULL)
+        return pst_diag_nomem(&call->diag, sizeof(*l));
     for (uint64_t seq = first; seq <= d->history.seq; seq++) {
         const struct pstd_packed *event = pstd_history_get(&d->history, seq);
         pstd_frame *frame = NULL;
 
-        if (event != NULL &&
+        if (event == NULL ||
             pstd_frame_unpack(event->data + 4, event->size - 4,
-                              PSTD_REQUEST_FIELD, &frame, NULL) == PST_OK) {
-            frames[list.n_events] = frame;
-            events[list.n_events++] = frame->event;
+                              PSTD_REQUEST_FIELD, &frame, NULL) != PST_OK) {
+            lost++;
+            continue;
         }
+        list_gap(l, lost);
+        lost = 0;
+        l->frames[l->n_frames++] = frame;
+        l->events[l->n++] = frame->event;
     }
-    list.events = events;
+    list_gap(l, lost);
+    list.events = l->events;
+    list.n_events = l->n;
     call->reply.body_case = PST__CONTROL__REPLY__BODY_LOG;
     call->reply.log = &list;
     pstd_call_reply(call);
-    for (size_t i = 0; i < list.n_events; i++)
-        pstd_frame_free(frames[i]);
+    for (size_t i = 0; i < l->n_frames; i++)
+        pstd_frame_free(l->frames[i]);
+    pst_free(l);
     return PST_AGAIN;
 }

@@ -60,13 +60,16 @@ static enum pst_status check_job(struct pstctl_follow *f,
 static enum pst_status begin_watch(struct pstctl_follow *f,
                                    struct pst_diag *diag)
 {
+    const uint64_t first = f->next_conn.first_event;
+    const bool is_new = f->pid != 0 && f->pid != f->next_conn.pid;
     Pst__Control__Watch watch = PST__CONTROL__WATCH__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 
-    /* Who started these ranks wants to know nothing of those before. */
-    watch.from = f->run_id[0] != '\0'
-                     ? PST_MAX(f->next, f->next_conn.first_event)
-                     : f->next;
+    /* Who started these ranks wants to know nothing of those before. A journal
+     * that could not be read back has begun anew, and its numbers with it. */
+    watch.from = f->run_id[0] != '\0'        ? PST_MAX(f->next, first)
+                 : is_new && first < f->next ? first
+                                             : f->next;
     request.body_case = PST__CONTROL__REQUEST__BODY_WATCH;
     request.watch = &watch;
     return pstctl_send(&f->next_conn, &request, diag);

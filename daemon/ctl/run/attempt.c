@@ -422,10 +422,17 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
 {
     enum pst_status status =
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
+    uint64_t lost = 0;
 
     /* Who has seen no event of these ranks knows none of their numbers. */
     if (r->launch.ended && r->setup.journal.text != NULL && r->follow.next > 1)
-        pstctl_rest(r->setup.journal.text, r->follow.next, take_rest, r);
+        lost = pstctl_rest(r->setup.journal.text, r->follow.next, take_rest, r);
+    if (lost > 0)
+        pstctl_printf(stderr,
+                      "penstock: %llu events of the ranks cannot be read back "
+                      "from %s: changes of the model and requests to stop or "
+                      "to pause that are among them are forgotten\n",
+                      (unsigned long long)lost, r->setup.journal.text);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
     if (pstd_stays(r->config)) /* a stop is its only good end */

@@ -9,9 +9,10 @@
 
 #define HEAD 4 /* bytes of length in front of a frame */
 
-void pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
-                 void *ctx)
+uint64_t pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
+                     void *ctx)
 {
+    uint64_t lost = 0;
     struct pstd_journal j = PSTD_JOURNAL_NONE;
     struct pst_diag ignored;
     unsigned char *buffer = NULL;
@@ -19,7 +20,8 @@ void pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
 
     if (access(journal, F_OK) != 0 ||
         pstd_journal_open(journal, PSTD_JOURNAL_MAX, &j, &ignored) != PST_OK)
-        return;
+        return 0;
+    lost = pstd_journal_first(&j) > from ? pstd_journal_first(&j) - from : 0;
     from = PST_MAX(from, pstd_journal_first(&j));
     for (; from < pstd_journal_next(&j); from++) {
         pstd_frame *frame = NULL;
@@ -30,8 +32,11 @@ void pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
                               &frame, &ignored) == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
             fn(ctx, frame->event);
+        else
+            lost++;
         pstd_frame_free(frame);
     }
     pst_free(buffer);
     pstd_journal_close(&j);
+    return lost;
 }

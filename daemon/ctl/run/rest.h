@@ -7,8 +7,9 @@
 typedef void (*pstctl_rest_fn)(void *ctx, const pstctl_event *event);
 
 /* Calls fn for each event of the journal from number `from` on. For when no
- * rank is left; of a journal that cannot be read there is no rest. */
-void pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
-                 void *ctx);
+ * rank is left; of a journal that cannot be read there is no rest. Returns how
+ * many events are in it that cannot be read back. */
+uint64_t pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
+                     void *ctx);
 
 #endif

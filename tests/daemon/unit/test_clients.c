@@ -263,15 +263,93 @@ static void wait_for_room(const struct pstd_client *client)
                     (const uv_stream_t *)&client->pipe) < PSTD_QUEUE + 16384);
 }
 
+/* Counts events of a frame, which has them in order. */
+static void count(const Pst__Control__Event *event, uint64_t *last,
+                  uint64_t *missed)
+{
+    *missed += event->dropped;
+    *last += event->dropped;
+    if (event->seq > 0)
+        assert_int_equal(event->seq, ++*last);
+}
+
+/* Reads events, or a list of them, until the one with number `until`. Returns
+ * how many were missed. */
+static uint64_t read_events(int fd, uint64_t until)
+{
+    struct pstd_frames frames;
+    struct pst_diag diag;
+    uint64_t last = 0, missed = 0;
+
+    pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
+    for (unsigned i = 0; i < 2000 && last < until; i++) {
+        char text[4096];
+        const int n = heard(fd, text, sizeof(text) - 1);
+        pstd_frame *frame = NULL;
+
+        assert_true(n >= 0);
+        assert_ok(pstd_frames_push(&frames, text, (size_t)n, &diag), &diag);
+        while (pstd_frames_next(&frames, &frame, &diag) == PST_OK) {
+            if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
+                count(frame->event, &last, &missed);
+            else if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+                     frame->reply->body_case == PST__CONTROL__REPLY__BODY_LOG)
+                for (size_t k = 0; k < frame->reply->log->n_events; k++)
+                    count(frame->reply->log->events[k], &last, &missed);
+            pstd_frame_free(frame);
+        }
+        turn(1);
+    }
+    pstd_frames_fini(&frames);
+    assert_int_equal(last, until);
+    return missed;
+}
+
+/* Of events that cannot be read back a watcher hears how many they are, and so
+ * does who asks for the newest ones. */
+static void tells_what_cannot_be_read(void **state)
+{
+    /* Frame{Request{id 3, GetLog{n 20}}} */
+    static const unsigned char newest[] = {8, 0, 0,    0, 0x12, 6,
+                                           8, 3, 0x62, 2, 8,    20};
+    static const unsigned lost[] = {1, 5, 6, 7, 20};
+    const int fd = connect_one(true), other = connect_one(true);
+
+    (void)state;
+    config.client_timeout = 60;
+    turn(20);
+    for (unsigned i = 0; i < 20; i++) {
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_DUMP);
+        pstd_note_text(&note, "path", "x");
+        pstd_daemon_publish(d, &note);
+    }
+    for (size_t i = 0; i < PST_COUNT(lost); i++) {
+        struct pstd_packed *event = &d->history.events[lost[i]];
+
+        pst_free(event->data);
+        *event = (struct pstd_packed){0};
+    }
+    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+        pstd_client_watch(at, 1);
+    assert_int_equal(read_events(fd, 20), PST_COUNT(lost));
+    assert_int_equal(read_events(other, 20), PST_COUNT(lost));
+    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+        at->watching = false;
+    assert_int_equal(write(fd, newest, sizeof(newest)), sizeof(newest));
+    assert_int_equal(read_events(fd, 20), PST_COUNT(lost));
+    (void)close(fd);
+    (void)close(other);
+}
+
 /* Events for a watcher that does not read stay in the history; it gets the
  * newest ones and the number of the others. */
 static void tells_what_was_missed(void **state)
 {
     enum { N = 20000 };
     const int fd = connect_one(true);
-    struct pstd_frames frames;
-    uint64_t last = 0, missed = 0;
-    struct pst_diag diag;
+    uint64_t missed;
 
     (void)state;
     config.client_timeout = 60;
@@ -286,29 +364,7 @@ static void tells_what_was_missed(void **state)
         pstd_daemon_publish(d, &note);
         wait_for_room(d->control.clients);
     }
-    pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
-    for (unsigned i = 0; i < 2000 && last < N; i++) {
-        char text[4096];
-        const int n = heard(fd, text, sizeof(text) - 1);
-        pstd_frame *frame = NULL;
-
-        assert_true(n >= 0);
-        assert_ok(pstd_frames_push(&frames, text, (size_t)n, &diag), &diag);
-        while (pstd_frames_next(&frames, &frame, &diag) == PST_OK) {
-            if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
-                const Pst__Control__Event *event = frame->event;
-
-                missed += event->dropped;
-                last += event->dropped;
-                if (event->seq > 0)
-                    assert_int_equal(event->seq, ++last);
-            }
-            pstd_frame_free(frame);
-        }
-        turn(1);
-    }
-    pstd_frames_fini(&frames);
-    assert_int_equal(last, N);
+    missed = read_events(fd, N);
     assert_true(missed > 0 && missed < N);
     (void)close(fd);
 }
@@ -340,6 +396,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ends_silence_and_half_frames, start,
                                         stop),
         cmocka_unit_test_setup_teardown(tells_what_was_missed, start, stop),
+        cmocka_unit_test_setup_teardown(tells_what_cannot_be_read, start, stop),
     };
 
     return cmocka_run_group_tests_name("clients", tests, make_dir, remove_dir);

@@ -203,6 +203,38 @@ static void turns_over_whole(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
+/* Damaged while it is in use: an event that cannot be read back is none, and
+ * those after the next mark are there. */
+static void damage_in_use_is_a_gap(void **state)
+{
+    const uint64_t n = 3 * PSTD_JOURNAL_MARK;
+    uint64_t found = 0;
+    struct stat st;
+    struct log log;
+    int fd;
+
+    (void)state;
+    log_open(&log, PSTD_JOURNAL_MAX);
+    log_add(&log, n);
+    log_close(&log);
+    log_open(&log, PSTD_JOURNAL_MAX); /* nothing is in memory */
+    assert_int_equal(stat(PATH, &st), 0);
+    fd = open(PATH, O_RDWR);
+    assert_int_equal(pwrite(fd, "\xff\xff\xff\xff", 4, st.st_size / 2), 4);
+    close(fd);
+    for (uint64_t seq = 1; seq <= n; seq++) {
+        const struct pstd_packed *event = pstd_history_get(log.history, seq);
+
+        found += event != NULL;
+        if (event != NULL)
+            assert_event(&log, seq);
+    }
+    assert_true(found < n && found >= n - PSTD_JOURNAL_MARK);
+    assert_event(&log, n);
+    log_close(&log);
+    assert_int_equal(unlink(PATH), 0);
+}
+
 static void is_no_link(void **state)
 {
     struct pstd_journal j;
@@ -221,6 +253,7 @@ int main(void)
         cmocka_unit_test(damage_is_no_event),
         cmocka_unit_test(turns_over_when_full),
         cmocka_unit_test(turns_over_whole),
+        cmocka_unit_test(damage_in_use_is_a_gap),
         cmocka_unit_test(is_no_link),
     };
 
