@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the numbers of a run depend on besides its model, seed and optimizer,
- * which a resume refuses to change: options and data. Checkpoints carry it, so
- * that a run that goes on tells what it does otherwise. */
+ * which a resume refuses to change: options, data, and what computes.
+ * Checkpoints carry it, so that a run that goes on reports what is another one
+ * now. */
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/exec/alike.h"
 #include "daemon/exec/session.h"
+#include "stages/base/host/cpu.h"
+#include "stages/ops/matmul/blas.h"
 
 #define MAX_VALUE 80 /* bytes; of a longer value the hash is kept */
 
@@ -71,6 +74,28 @@ static void add_parallel(struct pstd_session *s)
     add(&s->course, "--threads", text);
 }
 
+/* What computes: with other programs, libraries or instructions the same run
+ * has other last bits. */
+static void add_machine(struct pst_str *course)
+{
+    static const char *const more[] = {"avx512_bf16", "amx_bf16"};
+    const char *features = pst_cpu_features();
+    struct pst_str text = {0};
+
+    add(course, "penstock", PST_VERSION);
+    pst_str_add(&text, pst_isa_name(pst_cpu_isa()));
+    for (size_t i = 0; i < PST_COUNT(more); i++)
+        if (strstr(features, more[i]) != NULL)
+            pst_str_addf(&text, " %s", more[i]);
+    add(course, "instructions", pst_str_text(&text));
+    pst_str_fini(&text);
+    pst_products_describe(&text);
+    if (strstr(pst_str_text(&text), " (") != NULL) /* what else there was */
+        *strstr(text.text, " (") = '\0';
+    add(course, "libraries", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 void pstd_course_make(struct pstd_session *s)
 {
     const struct pstd_config *config = &s->config;
@@ -89,6 +114,7 @@ void pstd_course_make(struct pstd_session *s)
         add_data(ret, "--data", config->data);
     if (config->eval_data != NULL)
         add_data(ret, "--eval-data", config->eval_data);
+    add_machine(ret);
 }
 
 /* "--lr=0.1" of a line; its value up to the end of the line. */
@@ -116,8 +142,10 @@ static void tell(struct pstd_session *s, const char *name, const char *before,
 
     (void)snprintf(text, sizeof(text),
                    "%s was %s in the run that saved this checkpoint, and is %s "
-                   "now",
-                   name, before, now);
+                   "now%s",
+                   name, before, now,
+                   name[0] == '-' ? ""
+                                  : ": numbers may differ in their last bits");
     pstd_note_init(&note, PSTD_EVENT_RESUME_CHANGED);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "name", name);

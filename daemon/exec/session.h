@@ -106,7 +106,7 @@ void pstd_session_look_at_flights(struct pstd_session *s);
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* course.c: what the numbers depend on, a line "--NAME=VALUE" each, once there
+/* course.c: what the numbers depend on, a line "NAME=VALUE" each, once there
  * is an engine; data is read. */
 void pstd_course_make(struct pstd_session *s);
 /* Tells what is another one than in a checkpoint's. */

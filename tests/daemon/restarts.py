@@ -13,6 +13,7 @@ and these; with mpi and few kills four of them, drawn by the seed:
 budget    a job that dies again and again at one step is given up
 launcher  mpirun, or the supervisor, is killed: no process is left
 shells    what else the supervisor's process has started stays
+replaced  an upgrade while it runs
 unkillable  a process that SIGKILL does not end
 causes    what last_exit.json and supervisor.log say of each kind of end
 dump      what the last file says
@@ -345,6 +346,34 @@ def shells(b):
         time.sleep(.02)
 
 
+def replaced(b):
+    """An upgrade while a job runs: its next start says so."""
+    if b.transport == "mpi":
+        return
+    name = b.fresh()
+    os.mkdir(b.path("bin"))
+    for program in "penstock", "penstockd":
+        shutil.copy2(os.path.join(os.path.dirname(b.penstock), program),
+                     b.path("bin", program))
+    words = b.words(name, "--max-restarts", "3", "--log-dir", name,
+                    steps=10 ** 9)
+    job = b.begin_as([b.path("bin", "penstock"), *words], env=b.env)
+    for n in 1, 2:
+        b.await_event(name, "train_begin", "rank-0", n=n)
+        b.await_step(name, 1)
+        if n == 2:
+            shutil.copy2(b.path("bin", "penstockd"), b.path("bin", "new"))
+            os.rename(b.path("bin", "new"), b.path("bin", "penstockd"))
+        os.kill(b.pids(name)[0], signal.SIGKILL)
+        again = b.await_event(name, "job_restart", n=n)
+        assert f" replaced={n - 1}" in again, again
+    b.await_event(name, "train_begin", "rank-0", n=3)
+    job.terminate()
+    said = b.ended(job, 143).stderr
+    assert said.count("penstockd was replaced") == 1, said
+    shutil.rmtree(b.path("bin"))
+
+
 def unkillable(b):
     """A process that SIGKILL does not end, as one that waits for a disk: who
     waits for it is told, and may leave it."""
@@ -654,7 +683,7 @@ def main():
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,
-                      unkillable, detach, rotated,
+                      unkillable, replaced, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
                       watchers, cleaned], number, seed)
         told(b, number)

@@ -48,6 +48,7 @@ struct pstctl_end {
     unsigned ranks;      /* of the job, all replicas, that ended */
     unsigned next_ranks; /* that are started again; 0: none */
     bool paused;         /* and they are paused again */
+    bool replaced;       /* by another file of the program */
     char undone[256];    /* changes of the model that no checkpoint has */
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,29 @@ void pstctl_launch_daemon(struct pst_str *out)
         }
     }
     pst_str_add(out, "penstockd");
+}
+
+static struct pstctl_program look_at_program(void)
+{
+    struct pst_str path = {0};
+    struct pstctl_program ret = {0};
+    struct stat st;
+
+    pstctl_launch_daemon(&path);
+    if (!path.failed && stat(path.text, &st) == 0)
+        ret = (struct pstctl_program){st.st_dev, st.st_ino, st.st_mtim};
+    pst_str_fini(&path);
+    return ret;
+}
+
+bool pstctl_launch_is_replaced(const struct pstctl_launch *launch)
+{
+    const struct pstctl_program *was = &launch->program, is = look_at_program();
+
+    return was->inode != 0 && is.inode != 0 &&
+           (was->device != is.device || was->inode != is.inode ||
+            was->changed.tv_sec != is.changed.tv_sec ||
+            was->changed.tv_nsec != is.changed.tv_nsec);
 }
 
 static void add_param(struct argv *argv, const char *name, const char *value)
@@ -282,6 +306,7 @@ static enum pst_status start(const struct argv *argv,
     (void)close(fds[1]);
     memset(ret, 0, sizeof(*ret));
     ret->pid = pid;
+    ret->program = look_at_program();
     ret->is_mpirun = strcmp(argv->at[0], "mpirun") == 0;
     ret->err_fd = fds[0];
     ret->killed_rank = ret->exited_rank = -1;

@@ -8,6 +8,14 @@
 #include "daemon/common/config.h"
 
 #include <sys/types.h>
+#include <time.h>
+
+/* Which file a program is; all 0: not known. */
+struct pstctl_program {
+    dev_t device;
+    ino_t inode;
+    struct timespec changed;
+};
 
 struct pstctl_launch {
     pid_t pid;
@@ -24,7 +32,8 @@ struct pstctl_launch {
     bool asked; /* a rank has told that somebody asked it to end */
     bool is_mpirun;
     bool ended;
-    int status;  /* of waitpid, once ended */
+    int status;                    /* of waitpid, once ended */
+    struct pstctl_program program; /* that it started */
     pid_t stuck; /* a process that SIGKILL did not end, and was left; 0: none */
 };
 
@@ -63,6 +72,9 @@ void pstctl_launch_pump(struct pstctl_launch *launch);
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
 /* Ends the job without waiting for its steps; hard: where that did not help. */
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
+/* True if the program of the ranks is another file by now: the next start is of
+ * another version, perhaps, than this process. */
+bool pstctl_launch_is_replaced(const struct pstctl_launch *launch);
 /* How it ended; PST_OK if well. placement: stages of each rank, or NULL. */
 enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,

@@ -82,6 +82,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
     if (pstd_stays(s->config)) /* somebody waits for it */
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
+    ret->replaced = ret->again && pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
     if (fate->unsaved == NULL || !ret->again)
         return;
@@ -151,6 +152,13 @@ static void print_restart(const struct pstctl_supervisor *s,
                       "penstock: no checkpoint has these changes of the model, "
                       "which are undone: %s\n",
                       end->undone);
+    if (end->replaced)
+        pstctl_printf(stderr,
+                      "penstock: penstockd was replaced since the job was "
+                      "started: its ranks are perhaps of another version than "
+                      "this process, and numbers may differ in their last "
+                      "bits; to be sure, stop the job and start it with "
+                      "--resume\n");
     if (end->paused)
         pstctl_printf(stderr, "penstock: the run was paused, and will be\n");
 }

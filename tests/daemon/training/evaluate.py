@@ -306,9 +306,9 @@ def tells(b):
 
 def tells_of_ranks(b):
     """Of what the bits depend on: replicas, what they share, and threads."""
-    def run(name, steps, *more):
+    def run(name, steps, *more, **env):
         b.call(*b.words("log-" + name, "--checkpoint", "many", "--steps",
-                        str(steps), *more))
+                        str(steps), *more), **env)
         return changes(b, "log-" + name)
 
     grid, same = ("-n", "2x1"), ("--threads", "1")
@@ -321,6 +321,9 @@ def tells_of_ranks(b):
         "--ranks": ("2xP", "1xP"), "--threads": ("1", "2"),
         "--shard": ("zero2 or zero3", "none or zero1")}
     assert not run("many-6", 6, "-n", "1", "--threads", "2", "--resume")
+    told = run("many-7", 7, "-n", "1", "--threads", "2", "--resume",
+               PST_ISA="any")
+    assert told["instructions"][1] == "any", told
 
 
 def changes(b, name):
