@@ -38,6 +38,9 @@
     X(CHECKPOINT_KEPT, "checkpoint_kept", "warn",                              \
       "step= dir= text=; cannot be read or removed, so it stays; once for "    \
       "each cause")                                                            \
+    X(CHECKPOINT_DOUBT, "checkpoint_doubt", "warn",                            \
+      "dir= host= pid= text=; who wrote there last has not said that it "      \
+      "ended")                                                                 \
     X(RESUME_DOUBT, "resume_doubt", "warn",                                    \
       "step= text=; why the run that saved this could not go on")              \
     X(RESUME_CHANGED, "resume_changed", "warn",                                \

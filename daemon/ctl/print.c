@@ -366,7 +366,8 @@ static void warn(const pstctl_event *event)
                       "penstock: warning: %s; back to the checkpoint of step "
                       "%lld\n",
                       text, (long long)pstctl_integer(event, "to"));
-    else if (strcmp(event->name, "resume_changed") == 0)
+    else if (strcmp(event->name, "resume_changed") == 0 ||
+             strcmp(event->name, "checkpoint_doubt") == 0)
         pstctl_printf(stderr, "penstock: warning: %s\n", text);
     else
         pstctl_printf(stderr,
@@ -471,6 +472,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
     } else if (strcmp(event->name, "checkpoint_found") == 0 ||
                strcmp(event->name, "checkpoint_skipped") == 0 ||
                strcmp(event->name, "checkpoint_kept") == 0 ||
+               strcmp(event->name, "checkpoint_doubt") == 0 ||
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
                strcmp(event->name, "best_gone") == 0 ||

@@ -26,6 +26,32 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* Rather a word too many after a host that died than two jobs in a folder. */
+static void emit_doubt(struct pstd_session *s, const char *dir,
+                       const struct pst_checkpoint_owner *owner)
+{
+    const char *host;
+    int64_t pid;
+    struct pst_str text = {0};
+    struct pstd_note note;
+
+    if (!pst_checkpoint_doubt(owner, &host, &pid))
+        return;
+    pst_str_addf(&text,
+                 "process %lld on host %s wrote to %s last and has not said "
+                 "that it ended: make sure that it has; on file systems whose "
+                 "locks are local to a host (Lustre with localflock, NFS with "
+                 "local_lock) this job would not see it",
+                 (long long)pid, host, dir);
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_DOUBT);
+    pstd_note_text(&note, "dir", dir);
+    pstd_note_text(&note, "host", host);
+    pstd_note_int(&note, "pid", pid);
+    pstd_note_text(&note, "text", pst_str_text(&text));
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pst_str_fini(&text);
+}
+
 static enum pst_status claim(struct pstd_session *s, bool fallback,
                              struct pst_checkpoint_owner **ret,
                              struct pst_diag *diag)
@@ -43,8 +69,10 @@ static enum pst_status claim(struct pstd_session *s, bool fallback,
     struct pst_checkpoint_former former;
     enum pst_status status = pst_checkpoint_own(&claim, ret, &former, diag);
 
-    if (status == PST_OK)
+    if (status == PST_OK) {
         pstd_session_emit_moved(s, claim.dir, &former);
+        emit_doubt(s, claim.dir, *ret);
+    }
     return status;
 }
 

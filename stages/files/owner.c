@@ -26,12 +26,14 @@ struct record {
     char fallback[PATH_MAX]; /* second folder of the run; "": none */
     int64_t pid;
     bool held; /* only where locks do not work */
+    bool open; /* that process has not said that it ended */
 };
 
 struct pst_checkpoint_owner {
     char *dir;
     int fd; /* -1: no locks here */
     struct record record;
+    struct record before; /* of the process that had it last */
 };
 
 static void get_text(const json_t *root, const char *key, char *ret,
@@ -77,6 +79,7 @@ static enum pst_status read_record(const char *dir, struct record *ret,
         get_text(root, "fallback", ret->fallback, sizeof(ret->fallback));
         ret->pid = json_integer_value(json_object_get(root, "pid"));
         ret->held = json_is_true(json_object_get(root, "held"));
+        ret->open = json_is_true(json_object_get(root, "open"));
         json_decref(root);
     }
     pst_free(text);
@@ -88,10 +91,10 @@ static enum pst_status write_record(const char *dir, const struct record *r,
                                     struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    json_t *root =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:b}", "version", 1, "run",
-                  r->run, "model", r->model, "fallback", r->fallback, "host",
-                  r->host, "pid", (json_int_t)r->pid, "held", (int)r->held);
+    json_t *root = json_pack(
+        "{s:i, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1, "run", r->run,
+        "model", r->model, "fallback", r->fallback, "host", r->host, "pid",
+        (json_int_t)r->pid, "held", (int)r->held, "open", (int)r->open);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
 
@@ -339,6 +342,7 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
     status = settle(claim, &o->record, former, diag);
     if (status != PST_OK)
         return status;
+    o->before = o->record;
     memcpy(before, o->record.run, sizeof(before));
     if (claim->run)
         snprintf(o->record.run, sizeof(o->record.run), "%s", claim->run);
@@ -352,6 +356,7 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
     this_host(o->record.host);
     o->record.pid = getpid();
     o->record.held = o->fd < 0;
+    o->record.open = true;
     status = write_record(claim->dir, &o->record, diag);
     if (status != PST_OK && strcmp(before, o->record.run) != 0)
         forget_record(claim->dir); /* that of another run would stay */
@@ -377,7 +382,7 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     status = o->dir ? take(claim, o, former, diag)
                     : pst_diag_nomem(diag, strlen(claim->dir));
     if (status != PST_OK) {
-        o->record.held = false; /* not ours to give free */
+        o->record.held = o->record.open = false; /* not ours to give free */
         pst_checkpoint_disown(o);
         return status;
     }
@@ -467,12 +472,26 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
     return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;
 }
 
+bool pst_checkpoint_doubt(const struct pst_checkpoint_owner *o,
+                          const char **ret_host, int64_t *ret_pid)
+{
+    char host[256];
+
+    this_host(host);
+    if (!o || o->fd < 0 || !o->before.open || o->before.host[0] == '\0' ||
+        strcmp(o->before.host, host) == 0)
+        return false;
+    *ret_host = o->before.host;
+    *ret_pid = o->before.pid;
+    return true;
+}
+
 void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
 {
     if (!o)
         return;
-    if (o->record.held) {
-        o->record.held = false;
+    if (o->record.held || (o->record.open && sees_lock(o))) {
+        o->record.held = o->record.open = false;
         /* If it fails, the next one is told to take --adopt. */
         if (write_record(o->dir, &o->record, NULL) != PST_OK)
             errno = 0;

@@ -45,6 +45,11 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
                                    struct pst_checkpoint_owner **ret,
                                    struct pst_checkpoint_former *former,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* True if the process that had the folder before is of another host and has not
+ * said that it ended: on some file systems its lock is not seen here. The name
+ * is borrowed; NULL is fine. */
+bool pst_checkpoint_doubt(const struct pst_checkpoint_owner *owner,
+                          const char **ret_host, int64_t *ret_pid);
 /* Before a save or a removal. PST_ERR_CONFIG: somebody has moved the folder
  * away, and another run has made its own in that place. A folder that is gone
  * is no error, nor is NULL. */

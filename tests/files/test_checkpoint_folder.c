@@ -434,6 +434,65 @@ static void killed_owners_leave_it_free(void **state)
     close(fds[1]);
 }
 
+/* As if the process that wrote owner.json were of another host. */
+static void move_owner(const char *host)
+{
+    char here[256] = "", *text = NULL;
+    struct pst_str moved = {0};
+    const char *at;
+    size_t size;
+
+    assert_int_equal(gethostname(here, sizeof(here) - 1), 0);
+    assert_ok(pst_file_read("ck/owner.json", 65536, &text, &size, &diag),
+              &diag);
+    at = strstr(text, "\"host\": \"");
+    assert_non_null(at);
+    at += strlen("\"host\": \"");
+    assert_int_equal(strncmp(at, here, strlen(here)), 0);
+    pst_str_addn(&moved, text, (size_t)(at - text));
+    pst_str_addf(&moved, "%s%s", host, at + strlen(here));
+    assert_ok(pst_file_write("ck/owner.json", moved.text, moved.len, &diag),
+              &diag);
+    pst_str_fini(&moved);
+    pst_free(text);
+}
+
+/* A lock that was free says nothing of a process of another host that has not
+ * ended as it should. */
+static void doubts_what_another_host_left(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a;
+    const char *host = NULL;
+    int64_t ended = -1;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    pid = fork();
+    if (pid == 0)
+        _exit(own(DIGEST, false, false, &a, &former) != PST_OK);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    move_owner("elsewhere");
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_true(pst_checkpoint_doubt(a, &host, &ended));
+    assert_string_equal(host, "elsewhere");
+    assert_int_equal(ended, pid);
+    pst_checkpoint_disown(a);
+    move_owner("elsewhere"); /* this one has said so */
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_false(pst_checkpoint_doubt(a, &host, &ended));
+    pst_checkpoint_disown(a);
+    pid = fork();
+    if (pid == 0)
+        _exit(own(DIGEST, false, false, &a, &former) != PST_OK);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_false(pst_checkpoint_doubt(a, &host, &ended)); /* of this host */
+    pst_checkpoint_disown(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +510,7 @@ int main(void)
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
         cmocka_unit_test_teardown(sees_that_it_was_moved, clean),
         cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),
+        cmocka_unit_test_teardown(doubts_what_another_host_left, clean),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
