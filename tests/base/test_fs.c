@@ -6,12 +6,14 @@
 #include "stages/base/alloc.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct pst_diag diag;
@@ -154,6 +156,47 @@ static void replaces_what_a_link_means(void **state)
     assert_true(S_ISLNK(st.st_mode));
 }
 
+static bool is_pipe(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+/* A link that another process turns from a file to a pipe and back while files
+ * are written to it; and a pipe that comes while one is written. */
+static void writes_no_pipe_away(void **state)
+{
+    struct pst_new_file f;
+    unsigned written = 0;
+    pid_t child;
+
+    (void)state;
+    assert_ok(pst_mkdirs("flip", 0700, &diag), &diag);
+    put("flip/file", "old");
+    assert_int_equal(mkfifo("flip/pipe", 0600), 0);
+    assert_int_equal(symlink("file", "flip/name"), 0);
+    child = fork();
+    if (child == 0)
+        for (unsigned i = 0;; i++) {
+            (void)unlink("flip/next");
+            if (symlink(i % 2 ? "file" : "pipe", "flip/next") != 0 ||
+                rename("flip/next", "flip/name") != 0)
+                _exit(1);
+        }
+    for (unsigned i = 0; i < 3000; i++)
+        written += pst_file_write("flip/name", "new", 3, NULL) == PST_OK;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(is_pipe("flip/pipe") && written > 0);
+    assert_file("flip/file", "new");
+    assert_ok(pst_new_file_open("flip/late", &f, &diag), &diag);
+    assert_int_equal(mkfifo("flip/late", 0600), 0);
+    assert_int_equal(pst_new_file_commit(&f, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "it is a pipe or a device"));
+    assert_true(is_pipe("flip/late"));
+}
+
 /* What a link leads to is what is missing. */
 static void makes_folders_through_links(void **state)
 {
@@ -232,6 +275,7 @@ int main(void)
         cmocka_unit_test(commit_over_a_directory_fails),
         cmocka_unit_test(writes_no_devices_away),
         cmocka_unit_test(replaces_what_a_link_means),
+        cmocka_unit_test(writes_no_pipe_away),
         cmocka_unit_test(makes_folders_through_links),
         cmocka_unit_test(reads_regular_files_only),
         cmocka_unit_test(removes_trees_not_what_links_name),

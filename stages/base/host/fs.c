@@ -21,7 +21,7 @@
 #include <xxhash.h>
 
 #define MAX_DEPTH 64 /* of a tree that is removed */
-#define MAX_TRIES 16 /* to make a folder that others remove */
+#define MAX_TRIES 16 /* of what others change at the same time */
 #define PIECE     ((size_t)16 << 20)
 
 /* Opens a regular file for reading; returns the descriptor or -1. */
@@ -227,27 +227,69 @@ static int create_temp(const char *path, char *temp, size_t size)
 }
 
 /* A rename puts a file in the place of whatever is there, for root also of
- * /dev/full: what is no file is written to where it can be, or refused. Of a
- * link the file that it means is replaced. */
-static enum pst_status find_place(const char *path, struct pst_new_file *file,
-                                  bool *ret_device, struct pst_diag *diag)
+ * /dev/full: what is no file is written to where it can be, or refused. */
+static enum pst_status refuse_kind(const char *path, const struct stat *st,
+                                   struct pst_diag *diag)
 {
-    struct stat st, link;
+    return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                        "cannot write %s: it is a %s", path,
+                        S_ISDIR(st->st_mode) ? "folder" : "pipe or a device");
+}
+
+/* Name of the file to replace: of a link, that of what it means. PST_AGAIN: it
+ * means something else by now. *ret_fd: a device, opened; -1: it is none. */
+static enum pst_status look_at_place(const char *path, char **ret, int *ret_fd,
+                                     struct pst_diag *diag)
+{
+    struct stat st, is;
+
+    *ret = NULL;
+    *ret_fd = -1;
+    if (stat(path, &st) != 0)
+        return PST_OK; /* nothing is there, or opening says why */
+    if (S_ISCHR(st.st_mode)) {
+        *ret_fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        if (*ret_fd < 0)
+            return pst_diag_errno(diag, errno, "cannot write %s", path);
+        if (fstat(*ret_fd, &is) == 0 && S_ISCHR(is.st_mode))
+            return PST_OK;
+        close(*ret_fd);
+        return PST_AGAIN;
+    }
+    if (!S_ISREG(st.st_mode))
+        return refuse_kind(path, &st, diag);
+    if (lstat(path, &is) != 0 || !S_ISLNK(is.st_mode))
+        return PST_OK;
+    *ret = realpath(path, NULL);
+    if (*ret != NULL && lstat(*ret, &is) == 0 && S_ISREG(is.st_mode))
+        return PST_OK;
+    free(*ret); /* the C library's own */
+    *ret = NULL;
+    return PST_AGAIN;
+}
+
+static enum pst_status find_place(const char *path, struct pst_new_file *file,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_AGAIN;
     char *real = NULL;
 
-    *ret_device = false;
-    if (stat(path, &st) == 0) {
-        *ret_device = S_ISCHR(st.st_mode);
-        if (!*ret_device && !S_ISREG(st.st_mode))
-            return pst_diag_set(
-                diag, PST_E_FILE_WRONG_KIND, "cannot write %s: it is a %s",
-                path, S_ISDIR(st.st_mode) ? "folder" : "pipe or a device");
-        if (!*ret_device && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
-            real = realpath(path, NULL);
-    }
+    for (int tries = 0; status == PST_AGAIN && tries < MAX_TRIES; tries++)
+        status = look_at_place(path, &real, &file->fd, diag);
+    if (status == PST_AGAIN)
+        return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                            "cannot write %s: what it means changes all the "
+                            "time",
+                            path);
+    if (status != PST_OK)
+        return status;
     file->path = pst_strdup(PST_TAG_BASE, real != NULL ? real : path);
     free(real); /* the C library's own */
-    return file->path != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
+    if (file->path != NULL)
+        return PST_OK;
+    if (file->fd >= 0)
+        close(file->fd);
+    return pst_diag_nomem(diag, strlen(path));
 }
 
 enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
@@ -255,15 +297,12 @@ enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
 {
     struct pst_new_file file = {.fd = -1};
     size_t temp_size;
-    bool is_device;
-    enum pst_status status = find_place(path, &file, &is_device, diag);
+    enum pst_status status = find_place(path, &file, diag);
 
     if (status != PST_OK)
         return status;
-    temp_size = strlen(file.path) + 48;
-    if (is_device) {
-        file.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    } else {
+    if (file.fd < 0) {
+        temp_size = strlen(file.path) + 48;
         file.temp = pst_alloc(PST_TAG_BASE, temp_size);
         if (!file.temp) {
             status = pst_diag_nomem(diag, temp_size);
@@ -374,6 +413,7 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
                                     struct pst_diag *diag)
 {
     enum pst_status status;
+    struct stat st;
     int fd;
 
     if (file->fd < 0)
@@ -390,6 +430,13 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
         return PST_OK;
     }
     pst_fault_point("rename");
+    /* Since it was opened something else may have come there. */
+    if (lstat(file->path, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISLNK(st.st_mode)) {
+        status = refuse_kind(file->path, &st, diag);
+        pst_new_file_abort(file);
+        return status;
+    }
     if (rename(file->temp, file->path) != 0)
         return give_up(file, errno, diag);
     pst_free(file->temp);
