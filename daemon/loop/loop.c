@@ -364,6 +364,7 @@ static void on_tick(uv_timer_t *timer)
     pstd_daemon_tell_suppressed(d);
     pstd_daemon_tell_dropped(d);
     pstd_daemon_write_prom(d);
+    pstd_once_trim(d);
 }
 
 static void close_handles(struct pstd_daemon *d)

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/once.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "daemon/common/socket.h"
 #include "daemon/loop/commands.h"
 #include "daemon/loop/stay.h"
 #include "stages/base/host/fs.h"
+
+#define MAX_OUTPUT  ((off_t)4 << 20)
+#define KEPT_OUTPUT ((off_t)1 << 20)
 
 static bool is_first(const struct pstd_daemon *d)
 {
@@ -75,6 +83,31 @@ void pstd_once_end(struct pstd_daemon *d)
 {
     if (is_first(d) && d->job.state == PSTD_JOB_READY)
         pstd_daemon_stop(d, "end of the run", true);
+}
+
+/* The client that reads it may be asleep, or gone, and the file may be in
+ * memory. It appends, so that it can be cut short where it cannot get holes. */
+void pstd_once_trim(const struct pstd_daemon *d)
+{
+    struct pst_str path = {0};
+    struct stat st;
+    int fd = -1;
+
+    if (d->config->run_id == NULL || d->rank != 0 || d->socket == NULL)
+        return;
+    pst_str_addf(&path, "%s" PSTD_SOCKET_OUTPUT, d->socket);
+    if (!path.failed)
+        fd = open(path.text, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    pst_str_fini(&path);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        (off_t)st.st_blocks * 512 > MAX_OUTPUT && st.st_size > MAX_OUTPUT &&
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  st.st_size - KEPT_OUTPUT) != 0 &&
+        ftruncate(fd, 0) != 0)
+        errno = 0; /* it grows */
+    (void)close(fd);
 }
 
 /* Who followed the run may be asleep now, and asks later. */

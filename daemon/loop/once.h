@@ -4,7 +4,8 @@
 /*
  * A job for one run (--one-run): it needs no client, neither to begin nor to
  * end; and the run that a job that stays was making when it died (stay.h).
- * Nothing happens here in other jobs. Loop thread.
+ * Nothing happens here in other jobs, but that what ranks of `penstock run`
+ * print is kept short. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 
@@ -12,6 +13,9 @@
 void pstd_once_ready(struct pstd_daemon *d);
 /* The run has ended. */
 void pstd_once_end(struct pstd_daemon *d);
+/* From time to time: of what the ranks and their launcher print, into a file
+ * beside the socket, the newest part is kept. */
+void pstd_once_trim(const struct pstd_daemon *d);
 /* The exec thread has. */
 void pstd_once_record(struct pstd_daemon *d);
 

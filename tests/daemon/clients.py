@@ -175,6 +175,19 @@ def check_sleep(job):
         assert "<svg" in file.read()
 
 
+def check_output(job):
+    """What ranks print does not fill the disk, who reads it or not."""
+    path = os.path.join(job.folder, "penstock", "bound", "rank0.sock.out")
+    line, size = b"a library says something again and again\n", 8 << 20
+    for _ in range(2):
+        with open(path, "ab") as file:
+            file.write(line * (size // len(line)))
+        until = time.monotonic() + PATIENCE
+        while os.stat(path).st_blocks * 512 > size // 2:
+            assert time.monotonic() < until, os.stat(path)
+            time.sleep(.05)
+
+
 def check_death(job):
     """Killed; and a job that is not to outlive its client."""
     client = job.start("dead", "--job", "dead")
@@ -184,8 +197,10 @@ def check_death(job):
     job.finished("dead")
     output = os.path.join(job.folder, "penstock", "dead", "rank0.sock.out")
     assert os.path.exists(output)
-    client = job.start("bound", "--die-with-client", steps=10 ** 9)
+    client = job.start("bound", "--die-with-client", "--job", "bound",
+                       steps=10 ** 9)
     job.await_log("bound", "event=step")
+    check_output(job)
     client.kill()
     client.wait()
     job.gone()

@@ -489,12 +489,23 @@ static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
     }
 }
 
+/* The file may have been cut short (daemon/loop/once.h). */
+static void skip_gone(int fd)
+{
+    const off_t at = lseek(fd, 0, SEEK_CUR);
+    struct stat st;
+
+    if (lseek(fd, at, SEEK_DATA) < 0 && fstat(fd, &st) == 0 && st.st_size < at)
+        (void)lseek(fd, 0, SEEK_SET);
+}
+
 static void read_output(struct pstctl_launch *launch)
 {
     char data[4096];
     ssize_t n;
 
     while (launch->err_fd >= 0) {
+        skip_gone(launch->err_fd);
         n = read(launch->err_fd, data, sizeof(data));
         if (n > 0) {
             take_bytes(launch, data, (size_t)n);
