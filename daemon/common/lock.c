@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "daemon/common/paths.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
-#define TRIES   64
-#define BASE_MS 2000 /* a process that holds the lock may be stopped */
+#define TRIES  64
+#define BASE_S 2.0 /* a process that holds the lock may be stopped */
 
 bool pstd_lock_is_current(int fd, const char *path)
 {
@@ -44,11 +45,12 @@ static int open_base(const char *path)
 int pstd_lock_base(void)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
+    const double until = pst_now() + BASE_S;
     struct pst_str base = {0};
     int ret = -1;
 
     pstd_socket_base(&base);
-    for (unsigned ms = 0; !base.failed && ret < 0 && ms < BASE_MS; ms++) {
+    while (!base.failed) {
         const int fd = open_base(base.text);
         const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
         const bool later = locked || (fd >= 0 && errno == EWOULDBLOCK);
@@ -57,7 +59,8 @@ int pstd_lock_base(void)
             ret = fd;
         else if (fd >= 0)
             (void)close(fd);
-        if (ret >= 0 || !later) /* else: a file system without locks */
+        /* Not later: there are no locks on this file system. */
+        if (ret >= 0 || !later || pst_now() > until)
             break;
         (void)nanosleep(&pause, NULL);
     }

@@ -209,7 +209,8 @@ static void damage_in_use_is_a_gap(void **state)
 {
     const uint64_t n = 3 * PSTD_JOURNAL_MARK;
     uint64_t found = 0;
-    struct stat st;
+    uint32_t size;
+    off_t at = 0;
     struct log log;
     int fd;
 
@@ -218,9 +219,13 @@ static void damage_in_use_is_a_gap(void **state)
     log_add(&log, n);
     log_close(&log);
     log_open(&log, PSTD_JOURNAL_MAX); /* nothing is in memory */
-    assert_int_equal(stat(PATH, &st), 0);
     fd = open(PATH, O_RDWR);
-    assert_int_equal(pwrite(fd, "\xff\xff\xff\xff", 4, st.st_size / 2), 4);
+    for (uint64_t i = 0; i < n / 2; i++) {
+        assert_int_equal(pread(fd, &size, sizeof(size), at), sizeof(size));
+        at += (off_t)(sizeof(size) + size); /* little endian */
+    }
+    size = UINT32_MAX;
+    assert_int_equal(pwrite(fd, &size, sizeof(size), at), sizeof(size));
     close(fd);
     for (uint64_t seq = 1; seq <= n; seq++) {
         const struct pstd_packed *event = pstd_history_get(log.history, seq);
