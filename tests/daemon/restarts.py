@@ -402,6 +402,7 @@ def unkillable(b):
     assert said["cause"] == "stopped", said
     assert f"process {rank} was killed and does not end" in said["text"], said
     b.nothing_left([rank])  # the system's own kill came as its parent ended
+    b.call(*b.words(b.fresh()))  # removes what it has left
 
 
 def untold(b):

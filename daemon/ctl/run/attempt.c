@@ -448,8 +448,7 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
     return status;
 }
 
-enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
-                                     struct pst_diag *diag)
+static enum pst_status watch(struct pstctl_attempt *r, struct pst_diag *diag)
 {
     enum pst_status status = attend(r, diag);
     const bool ours = !r->follow.other;
@@ -482,6 +481,21 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
         wait_end(r, 0);
     }
     return status;
+}
+
+enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
+{
+    const enum pst_status status = watch(r, diag);
+    const struct pst_diag was = *diag;
+
+    if (status == PST_OK || r->launch.stuck == 0 ||
+        was.error == PST_E_RUN_STUCK)
+        return status;
+    return pst_diag_pass(diag, &was,
+                         "%s; process %d was killed and does not end, and has "
+                         "the name and the folders of the job until then",
+                         was.text, (int)r->launch.stuck);
 }
 
 enum pst_status pstctl_attempt_rest(struct pstctl_attempt *r, unsigned seconds,
