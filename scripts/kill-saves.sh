@@ -4,7 +4,11 @@
 # are full after any number of bytes, and whole jobs at random moments. Always
 # the old or the new checkpoint has to be there, whole, and is resumed from.
 #
-#   scripts/kill-saves.sh [KILLS [SEED]]   default: 300 jobs, a new seed
+#   scripts/kill-saves.sh [--shard] [--hosts] [KILLS [SEED]]
+#
+# KILLS: jobs, 300; SEED: a new one. --shard: replicas share parameters, and
+# write into the same files. --hosts: on files as NFS has them, each process a
+# host of its own (tests/files/close_to_open.c).
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -12,15 +16,25 @@ forget_options
 need_build
 need_packages strace python3
 cd "$root"
+more=()
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --shard) export SAVE_ONCE_SHARED=1 ;;
+    --hosts) more+=(--hosts "$root/build/tests/files/libclose-to-open.so") ;;
+    *) echo "kill-saves.sh: no option $1" >&2; exit 64 ;;
+  esac
+  shift
+done
 kills=${1:-300}
 seed=${2:-$(date +%s)}
 script=tests/files/kill_saves.py
-python3 $script calls build/tests/files/save-once
-python3 $script full build/tests/files/save-once
+python3 $script calls build/tests/files/save-once "${more[@]}"
+python3 $script full build/tests/files/save-once "${more[@]}"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cat /usr/share/common-licenses/GPL-3 > "$dir/text"
-python3 $script jobs build/daemon/penstock examples/bytegpt/bytegpt.pt2 \
-  "$dir/text" "$kills" "$seed" self
-python3 $script jobs build/daemon/penstock examples/bytegpt/bytegpt.pt2 \
-  "$dir/text" $((kills / 10)) "$seed" mpi
+for transport in self mpi; do
+  python3 $script jobs build/daemon/penstock examples/bytegpt/bytegpt.pt2 \
+    "$dir/text" "$kills" "$seed" $transport "${more[@]}"
+  kills=$((kills / 10))
+done

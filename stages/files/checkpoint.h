@@ -79,6 +79,10 @@ enum pst_status pst_checkpoint_shard_commit(
  */
 void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
                                   const struct pst_checkpoint_shard *shard);
+/* What makes a checkpoint of these shards a bad one; NULL: nothing does. */
+const char *pst_checkpoint_why_bad(const struct pst_checkpoint_info *info,
+                                   const struct pst_checkpoint_shard *shards,
+                                   unsigned n);
 /*
  * Writes the manifest over these shards; names are the keys of the model's
  * state_dict (NULL: they are not known): their content is taken, also on

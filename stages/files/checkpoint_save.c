@@ -233,17 +233,26 @@ static void remove_strays(const struct pst_manifest *m, const char *step_dir)
         closedir(d);
 }
 
-/* What a shard's rank found that is not finite makes the checkpoint bad. */
+/* What a shard's rank found that is not finite comes first. */
+const char *pst_checkpoint_why_bad(const struct pst_checkpoint_info *info,
+                                   const struct pst_checkpoint_shard *shards,
+                                   unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (shards[i].bad[0] != '\0')
+            return shards[i].bad;
+    return info->bad ? info->reason : NULL;
+}
+
 static void judge(struct pst_checkpoint_info *info,
                   const struct pst_checkpoint_shard *shards, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++) {
-        if (shards[i].bad[0] == '\0')
-            continue;
-        info->bad = true;
-        snprintf(info->reason, sizeof(info->reason), "%s", shards[i].bad);
+    const char *why = pst_checkpoint_why_bad(info, shards, n);
+
+    if (why == NULL || why == info->reason)
         return;
-    }
+    info->bad = true;
+    snprintf(info->reason, sizeof(info->reason), "%s", why);
 }
 
 /* Nothing older goes before the new one is seen to be whole. */

@@ -87,13 +87,17 @@ enum pst_status pst_safetensors_writer_append(
 /*
  * Tensors that several processes write, each its part of them, into the same
  * file: who has begun puts his part, from byte `begin` on and in any pieces,
- * and shares the file, which is called *ret_path then and has its whole size.
- * The others open it, and join it (base/host/fs.h); it is committed when they
- * are done.
+ * and shares the file, which is called *ret_path then and has its whole size,
+ * for other hosts too. The others open it, and join it (base/host/fs.h); it is
+ * committed when they are done. put_at: bytes of others, at an offset of the
+ * file.
  */
 enum pst_status pst_safetensors_writer_put_part(
     struct pst_safetensors_writer *w, size_t index, size_t begin,
     const void *data, size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_safetensors_writer_put_at(
+    struct pst_safetensors_writer *w, uint64_t offset, const void *data,
+    size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_safetensors_writer_share(
     struct pst_safetensors_writer *w, const char **ret_path,
     struct pst_diag *diag) PST_MUST_CHECK;

@@ -7,9 +7,11 @@
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct declared {
     const char *name;
@@ -260,19 +262,44 @@ enum pst_status pst_safetensors_writer_put_part(
                                  bytes, diag);
 }
 
+static uint64_t whole_size(const struct pst_safetensors_writer *w)
+{
+    uint64_t size = w->data_at;
+
+    for (size_t i = 0; i < w->entries.n; i++)
+        size += w->entries.at[i].bytes;
+    return size;
+}
+
+enum pst_status pst_safetensors_writer_put_at(struct pst_safetensors_writer *w,
+                                              uint64_t offset, const void *data,
+                                              size_t bytes,
+                                              struct pst_diag *diag)
+{
+    const uint64_t size = whole_size(w);
+
+    if (offset < w->data_at || offset > size || bytes > size - offset)
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "%s: %zu bytes at %" PRIu64 " are no tensor's",
+                            w->path, bytes, offset);
+    return pst_new_file_write_at(&w->file, offset, data, bytes, diag);
+}
+
+/* Another host sees what was synced, and no more for sure. */
 enum pst_status pst_safetensors_writer_share(struct pst_safetensors_writer *w,
                                              const char **ret_path,
                                              struct pst_diag *diag)
 {
     static const char zero;
-    uint64_t size = w->data_at;
+    const uint64_t size = whole_size(w);
+    enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < w->entries.n; i++)
-        size += w->entries.at[i].bytes;
     *ret_path = w->file.temp;
-    return w->file.size < size
-               ? pst_new_file_write_at(&w->file, size - 1, &zero, 1, diag)
-               : PST_OK;
+    if (w->file.size < size)
+        status = pst_new_file_write_at(&w->file, size - 1, &zero, 1, diag);
+    if (status == PST_OK && fsync(w->file.fd) != 0)
+        status = pst_diag_errno(diag, errno, "cannot write %s", w->path);
+    return status;
 }
 
 enum pst_status pst_safetensors_writer_commit(struct pst_safetensors_writer *w,

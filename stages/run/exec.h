@@ -248,6 +248,9 @@ struct pst_save_note {
     bool diverged;          /* that makes it bad (files/checkpoint.h) */
     uint64_t changes;       /* of the model, in all of the run */
     const char *options;    /* as in files/checkpoint.h; NULL: not known */
+    /* PST_CHECKPOINT_REASON bytes, for what makes the checkpoint that was saved
+     * a bad one, on all ranks; "": it is good. NULL: nobody asks. */
+    char *ret_bad;
 };
 
 /* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number

@@ -6,6 +6,9 @@
   kill_saves.py full SAVE_ONCE                  file systems of each size
   kill_saves.py jobs PENSTOCK MODEL DATA N [SEED] [TRANSPORT]   N killed jobs
 
+... --hosts LIBRARY: with that library (close_to_open.c) in each process.
+SAVE_ONCE_SHARED in the environment: with files that several ranks write.
+
 Each part prints what it tried and ends with 1 if anything was lost.
 """
 import collections
@@ -28,14 +31,33 @@ CALLS = ("openat read pread64 write pwrite64 lseek close fsync rename renameat2"
 FAULTS = ("error=EIO", "error=ENOSPC", "error=EACCES", "signal=SIGKILL")
 
 
+LIBRARY = None  # of --hosts
+SHARED = "SAVE_ONCE_SHARED" in os.environ
+
+
+def with_hosts(folder):
+    """The environment of a program that writes there."""
+    env = dict(os.environ)
+    if LIBRARY:
+        env.update(LD_PRELOAD=LIBRARY, PST_CLOSE_TO_OPEN=os.path.realpath(folder))
+    return env
+
+
 def run(*words, **more):
     return subprocess.run([str(w) for w in words], capture_output=True,
                           text=True, **more)
 
 
-def count_calls(log, words):
+def traced(log, env, *words):
+    """A program in that environment, which strace itself does not have."""
+    added = [w for x in ("LD_PRELOAD", "PST_CLOSE_TO_OPEN") if LIBRARY
+             for w in ("-E", f"{x}={env[x]}")]
+    return run("strace", "-f", "-o", log, *added, *words)
+
+
+def count_calls(log, words, env):
     """How often a program makes each call."""
-    run("strace", "-f", "-o", log, *words)
+    traced(log, env, *words)
     counts = collections.Counter()
     for line in log.read_text().splitlines():
         found = re.match(r"\d+ +(\w+)\(", line)
@@ -58,7 +80,7 @@ class Saves:
         self.lost = []
 
     def must(self, folder, step):
-        done = run(self.program, folder, step)
+        done = run(self.program, folder, step, env=with_hosts(self.root))
         if done.returncode:
             raise SystemExit(f"a save without a fault: {done.stderr}")
 
@@ -73,7 +95,7 @@ class Saves:
             self.lost.append(f"{what}: {found}")
             return
         self.seen["old" if found == 2 else "new"] += 1
-        again = run(self.program, folder, 4)
+        again = run(self.program, folder, 4, env=with_hosts(self.root))
         if again.returncode or self.newest(folder) != 4:
             self.lost.append(f"{what}: afterwards {again.stderr}")
         rests = [p.name for p in folder.glob("step-*") if p.name != "step-00000004"]
@@ -100,16 +122,17 @@ class Saves:
 def calls(program):
     saves = Saves(program)
     log = saves.root / "log"
-    before = count_calls(log, [program, saves.fresh(), "nothing"])
-    whole = count_calls(log, [program, saves.fresh(), 3])
+    env = with_hosts(saves.root)
+    before = count_calls(log, [program, saves.fresh(), "nothing"], env)
+    whole = count_calls(log, [program, saves.fresh(), 3], env)
     tried = 0
     for call in CALLS:
         for k in range(before[call] + 1, whole[call] + 1):
             for fault in FAULTS:
                 folder = saves.fresh()
-                done = run("strace", "-f", "-o", "/dev/null", "-e",
-                           f"trace={call}", "-e",
-                           f"inject={call}:{fault}:when={k}", program, folder, 3)
+                done = traced("/dev/null", env, "-e", f"trace={call}", "-e",
+                              f"inject={call}:{fault}:when={k}", program,
+                              folder, 3)
                 tried += 1
                 saves.judge(folder, f"{call} {k} {fault}", done.returncode)
     return saves.report(tried)
@@ -131,7 +154,7 @@ def full(program):
             except (OSError, shutil.Error):
                 continue
             tried += 1
-            done = run(program, mount / "ck", 3)
+            done = run(program, mount / "ck", 3, env=with_hosts(mount))
             found = saves.newest(mount / "ck")
             if found not in (2, 3) or (done.returncode == 0) != (found == 3):
                 saves.lost.append(f"{kib} KiB: {found} {done.stderr}")
@@ -150,7 +173,8 @@ def full(program):
 
         def set_limit(limit=limit):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        done = run(program, folder, 3, preexec_fn=set_limit)
+        done = run(program, folder, 3, preexec_fn=set_limit,
+                   env=with_hosts(saves.root))
         tried += 1
         saves.judge(folder, f"at most {limit} bytes", done.returncode)
     return saves.report(tried)
@@ -190,10 +214,11 @@ def jobs(penstock, model, data, n, seed, transport):
     print(f"seed {seed}, transport {transport}")
     chance = random.Random(seed)
     root = pathlib.Path(tempfile.mkdtemp(prefix="pst-kill-"))
-    env = dict(os.environ, XDG_RUNTIME_DIR=str(root))
     ck, log = root / "ck", root / "log"
-    words = [penstock, "run", model, "-n", "2", "-m", "2", "--stages", "2",
-             "--transport", transport, "--threads", "1", "--data", data,
+    env = dict(with_hosts(ck), XDG_RUNTIME_DIR=str(root))
+    grid = (["-n", "2x1", "--shard", "zero1"] if SHARED else
+            ["-n", "2", "--stages", "2"])
+    words = [penstock, "run", model, *grid, "-m", "2", "--transport", transport, "--threads", "1", "--data", data,
              "--steps", "1000000", "--checkpoint", ck, "--checkpoint-every",
              "1", "--log-dir", log, "--quiet", "--job", "kills"]
     saved, lost, unfinished, advanced = 0, [], 0, 0
@@ -239,6 +264,11 @@ def jobs(penstock, model, data, n, seed, transport):
 
 
 def main():
+    global LIBRARY  # pylint: disable=global-statement
+    if "--hosts" in sys.argv:
+        at = sys.argv.index("--hosts")
+        LIBRARY = os.path.abspath(sys.argv[at + 1])
+        del sys.argv[at:at + 2]
     what = sys.argv[1] if len(sys.argv) > 2 else ""
     if what == "calls":
         return calls(sys.argv[2])

@@ -7,10 +7,14 @@
  *   save-once DIR STEP [KEEP]  goes on from the newest good one, saves STEP
  *   save-once DIR check        reads the newest good one, prints its step
  *
+ * With SAVE_ONCE_SHARED in the environment two write into each shard, as ranks
+ * with --shard do, each its part of the tensor.
+ *
  * Every value of a checkpoint is its step. Exit codes as those of penstock.
  */
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
+#include "stages/run/state/edges.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -20,6 +24,8 @@
 
 #define DIGEST "0123456789abcdef0123456789abcdef"
 #define VALUES 5000
+#define FIRST  ((size_t)1900) /* of these, of the one that opens the file */
+#define PAGE   4096
 
 static float values[VALUES];
 
@@ -64,23 +70,80 @@ static enum pst_status check(const char *dir, uint64_t *ret,
     return status;
 }
 
+/* What the other one has of the file: whole pages, and edges for the first. */
+static enum pst_status write_other(struct pst_new_file *file,
+                                   struct pst_span *span,
+                                   struct pst_edges *edges,
+                                   struct pst_diag *diag)
+{
+    const char *data = (const char *)(values + FIRST);
+    const size_t begin = span->own_begin, end = span->own_end;
+    enum pst_status status =
+        pst_edges_add(edges, span->begin, data, begin, diag);
+
+    if (status == PST_OK)
+        status = pst_edges_add(edges, span->begin + end, data + end,
+                               (size_t)span->bytes - end, diag);
+    if (status == PST_OK)
+        status = pst_new_file_write_at(file, span->begin + begin, data + begin,
+                                       end - begin, diag);
+    return status == PST_OK ? pst_new_file_commit(file, diag) : status;
+}
+
+static enum pst_status put_shared(struct pst_safetensors_writer *w,
+                                  const char *name, struct pst_diag *diag)
+{
+    struct pst_span span = {.bytes = (VALUES - FIRST) * sizeof(float)};
+    struct pst_new_file other = {.fd = -1};
+    struct pst_safetensors *st = NULL;
+    struct pst_edges edges = {0};
+    struct pst_file file = {0};
+    const char *path;
+    enum pst_status status = pst_safetensors_writer_share(w, &path, diag);
+
+    if (status == PST_OK)
+        status = pst_safetensors_writer_put_part(w, 0, 0, values,
+                                                 FIRST * sizeof(float), diag);
+    if (status == PST_OK)
+        status = pst_safetensors_open(path, &st, diag);
+    if (status == PST_OK)
+        status = pst_new_file_join(path, &other, diag);
+    if (status == PST_OK) {
+        span.begin =
+            pst_safetensors_find(st, name)->offset + FIRST * sizeof(float);
+        pst_spans_divide(&span, 1, PAGE);
+        status = write_other(&other, &span, &edges, diag);
+    }
+    if (status == PST_OK)
+        status = pst_file_open(path, &file, diag);
+    if (status == PST_OK)
+        status = pst_edges_write(&edges, w, &file, diag);
+    pst_file_close(&file);
+    pst_vec_fini(&edges);
+    pst_new_file_abort(&other);
+    pst_safetensors_close(st);
+    return status;
+}
+
 static enum pst_status save_shard(const char *dir, uint64_t step, unsigned rank,
                                   struct pst_checkpoint_shard *ret,
                                   struct pst_diag *diag)
 {
     const int64_t n = VALUES;
     const struct pst_meta meta = pst_meta_make(PST_F32, 1, &n);
+    const char *name = rank == 0 ? "param.0" : "param.1";
     struct pst_safetensors_writer *w = NULL;
     enum pst_status status =
         pst_checkpoint_shard_new(dir, step, rank, &w, diag);
 
     if (status == PST_OK)
-        status = pst_safetensors_writer_declare(
-            w, rank == 0 ? "param.0" : "param.1", &meta, diag);
+        status = pst_safetensors_writer_declare(w, name, &meta, diag);
     if (status == PST_OK)
         status = pst_safetensors_writer_begin(w, diag);
     if (status == PST_OK)
-        status = pst_safetensors_writer_put(w, 0, values, diag);
+        status = getenv("SAVE_ONCE_SHARED") != NULL
+                     ? put_shared(w, name, diag)
+                     : pst_safetensors_writer_put(w, 0, values, diag);
     if (status == PST_OK)
         return pst_checkpoint_shard_commit(w, ret, diag);
     pst_safetensors_writer_free(w);

@@ -112,43 +112,72 @@ static void saves_the_step_it_began_at(void **state)
     }
 }
 
-/* A folder that takes nothing: nothing stays there, and another one gets the
- * same state. */
-static void another_folder_gets_the_same_state(void **state)
-{
-    struct job straight, job, resumed;
-    struct rlimit limit, small;
-    struct pst_saver *s;
+/* --- folders that take nothing -------------------------------------------- */
 
-    (void)state;
-    job_begin(&straight, 2, 1);
-    steps(&straight, 0, 4);
-    job_begin(&job, 2, 1);
-    s = saver(&job);
-    steps(&job, 0, 2);
+enum fault { FULL, NO_FOLDER, READ_ONLY, N_FAULTS };
+
+/* The save begins, and fails. */
+static void begin_faulty(struct pst_saver *s, struct job *job, const char *dir,
+                         enum fault fault)
+{
+    struct rlimit limit, small;
+
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     small = limit;
     small.rlim_cur = 500;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    begin(s, &job, "full", 2);
+    if (fault == FULL)
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    else if (fault == NO_FOLDER)
+        assert_ok(pst_file_write(dir, "x", 1, &job->net.diag), &job->net.diag);
+    else
+        assert_int_equal(symlink("/proc/self", dir), 0);
+    begin(s, job, dir, 2);
     pst_saver_wait(s);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Steps go on, nothing stays there, and another folder gets the same state. */
+static void fails_there(unsigned replicas, enum fault fault)
+{
+    struct job straight, job, resumed;
+    char dir[32], other[32], left[64];
+    struct pst_saver *s;
+
+    snprintf(dir, sizeof(dir), "fails-%u-%d", replicas, (int)fault);
+    snprintf(other, sizeof(other), "other-%u-%d", replicas, (int)fault);
+    snprintf(left, sizeof(left), "%s/step-00000002", dir);
+    job_begin(&straight, 2, replicas);
+    steps(&straight, 0, 4);
+    job_begin(&job, 2, replicas);
+    s = saver(&job);
+    steps(&job, 0, 2);
+    begin_faulty(s, &job, dir, fault);
     steps(&job, 2, 3);
     assert_int_equal(end(s, &job), PST_ERR_IO);
-    assert_true(access("full/step-00000002", F_OK) != 0);
-    assert_ok(pst_saver_again(s, "other", &job.net.diag), &job.net.diag);
+    assert_true(access(left, F_OK) != 0);
+    assert_ok(pst_saver_again(s, other, &job.net.diag), &job.net.diag);
+    steps(&job, 3, 4);
     assert_ok(end(s, &job), &job.net.diag);
-    job_begin(&resumed, 2, 1);
-    assert_int_equal(load(&resumed, "other"), 2);
+    assert_same_state(&straight, &job);
+    job_begin(&resumed, 2, replicas);
+    assert_int_equal(load(&resumed, other), 2);
     steps(&resumed, 2, 4);
     assert_same_state(&straight, &resumed);
     /* And the next save has nothing of the fault left. */
-    begin(s, &job, "full", 3);
+    begin(s, &job, "next", 4);
     assert_ok(end(s, &job), &job.net.diag);
     pst_saver_free(s);
     job_fini(&resumed);
     job_fini(&job);
     job_fini(&straight);
+}
+
+static void another_folder_gets_the_same_state(void **state)
+{
+    (void)state;
+    for (unsigned replicas = 1; replicas <= 3; replicas += 2)
+        for (int fault = 0; fault < N_FAULTS; fault++)
+            fails_there(replicas, (enum fault)fault);
 }
 
 static void one_at_a_time(void **state)

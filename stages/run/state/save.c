@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "stages/base/host/fault.h"
 #include "stages/run/engine.h"
@@ -64,19 +65,35 @@ enum pst_status pst_save_commit(const char *dir,
     return status;
 }
 
+enum pst_status pst_save_judge(struct pst_engine *engine,
+                               const struct pst_checkpoint_info *info,
+                               const struct pst_checkpoint_shard *shards,
+                               char ret_bad[PST_CHECKPOINT_REASON],
+                               struct pst_diag *diag)
+{
+    const char *why = NULL;
+    enum pst_status status;
+
+    if (pst_engine_is_zero(engine))
+        why = pst_checkpoint_why_bad(info, shards, engine->options.ranks);
+    snprintf(ret_bad, PST_CHECKPOINT_REASON, "%s", why != NULL ? why : "");
+    status = pst_engine_broadcast(engine->transport, ret_bad,
+                                  PST_CHECKPOINT_REASON, NULL, NULL, diag);
+    ret_bad[PST_CHECKPOINT_REASON - 1] = '\0';
+    return status;
+}
+
 static enum pst_status commit(struct pst_engine *engine, const char *dir,
-                              uint64_t step, unsigned keep,
-                              const struct pst_save_note *note,
+                              const struct pst_checkpoint_info *info,
+                              unsigned keep,
                               const struct pst_checkpoint_shard *shards,
                               struct pst_diag *diag)
 {
-    struct pst_checkpoint_info info;
     struct pst_state_names names;
     enum pst_status status = pst_save_names(engine, &names, diag);
 
-    pst_save_info(engine, step, note, &info);
     if (status == PST_OK)
-        status = pst_save_commit(dir, &info, &names, shards,
+        status = pst_save_commit(dir, info, &names, shards,
                                  engine->options.ranks, keep, diag);
     pst_state_names_fini(&names);
     return status;
@@ -99,61 +116,140 @@ bool pst_save_writes(const struct pst_engine *engine, unsigned rank)
     return rank < engine->options.ranks || pst_save_shares(engine);
 }
 
-/* The other replicas are told what the file is called so far; "": it could not
- * be opened. */
-static enum pst_status tell(struct pst_engine *engine, unsigned home,
-                            const char *path, struct pst_diag *diag)
-{
-    char text[PATH_MAX];
-    enum pst_status status = PST_OK;
+/* --- files that replicas share -------------------------------------------- */
 
-    snprintf(text, sizeof(text), "%s", path);
-    for (unsigned k = 1; k < engine->options.replicas && status == PST_OK;
-         k++) {
-        const unsigned peer = k * engine->options.ranks + home;
-
-        if (pst_engine_local(engine, peer) == NULL)
-            status = pst_engine_transfer(engine, true, peer, text, sizeof(text),
-                                         diag);
-    }
-    return status;
-}
-
-static enum pst_status open_one(struct pst_engine *engine,
-                                struct pst_shard *const *shards, unsigned rank,
-                                const char *dir, uint64_t step,
-                                struct pst_diag *diag)
-{
-    const unsigned home = rank % engine->options.ranks;
-    struct pst_shard *shard = shards[rank - engine->first];
-    char heard[PATH_MAX] = "";
-    enum pst_status net, status = PST_OK;
-
-    if (rank == home) {
-        status = pst_shard_open(shard, dir, step, diag);
-        net = tell(engine, home, status == PST_OK ? pst_shard_path(shard) : "",
-                   diag);
-        return status != PST_OK ? status : net;
-    }
-    if (pst_engine_local(engine, home) != NULL)
-        return pst_shard_join(
-            shard, pst_shard_path(shards[home - engine->first]), diag);
-    status =
-        pst_engine_transfer(engine, false, home, heard, sizeof(heard), diag);
-    return status == PST_OK && heard[0] != '\0'
-               ? pst_shard_join(shard, heard, diag)
-               : status;
-}
-
-enum pst_status pst_save_open(struct pst_engine *engine,
+enum pst_status pst_save_open(const struct pst_engine *engine,
                               struct pst_shard *const *shards, const char *dir,
                               uint64_t step, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++)
-        status = open_one(engine, shards, engine->first + i, dir, step, diag);
+        if (engine->first + i < engine->options.ranks)
+            status = pst_shard_open(shards[i], dir, step, diag);
+    return status;
+}
+
+/* The rank of another replica, which is the index-th of those that write into
+ * the file of rank `home`. At least one of the two is of this process. */
+struct pair {
+    unsigned home, peer, index;
+    struct pst_shard *file, *part; /* NULL: of another process */
+};
+
+typedef enum pst_status (*pair_fn)(struct pst_engine *engine,
+                                   const struct pair *pair,
+                                   struct pst_diag *diag);
+
+/* COLLECTIVE. After a failure the other pairs still have their messages, for
+ * which somebody waits; the first failure is returned. */
+static enum pst_status each_pair(struct pst_engine *engine,
+                                 struct pst_shard *const *shards, pair_fn fn,
+                                 struct pst_diag *diag)
+{
+    const unsigned ranks = engine->options.ranks;
+    enum pst_status status = PST_OK, one = PST_OK;
+    struct pst_diag ignored;
+
+    for (unsigned peer = ranks;
+         peer < pst_engine_size(engine) && one != PST_ERR_PEER; peer++) {
+        struct pair pair = {peer % ranks, peer, peer / ranks - 1, NULL, NULL};
+
+        if (pst_engine_local(engine, pair.home) != NULL)
+            pair.file = shards[pair.home - engine->first];
+        if (pst_engine_local(engine, peer) != NULL)
+            pair.part = shards[peer - engine->first];
+        if (pair.file != NULL || pair.part != NULL)
+            one = fn(engine, &pair, status == PST_OK ? diag : &ignored);
+        if (status == PST_OK)
+            status = one;
+    }
     return pst_engine_settle(engine, status, diag);
+}
+
+/* What the other ranks need to know of a file. */
+struct opened {
+    char path[PATH_MAX]; /* so far */
+    uint64_t page;       /* of the host that has it */
+};
+
+static enum pst_status join_one(struct pst_engine *engine,
+                                const struct pair *pair, struct pst_diag *diag)
+{
+    struct opened opened = {.path = ""};
+    enum pst_status status = PST_OK;
+
+    if (pair->file != NULL) {
+        snprintf(opened.path, sizeof(opened.path), "%s",
+                 pst_shard_path(pair->file));
+        opened.page = (uint64_t)sysconf(_SC_PAGESIZE);
+    }
+    if (pair->part == NULL)
+        return pst_engine_transfer(engine, true, pair->peer, &opened,
+                                   sizeof(opened), diag);
+    if (pair->file == NULL)
+        status = pst_engine_transfer(engine, false, pair->home, &opened,
+                                     sizeof(opened), diag);
+    opened.path[sizeof(opened.path) - 1] = '\0';
+    return status == PST_OK
+               ? pst_shard_join(pair->part, opened.path, opened.page, diag)
+               : status;
+}
+
+enum pst_status pst_save_join(struct pst_engine *engine,
+                              struct pst_shard *const *shards,
+                              struct pst_diag *diag)
+{
+    return each_pair(engine, shards, join_one, diag);
+}
+
+/* The size first: memory for the edges may be short. */
+static enum pst_status announce_edges(struct pst_engine *engine,
+                                      const struct pair *pair,
+                                      struct pst_diag *diag)
+{
+    uint64_t bytes = pair->part != NULL ? pst_shard_edges(pair->part)->n : 0;
+    enum pst_status status = PST_OK;
+
+    if (pair->file == NULL)
+        return pst_engine_transfer(engine, true, pair->home, &bytes,
+                                   sizeof(bytes), diag);
+    if (pair->part == NULL)
+        status = pst_engine_transfer(engine, false, pair->peer, &bytes,
+                                     sizeof(bytes), diag);
+    return status == PST_OK ? pst_shard_expect(pair->file, bytes, diag)
+                            : status;
+}
+
+static enum pst_status send_edges(struct pst_engine *engine,
+                                  const struct pair *pair,
+                                  struct pst_diag *diag)
+{
+    struct pst_edges *from =
+        pair->part != NULL ? pst_shard_edges(pair->part) : NULL;
+    struct pst_edges *to =
+        pair->file != NULL ? pst_shard_expected(pair->file, pair->index) : NULL;
+
+    if (to == NULL)
+        return from->n > 0 ? pst_engine_transfer(engine, true, pair->home,
+                                                 from->at, from->n, diag)
+                           : PST_OK;
+    if (to->n > 0 && from != NULL)
+        memcpy(to->at, from->at, to->n);
+    else if (to->n > 0)
+        return pst_engine_transfer(engine, false, pair->peer, to->at, to->n,
+                                   diag);
+    return PST_OK;
+}
+
+enum pst_status pst_save_gather(struct pst_engine *engine,
+                                struct pst_shard *const *shards,
+                                struct pst_diag *diag)
+{
+    enum pst_status status = each_pair(engine, shards, announce_edges, diag);
+
+    return status == PST_OK ? each_pair(engine, shards, send_edges, diag)
+                            : status;
 }
 
 enum pst_status pst_save_fetch(struct pst_engine *engine,
@@ -199,7 +295,10 @@ static enum pst_status write_shards(struct pst_engine *engine,
     enum pst_status status = PST_OK;
 
     if (shares)
-        status = pst_save_open(engine, shards, dir, step, diag);
+        status = pst_engine_settle(
+            engine, pst_save_open(engine, shards, dir, step, diag), diag);
+    if (shares && status == PST_OK)
+        status = pst_save_join(engine, shards, diag);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
         if (shards[i] == NULL)
             continue;
@@ -212,6 +311,8 @@ static enum pst_status write_shards(struct pst_engine *engine,
     }
     if (shares)
         status = pst_engine_settle(engine, status, diag);
+    if (shares && status == PST_OK)
+        status = pst_save_gather(engine, shards, diag);
     for (unsigned i = 0; i < engine->n_local && shares && status == PST_OK; i++)
         status = pst_shard_commit(shards[i], &all[engine->first + i], diag);
     return pst_engine_settle(engine, status, diag);
@@ -225,6 +326,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     const unsigned n = pst_engine_size(engine);
     struct pst_checkpoint_shard *all = NULL;
     struct pst_shard **shards = NULL;
+    struct pst_checkpoint_info info;
     enum pst_status status = pst_engine_check_copies(engine, step, diag);
 
     if (status != PST_OK)
@@ -240,9 +342,12 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
         status = write_shards(engine, shards, dir, step, all, diag);
     if (status == PST_OK)
         status = pst_save_fetch(engine, all, diag);
+    pst_save_info(engine, step, note, &info);
     if (status == PST_OK && pst_engine_is_zero(engine))
-        status = commit(engine, dir, step, keep, note, all, diag);
+        status = commit(engine, dir, &info, keep, all, diag);
     status = pst_engine_settle(engine, status, diag);
+    if (status == PST_OK && note != NULL && note->ret_bad != NULL)
+        status = pst_save_judge(engine, &info, all, note->ret_bad, diag);
     for (unsigned i = 0; shards != NULL && i < engine->n_local; i++) {
         pst_shard_free(shards[i]);
         /* Shards of a save that failed would keep a full disk full. */

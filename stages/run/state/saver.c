@@ -17,8 +17,9 @@
 #define LOOK_US 1000
 #define SPARE   8 /* so much of a copy's memory is left to others, 1/8 */
 
-/* FILES: of shards that several processes write. */
-enum part { NOTHING, SHARDS, FILES, MANIFEST };
+/* OPENING and FILES, the begin and the end, are of files that several processes
+ * write. */
+enum part { NOTHING, OPENING, SHARDS, FILES, MANIFEST };
 
 /* A local rank that has something to write. */
 struct local {
@@ -34,11 +35,13 @@ struct pst_saver {
     bool copied; /* the state that is to be saved */
     struct local *local;
     unsigned n_local;
+    struct pst_shard **shards_of; /* the same by local rank; NULL: none */
     char *dir;
     unsigned keep;
     struct pst_checkpoint_info info;
     struct pst_state_names names;        /* rank 0, for the manifest */
     struct pst_checkpoint_shard *shards; /* of all ranks */
+    char bad[PST_CHECKPOINT_REASON];     /* see pst_saver_bad */
     enum part part;
     /* Of the thread, or of what hindered it; read once it is joined. */
     enum pst_status status;
@@ -73,7 +76,6 @@ static enum pst_status write_shards(struct pst_saver *s)
 {
     enum pst_status status = PST_OK;
 
-    copy_rest(s);
     for (unsigned i = 0; i < s->n_local && status == PST_OK; i++) {
         struct pst_shard *shard = s->local[i].shard;
         struct pst_checkpoint_shard *is = &s->shards[s->local[i].rank];
@@ -98,42 +100,60 @@ static enum pst_status commit_files(struct pst_saver *s)
     return status;
 }
 
+static enum pst_status work_on(struct pst_saver *s)
+{
+    switch (s->part) {
+    case OPENING:
+        return pst_save_open(s->engine, s->shards_of, s->dir, s->info.step,
+                             &s->diag);
+    case SHARDS:
+        return write_shards(s);
+    case FILES:
+        return commit_files(s);
+    default:
+        return pst_save_commit(s->dir, &s->info, &s->names, s->shards,
+                               s->engine->options.ranks, s->keep, &s->diag);
+    }
+}
+
 static void *work(void *ctx)
 {
     struct pst_saver *s = ctx;
 
     pst_alive_help(&s->moves);
-    s->status =
-        s->part == SHARDS ? write_shards(s)
-        : s->part == FILES
-            ? commit_files(s)
-            : pst_save_commit(s->dir, &s->info, &s->names, s->shards,
-                              s->engine->options.ranks, s->keep, &s->diag);
+    copy_rest(s);
+    s->status = work_on(s);
     atomic_store(&s->done, true);
     return NULL;
 }
 
-/* A failure is the part's. */
+/* A failure is the part's. Without a thread the copy ends here: updates wait
+ * for it, and another folder may get it. */
 static void start(struct pst_saver *s, enum part part)
 {
     int err;
 
     s->part = part;
-    if (s->status != PST_OK)
-        return;
-    atomic_store(&s->done, false);
-    err = pst_thread_start(&s->thread, work, s);
-    s->runs = err == 0;
-    if (err != 0) {
-        s->status = pst_diag_errno(&s->diag, err,
-                                   "cannot start a thread for checkpoints");
-        copy_rest(s);
+    if (s->status == PST_OK) {
+        atomic_store(&s->done, false);
+        err = pst_thread_start(&s->thread, work, s);
+        s->runs = err == 0;
+        if (err != 0)
+            s->status = pst_diag_errno(&s->diag, err,
+                                       "cannot start a thread for checkpoints");
     }
+    if (!s->runs)
+        copy_rest(s);
 }
 
 bool pst_saver_works(const struct pst_saver *s)
 {
     return s->runs && !atomic_load(&s->done);
+}
+
+const char *pst_saver_bad(const struct pst_saver *s)
+{
+    return s->bad;
 }
 
 double pst_saver_held(const struct pst_saver *s)
@@ -175,6 +195,7 @@ static void drop_shards(struct pst_saver *s)
     for (unsigned i = 0; i < s->n_local; i++) {
         pst_shard_free(s->local[i].shard);
         s->local[i].shard = NULL;
+        s->shards_of[s->local[i].rank - s->engine->first] = NULL;
     }
 }
 
@@ -182,10 +203,14 @@ static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
-        status = pst_shard_new(s->engine,
-                               pst_engine_local(s->engine, s->local[i].rank),
-                               &s->local[i].shard, diag);
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++) {
+        struct local *l = &s->local[i];
+
+        status = pst_shard_new(s->engine, pst_engine_local(s->engine, l->rank),
+                               &l->shard, diag);
+        if (status == PST_OK)
+            s->shards_of[l->rank - s->engine->first] = l->shard;
+    }
     return status;
 }
 
@@ -211,7 +236,9 @@ static enum pst_status find_local(struct pst_saver *s,
     s->shards =
         pst_calloc(PST_TAG_EXEC, pst_engine_size(engine), sizeof(*s->shards));
     s->local = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*s->local));
-    if (s->shards == NULL || s->local == NULL)
+    s->shards_of =
+        pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(struct pst_shard *));
+    if (s->shards == NULL || s->local == NULL || s->shards_of == NULL)
         return pst_diag_nomem(diag, engine->n_local * sizeof(*s->local));
     for (unsigned i = 0; i < engine->n_local; i++) {
         const unsigned rank = engine->first + i;
@@ -273,36 +300,13 @@ static enum pst_status copy(struct pst_saver *s)
 
 /* --- the save ------------------------------------------------------------- */
 
-/* COLLECTIVE. */
-static enum pst_status open_files(struct pst_saver *s)
-{
-    struct pst_shard **shards = pst_calloc(PST_TAG_EXEC, s->engine->n_local,
-                                           sizeof(struct pst_shard *));
-    enum pst_status status = s->status;
-
-    if (status == PST_OK && shards == NULL)
-        status = pst_diag_nomem(&s->diag, s->engine->n_local);
-    status = pst_engine_settle(s->engine, status, &s->diag);
-    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
-        shards[i] = s->local[i].shard; /* all local ranks write */
-    if (status == PST_OK)
-        status =
-            pst_save_open(s->engine, shards, s->dir, s->info.step, &s->diag);
-    pst_free(shards);
-    return status;
-}
-
-/* COLLECTIVE if replicas share something. */
 static void begin_shards(struct pst_saver *s)
 {
     memset(s->shards, 0, pst_engine_size(s->engine) * sizeof(*s->shards));
-    if (s->shares)
-        s->status = open_files(s);
-    if (s->n_local == 0) { /* of another replica */
+    if (s->n_local == 0) /* of another replica */
         s->part = SHARDS;
-        return;
-    }
-    start(s, SHARDS);
+    else
+        start(s, s->shares ? OPENING : SHARDS);
 }
 
 enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
@@ -373,6 +377,24 @@ static enum pst_status begin_manifest(struct pst_saver *s,
     return PST_AGAIN;
 }
 
+/* COLLECTIVE. A part has ended well on all ranks. */
+static enum pst_status begin_next(struct pst_saver *s, struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (s->part == MANIFEST)
+        return pst_save_judge(s->engine, &s->info, s->shards, s->bad, diag);
+    if (s->part == FILES || !s->shares)
+        return begin_manifest(s, diag);
+    status = s->part == OPENING
+                 ? pst_save_join(s->engine, s->shards_of, diag)
+                 : pst_save_gather(s->engine, s->shards_of, diag);
+    if (status != PST_OK)
+        return status;
+    start(s, s->part == OPENING ? SHARDS : FILES);
+    return PST_AGAIN;
+}
+
 enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
 {
     enum pst_status status;
@@ -381,12 +403,8 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
     if (s->status != PST_OK)
         *diag = s->diag;
     status = pst_engine_settle(s->engine, s->status, diag);
-    if (status == PST_OK && s->part == SHARDS && s->shares) {
-        start(s, FILES);
-        return PST_AGAIN;
-    }
-    if (status == PST_OK && s->part != MANIFEST)
-        status = begin_manifest(s, diag);
+    if (status == PST_OK)
+        status = begin_next(s, diag);
     if (status == PST_AGAIN)
         return status;
     pst_state_names_fini(&s->names);
@@ -407,14 +425,15 @@ void pst_saver_free(struct pst_saver *s)
         if (s->local[i].shard != NULL)
             pst_shard_cancel(s->local[i].shard);
     join(s);
-    if (s->part == SHARDS ||
-        s->part == FILES) /* else rank 0 may promise them just now */
+    if (s->part != NOTHING &&
+        s->part != MANIFEST) /* rank 0 may promise them just now */
         discard(s);
     drop_shards(s);
     for (unsigned i = 0; i < s->n_local; i++)
         pst_free(s->local[i].copy);
     pst_state_names_fini(&s->names);
     pst_free(s->local);
+    pst_free(s->shards_of);
     pst_free(s->shards);
     pst_free(s->dir);
     pst_free(s);

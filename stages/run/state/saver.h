@@ -43,6 +43,8 @@ enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
 double pst_saver_held(const struct pst_saver *s);
 /* Is this process at work? */
 bool pst_saver_works(const struct pst_saver *s);
+/* What makes the checkpoint that was saved last a bad one; "": it is good. */
+const char *pst_saver_bad(const struct pst_saver *s);
 /* Waits until it is not, with signs of life as long as it moves. */
 void pst_saver_wait(struct pst_saver *s);
 /* COLLECTIVE. PST_AGAIN: there is more to be done, and it has begun; PST_OK:

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "stages/base/arena.h"
 #include "stages/base/host/fault.h"
@@ -35,7 +36,10 @@ struct pst_shard {
     struct pst_arena heap; /* names, and bytes that no arena has */
     struct PST_VEC(struct item) items;
     struct pst_safetensors_writer *writer; /* of who has opened it */
-    const char *path; /* what the file is called so far; "": not open */
+    const char *path;       /* what the file is called so far; "": not open */
+    uint64_t page;          /* of a file that was joined */
+    struct pst_edges edges; /* of it, for the rank that has opened it */
+    struct PST_VEC(struct pst_edges) expected; /* that this rank waits for */
     atomic_bool cancelled;
 };
 
@@ -145,8 +149,9 @@ void pst_shard_free(struct pst_shard *s)
 {
     if (s == NULL)
         return;
-    pst_safetensors_writer_free(s->writer);
+    pst_shard_close(s);
     pst_vec_fini(&s->items);
+    pst_vec_fini(&s->expected);
     pst_arena_fini(&s->heap);
     pst_free(s);
 }
@@ -246,6 +251,7 @@ static enum pst_status check_cancelled(const struct pst_shard *s,
 struct target {
     struct pst_safetensors *file; /* to read it back */
     struct pst_new_file joined;   /* fd -1: its own */
+    struct pst_span *spans;       /* of all items then; else NULL */
     void *buffer;                 /* PIECE bytes */
     struct pst_checkpoint_shard *ret;
 };
@@ -275,39 +281,46 @@ static enum pst_status write_piece(struct pst_shard *s, struct target *t,
                                          from->data + at, n, diag);
 }
 
-/* The file has the bytes that are here, and these are numbers. They are in the
- * caches still, and the disk has begun with those before. */
-static enum pst_status judge_piece(struct target *t, const struct source *from,
-                                   size_t at, size_t n, struct pst_diag *diag)
+/* These bytes are numbers. */
+static void judge_numbers(struct target *t, const struct source *from,
+                          size_t at, size_t n)
 {
     const struct item *item = from->item;
-    const char *data = from->data + at;
     char *bad = t->ret->bad;
-    enum pst_status status =
-        pst_safetensors_read(from->entry, item->begin + at, n, t->buffer, diag);
 
-    if (status == PST_OK && memcmp(t->buffer, data, n) != 0)
-        status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
-                              "'%s' reads back otherwise than it was written",
-                              item->name);
-    if (status == PST_OK && bad[0] == '\0' && item->no_nan &&
-        pst_has_nan(item->meta.dtype, data,
+    if (bad[0] == '\0' && item->no_nan &&
+        pst_has_nan(item->meta.dtype, from->data + at,
                     n / pst_dtype_size(item->meta.dtype), item->no_inf))
         snprintf(bad, sizeof(t->ret->bad),
                  "'%.180s' has a value that is not finite", item->name);
+}
+
+/* And the file has them. They are in the caches still, and the disk has begun
+ * with those before. */
+static enum pst_status judge_piece(struct target *t, const struct source *from,
+                                   size_t at, size_t n, struct pst_diag *diag)
+{
+    enum pst_status status = pst_safetensors_read(
+        from->entry, from->item->begin + at, n, t->buffer, diag);
+
+    if (status == PST_OK && memcmp(t->buffer, from->data + at, n) != 0)
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
+                              "'%s' reads back otherwise than it was written",
+                              from->item->name);
+    if (status == PST_OK)
+        judge_numbers(t, from, at, n);
     return status;
 }
 
+/* From its byte `at` on, up to `end`. */
 static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
-                                  const struct source *from,
-                                  struct pst_diag *diag)
+                                  const struct source *from, size_t at,
+                                  size_t end, struct pst_diag *diag)
 {
-    const size_t bytes = from->item->bytes;
     enum pst_status status = PST_OK;
-    size_t at = 0;
 
     do { /* an empty tensor is written, too */
-        const size_t n = PST_MIN(bytes - at, (size_t)PIECE);
+        const size_t n = PST_MIN(end - at, (size_t)PIECE);
 
         status = check_cancelled(s, diag);
         if (status == PST_OK)
@@ -316,22 +329,56 @@ static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
             status = judge_piece(t, from, at, n, diag);
         at += n;
         pst_alive_goes_on();
-    } while (at < bytes && status == PST_OK);
+    } while (at < end && status == PST_OK);
     return status;
+}
+
+/* Without its edges, which are kept. */
+static enum pst_status put_span(struct pst_shard *s, struct target *t,
+                                const struct source *from,
+                                const struct pst_span *span,
+                                struct pst_diag *diag)
+{
+    const size_t bytes = from->item->bytes;
+    const struct {
+        size_t begin, end;
+    } edges[] = {{0, span->own_begin}, {span->own_end, bytes}};
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < PST_COUNT(edges) && status == PST_OK; i++) {
+        const size_t n = edges[i].end - edges[i].begin;
+
+        judge_numbers(t, from, edges[i].begin, n);
+        status = pst_edges_add(&s->edges, span->begin + edges[i].begin,
+                               from->data + edges[i].begin, n, diag);
+    }
+    if (status == PST_OK && span->own_begin < span->own_end)
+        status = put_pieces(s, t, from, span->own_begin, span->own_end, diag);
+    return status;
+}
+
+static enum pst_status find_entry(const struct item *item,
+                                  const struct pst_safetensors *file,
+                                  const struct pst_safetensors_entry **ret,
+                                  struct pst_diag *diag)
+{
+    *ret = pst_safetensors_find(file, item->name);
+    if (*ret == NULL || (*ret)->bytes != pst_meta_bytes(&item->meta))
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "'%s' is another tensor there", item->name);
+    return PST_OK;
 }
 
 static enum pst_status put(struct pst_shard *s, struct target *t, size_t index,
                            struct pst_diag *diag)
 {
     const struct item *item = &s->items.at[index];
-    struct source from = {item, pst_safetensors_find(t->file, item->name),
-                          index, NULL};
+    struct source from = {item, NULL, index, NULL};
     void *read = NULL;
-    enum pst_status status = PST_OK;
+    enum pst_status status = find_entry(item, t->file, &from.entry, diag);
 
-    if (from.entry == NULL || from.entry->bytes != pst_meta_bytes(&item->meta))
-        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                            "'%s' is another tensor there", item->name);
+    if (status != PST_OK)
+        return status;
     if (item->is_unread) {
         read = pst_alloc(PST_TAG_EXEC, item->bytes);
         status = read == NULL ? pst_diag_nomem(diag, item->bytes)
@@ -342,9 +389,19 @@ static enum pst_status put(struct pst_shard *s, struct target *t, size_t index,
         from.data = bytes_of(s, item);
     }
     if (status == PST_OK)
-        status = put_pieces(s, t, &from, diag);
+        status = t->spans != NULL
+                     ? put_span(s, t, &from, &t->spans[index], diag)
+                     : put_pieces(s, t, &from, 0, item->bytes, diag);
     pst_free(read);
     return status;
+}
+
+static void drop_edges(struct pst_shard *s)
+{
+    pst_vec_fini(&s->edges);
+    for (size_t i = 0; i < s->expected.n; i++)
+        pst_vec_fini(&s->expected.at[i]);
+    s->expected.n = 0;
 }
 
 void pst_shard_close(struct pst_shard *s)
@@ -352,6 +409,7 @@ void pst_shard_close(struct pst_shard *s)
     pst_safetensors_writer_free(s->writer);
     s->writer = NULL;
     s->path = "";
+    drop_edges(s);
 }
 
 enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
@@ -378,12 +436,62 @@ const char *pst_shard_path(const struct pst_shard *s)
 }
 
 enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
-                               struct pst_diag *diag)
+                               uint64_t page, struct pst_diag *diag)
 {
     const char *copy = pst_arena_strdup(&s->heap, path);
 
+    pst_shard_close(s); /* of a folder that failed */
     s->path = copy != NULL ? copy : "";
+    s->page = PST_MAX(page, (uint64_t)sysconf(_SC_PAGESIZE));
     return copy != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
+}
+
+struct pst_edges *pst_shard_edges(struct pst_shard *s)
+{
+    return &s->edges;
+}
+
+enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
+                                 struct pst_diag *diag)
+{
+    struct pst_edges edges = {0};
+
+    if (bytes > 0 && !pst_vec_reserve(PST_TAG_EXEC, &edges, (size_t)bytes))
+        return pst_diag_nomem(diag, (size_t)bytes);
+    edges.n = (size_t)bytes;
+    if (pst_vec_push(PST_TAG_EXEC, &s->expected, edges))
+        return PST_OK;
+    pst_vec_fini(&edges);
+    return pst_diag_nomem(diag, sizeof(edges));
+}
+
+struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index)
+{
+    return &s->expected.at[index];
+}
+
+/* A rank that joins a file finds what it has of it. */
+static enum pst_status join_file(struct pst_shard *s, struct target *t,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = pst_new_file_join(s->path, &t->joined, diag);
+
+    if (status != PST_OK)
+        return status;
+    t->spans = pst_calloc(PST_TAG_EXEC, s->items.n + 1, sizeof(*t->spans));
+    if (t->spans == NULL)
+        return pst_diag_nomem(diag, s->items.n * sizeof(*t->spans));
+    for (size_t i = 0; i < s->items.n && status == PST_OK; i++) {
+        const struct pst_safetensors_entry *entry = NULL;
+
+        status = find_entry(&s->items.at[i], t->file, &entry, diag);
+        if (status == PST_OK)
+            t->spans[i] =
+                (struct pst_span){.begin = entry->offset + s->items.at[i].begin,
+                                  .bytes = s->items.at[i].bytes};
+    }
+    pst_spans_divide(t->spans, s->items.n, s->page);
+    return status;
 }
 
 enum pst_status pst_shard_write(struct pst_shard *s,
@@ -395,7 +503,7 @@ enum pst_status pst_shard_write(struct pst_shard *s,
 
     ret->bad[0] = '\0';
     if (status == PST_OK && s->writer == NULL)
-        status = pst_new_file_join(s->path, &t.joined, diag);
+        status = join_file(s, &t, diag);
     if (status == PST_OK && (t.buffer = pst_alloc(PST_TAG_EXEC, PIECE)) == NULL)
         status = pst_diag_nomem(diag, PIECE);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++) {
@@ -407,7 +515,23 @@ enum pst_status pst_shard_write(struct pst_shard *s,
         status = pst_new_file_commit(&t.joined, diag);
     pst_new_file_abort(&t.joined);
     pst_safetensors_close(t.file);
+    pst_free(t.spans);
     pst_free(t.buffer);
+    return status;
+}
+
+static enum pst_status write_expected(struct pst_shard *s,
+                                      struct pst_diag *diag)
+{
+    struct pst_file file = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->expected.n > 0)
+        status =
+            pst_file_open(pst_safetensors_writer_now(s->writer), &file, diag);
+    for (size_t i = 0; i < s->expected.n && status == PST_OK; i++)
+        status = pst_edges_write(&s->expected.at[i], s->writer, &file, diag);
+    pst_file_close(&file);
     return status;
 }
 
@@ -420,6 +544,9 @@ enum pst_status pst_shard_commit(struct pst_shard *s,
 
     if (w == NULL)
         return PST_OK;
+    status = write_expected(s, diag);
+    if (status != PST_OK)
+        return status;
     s->writer = NULL; /* the commit takes it */
     s->path = "";
     pst_fault_point("shard");

@@ -11,6 +11,7 @@
  * written, and committed when all have written it.
  */
 #include "stages/files/checkpoint.h"
+#include "stages/run/state/edges.h"
 
 struct pst_engine;
 struct pst_rank;
@@ -37,9 +38,19 @@ enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* What it is called so far, "" if it was not opened. */
 const char *pst_shard_path(const struct pst_shard *s);
-/* That of the same rank of the first replica; the path is copied. */
+/* That of the same rank of the first replica, which has pages of `page` bytes;
+ * the path is copied. */
 enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
+                               uint64_t page,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Of a shard that has joined a file, and was written: what it has left to the
+ * rank that has opened it. They live with the shard, until it is closed. */
+struct pst_edges *pst_shard_edges(struct pst_shard *s);
+/* Of a shard that has opened a file: so many bytes of edges of one more rank
+ * are to come; where those of the index-th go. */
+enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index);
 /*
  * Writes what it has and reads it back, a piece at a time: the file has the
  * bytes that are in memory, and these are numbers, else ret->bad says which is
@@ -48,8 +59,9 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 enum pst_status pst_shard_write(struct pst_shard *s,
                                 struct pst_checkpoint_shard *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Who has opened it gives the file its name, when all have written. After a
- * failure of any of these, ret is for pst_checkpoint_shard_discard. */
+/* Who has opened it writes the others' edges and gives the file its name, when
+ * all have written. After a failure of any of these, ret is for
+ * pst_checkpoint_shard_discard. */
 enum pst_status pst_shard_commit(struct pst_shard *s,
                                  struct pst_checkpoint_shard *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
