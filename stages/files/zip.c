@@ -468,6 +468,7 @@ void pst_zip_close(struct pst_zip *zip)
 {
     if (zip == NULL)
         return;
+    pst_zip_forget(zip);
     if (zip->handle != NULL)
         zip_discard(zip->handle);
     pst_vec_fini(&zip->entries);

@@ -27,6 +27,15 @@ struct pst_zip_entry {
     bool verified; /* all of it was read, and the checksum was right */
 };
 
+/* The deflated entry that was read in part last, which many tensors may lie in:
+ * its content if that is small, else how far it is inflated. */
+struct pst_zip_last {
+    const struct pst_zip_entry *entry; /* NULL: none */
+    char *content;
+    struct zip_file *stream;
+    uint64_t at;
+};
+
 struct pst_zip {
     struct pst_file file;
     struct pst_arena arena;
@@ -34,6 +43,7 @@ struct pst_zip {
     struct PST_VEC(struct pst_zip_entry) entries; /* order of directory */
     struct pst_map by_name;                       /* -> struct pst_zip_entry */
     struct zip *handle;                           /* libzip's */
+    struct pst_zip_last last;
 };
 
 /* Returns owned. Messages begin with the path; those of the functions below
@@ -51,8 +61,12 @@ enum pst_status pst_zip_read(struct pst_zip *zip,
                              const struct pst_zip_entry *entry, uint64_t max,
                              char **ret, struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Gives back what is kept of the entry that was read in part last. */
+void pst_zip_forget(struct pst_zip *zip);
 /* Bytes [begin, begin + bytes) of the content into dst. The first time all of
- * the content is read and its checksum verified, piece by piece. */
+ * the content is read and its checksum verified, piece by piece. Parts of a
+ * deflated entry are best read in order: a large one is inflated from its begin
+ * for each part that lies before the last one. */
 enum pst_status pst_zip_read_part(struct pst_zip *zip,
                                   struct pst_zip_entry *entry, uint64_t begin,
                                   size_t bytes, void *dst,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/files/zip.h"
 
+#include <string.h>
 #include <zip.h>
 
 #include "stages/base/str.h"
 
-#define PIECE ((size_t)1 << 20) /* read at once */
+#define PIECE ((size_t)1 << 20)  /* read at once */
+#define SMALL ((size_t)16 << 20) /* kept as a whole */
 /* Of JSON that a graph of equal layers has it is about 50. */
 #define DOCUMENT_RATIO 256u
 
@@ -137,23 +139,131 @@ enum pst_status pst_zip_read(struct pst_zip *zip,
     return PST_OK;
 }
 
+/* --- deflated entries, in part -------------------------------------------- */
+
+void pst_zip_forget(struct pst_zip *zip)
+{
+    if (zip->last.stream != NULL)
+        zip_fclose(zip->last.stream);
+    pst_free(zip->last.content);
+    zip->last = (struct pst_zip_last){0};
+}
+
+static enum pst_status verify(struct pst_zip *zip, struct pst_zip_entry *entry,
+                              const struct part *part, struct pst_diag *diag)
+{
+    const enum pst_status status = read_verified(zip, entry, part, diag);
+
+    entry->verified = status == PST_OK;
+    return status;
+}
+
+/* All of a small one. */
+static enum pst_status keep_content(struct pst_zip *zip,
+                                    struct pst_zip_entry *entry,
+                                    struct pst_diag *diag)
+{
+    const size_t size = (size_t)entry->size;
+    char *content = pst_alloc(PST_TAG_ARCHIVE, PST_MAX(size, (size_t)1));
+    const struct part all = {0, size, (unsigned char *)content};
+    enum pst_status status = content != NULL ? verify(zip, entry, &all, diag)
+                                             : pst_diag_nomem(diag, size);
+
+    if (status == PST_OK)
+        zip->last.content = content;
+    else
+        pst_free(content);
+    return status;
+}
+
+/* Up to byte `end`: to dst, which has room for all of it, or (NULL) nowhere. */
+static bool inflate_to(struct pst_zip_last *last, uint64_t end, void *rest,
+                       unsigned char *dst)
+{
+    while (last->at < end) {
+        const uint64_t left = end - last->at;
+        const zip_int64_t got =
+            zip_fread(last->stream, dst != NULL ? dst : rest,
+                      PST_MIN(left, (uint64_t)PIECE));
+
+        if (got <= 0)
+            return false;
+        last->at += (uint64_t)got;
+        dst = dst != NULL ? dst + got : NULL;
+    }
+    return true;
+}
+
+/* From where the last part ended on, if that is not behind this one. */
+static enum pst_status inflate_part(struct pst_zip *zip,
+                                    const struct part *part,
+                                    struct pst_diag *diag)
+{
+    struct pst_zip_last *last = &zip->last;
+    const struct pst_zip_entry *entry = last->entry;
+    void *rest = pst_alloc(PST_TAG_ARCHIVE, PIECE);
+    enum pst_status status = PST_OK;
+
+    if (rest == NULL)
+        return pst_diag_nomem(diag, PIECE);
+    if (last->stream != NULL && last->at > part->begin) {
+        zip_fclose(last->stream);
+        last->stream = NULL;
+    }
+    if (last->stream == NULL) {
+        last->at = 0;
+        last->stream = zip_fopen_index(zip->handle, entry->index, 0);
+    }
+    if (last->stream == NULL || !inflate_to(last, part->begin, rest, NULL) ||
+        !inflate_to(last, part->end, rest, part->dst)) {
+        status = read_failed(zip, entry, last->stream, diag);
+        pst_zip_forget(zip);
+    }
+    pst_free(rest);
+    return status;
+}
+
+static enum pst_status read_deflated(struct pst_zip *zip,
+                                     struct pst_zip_entry *entry,
+                                     const struct part *part,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (zip->last.entry != entry) {
+        pst_zip_forget(zip);
+        if (entry->size <= SMALL)
+            status = keep_content(zip, entry, diag);
+        else if (!entry->verified)
+            return verify(zip, entry, part, diag);
+        if (status != PST_OK)
+            return status;
+        zip->last.entry = entry;
+    }
+    if (zip->last.content == NULL)
+        return inflate_part(zip, part, diag);
+    if (part->end > part->begin)
+        memcpy(part->dst, zip->last.content + part->begin,
+               (size_t)(part->end - part->begin));
+    return PST_OK;
+}
+
 enum pst_status pst_zip_read_part(struct pst_zip *zip,
                                   struct pst_zip_entry *entry, uint64_t begin,
                                   size_t bytes, void *dst,
                                   struct pst_diag *diag)
 {
     const struct part part = {begin, begin + bytes, dst};
-    enum pst_status status;
 
     if (begin > entry->size || bytes > entry->size - begin)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%zu bytes at %llu of \"%s\", which has %llu",
                             bytes, (unsigned long long)begin, entry->name,
                             (unsigned long long)entry->size);
-    if (entry->verified && !entry->deflated)
+    if (entry->deflated)
+        return read_deflated(zip, entry, &part, diag);
+    if (entry->verified)
         return pst_file_read_at(&zip->file, entry->begin + begin, dst, bytes,
                                 diag);
-    status = read_verified(zip, entry, &part, diag);
-    entry->verified = status == PST_OK;
-    return status;
+    return verify(zip, entry, &part, diag);
 }

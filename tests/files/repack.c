@@ -104,6 +104,17 @@ static void add_entry(zip_t *zip, const char *root, const char *name,
         0);
 }
 
+void pack_one(const char *to, const char *name, const void *data, size_t size)
+{
+    zip_t *zip = zip_open(to, ZIP_CREATE | ZIP_TRUNCATE, NULL);
+    void *copy = malloc(size);
+
+    assert_true(zip != NULL && copy != NULL);
+    memcpy(copy, data, size);
+    add_entry(zip, "", name, copy, size, 1);
+    assert_int_equal(zip_close(zip), 0);
+}
+
 /* Applies the edits to one entry; 0 if it is to be left out. */
 static int edit(const char *name, char **data, size_t *size,
                 const struct repack_edit *edits, size_t n)

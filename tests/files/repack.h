@@ -18,6 +18,8 @@ const char *golden(const char *name);
  * none). */
 void repack(const char *from, const char *to, const char *root, int deflate,
             const struct repack_edit *edits, size_t n_edits);
+/* A file of one entry, deflated. */
+void pack_one(const char *to, const char *name, const void *data, size_t size);
 /* Whole file; free with free(). */
 unsigned char *slurp(const char *path, size_t *ret_size);
 void spill(const char *path, const void *data, size_t size);

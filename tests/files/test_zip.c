@@ -3,6 +3,7 @@
  * is refused and never leads outside the file. */
 #include "tests/test.h"
 
+#include "stages/base/host/alive.h"
 #include "stages/files/zip.h"
 #include "tests/files/repack.h"
 
@@ -108,6 +109,49 @@ static void parts_are_read(void **state)
     assert_int_equal(pst_zip_read(zip, e, 2, &text, &diag), PST_ERR_INPUT);
     assert_null(pst_zip_find(zip, "weight_0"));
     pst_zip_close(zip);
+}
+
+/* Many parts of a deflated entry, in their order: it is inflated twice in all,
+ * to verify it and to read them; a small one once, whatever the order. */
+static void parts_are_inflated_once(void **state)
+{
+    static const size_t sizes[] = {(size_t)1 << 20, (size_t)24 << 20};
+    enum { PARTS = 4096 };
+
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(sizes); k++) {
+        const size_t size = sizes[k], part = size / PARTS;
+        unsigned char *data = malloc(size), *back = malloc(part + 1);
+        struct pst_zip_entry *e;
+        struct pst_zip *zip;
+        double begin;
+
+        assert_true(data != NULL && back != NULL);
+        for (size_t i = 0; i < size; i++)
+            data[i] = (unsigned char)(i * i >> 9);
+        pack_one("deflated.pt2", "m/x", data, size);
+        assert_ok(pst_zip_open("deflated.pt2", &zip, &diag), &diag);
+        e = pst_zip_find(zip, "x");
+        assert_non_null(e);
+        assert_true(e->deflated && e->size == size);
+        begin = pst_now();
+        for (size_t i = 0; i < PARTS; i++) {
+            const size_t at = k == 0 ? PARTS - 1 - i : i;
+
+            assert_ok(pst_zip_read_part(zip, e, at * part, part, back, &diag),
+                      &diag);
+            assert_memory_equal(back, data + at * part, part);
+        }
+        /* Anew for each, it would take minutes. */
+        assert_true(pst_now() - begin < 20);
+        /* And one that lies before, or is empty, is right, too. */
+        assert_ok(pst_zip_read_part(zip, e, 5, 9, back, &diag), &diag);
+        assert_memory_equal(back, data + 5, 9);
+        assert_ok(pst_zip_read_part(zip, e, size, 0, back, &diag), &diag);
+        pst_zip_close(zip);
+        free(data);
+        free(back);
+    }
 }
 
 /* No alignment, no descriptors, no zip64 records, deflated. */
@@ -311,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_read),
+        cmocka_unit_test(parts_are_inflated_once),
         cmocka_unit_test(other_writers_are_read),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(truncation_is_noticed),
