@@ -2,6 +2,7 @@
 #include "stages/alias/call.h"
 
 #include "stages/alias/step.h"
+#include "stages/graph/bytes.h"
 #include "stages/net/transport.h"
 #include "stages/split/plan.h"
 
@@ -143,8 +144,11 @@ static const char *at(const struct filling *f, unsigned storage, int64_t byte)
 /* dst may be NULL if there are no bytes. */
 static void put(void *dst, const char *from, const struct pst_meta *meta)
 {
-    if (pst_meta_numel(meta) > 0)
-        memcpy(dst, from, pst_meta_bytes(meta));
+    const size_t bytes = pst_meta_bytes(meta);
+
+    if (bytes > 0)
+        memcpy(dst, from, bytes);
+    pst_bytes_to_values(meta->dtype, dst, bytes);
 }
 
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,

@@ -5,6 +5,7 @@
 #include "stages/base/checked.h"
 #include "stages/base/map.h"
 #include "stages/files/pt2/json.h"
+#include "stages/graph/bytes.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -341,6 +342,8 @@ enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
                                      size_t begin, size_t bytes, void *dst,
                                      struct pst_diag *diag)
 {
+    enum pst_status status;
+
     if (begin > entry->bytes || bytes > entry->bytes - begin)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%zu bytes at %zu of tensor '%s', which has %zu",
@@ -349,8 +352,11 @@ enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
         memcpy(dst, (const unsigned char *)entry->data + begin, bytes);
         return PST_OK;
     }
-    return pst_file_read_at(entry->file, entry->offset + begin, dst, bytes,
-                            diag);
+    status =
+        pst_file_read_at(entry->file, entry->offset + begin, dst, bytes, diag);
+    if (status == PST_OK)
+        pst_bytes_to_values(entry->meta.dtype, dst, bytes);
+    return status;
 }
 
 enum pst_status pst_safetensors_load(struct pst_safetensors *st,
@@ -364,7 +370,12 @@ enum pst_status pst_safetensors_load(struct pst_safetensors *st,
     if (!st->data)
         return pst_diag_nomem(diag, size);
     status = pst_file_read_at(&st->file, st->data_at, st->data, size, diag);
-    for (size_t i = 0; status == PST_OK && i < st->n; i++)
-        st->entries[i].data = st->data + (st->entries[i].offset - st->data_at);
+    for (size_t i = 0; status == PST_OK && i < st->n; i++) {
+        struct pst_safetensors_entry *e = &st->entries[i];
+        unsigned char *data = st->data + (e->offset - st->data_at);
+
+        pst_bytes_to_values(e->meta.dtype, data, e->bytes);
+        e->data = data;
+    }
     return status;
 }

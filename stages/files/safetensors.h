@@ -36,7 +36,8 @@ const struct pst_safetensors_entry *pst_safetensors_at(
     const struct pst_safetensors *st, size_t i);
 const struct pst_safetensors_entry *pst_safetensors_find(
     const struct pst_safetensors *st, const char *name);
-/* `bytes` from byte `begin` of the tensor on. Any thread. */
+/* `bytes` from byte `begin` of the tensor on, as values of its dtype. Any
+ * thread. */
 enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
                                      size_t begin, size_t bytes, void *dst,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A model from its file, and the data of its tensors. */
 #include "stages/frontend/front.h"
+#include "stages/graph/bytes.h"
 #include "stages/ops/op.h"
 
 #include <string.h>
@@ -127,14 +128,20 @@ static enum pst_status read_window(struct pst_zip *zip,
     enum pst_status status;
     void *window;
 
-    if (is_plain(&w->meta, to))
-        return pst_zip_read_part(zip, w->entry, begin, span, dst, diag);
+    if (is_plain(&w->meta, to)) {
+        status = pst_zip_read_part(zip, w->entry, begin, span, dst, diag);
+        if (status == PST_OK)
+            pst_bytes_to_values(w->meta.dtype, dst, span);
+        return status;
+    }
     window = pst_alloc(PST_TAG_ARCHIVE, span);
     if (window == NULL)
         return pst_diag_nomem(diag, span);
     status = pst_zip_read_part(zip, w->entry, begin, span, window, diag);
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        pst_bytes_to_values(w->meta.dtype, window, span);
         pst_copy_strided(&w->meta, window, to, dst);
+    }
     pst_free(window);
     return status;
 }

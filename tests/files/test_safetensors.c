@@ -28,7 +28,7 @@ static struct pst_safetensors_entry entry(const char *name,
 
 static const float floats[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t longs[2] = {-1, INT64_MAX};
-static const uint8_t bytes[3] = {7, 8, 9};
+static const uint8_t bytes[3] = {1, 0, 1};
 
 static void round_trip_is_aligned(void **state)
 {
@@ -66,6 +66,39 @@ static void round_trip_is_aligned(void **state)
     assert_null(pst_safetensors_metadata(st, "format"));
     pst_safetensors_close(st);
     assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);
+}
+
+/* PyTorch takes any byte of a bool but 0 for true; bytes of others stay. */
+static void other_bytes_of_bools_are_true(void **state)
+{
+    static const uint8_t other[6] = {0xff, 0, 2, 0x80, 0, 1};
+    static const uint8_t values[6] = {1, 0, 1, 1, 0, 1};
+    const struct pst_safetensors_entry entries[] = {
+        entry("mask", PST_BOOL, 2, 2, 3, other),
+        entry("bytes", PST_U8, 2, 2, 3, other)};
+    struct pst_safetensors *st;
+    uint8_t got[6] = {0};
+
+    (void)state;
+    assert_ok(pst_safetensors_save("o", entries, 2, &diag), &diag);
+    assert_ok(pst_safetensors_open("o", &st, &diag), &diag);
+    for (unsigned loaded = 0; loaded < 2; loaded++) {
+        const struct pst_safetensors_entry *mask, *plain;
+
+        if (loaded == 1)
+            assert_ok(pst_safetensors_load(st, &diag), &diag);
+        mask = pst_safetensors_find(st, "mask");
+        plain = pst_safetensors_find(st, "bytes");
+        assert_ok(pst_safetensors_read(mask, 0, 6, got, &diag), &diag);
+        assert_memory_equal(got, values, 6);
+        assert_ok(pst_safetensors_read(mask, 2, 3, got, &diag), &diag);
+        assert_memory_equal(got, values + 2, 3);
+        assert_ok(pst_safetensors_read(plain, 0, 6, got, &diag), &diag);
+        assert_memory_equal(got, other, 6);
+        if (loaded == 1)
+            assert_memory_equal(mask->data, values, 6);
+    }
+    pst_safetensors_close(st);
 }
 
 static void put_in_any_order_each_once(void **state)
@@ -287,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip_is_aligned),
+        cmocka_unit_test(other_bytes_of_bools_are_true),
         cmocka_unit_test(put_in_any_order_each_once),
         cmocka_unit_test(full_disk_keeps_the_old_file),
         cmocka_unit_test(refuses_damage),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Samples of operators (tests/ops/) with random changes of sizes, strides,
- * dtypes and arguments: each is refused with a sentence, or the best kernels
- * compute what the reference does, and gradients run. None crashes or hangs
- * (alarm); a sample that does is printed.
+ * dtypes, arguments and bytes for true: each is refused with a sentence, or the
+ * best kernels compute what the reference does, and gradients run. None crashes
+ * or hangs (alarm); a sample that does is printed.
  *
  *     PST_FUZZ=N       that many changed samples instead of some
  *     PST_TEST_SEED=N  other changes
@@ -346,6 +346,8 @@ static void use(const char *text)
         for (size_t i = 0; i < graph->inputs.n; i++) {
             given[i] = sample_fill(graph->inputs.at[i]);
             assert_non_null(given[i]);
+            if (mutator_pick(&chance, 2))
+                sample_other_bytes(&graph->inputs.at[i]->meta, given[i]);
         }
         want = evaluate(graph, given, true, &status, &diag);
         got = evaluate(graph, given, false, &again, &diag);

@@ -2,8 +2,9 @@
 /*
  * Every kernel of every operator against the reference kernel of its row, on
  * all samples and floating dtypes that it takes: plain, adding to the output,
- * in place of an input, with one thread and with three. Outputs begin with
- * garbage and stand between guards; inputs must not change.
+ * in place of an input, with one thread and with three, and with other bytes
+ * for true (the reference itself, too). Outputs begin with garbage and stand
+ * between guards; inputs must not change.
  */
 #include "tests/ops/samples/sample.h"
 
@@ -29,10 +30,11 @@ struct bench {
 };
 
 /* How a kernel is run. */
-enum mode { PLAIN, ACCUMULATE, INPLACE_0, INPLACE_1, POOL, N_MODES };
+enum mode { PLAIN, ACCUMULATE, INPLACE_0, INPLACE_1, POOL, BYTES, N_MODES };
 
-static const char *const mode_names[] = {"plain", "accumulating", "in place 0",
-                                         "in place 1", "three threads"};
+static const char *const mode_names[] = {
+    "plain",      "accumulating",  "in place 0",
+    "in place 1", "three threads", "other bytes for true"};
 static const struct pst_rng_key key = {.seed = 7, .step = 3, .microbatch = 1};
 static struct pst_pool *pool;
 
@@ -158,6 +160,8 @@ static void prepare_inputs(struct run *r, const struct bench *b,
         r->copies[k] =
             must(pst_calloc(PST_TAG_TEST, pst_meta_span(meta) + 1, 1));
         pst_copy_strided(b->in[k].meta, b->in[k].data, meta, r->copies[k]);
+        if (mode == BYTES)
+            sample_other_bytes(meta, r->copies[k]);
         r->in[k] = (struct pst_operand){r->copies[k], meta};
         if ((mode == INPLACE_0 && k == 0) || (mode == INPLACE_1 && k == 1)) {
             memcpy(r->out[0].data, r->copies[k], pst_meta_bytes(meta));
@@ -182,7 +186,7 @@ static void check_guards(const struct run *r, const struct bench *b,
 
 /* No kernel writes an input (but the one that it was given in place). */
 static void check_inputs(const struct run *r, const struct bench *b,
-                         const struct pst_kernel *kernel)
+                         const struct pst_kernel *kernel, enum mode mode)
 {
     for (unsigned k = 0; k < b->n_in; k++) {
         const struct pst_meta *m = r->in[k].meta;
@@ -192,6 +196,8 @@ static void check_inputs(const struct run *r, const struct bench *b,
             continue;
         kept = must(pst_calloc(PST_TAG_TEST, pst_meta_span(m) + 1, 1));
         pst_copy_strided(b->in[k].meta, b->in[k].data, m, kept);
+        if (mode == BYTES)
+            sample_other_bytes(m, kept);
         if (memcmp(kept, r->copies[k], pst_meta_span(m)) != 0)
             fail_msg("%s: %s writes its input %u", b->sample->text,
                      kernel->name, k);
@@ -229,7 +235,7 @@ static void run_init(struct run *r, const struct bench *b,
     if (r->fault.set)
         fail_msg("%s: %s: %s", b->sample->text, kernel->name, r->fault.text);
     check_guards(r, b, kernel);
-    check_inputs(r, b, kernel);
+    check_inputs(r, b, kernel, mode);
 }
 
 static void run_fini(struct run *r)
@@ -323,6 +329,11 @@ static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
     case POOL: /* kernels keep small work to themselves */
         for (unsigned i = 0; i < b->n_in; i++)
             if (pst_meta_numel(b->in[i].meta) >= 4096)
+                return true;
+        return false;
+    case BYTES:
+        for (unsigned i = 0; i < b->n_in; i++)
+            if (b->in[i].data != NULL && b->in[i].meta->dtype == PST_BOOL)
                 return true;
         return false;
     default:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "stages/base/alloc.h"
+#include "stages/graph/bytes.h"
 
 /* "x f32[n, 7], mask bool[n]": all inputs of the model. */
 static void add_inputs(const struct pstd_signature *s, struct pst_str *out)
@@ -202,6 +203,7 @@ enum pst_status pstd_serving_read(const struct pstd_signature *s,
         ask->inputs[i] = at;
         if (t->data.len > 0)
             memcpy(at, t->data.data, t->data.len);
+        pst_bytes_to_values(s->inputs[i].meta.dtype, at, t->data.len);
         at += t->data.len;
     }
     *ret = ask;

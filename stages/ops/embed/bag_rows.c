@@ -108,7 +108,8 @@ static bool entry(const struct pst_call *c, const struct lists *l, int64_t i,
     return pst_index_check(c, *from, l->table->meta->size[0]) &&
            pst_index_check(c, *to, l->rows) &&
            (l->keep == NULL ||
-            ((const bool *)l->keep->data)[pst_meta_offset(l->keep->meta, i)]);
+            pst_load_i64(PST_BOOL, l->keep->data,
+                         pst_meta_offset(l->keep->meta, i)) != 0);
 }
 
 static double table_at(const struct lists *l, int64_t row, int64_t column)
@@ -193,7 +194,7 @@ static void load_block(const struct job *j, int64_t first, int64_t n,
                        int64_t *from, int64_t *to)
 {
     const struct lists *l = &j->l;
-    const bool *keep = l->keep != NULL ? l->keep->data : NULL;
+    const uint8_t *keep = l->keep != NULL ? l->keep->data : NULL;
     const bool good =
         pst_places_load(j->c, l->from, first, 1, n, l->table->meta->size[0],
                         l->columns, false, NULL, from);
@@ -201,7 +202,7 @@ static void load_block(const struct job *j, int64_t first, int64_t n,
     (void)pst_places_load(j->c, l->to, first, 1, n, l->rows, l->columns, false,
                           NULL, to);
     for (int64_t k = 0; k < n && (!good || keep != NULL); k++)
-        if (from[k] < 0 || (keep != NULL && !keep[first + k]))
+        if (from[k] < 0 || (keep != NULL && keep[first + k] == 0))
             to[k] = PST_PLACES_NONE;
 }
 

@@ -76,7 +76,8 @@ void pst_mask_fill(const struct pst_call *c)
     for (int64_t i = 0; i < n * places; i++) {
         const int64_t k = i / row % places;
 
-        if (((const bool *)mask->data)[pst_meta_offset(mask->meta, k)])
+        if (pst_load_i64(PST_BOOL, mask->data,
+                         pst_meta_offset(mask->meta, k)) != 0)
             pst_view_copy_ref(
                 &one,
                 (const char *)value->data +

@@ -24,6 +24,12 @@ static int64_t broadcast_offset(const struct pst_meta *out, int64_t i,
     return offset;
 }
 
+/* Every byte of a bool but 0 is true. */
+static bool is_true(const struct pst_operand *mask, int64_t at)
+{
+    return ((const uint8_t *)mask->data)[at] != 0;
+}
+
 static void copy(const struct pst_operand *to, int64_t at,
                  const struct pst_operand *from, int64_t of)
 {
@@ -42,8 +48,7 @@ static void masked_scatter_ref(const struct pst_call *c)
 
     for (int64_t i = 0; i < pst_meta_numel(out->meta); i++) {
         const bool take =
-            ((const bool *)
-                 mask->data)[broadcast_offset(out->meta, i, mask->meta)];
+            is_true(mask, broadcast_offset(out->meta, i, mask->meta));
 
         if (take && used < n)
             copy(out, i, source, used);
@@ -66,8 +71,7 @@ static void masked_gather_ref(const struct pst_call *c)
 
     memset(out->data, 0, pst_meta_bytes(out->meta));
     for (int64_t i = 0; i < pst_meta_numel(g->meta) && used < n; i++)
-        if (((const bool *)
-                 mask->data)[broadcast_offset(g->meta, i, mask->meta)])
+        if (is_true(mask, broadcast_offset(g->meta, i, mask->meta)))
             copy(out, used++, g, i);
 }
 
@@ -89,14 +93,14 @@ struct take {
         struct take *t = ctx;                                                  \
         const unsigned last = nd->rank - 1;                                    \
         const int64_t a = nd->stride[1][last], b = nd->stride[2][last];        \
-        const bool *mask = (const bool *)t->c->in[1].data + offset[1];         \
+        const uint8_t *mask = (const uint8_t *)t->c->in[1].data + offset[1];   \
         const type *x = (const type *)t->c->in[0].data + offset[2];            \
         const type *source = (const type *)(const void *)t->source;            \
         type *y = (type *)(void *)t->out + offset[0];                          \
         int64_t used = t->used;                                                \
                                                                                \
         for (int64_t i = 0; i < n; i++) {                                      \
-            const bool take = mask[i * a];                                     \
+            const bool take = mask[i * a] != 0;                                \
                                                                                \
             y[i] = take && used < t->n ? source[used] : x[i * b];              \
             used += take;                                                      \
@@ -115,13 +119,13 @@ TAKE(take_8, uint64_t)
     {                                                                          \
         struct take *t = ctx;                                                  \
         const int64_t a = nd->stride[1][nd->rank - 1];                         \
-        const bool *mask = (const bool *)t->c->in[1].data + offset[1];         \
+        const uint8_t *mask = (const uint8_t *)t->c->in[1].data + offset[1];   \
         const type *g = (const type *)t->c->in[0].data + offset[0];            \
         type *y = (type *)(void *)t->out;                                      \
                                                                                \
         for (int64_t i = 0; i < n && t->used < t->n; i++) {                    \
             y[t->used] = g[i];                                                 \
-            t->used += mask[i * a];                                            \
+            t->used += mask[i * a] != 0;                                       \
         }                                                                      \
     }
 GIVE(give_1, uint8_t)

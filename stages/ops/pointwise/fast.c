@@ -109,6 +109,7 @@ struct fast {
     } while (0)
 
 #define TO_FLOAT(v) (float)(v)
+#define IS_TRUE(v)  (float)((v) != 0)
 
 static void pack_16(const struct pst_operand *x, int64_t at, int64_t stride,
                     int64_t n, float *to)
@@ -135,6 +136,8 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
         pack_16(x, at, stride, n, to);
         break;
     case PST_BOOL:
+        PACK(uint8_t, IS_TRUE);
+        break;
     case PST_U8:
         PACK(uint8_t, TO_FLOAT);
         break;

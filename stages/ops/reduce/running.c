@@ -6,7 +6,9 @@
 
 /* --- sums and products: floats in f64, rounded once each ------------------ */
 
-#define FOLD(name, from, wide, to, start, op)                                  \
+#define NUMBER(wide, x) (wide)(x)
+#define TRUTH(wide, x)  (wide)((x) != 0)
+#define FOLD(name, from, wide, to, start, op, as)                              \
     static void name(const struct pst_call *c,                                 \
                      const struct pst_running_piece *p)                        \
     {                                                                          \
@@ -19,28 +21,28 @@
         if (p->apart == 1)                                                     \
             for (int64_t i = 0; i < p->n; i++)                                 \
                 for (int64_t k = 0; k < p->lanes; k++) {                       \
-                    sum[k] op(wide) x[i * p->step + k];                        \
+                    sum[k] op as(wide, x[i * p->step + k]);                    \
                     y[i * p->step + k] = (to)sum[k];                           \
                 }                                                              \
         else if (p->lanes == PST_RUNNING_ROWS)                                 \
             for (int64_t i = 0; i < p->n; i++)                                 \
                 for (int64_t k = 0; k < PST_RUNNING_ROWS; k++) {               \
-                    sum[k] op(wide) x[i + k * p->apart];                       \
+                    sum[k] op as(wide, x[i + k * p->apart]);                   \
                     y[i + k * p->apart] = (to)sum[k];                          \
                 }                                                              \
         else                                                                   \
             for (int64_t k = 0; k < p->lanes; k++)                             \
                 for (int64_t i = 0; i < p->n; i++) {                           \
-                    sum[k] op(wide) x[i + k * p->apart];                       \
+                    sum[k] op as(wide, x[i + k * p->apart]);                   \
                     y[i + k * p->apart] = (to)sum[k];                          \
                 }                                                              \
     }
 #define FOLDS(name, start, op)                                                 \
-    FOLD(name##_f32, float, double, float, start, op)                          \
-    FOLD(name##_f64, double, double, double, start, op)                        \
-    FOLD(name##_i64, uint64_t, uint64_t, uint64_t, start, op)                  \
-    FOLD(name##_i32, int32_t, uint64_t, uint64_t, start, op)                   \
-    FOLD(name##_bool, bool, uint64_t, uint64_t, start, op)                     \
+    FOLD(name##_f32, float, double, float, start, op, NUMBER)                  \
+    FOLD(name##_f64, double, double, double, start, op, NUMBER)                \
+    FOLD(name##_i64, uint64_t, uint64_t, uint64_t, start, op, NUMBER)          \
+    FOLD(name##_i32, int32_t, uint64_t, uint64_t, start, op, NUMBER)           \
+    FOLD(name##_bool, uint8_t, uint64_t, uint64_t, start, op, TRUTH)           \
     static pst_running_fn find_##name(const struct pst_call *c)                \
     {                                                                          \
         const enum pst_dtype from = c->in[0].meta->dtype,                      \

@@ -18,13 +18,13 @@ static int64_t sum_bool(int64_t n, const uint8_t *x)
 
         for (int64_t k = 0; k < steps; k++, i += LANES)
             for (int j = 0; j < LANES; j++)
-                lane[j] = (uint8_t)(lane[j] + x[i + j]);
+                lane[j] = (uint8_t)(lane[j] + (x[i + j] != 0));
         for (int j = 0; j < LANES; j++)
             part += lane[j];
         total += part;
     }
     for (; i < n; i++)
-        total += x[i];
+        total += x[i] != 0;
     return total;
 }
 
@@ -53,10 +53,10 @@ static void columns_bool(int64_t rows, int64_t cols, int64_t stride,
 
                 if (width == LANES)
                     for (int k = 0; k < LANES; k++)
-                        lane[k] = (uint8_t)(lane[k] + row[k]);
+                        lane[k] = (uint8_t)(lane[k] + (row[k] != 0));
                 else
                     for (int64_t k = 0; k < width; k++)
-                        lane[k] = (uint8_t)(lane[k] + row[k]);
+                        lane[k] = (uint8_t)(lane[k] + (row[k] != 0));
             }
             for (int64_t k = 0; k < width; k++)
                 y[j + k] += lane[k];

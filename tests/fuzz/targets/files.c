@@ -111,6 +111,24 @@ static void heal(uint8_t *data, size_t size)
     }
 }
 
+/* Reads what the file has of the weights, as far as it is small. */
+static void use_weights(const struct pst_model *model)
+{
+    unsigned char data[256];
+    struct pst_diag diag;
+
+    for (size_t i = 0; i < model->weights_by_fqn.n; i++) {
+        const struct pst_weight *w = model->weights_by_fqn.entries[i].value;
+        struct pst_meta meta = w->meta;
+
+        pst_diag_init(&diag);
+        pst_meta_set_contiguous(&meta);
+        if (pst_meta_bytes(&meta) <= sizeof(data) &&
+            pst_model_read(model, w, &meta, data, &diag) == PST_OK)
+            fuzz_check_values(meta.dtype, data, pst_meta_bytes(&meta));
+    }
+}
+
 bool fuzz_model(const uint8_t *data, size_t size)
 {
     uint8_t *copy = (uint8_t *)fuzz_text(data, size);
@@ -131,6 +149,7 @@ bool fuzz_model(const uint8_t *data, size_t size)
     fuzz_check(status == PST_OK, diag.text);
     pst_graph_free(again);
     pst_str_fini(&text);
+    use_weights(model);
     pst_model_close(model);
     return true;
 }
@@ -152,6 +171,7 @@ static void use_entry(const struct pst_safetensors_entry *entry)
     if (n > 0 &&
         pst_safetensors_read(entry, entry->bytes - n, n, part, &diag) != PST_OK)
         fuzz_check(false, diag.text);
+    fuzz_check_values(entry->meta.dtype, part, n);
 }
 
 bool fuzz_safetensors(const uint8_t *data, size_t size)

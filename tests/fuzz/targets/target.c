@@ -113,3 +113,10 @@ char *fuzz_text(const uint8_t *data, size_t size)
     ret[size] = '\0';
     return ret;
 }
+
+void fuzz_check_values(enum pst_dtype dtype, const void *data, size_t bytes)
+{
+    for (size_t i = 0; dtype == PST_BOOL && i < bytes; i++)
+        fuzz_check(((const uint8_t *)data)[i] <= 1,
+                   "a byte of a bool that is no value");
+}

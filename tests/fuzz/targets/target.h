@@ -7,7 +7,7 @@
  * accepted has to print and read back to the same; what is refused has to have
  * one sentence for a user. One thread.
  */
-#include "stages/base/diag.h"
+#include "stages/graph/tensor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,6 +57,8 @@ void fuzz_put(const char *name, const void *data, size_t size);
 /* A copy with NUL behind it; by free(). */
 char *fuzz_text(const uint8_t *data, size_t size);
 
+/* A finding unless bytes of a bool are 0 or 1, as values are. */
+void fuzz_check_values(enum pst_dtype dtype, const void *data, size_t bytes);
 /* Aborts unless the claim holds: a finding. */
 void fuzz_check(bool claim, const char *what);
 /* Of what was refused: never our own fault, one line that says something.

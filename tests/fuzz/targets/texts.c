@@ -114,6 +114,8 @@ static void use_request(const struct pstd_signature *s,
         fuzz_check(ask->inputs[i] != NULL || s->inputs[i].optional, "missing");
         for (size_t k = 0; ask->inputs[i] != NULL && k < n; k++)
             sum = (unsigned char)(sum + ask->inputs[i][k]);
+        if (ask->inputs[i] != NULL)
+            fuzz_check_values(s->inputs[i].meta.dtype, ask->inputs[i], n);
         bytes += ask->inputs[i] != NULL ? n : 0;
     }
     fuzz_check(bytes == ask->bytes, "bytes");

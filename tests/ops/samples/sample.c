@@ -130,3 +130,13 @@ void *sample_fill(const struct pst_value *value)
     }
     return data;
 }
+
+void sample_other_bytes(const struct pst_meta *meta, void *data)
+{
+    static const uint8_t other[] = {0xff, 2, 1, 0x80, 254, 3, 128, 16, 255};
+    uint8_t *byte = data;
+
+    if (meta->dtype == PST_BOOL)
+        for (size_t i = 0; i < pst_meta_span(meta); i++)
+            byte[i] = byte[i] == 0 ? 0 : other[i % sizeof(other)];
+}

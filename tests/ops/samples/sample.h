@@ -43,5 +43,8 @@ struct pst_node *sample_node(const struct pst_graph *graph);
 /* Elements of a given value as its meta's strides say, filled by its name; the
  * same in every call. pst_free it. */
 void *sample_fill(const struct pst_value *value);
+/* Bytes of a bool that are true become others that are, as files have them;
+ * always the same ones. Other dtypes stay. */
+void sample_other_bytes(const struct pst_meta *meta, void *data);
 
 #endif
