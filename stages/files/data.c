@@ -51,6 +51,8 @@ struct pst_data {
                        inputs differ in the rows of a microbatch */
     bool whole;     /* units are microbatches */
     uint64_t samples, step_rows; /* of the same input */
+    uint64_t each;               /* rows of a microbatch, of the same input */
+    bool leave_rest;
     bool shuffle;
     uint64_t seed;
 };
@@ -236,13 +238,19 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
                 in->there, in->rows);
         d->whole = d->whole || in->rows != first->rows;
     }
-    if (d->whole && d->step.n_tail == 0)
+    if (d->whole && d->step.n_tail == 0 && !d->leave_rest)
         status = check_whole(d, diag);
     if (status != PST_OK)
         return status;
     d->samples = first ? first->there : rows_unread(d);
     d->step_rows = first ? rows_before(d, first, n) : d->samples;
     d->units = first && d->whole ? first->there / first->rows : d->samples;
+    d->each = first ? first->rows : PST_MAX(d->step_rows / n, 1);
+    if (d->units == 0)
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
+                            "%s: tensor '%s' has %" PRIu64
+                            " rows, a microbatch has %" PRIu64,
+                            d->path, first->name, first->there, first->rows);
     if (d->whole && d->shuffle && d->step.n_tail > 0)
         return pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
                             "%s: inputs that differ in the rows of a "
@@ -411,6 +419,7 @@ static enum pst_status open_tokens(struct pst_data *d,
         n--;
     d->units = d->samples = n / d->seq_len;
     d->step_rows = rows_before(d, &d->inputs[0], d->step.microbatches);
+    d->each = d->inputs[0].rows;
     if (d->samples == 0 || d->inputs[0].rows == 0)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: %" PRIu64 " sequences of %" PRIu64
@@ -462,6 +471,7 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
     d->step = step;
     d->shuffle = options->shuffle;
     d->seed = options->seed;
+    d->leave_rest = options->leave_rest;
     status = copy_inputs(d, options, inputs, diag);
     if (status == PST_OK)
         status = pst_has_suffix(options->path, ".safetensors")
@@ -604,11 +614,17 @@ static uint64_t row_at(const struct pst_data *d, const struct input *in,
     return unit_at(d, at / in->rows) * in->rows + at % in->rows;
 }
 
+/* Where rows of an input go: to row `at` of the `rows` of dst. */
+struct target {
+    void *dst;
+    uint64_t at, rows;
+};
+
 /* Rows that are neighbours in the file are read at once: of one number each
  * there can be millions. */
 static enum pst_status fill_rows(const struct pst_data *d,
                                  const struct input *in, uint64_t first,
-                                 uint64_t rows, void *dst,
+                                 uint64_t rows, const struct target *to,
                                  struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -622,8 +638,30 @@ static enum pst_status fill_rows(const struct pst_data *d,
             if (next != row + n)
                 break;
         }
-        status = copy_rows(in, row, n, r, rows, dst, diag);
+        status = copy_rows(in, row, n, to->at + r, to->rows, to->dst, diag);
     }
+    return status;
+}
+
+/* n rows, or windows of tokens, from number `first` on. */
+static enum pst_status fill(const struct pst_data *d, const struct input *in,
+                            uint64_t first, uint64_t n, const struct target *to,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (in->source == SOURCE_NOTHING) {
+        memset(to->dst, 0, pst_meta_bytes(&in->meta));
+        return PST_OK;
+    }
+    if (in->source == SOURCE_SAME)
+        return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
+                                    to->dst, diag);
+    if (in->source == SOURCE_ROWS)
+        return fill_rows(d, in, first, n, to, diag);
+    for (uint64_t r = 0; r < n && status == PST_OK; r++)
+        status = fill_window(d, in, row_at(d, in, first + r), to->dst,
+                             (int64_t)((to->at + r) * d->seq_len), diag);
     return status;
 }
 
@@ -636,19 +674,36 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
     const uint64_t rows = rows_before(d, in, microbatch + 1) - before;
     const uint64_t first =
         step * rows_before(d, in, d->step.microbatches) + before;
+
+    return fill(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
+}
+
+int pst_data_targets(const struct pst_data *data)
+{
+    for (size_t i = 0; i < data->n; i++)
+        if (data->inputs[i].source == SOURCE_TARGETS)
+            return (int)i;
+    return -1;
+}
+
+struct pst_data_extent pst_data_extent(const struct pst_data *data)
+{
+    return (struct pst_data_extent){data->samples, data->each, data->whole};
+}
+
+enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
+                              uint64_t n, unsigned input, void *dst,
+                              struct pst_diag *diag)
+{
+    const struct input *in = &data->inputs[input];
+    struct target to = {dst, 0, in->rows};
     enum pst_status status = PST_OK;
 
-    if (in->source == SOURCE_NOTHING) {
-        memset(dst, 0, pst_meta_bytes(&in->meta));
-        return PST_OK;
+    if (data->whole) { /* one microbatch, whatever rows this input has in it */
+        first = first / data->each * in->rows;
+        n = in->rows;
     }
-    if (in->source == SOURCE_SAME)
-        return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
-                                    dst, diag);
-    if (in->source == SOURCE_ROWS)
-        return fill_rows(d, in, first, rows, dst, diag);
-    for (uint64_t r = 0; r < rows && status == PST_OK; r++)
-        status = fill_window(d, in, row_at(d, in, first + r), dst,
-                             (int64_t)(r * d->seq_len), diag);
+    for (; to.at < in->rows && status == PST_OK; to.at += n)
+        status = fill(data, in, first, n, &to, diag);
     return status;
 }

@@ -30,6 +30,9 @@ struct pst_data_options {
     const char *targets; /* input that gets next tokens; NULL: the second one */
     bool shuffle;
     uint64_t seed;
+    /* Rows that do not fill a microbatch are left out, not refused, where
+     * inputs differ in the rows of a microbatch. */
+    bool leave_rest;
 };
 
 struct pst_data_input {
@@ -57,10 +60,30 @@ void pst_data_close(struct pst_data *data);
  * inputs may differ in theirs. */
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
+/* Input that gets the next tokens of a token file, -1: none. */
+int pst_data_targets(const struct pst_data *data);
+
 /* Input number `input` of one microbatch into dst, contiguous; data is a
  * struct pst_data (so that this is a pst_fill_fn of exec.h). */
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* What pst_data_read divides. */
+struct pst_data_extent {
+    uint64_t rows; /* of the file; of its first tensor that has rows */
+    uint64_t each; /* of the same in a microbatch */
+    bool whole;    /* only whole microbatches can be read */
+};
+struct pst_data_extent pst_data_extent(const struct pst_data *data);
+/*
+ * The same for rows that the caller chooses: the n rows from number `first` on,
+ * as often as it takes to fill the microbatch. n divides `each` of the extent;
+ * if that is whole, n is `each`, and first a multiple of it. The last
+ * microbatches of a step must not differ in their rows.
+ */
+enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
+                              uint64_t n, unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Place i of the permutation of 0..n-1 that belongs to (seed, epoch). */

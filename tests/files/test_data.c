@@ -5,6 +5,7 @@
 #include "stages/base/alloc.h"
 #include "stages/files/data.h"
 #include "stages/files/safetensors.h"
+#include "stages/run/data/width.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,79 @@ static void steps_see_their_rows(void **state)
         assert_int_equal(pos[0], 3 * (k / 10 - 1));
     }
     pst_data_close(d);
+}
+
+/* An evaluation divides the rows itself: groups that fill a microbatch by being
+ * repeated; where inputs differ in their rows, whole microbatches. */
+static void rows_as_the_caller_chooses(void **state)
+{
+    const struct pst_data_input inputs[] = {{"x", meta(PST_F32, 2, 4, 2)},
+                                            {"pos", meta(PST_I64, 1, 6, 0)}};
+    struct pst_data_options options = {.path = "b.safetensors",
+                                       .leave_rest = true};
+    const struct pst_data_step step = {1, 0};
+    struct pst_data_extent extent;
+    struct pst_data *d;
+    int64_t pos[6];
+    float x[8];
+
+    (void)state;
+    write_batch();
+    assert_ok(pst_data_open(&options, inputs, 1, step, &d, &diag), &diag);
+    extent = pst_data_extent(d);
+    assert_int_equal(extent.rows, 6);
+    assert_int_equal(extent.each, 4);
+    assert_false(extent.whole);
+    assert_ok(pst_data_read(d, 4, 2, 0, x, &diag), &diag);
+    for (int i = 0; i < 8; i++)
+        assert_true(x[i] == (float)(8 + i % 4));
+    assert_ok(pst_data_read(d, 5, 1, 0, x, &diag), &diag);
+    for (int i = 0; i < 8; i++)
+        assert_true(x[i] == (float)(10 + i % 2));
+    pst_data_close(d);
+    /* 6 rows and 9: one microbatch of 4 and 6, and a rest. */
+    assert_ok(pst_data_open(&options, inputs, 2, step, &d, &diag), &diag);
+    extent = pst_data_extent(d);
+    assert_true(extent.whole && extent.rows == 6 && extent.each == 4);
+    assert_ok(pst_data_read(d, 0, 4, 1, pos, &diag), &diag);
+    assert_int_equal(pos[5], 5);
+    pst_data_close(d);
+    options.leave_rest = false;
+    assert_int_equal(pst_data_open(&options, inputs, 2, step, &d, &diag),
+                     PST_ERR_SHAPE);
+}
+
+/* Bytes of a text have one distribution at all places, and so have numbers
+ * below 256; halves of 16-bit numbers have two. */
+static void halves_of_wider_tokens(void **state)
+{
+    static unsigned char bytes[1 << 14];
+    static const unsigned limits[] = {200, 1000, 32000, 50257};
+    struct pst_byte_counts counts;
+    uint32_t x = 1;
+
+    (void)state;
+    for (size_t kind = 0; kind < 3 + PST_COUNT(limits); kind++) {
+        for (size_t i = 0; i < sizeof(bytes); i += 2) {
+            unsigned token;
+
+            x = x * 1664525u + 1013904223u;
+            token = x >> 8;
+            if (kind >= 3)
+                token %= limits[kind - 3];
+            bytes[i] = (unsigned char)token;
+            bytes[i + 1] = (unsigned char)(token >> 8);
+            for (size_t k = 0; k < 2 && kind < 2; k++) /* letters; digits */
+                bytes[i + k] = (unsigned char)(kind ? '0' + bytes[i + k] % 10
+                                                    : 97 + bytes[i + k] % 26);
+        }
+        memset(&counts, 0, sizeof(counts));
+        pst_bytes_count(&counts, bytes, sizeof(bytes));
+        assert_int_equal(pst_bytes_are_halves(&counts), kind >= 3);
+        memset(&counts, 0, sizeof(counts));
+        pst_bytes_count(&counts, bytes, 100); /* says nothing yet */
+        assert_false(pst_bytes_are_halves(&counts));
+    }
 }
 
 /* Conformance 20: 128, 256 and 512 rows in 2 microbatches are 64, 128 and 256
@@ -547,6 +621,8 @@ static void refuses_token_files_that_do_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_as_the_caller_chooses),
+        cmocka_unit_test(halves_of_wider_tokens),
         cmocka_unit_test(steps_see_their_rows),
         cmocka_unit_test(what_nobody_reads),
         cmocka_unit_test(conformance_20_inputs_of_other_rows),

@@ -81,20 +81,27 @@ static const struct pst_node *find_loss(const struct pst_plan *joined)
     return v->def;
 }
 
-static enum pst_status check_loss(const struct pst_node *node,
-                                  struct pst_diag *diag)
+static enum pst_status check_target(const struct pst_node *node,
+                                    struct pst_diag *diag)
 {
-    const struct pst_arg *target, *weight, *reduction;
+    const struct pst_arg *target;
 
     if (node == NULL)
         return refuse(diag, "this one is not one cross_entropy or nll_loss "
                             "alone");
     target = arg_of(node, "target");
-    weight = arg_of(node, "weight");
-    reduction = arg_of(node, "reduction");
     if (target == NULL || target->kind != PST_ARG_VALUE ||
         pst_dtype_kind(target->value->meta.dtype) != PST_KIND_INT)
         return refuse(diag, "its targets are no classes");
+    return PST_OK;
+}
+
+static enum pst_status check_mean(const struct pst_node *node,
+                                  struct pst_diag *diag)
+{
+    const struct pst_arg *weight = arg_of(node, "weight");
+    const struct pst_arg *reduction = arg_of(node, "reduction");
+
     if (reduction == NULL || reduction->i != 1)
         return refuse(diag, "its reduction is not \"mean\"");
     if (weight != NULL && weight->kind == PST_ARG_VALUE)
@@ -211,8 +218,9 @@ static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
     return status;
 }
 
+/* is_mean: the loss is a mean of what is counted. */
 static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
-                                    struct pst_diag *diag)
+                                    bool is_mean, struct pst_diag *diag)
 {
     const struct pst_node *loss;
     enum pst_status status;
@@ -223,7 +231,9 @@ static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     loss = find_loss(c->joined);
-    status = check_loss(loss, diag);
+    status = check_target(loss, diag);
+    if (status == PST_OK && is_mean)
+        status = check_mean(loss, diag);
     if (status != PST_OK)
         return status;
     c->ignored = arg_of(loss, "ignore_index")->i;
@@ -241,35 +251,117 @@ static void counter_fini(struct counter *c)
     pst_vec_fini(&c->data);
 }
 
-static enum pst_status count(struct pst_tokens *t, struct counter *c,
-                             uint64_t step, unsigned microbatch, double *ret,
-                             struct pst_diag *diag)
+/* The target of these inputs, contiguous. Returns owned. */
+static enum pst_status find_target(struct counter *c, void **ret,
+                                   struct pst_diag *diag)
 {
     const struct pst_rng_key key = {0};
     const struct pst_meta *meta = &c->target->meta;
     struct pst_meta plain = *meta;
+    enum pst_status status = pst_eval_run(c->eval, true, &key, diag);
+
+    if (status != PST_OK)
+        return status;
+    pst_meta_set_contiguous(&plain);
+    *ret = pst_alloc(TAG, pst_meta_bytes(&plain) + 1);
+    if (*ret == NULL)
+        return pst_diag_nomem(diag, pst_meta_bytes(&plain));
+    pst_copy_strided(meta, pst_eval_get(c->eval, c->target), &plain, *ret);
+    return PST_OK;
+}
+
+static enum pst_status count(struct pst_tokens *t, struct counter *c,
+                             uint64_t step, unsigned microbatch, double *ret,
+                             struct pst_diag *diag)
+{
+    const struct pst_meta *meta = &c->target->meta;
     enum pst_status status = PST_OK;
     uint64_t n = 0;
-    void *copy;
+    void *target;
 
     for (size_t i = 0; i < c->data.n && status == PST_OK; i++)
         if (c->data.at[i] != NULL)
             status = t->fill(t->fill_ctx, step, microbatch, (unsigned)i,
                              c->data.at[i], diag);
     if (status == PST_OK)
-        status = pst_eval_run(c->eval, true, &key, diag);
+        status = find_target(c, &target, diag);
     if (status != PST_OK)
         return status;
-    pst_meta_set_contiguous(&plain);
-    copy = pst_alloc(TAG, pst_meta_bytes(&plain) + 1);
-    if (copy == NULL)
-        return pst_diag_nomem(diag, pst_meta_bytes(&plain));
-    pst_copy_strided(meta, pst_eval_get(c->eval, c->target), &plain, copy);
     for (int64_t i = 0; i < pst_meta_numel(meta); i++)
-        n += pst_load_i64(meta->dtype, copy, i) != c->ignored;
-    pst_free(copy);
+        n += pst_load_i64(meta->dtype, target, i) != c->ignored;
+    pst_free(target);
     *ret = (double)n;
     return PST_OK;
+}
+
+/* --- labels that the model moves itself ----------------------------------- */
+
+/* Labels of a row: first, first + 1, ...; ones in all other inputs. */
+static void fill_places(struct counter *c, unsigned input, int64_t first)
+{
+    for (size_t k = 0; k < c->data.n; k++) {
+        const struct pst_meta *meta = &c->joined->inputs.at[k].meta;
+        const bool is_int = pst_dtype_kind(meta->dtype) == PST_KIND_INT;
+        const int64_t length = meta->rank > 0 ? meta->size[meta->rank - 1] : 1;
+
+        if (c->data.at[k] == NULL)
+            continue;
+        if (!is_int)
+            memset(c->data.at[k], 1, pst_meta_bytes(meta)); /* bool: true */
+        for (int64_t i = 0; is_int && i < pst_meta_numel(meta); i++)
+            pst_store_i64(meta->dtype, c->data.at[k], i,
+                          k == input ? first + i % length : 1);
+    }
+}
+
+/* The label that the loss sees in no row though it sees the next one. */
+static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
+                              bool *ret, struct pst_diag *diag)
+{
+    const struct pst_meta *meta = &c->target->meta;
+    bool sees_first = false, sees_next = false;
+    enum pst_status status;
+    void *target;
+
+    fill_places(c, input, first);
+    status = find_target(c, &target, diag);
+    if (status != PST_OK)
+        return status;
+    for (int64_t i = 0; i < pst_meta_numel(meta); i++) {
+        const int64_t label = pst_load_i64(meta->dtype, target, i);
+
+        sees_first |= label == first;
+        sees_next |= label == first + 1;
+    }
+    pst_free(target);
+    *ret = sees_next && !sees_first;
+    return PST_OK;
+}
+
+/* Two beginnings, so that a label which the model leaves out by its number, as
+ * that of padding, is not taken for one that it leaves out by its place. */
+enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
+                                 bool *ret, struct pst_diag *diag)
+{
+    static const int64_t firsts[] = {3, 40};
+    struct counter c = {0};
+    struct pst_diag why;
+    enum pst_status status;
+    bool shifts = true;
+
+    pst_diag_init(&why);
+    *ret = false;
+    status = counter_init(&c, plan, false, &why);
+    if (status == PST_OK && c.data.at[input] != NULL) {
+        for (size_t i = 0; i < PST_COUNT(firsts) && shifts; i++) {
+            status = misses(&c, input, firsts[i], &shifts, &why);
+            shifts = shifts && status == PST_OK;
+        }
+        *ret = shifts;
+    }
+    counter_fini(&c);
+    return status == PST_ERR_NOMEM ? pst_diag_pass(diag, &why, "%s", why.text)
+                                   : PST_OK;
 }
 
 enum pst_status pst_tokens_weigh(void *ctx, uint64_t step, double *ret,
@@ -300,9 +392,9 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
     t->n_tail = tail != NULL ? n_tail : 0;
     t->fill = fill;
     t->fill_ctx = fill_ctx;
-    status = counter_init(&t->sides[0], plan, diag);
+    status = counter_init(&t->sides[0], plan, true, diag);
     if (status == PST_OK && tail != NULL)
-        status = counter_init(&t->sides[1], tail, diag);
+        status = counter_init(&t->sides[1], tail, true, diag);
     if (status != PST_OK) {
         pst_tokens_free(t);
         return status;

@@ -21,6 +21,16 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_tokens_free(struct pst_tokens *tokens);
 
+/*
+ * Whether the model moves its targets by itself: the loss never sees the first
+ * label of a row, whatever it is. Then labels that are the next tokens already
+ * are those after the next. *ret: false also where that cannot be known.
+ * `input` is the plan's input with the labels.
+ */
+enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
+                                 bool *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
 /* A pst_weigh_fn; ctx is a struct pst_tokens. */
 enum pst_status pst_tokens_weigh(void *ctx, uint64_t step, double *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

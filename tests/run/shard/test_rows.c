@@ -421,6 +421,66 @@ static void losses_of_two_kinds_are_refused(void **state)
     }
 }
 
+/* Labels that a model moves itself, in two ways, and such that it does not: one
+ * that leaves a label out by its number moves none. */
+static void labels_that_a_model_shifts(void **state)
+{
+    static const struct {
+        const char *target;
+        bool shifts;
+    } cases[] = {
+        {"  %t: i64[2, 3]:(4, 1) view of %y + 0 = "
+         "aten.slice.Tensor(%y, 1, 0, 3)  # - - F id=0\n",
+         false},
+        {"  %t: i64[2, 3]:(4, 1) view of %y + 1 = "
+         "aten.slice.Tensor(%y, 1, 1, 4)  # - - F id=0\n",
+         true},
+        {"  %p: i64[2, 5] = aten.constant_pad_nd.default(%y, [0, 1], -100)  "
+         "# - - F id=0\n"
+         "  %t: i64[2, 3]:(5, 1) view of %p + 2 = "
+         "aten.slice.Tensor(%p, 1, 2, 5)  # - - F id=1\n",
+         false}, /* by two, which is not what is looked for */
+        {"  %p: i64[2, 4] = aten.constant_pad_nd.default(%y, [-1, 1], -100)  "
+         "# - - F id=0\n"
+         "  %t: i64[2, 3]:(4, 1) view of %p + 0 = "
+         "aten.slice.Tensor(%p, 1, 0, 3)  # - - F id=1\n",
+         true},
+        {"  %b: bool[2, 4] = aten.eq.Scalar(%y, 3)  # - - F id=0\n"
+         "  %p: i64[2, 4] = aten.masked_fill.Scalar(%y, %b, -100)  "
+         "# - - F id=1\n"
+         "  %t: i64[2, 3]:(4, 1) view of %p + 0 = "
+         "aten.slice.Tensor(%p, 1, 0, 3)  # - - F id=2\n",
+         false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct pst_split_options options = {.loss = NULL};
+        struct pst_model m;
+        struct pst_plan *p;
+        char text[1024];
+        bool shifts;
+
+        (void)snprintf(
+            text, sizeof(text),
+            "graph next_id=4 {\n"
+            "  param %%w \"w\" grad: f32[2, 50, 3]\n"
+            "  input %%y: i64[2, 4]\n"
+            "%s"
+            "  %%l: f32[] = aten.cross_entropy_loss.default(%%w, %%t)"
+            "  # - - F id=3\n"
+            "  output user %%l \"0\"\n"
+            "}\n",
+            cases[i].target);
+        model_init(&m, text, NULL, 0);
+        assert_ok(pst_split(&m, &options, &p, &diag), &diag);
+        assert_ok(pst_tokens_shift(p, 0, &shifts, &diag), &diag);
+        assert_int_equal(shifts, cases[i].shifts);
+        pst_plan_free(p);
+        model_fini(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +489,7 @@ int main(void)
         cmocka_unit_test(outputs_are_joined_where_inputs_were_divided),
         cmocka_unit_test(microbatches_may_differ_in_rows),
         cmocka_unit_test(tokens_are_counted),
+        cmocka_unit_test(labels_that_a_model_shifts),
         cmocka_unit_test(losses_of_two_kinds_are_refused),
         cmocka_unit_test(weights_are_as_asked_for),
     };

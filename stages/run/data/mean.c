@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/data/mean.h"
+
+#include <string.h>
+
+#include "stages/base/alloc.h"
+#include "stages/run/data/tokens.h"
+#include "stages/split/bind/bind.h"
+
+#define TAG PST_TAG_EXEC
+
+/* Rows of one microbatch. */
+struct group {
+    uint64_t first, n; /* n 0: an idle one, whose loss does not count */
+};
+
+struct pst_mean {
+    const struct pst_data *data;
+    struct pst_tokens *tokens; /* or NULL: by rows */
+    unsigned microbatches;
+    uint64_t each, rows, left; /* each: of a full microbatch */
+    uint64_t plan_rows;        /* of the same, as the plan counts them */
+    uint64_t full;             /* microbatches, which come first */
+    struct PST_VEC(struct group) rest; /* then these */
+    double *weights;                   /* of the newest step */
+    double sum, weight;
+};
+
+/* The rest as groups whose sizes divide a microbatch: 5 of 8 as 4 and 1. */
+static enum pst_status divide_rest(struct pst_mean *m, struct pst_diag *diag)
+{
+    uint64_t first = m->full * m->each;
+
+    for (uint64_t n = m->each; n > 0 && first < m->rows; n--) {
+        while (m->each % n == 0 && m->rows - first >= n) {
+            const struct group g = {first, n};
+
+            if (!pst_vec_push(TAG, &m->rest, g))
+                return pst_diag_nomem(diag, sizeof(g));
+            first += n;
+        }
+    }
+    return PST_OK;
+}
+
+static enum pst_status divide(struct pst_mean *m, uint64_t wanted,
+                              struct pst_diag *diag)
+{
+    const struct pst_data_extent x = pst_data_extent(m->data);
+
+    m->each = x.each;
+    m->rows = x.rows;
+    if (wanted > 0 && wanted / m->plan_rows <= x.rows / m->each)
+        m->rows = PST_MIN(wanted / m->plan_rows * m->each +
+                              wanted % m->plan_rows * m->each / m->plan_rows,
+                          x.rows);
+    m->full = m->rows / m->each;
+    m->left = x.whole ? m->rows % m->each : 0;
+    m->rows -= m->left;
+    if (m->rows == 0)
+        return pst_diag_set(diag, PST_E_DATA_SHAPE,
+                            "%llu rows do not fill a microbatch of %llu, as "
+                            "they have to where inputs differ in their rows",
+                            (unsigned long long)m->left,
+                            (unsigned long long)m->each);
+    return divide_rest(m, diag);
+}
+
+static enum pst_status count_targets(struct pst_mean *m, struct pst_plan *plan,
+                                     enum pst_mean_by by, struct pst_diag *diag)
+{
+    struct pst_diag why;
+    enum pst_status status;
+
+    if (by == PST_MEAN_BY_ROWS)
+        return PST_OK;
+    pst_diag_init(&why);
+    status = pst_tokens_new(plan, NULL, m->microbatches, 0, pst_mean_fill, m,
+                            &m->tokens, &why);
+    if (status == PST_OK ||
+        (by == PST_MEAN_BY_EITHER && why.error == PST_E_LOSS_TOKENS))
+        return PST_OK;
+    *diag = why;
+    return status;
+}
+
+enum pst_status pst_mean_new(struct pst_plan *plan, const struct pst_data *data,
+                             const struct pst_mean_options *options,
+                             struct pst_mean **ret, struct pst_diag *diag)
+{
+    struct pst_mean *m = pst_calloc(TAG, 1, sizeof(*m));
+    enum pst_status status;
+
+    if (m == NULL)
+        return pst_diag_nomem(diag, sizeof(*m));
+    m->data = data;
+    m->microbatches = options->microbatches;
+    m->plan_rows = (uint64_t)PST_MAX(pst_plan_rows(plan), 1);
+    m->weights = pst_calloc(TAG, m->microbatches, sizeof(*m->weights));
+    status = m->weights == NULL ? pst_diag_nomem(diag, m->microbatches)
+                                : divide(m, options->rows, diag);
+    if (status == PST_OK)
+        status = count_targets(m, plan, options->by, diag);
+    if (status != PST_OK) {
+        pst_mean_free(m);
+        return status;
+    }
+    *ret = m;
+    return PST_OK;
+}
+
+void pst_mean_free(struct pst_mean *mean)
+{
+    if (mean == NULL)
+        return;
+    pst_tokens_free(mean->tokens);
+    pst_vec_fini(&mean->rest);
+    pst_free(mean->weights);
+    pst_free(mean);
+}
+
+uint64_t pst_mean_steps(const struct pst_mean *mean)
+{
+    const uint64_t n = mean->full + mean->rest.n;
+
+    return n / mean->microbatches + (n % mean->microbatches > 0);
+}
+
+uint64_t pst_mean_rows(const struct pst_mean *mean, uint64_t *ret_left)
+{
+    const uint64_t p = mean->plan_rows, e = mean->each;
+
+    *ret_left = mean->left / e * p + mean->left % e * p / e;
+    return mean->rows / e * p + mean->rows % e * p / e;
+}
+
+static struct group group_of(const struct pst_mean *m, uint64_t step,
+                             unsigned microbatch)
+{
+    const uint64_t k = step * m->microbatches + microbatch;
+
+    if (k < m->full)
+        return (struct group){k * m->each, m->each};
+    return k - m->full < m->rest.n ? m->rest.at[k - m->full]
+                                   : (struct group){0, 0};
+}
+
+enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
+                              unsigned input, void *dst, struct pst_diag *diag)
+{
+    const struct pst_mean *m = ctx;
+    const struct group g = group_of(m, step, microbatch);
+
+    return pst_data_read(m->data, g.first, g.n > 0 ? g.n : m->each, input, dst,
+                         diag);
+}
+
+enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
+                               struct pst_diag *diag)
+{
+    struct pst_mean *m = ctx;
+    double sum = 0;
+    enum pst_status status =
+        m->tokens != NULL ? pst_tokens_weigh(m->tokens, step, m->weights, diag)
+                          : PST_OK;
+
+    if (status != PST_OK)
+        return status;
+    for (unsigned k = 0; k < m->microbatches; k++) {
+        const struct group g = group_of(m, step, k);
+
+        /* Of a group all targets are there as often as the group is. */
+        m->weights[k] = m->tokens != NULL
+                            ? m->weights[k] * (double)g.n / (double)m->each
+                            : (double)g.n;
+        sum += m->weights[k];
+    }
+    /* The engine wants one that counts; m->weights has none of such a step. */
+    for (unsigned k = 0; k < m->microbatches; k++)
+        ret[k] = sum > 0 ? m->weights[k] : 1;
+    return PST_OK;
+}
+
+void pst_mean_begin(struct pst_mean *mean)
+{
+    mean->sum = mean->weight = 0;
+}
+
+/* One sum over all microbatches, in their order: steps do not matter. */
+void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
+{
+    for (unsigned k = 0; k < mean->microbatches; k++) {
+        if (!(mean->weights[k] > 0)) /* its loss may be a mean of nothing */
+            continue;
+        mean->sum += mean->weights[k] * result->losses[k];
+        mean->weight += mean->weights[k];
+    }
+}
+
+enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,
+                             struct pst_diag *diag)
+{
+    if (!(mean->weight > 0))
+        return pst_diag_set(diag, PST_E_BATCH_WEIGHTS,
+                            "the loss ignores all targets of the %llu rows",
+                            (unsigned long long)mean->rows);
+    *ret = mean->sum / mean->weight;
+    return PST_OK;
+}
