@@ -334,23 +334,6 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
     return status;
 }
 
-static uint64_t tokens_of(const struct pst_plan *plan)
-{
-    for (size_t i = 0; plan != NULL && i < plan->inputs.n; i++) {
-        const struct pst_meta *meta = &plan->inputs.at[i].meta;
-
-        if (meta->rank >= 2 && pst_dtype_kind(meta->dtype) == PST_KIND_INT)
-            return (uint64_t)pst_meta_numel(meta);
-    }
-    return 0;
-}
-
-uint64_t pstd_tokens(const struct pst_batch *batch)
-{
-    return (batch->microbatches - batch->n_tail) * tokens_of(batch->plan) +
-           batch->n_tail * tokens_of(batch->tail);
-}
-
 static double flops_of(const struct pst_plan *plan)
 {
     double flops = 0;

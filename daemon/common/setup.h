@@ -41,8 +41,13 @@ enum pst_status pstd_check_apart(const char *option, const char *path,
                                  const char *input,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Of one step: elements of the first integer input of rank 2 or more, 0 if
- * there is none. */
+/*
+ * tokens.c: of one step: elements of the first integer input, of rank 2 or
+ * more, that an embedding looks up; of a model without one those of the first
+ * input of rank 2 with integers of more than a byte; 0 if there is none. Images
+ * and masks of bytes are no tokens. Looks through the graphs: not for each
+ * step.
+ */
 uint64_t pstd_tokens(const struct pst_batch *batch);
 /* Floating-point operations of one training step. */
 double pstd_flops(const struct pst_batch *batch);

@@ -132,7 +132,7 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
         r->bubble = s->sums.idle / s->sums.times.step;
         r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;
         r->mfu = pstd_mfu(s, r->step_s);
-        r->tok_s = (double)pstd_tokens(&s->w->batch) / r->step_s;
+        r->tok_s = (double)s->step_tokens / r->step_s;
     }
     status = gather_ranks(s, diag);
     return status == PST_OK ? explain(s, diag) : status;

@@ -49,7 +49,7 @@ static void emit_step(struct pstd_session *s, bool must)
 {
     const struct pst_step_result *r = &s->newest.result;
     const double samples = (double)pst_batch_rows(&s->w->batch);
-    const double tokens = (double)pstd_tokens(&s->w->batch);
+    const double tokens = (double)s->step_tokens;
     const double n = (double)(s->done - s->told.done);
     const double seconds = (s->sums.seconds - s->told.seconds) / n;
     const struct pst_times *sum = &s->sums.times, *told = &s->told.times;
@@ -146,8 +146,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->newest.result = *r;
     s->newest.result.losses = NULL; /* of the next step from then on */
     pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
-                       (uint64_t)pst_batch_rows(&s->w->batch),
-                       pstd_tokens(&s->w->batch));
+                       (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
     emit_spike(s, r->loss);
     if (is_told(s, now)) {
         s->last_event = now;

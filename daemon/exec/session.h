@@ -58,6 +58,7 @@ struct pstd_session {
     struct pstd_config config;
     struct pst_exec_options options;
     const struct pst_batch *batch; /* of the plan that is run now */
+    uint64_t step_tokens; /* in a step; 0: the model has none */
     struct pst_data *data;
     struct pst_tokens *tokens; /* or NULL */
     struct pst_dump *dump;
