@@ -68,8 +68,8 @@
       "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \
       "what other events have told, by the names of --prom")                   \
     X(EVALUATED, "evaluated", "info",                                          \
-      "run= step= loss= batches= best= best_step= best_loss= seconds=; on "    \
-      "--eval-data")                                                           \
+      "run= step= loss= batches= best= best_step= best_loss= seconds= rows=; " \
+      "on --eval-data")                                                        \
     X(EVAL_FAILED, "eval_failed", "error",                                     \
       "run= step= id= text=; the training goes on")                            \
     X(EVAL_MEMORY, "eval_memory", "info",                                      \

@@ -40,8 +40,9 @@ static const struct pstd_option rows[] = {
     ROW(schedule, "schedule", 0, SOURCE,
         T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_SERVE, "1f1b", 0, 0,
         "NAME",
-        "order of the work; penstockd --help lists all; or csv:FILE with lists "
-        "of your own"),
+        "in which order forwards and backwards run: gpipe, 1f1b, "
+        "interleaved-1f1b, zb-h1, ... (penstockd --help lists all), auto; or "
+        "csv:FILE with lists of your own"),
     TEXT(place, "place",
          T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_SERVE, NULL,
          "STAGE=RANK,...",
@@ -90,7 +91,8 @@ static const struct pstd_option rows[] = {
          "begin also if less memory is left than the ranks will use"),
     ROW(microbatches, "microbatches", 'm', UINT,
         N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
-        "microbatches of a step"),
+        "microbatches of a step (gradient accumulation); a step takes N times "
+        "the rows of one"),
     UINT(microbatch_size, "microbatch-size",
          N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0",
          0, 0x1p31,
@@ -118,7 +120,9 @@ static const struct pstd_option rows[] = {
     UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_SPLIT, "0", 0, MANY,
          "of everything random"),
     CHOICE(dtype, "dtype", N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
-           "f32", "f32|bf16", "factors of products; all else is f32"),
+           "f32", "f32|bf16",
+           "bf16: factors of matrix products are rounded to bf16; parameters, "
+           "sums and states stay f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "what moves the parameters: none, sgd, adamw"),
     REAL(lr, "lr", N_STEP, NULL, 0, BIG,
@@ -377,8 +381,8 @@ static const struct pstd_option rows[] = {
          "the schedule in PyTorch's grammar; --schedule csv:FILE reads it"),
     FLAG(what_if, "what-if", PSTD_OPT_PLAN,
          "what each way to need less memory would save and cost"),
-    UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
-         "steps to take the mean of"),
+    UINT(batches, "batches", PSTD_OPT_EVAL, "0", 0, MANY,
+         "steps to evaluate, from the beginning of the file; 0: all of it"),
     FLAG(
         other_model, "other-model",
         PSTD_OPT_LOAD | PSTD_OPT_SERVE | PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,

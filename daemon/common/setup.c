@@ -296,11 +296,12 @@ enum pst_status pstd_open_batch(const struct pstd_config *config,
     return status;
 }
 
-enum pst_status pstd_open_data(const struct pstd_config *config,
-                               const struct pst_batch *batch,
-                               struct pst_data **ret, struct pst_diag *diag)
+static enum pst_status open_data(const struct pstd_config *config,
+                                 const struct pst_batch *batch, bool leave_rest,
+                                 struct pst_data **ret, struct pst_diag *diag)
 {
     const struct pst_data_options options = {
+        .leave_rest = leave_rest,
         .path = config->data,
         .token_dtype = config->token_dtype,
         .seq_len = (int64_t)config->seq_len,
@@ -332,6 +333,31 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
     status = pst_data_open(&options, inputs, plan->inputs.n, step, ret, diag);
     pst_free(inputs);
     return status;
+}
+
+enum pst_status pstd_open_data(const struct pstd_config *config,
+                               const struct pst_batch *batch,
+                               struct pst_data **ret, struct pst_diag *diag)
+{
+    return open_data(config, batch, false, ret, diag);
+}
+
+enum pst_status pstd_open_eval_data(const struct pstd_config *config,
+                                    const struct pst_batch *batch,
+                                    struct pst_data **ret,
+                                    struct pst_diag *diag)
+{
+    const struct pst_batch alike = {.plan = batch->plan,
+                                    .microbatches = batch->microbatches};
+
+    return open_data(config, &alike, true, ret, diag);
+}
+
+enum pst_mean_by pstd_mean_by(const struct pstd_config *config)
+{
+    return strcmp(config->microbatch_weights, "tokens") == 0
+               ? PST_MEAN_BY_TARGETS
+               : PST_MEAN_BY_EITHER;
 }
 
 static double flops_of(const struct pst_plan *plan)

@@ -7,6 +7,7 @@
  */
 #include "daemon/common/config.h"
 #include "stages/files/data.h"
+#include "stages/run/data/mean.h"
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
@@ -34,6 +35,17 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
                                const struct pst_batch *batch,
                                struct pst_data **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* The same for an evaluation, whose microbatches all have plan's rows; rows of
+ * the file that fill none are no fault. tail of the batch does not matter. */
+enum pst_status pstd_open_eval_data(const struct pstd_config *config,
+                                    const struct pst_batch *batch,
+                                    struct pst_data **ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* What an evaluation by --microbatch-weights counts. Targets are counted where
+ * the loss can ignore some, also if nobody asked: else the mean would depend on
+ * how the rows are divided. */
+enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
 
 /* Is what `option` has written the file that is read? Then it would be gone.
  * Both may be NULL. */

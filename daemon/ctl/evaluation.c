@@ -35,7 +35,6 @@ static enum pst_status plan_memory(const struct pstd_config *config,
     options.keep_outputs = false;
     options.no_undo = true;
     options.memory_limit = 0;
-    pstd_set_batch(&options, batch);
     return pst_exec_plan(batch->plan, &options, ret, diag);
 }
 

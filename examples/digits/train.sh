@@ -44,7 +44,7 @@ for part in 1 2 3 4 5 6; do
     --optimizer adamw --lr 3e-3 --lr-schedule cosine --lr-steps "$steps" \
     --threads 1 --log-every 1 --checkpoint "$out/checkpoint" \
     --log-dir "$out/log/$part" "${resume[@]}"
-  wrong=$("$penstock" eval "$out/digits.pt2" --loss 1 --batches 12 --json \
+  wrong=$("$penstock" eval "$out/digits.pt2" --loss 1 --json \
     --data "$out/test.safetensors" --checkpoint "$out/checkpoint" --threads 1 |
     sed 's/.*"loss":\([^,]*\),.*/\1/')
   echo "$to $wrong" >>"$out/accuracy"

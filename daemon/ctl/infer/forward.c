@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/infer/forward.h"
 
-#include <string.h>
-
 #include "daemon/common/setup.h"
 #include "daemon/ctl/print.h"
-#include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/evaluate.h"
 
@@ -57,29 +54,43 @@ static enum pst_status open_carried(const struct pstd_config *config,
                : PST_OK;
 }
 
-static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
-                            unsigned input, void *dst, struct pst_diag *diag)
+/* The rows of --data, or of the --batches steps at its beginning. */
+static enum pst_status open_mean(const struct pstd_config *config,
+                                 struct pstctl_forward *f,
+                                 struct pst_diag *diag)
 {
-    struct pstctl_forward *f = ctx;
+    const uint64_t rows = (uint64_t)PST_MAX(pst_batch_rows(&f->batch), 1);
+    const struct pst_mean_options options = {
+        .microbatches = f->batch.microbatches,
+        .rows =
+            config->batches > UINT64_MAX / rows ? 0 : config->batches * rows,
+        .by = pstd_mean_by(config)};
+    enum pst_status status = PST_OK;
 
-    return pst_data_fill(f->data, step, microbatch, input, dst, diag);
+    if (f->batch.plan->loss < 0)
+        return pst_diag_set(diag, PST_E_LOSS_MISSING_MEAN,
+                            "the plan has no loss to take the mean of: split "
+                            "the .pt2 with --loss or --loss-fn");
+    status = pstd_open_eval_data(config, &f->batch, &f->data, diag);
+    return status == PST_OK
+               ? pst_mean_new(f->batch.plan, f->data, &options, &f->mean, diag)
+               : status;
 }
 
 static enum pst_status make_engine(const struct pstd_config *config,
-                                   struct pstctl_forward *f,
+                                   struct pstctl_forward *f, bool mean,
                                    struct pst_exec_options *options,
                                    struct pst_diag *diag)
 {
-    const struct pst_batch *b = &f->batch;
     enum pst_status status = PST_OK;
 
-    options->tail = b->tail;
-    options->n_tail = b->n_tail;
-    if (strcmp(config->microbatch_weights, "tokens") == 0) {
-        status = pst_tokens_new(b->plan, b->tail, options->microbatches,
-                                b->n_tail, fill, f, &f->tokens, diag);
-        options->weigh = pst_tokens_weigh;
-        options->weigh_ctx = f->tokens;
+    if (mean) {
+        status = open_mean(config, f, diag);
+        options->keep_outputs = false;
+        options->weigh = pst_mean_weigh;
+        options->weigh_ctx = f->mean;
+    } else {
+        pstd_set_batch(options, &f->batch);
     }
     return status == PST_OK ? pst_engine_new(f->plan, f->transport, options,
                                              &f->engine, diag)
@@ -87,7 +98,7 @@ static enum pst_status make_engine(const struct pstd_config *config,
 }
 
 enum pst_status pstctl_forward_open(const struct pstd_config *config,
-                                    unsigned microbatches,
+                                    unsigned microbatches, bool mean,
                                     struct pstctl_forward *f,
                                     struct pst_diag *diag)
 {
@@ -119,7 +130,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     }
     f->plan = f->batch.plan;
     if (status == PST_OK)
-        status = make_engine(config, f, &options, diag);
+        status = make_engine(config, f, mean, &options, diag);
     if (status == PST_OK && config->checkpoint != NULL)
         status = load(config, f, diag);
     return status;
@@ -128,7 +139,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
 void pstctl_forward_close(struct pstctl_forward *f)
 {
     pst_engine_free(f->engine);
-    pst_tokens_free(f->tokens);
+    pst_mean_free(f->mean);
+    pst_data_close(f->data);
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);
     pst_batch_fini(&f->batch);

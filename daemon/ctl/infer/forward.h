@@ -14,16 +14,17 @@ struct pstctl_forward {
     struct pst_plan *plan;  /* the batch's; borrowed */
     struct pst_transport *transport;
     struct pst_engine *engine;
-    struct pst_data *data; /* set by who steps; what tokens are counted in */
-    struct pst_tokens *tokens; /* or NULL */
-    uint64_t step;             /* of the checkpoint, 0: start values */
+    struct pst_data *data; /* of an evaluation, with: */
+    struct pst_mean *mean; /* or both NULL */
+    uint64_t step;         /* of the checkpoint, 0: start values */
 };
 
 /* Not to be moved while it is open. One rank, with `microbatches` a step, in
- * the mode of model.eval(), with the newest checkpoint of --checkpoint. Close
- * also what failed to open; *ret is zeroed before. */
+ * the mode of model.eval(), with the newest checkpoint of --checkpoint. mean:
+ * the engine is for the mean loss over --data. Close also what failed to open;
+ * *ret is zeroed before. */
 enum pst_status pstctl_forward_open(const struct pstd_config *config,
-                                    unsigned microbatches,
+                                    unsigned microbatches, bool mean,
                                     struct pstctl_forward *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_forward_close(struct pstctl_forward *f);

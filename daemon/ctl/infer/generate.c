@@ -435,7 +435,7 @@ enum pst_status pstctl_infer_text(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "a text has no rows to divide: --batch is for "
                             "--data");
-    status = pstctl_forward_open(config, 1, &f, diag);
+    status = pstctl_forward_open(config, 1, false, &f, diag);
     if (status == PST_OK)
         status = find_window(f.plan, &w, diag);
     if (status == PST_OK)

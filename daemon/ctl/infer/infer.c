@@ -11,23 +11,20 @@
 #include "daemon/ctl/print.h"
 #include "stages/ops/rows.h"
 
-/* Mean loss over --batches steps of the data, from its beginning. */
-static enum pst_status evaluate(struct pstctl_forward *f, uint64_t batches,
-                                double *ret, struct pst_diag *diag)
+static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
+                                struct pst_diag *diag)
 {
-    double sum = 0;
-
-    for (uint64_t step = 0; step < batches; step++) {
+    pst_mean_begin(f->mean);
+    for (uint64_t step = 0; step < pst_mean_steps(f->mean); step++) {
         struct pst_step_result r;
-        enum pst_status status = pst_engine_step(f->engine, step, pst_data_fill,
-                                                 f->data, 0, &r, diag);
+        enum pst_status status = pst_engine_step(f->engine, step, pst_mean_fill,
+                                                 f->mean, 0, &r, diag);
 
         if (status != PST_OK)
             return status;
-        sum += r.loss;
+        pst_mean_take(f->mean, &r);
     }
-    *ret = sum / (double)batches;
-    return PST_OK;
+    return pst_mean_end(f->mean, ret, diag);
 }
 
 /* exp of the loss is one: a mean of -log p of what was to be found. */
@@ -51,19 +48,43 @@ static bool has_perplexity(const struct pst_plan *plan)
     return false;
 }
 
-static void print_loss(const struct pst_plan *plan, double loss,
-                       uint64_t batches)
+static void print_loss(const struct pstctl_forward *f, double loss,
+                       uint64_t rows)
 {
+    const unsigned long long steps = pst_mean_steps(f->mean);
     struct pst_str text = {0};
 
     pst_str_add(&text, "loss ");
     pstctl_loss_to(loss, 6, &text);
-    pst_str_addf(&text, " over %llu batch%s", (unsigned long long)batches,
-                 batches == 1 ? "" : "es");
-    if (has_perplexity(plan) && isfinite(exp(loss)))
+    pst_str_addf(&text, " over %llu row%s in %llu batch%s",
+                 (unsigned long long)rows, rows == 1 ? "" : "s", steps,
+                 steps == 1 ? "" : "es");
+    if (has_perplexity(f->plan) && isfinite(exp(loss)))
         pst_str_addf(&text, " (perplexity %.4g)", exp(loss));
     pstctl_printf(stdout, "%s\n", pst_str_text(&text));
     pst_str_fini(&text);
+}
+
+static enum pst_status print_mean(const struct pstd_config *config,
+                                  const struct pstctl_forward *f, double loss,
+                                  struct pst_diag *diag)
+{
+    uint64_t left;
+    const uint64_t rows = pst_mean_rows(f->mean, &left);
+
+    if (left > 0)
+        pstctl_printf(stderr,
+                      "note: the last %llu rows of %s do not fill a "
+                      "microbatch, and are left out\n",
+                      (unsigned long long)left, config->data);
+    if (config->json)
+        return pstctl_json_print(
+            json_pack("{s:o s:I s:I s:I}", "loss", pstctl_json_real(loss),
+                      "batches", (json_int_t)pst_mean_steps(f->mean), "rows",
+                      (json_int_t)rows, "step", (json_int_t)f->step),
+            diag);
+    print_loss(f, loss, rows);
+    return PST_OK;
 }
 
 static enum pst_status run_eval(const struct pstd_config *config,
@@ -71,26 +92,13 @@ static enum pst_status run_eval(const struct pstd_config *config,
 {
     struct pstctl_forward f = {0};
     double loss = NAN;
-    enum pst_status status =
-        pstctl_forward_open(config, (unsigned)config->microbatches, &f, diag);
+    enum pst_status status = pstctl_forward_open(
+        config, (unsigned)config->microbatches, true, &f, diag);
 
-    if (status == PST_OK && f.plan->loss < 0)
-        status = pst_diag_set(diag, PST_E_LOSS_MISSING_MEAN,
-                              "the plan has no loss to take the mean of: split "
-                              "the .pt2 with --loss or --loss-fn");
     if (status == PST_OK)
-        status = pstd_open_data(config, &f.batch, &f.data, diag);
+        status = evaluate(&f, &loss, diag);
     if (status == PST_OK)
-        status = evaluate(&f, config->batches, &loss, diag);
-    pst_data_close(f.data);
-    if (status == PST_OK && config->json)
-        status = pstctl_json_print(json_pack("{s:o s:I s:I}", "loss",
-                                             pstctl_json_real(loss), "batches",
-                                             (json_int_t)config->batches,
-                                             "step", (json_int_t)f.step),
-                                   diag);
-    else if (status == PST_OK)
-        print_loss(f.plan, loss, config->batches);
+        status = print_mean(config, &f, loss, diag);
     pstctl_forward_close(&f);
     return status;
 }
@@ -115,8 +123,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "outputs stand in the order of the data: "
                             "--shuffle is for training");
-    status =
-        pstctl_forward_open(config, (unsigned)config->microbatches, &f, diag);
+    status = pstctl_forward_open(config, (unsigned)config->microbatches, false,
+                                 &f, diag);
     if (status == PST_OK)
         status =
             pstctl_write_outputs(config, &f.batch, f.engine, &samples, diag);

@@ -9,7 +9,6 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/history.h"
 #include "stages/base/alloc.h"
-#include "stages/run/data/tokens.h"
 #include "stages/split/evaluate.h"
 
 #define MIB 1048576.0
@@ -18,15 +17,20 @@
 #define BEST_FOLDER "best"
 #define PAST_FILE   "evaluations"
 
+/* What is evaluated; the same on all ranks, plain bytes. */
+struct extent {
+    uint64_t steps, rows;
+};
+
 struct pstd_evaluation {
     struct pst_eval_cut cut;
     const struct pst_engine *from; /* that start values are read from */
     struct pst_plan *of;           /* what was cut so; NULL: nothing yet */
     struct pst_batch batch;
     struct pst_engine *engine;
-    struct pst_data *data;
-    struct pst_tokens *tokens; /* or NULL */
-    uint64_t batches;
+    struct pst_data *data; /* where it is read; with: */
+    struct pst_mean *mean; /* or both NULL */
+    struct extent extent;
     struct pst_str best, file; /* folder, past; "" without --checkpoint */
     struct pstd_evals past;    /* on rank 0 */
     uint64_t at;               /* step of the newest one */
@@ -39,6 +43,7 @@ struct verdict {
     uint32_t best, enough;
     uint64_t best_step;
     double best_loss;
+    double loss; /* of the evaluation, which rank 0 alone has */
 };
 
 enum pst_status pstd_eval_check(const struct pstd_config *config,
@@ -86,11 +91,7 @@ static enum pst_status make_plans(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     e->batch = (struct pst_batch){.plan = e->cut.plan,
-                                  .microbatches = from->microbatches,
-                                  .n_tail = from->n_tail};
-    if (from->tail != NULL)
-        status = pst_plan_bind(e->cut.plan, pst_plan_rows(from->tail),
-                               &e->batch.tail, diag);
+                                  .microbatches = from->microbatches};
     return status;
 }
 
@@ -110,24 +111,6 @@ static double limit_left(const struct pstd_session *s)
     for (unsigned i = 0; i < pst_engine_n_local(s->w->engine); i++)
         most = fmax(most, (double)pst_engine_memory(s->w->engine, i).arena);
     return limit > 0 ? fmax(limit - most, 1) : 0;
-}
-
-/* Microbatches count as they do in the training. */
-static enum pst_status weigh(const struct pstd_session *s,
-                             struct pstd_evaluation *e,
-                             struct pst_exec_options *options,
-                             struct pst_diag *diag)
-{
-    const struct pst_batch *b = &e->batch;
-    enum pst_status status;
-
-    if (s->options.weigh == NULL)
-        return PST_OK;
-    status = pst_tokens_new(b->plan, b->tail, b->microbatches, b->n_tail,
-                            pst_data_fill, e->data, &e->tokens, diag);
-    options->weigh = pst_tokens_weigh;
-    options->weigh_ctx = e->tokens;
-    return status;
 }
 
 static enum pst_status make_engine(struct pstd_session *s,
@@ -151,9 +134,8 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.side_by_side = s->options.side_by_side;
     options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
-    pstd_set_batch(&options, &e->batch);
-    if (status == PST_OK)
-        status = weigh(s, e, &options, diag);
+    options.weigh = pst_mean_weigh;
+    options.weigh_ctx = e->mean;
     status = pstd_agree(s->w, status, diag);
     return status == PST_OK ? pst_engine_new(e->cut.plan, s->w->transport,
                                              &options, &e->engine, diag)
@@ -178,20 +160,27 @@ static enum pst_status open_data(struct pstd_session *s,
                                  struct pstd_evaluation *e,
                                  struct pst_diag *diag)
 {
+    const uint64_t rows = (uint64_t)PST_MAX(pst_batch_rows(s->batch), 1);
+    const uint64_t steps = s->config.eval_batches;
+    const struct pst_mean_options options = {
+        .microbatches = e->batch.microbatches,
+        .rows = steps > UINT64_MAX / rows ? 0 : steps * rows,
+        .by = pstd_mean_by(&s->config)};
     struct pstd_config config = s->config; /* borrowed */
-    uint64_t rows;
+    uint64_t left;
     enum pst_status status = PST_OK;
 
     config.data = config.eval_data;
     config.shuffle = false;
-    e->batches = config.eval_batches;
     if (s->w->rank != 0 && s->options.scatter)
         return PST_OK;
-    status = pstd_open_data(&config, &e->batch, &e->data, diag);
-    if (status != PST_OK || e->batches > 0)
+    status = pstd_open_eval_data(&config, &e->batch, &e->data, diag);
+    if (status == PST_OK)
+        status = pst_mean_new(e->batch.plan, e->data, &options, &e->mean, diag);
+    if (status != PST_OK)
         return status;
-    rows = (uint64_t)pst_batch_rows(&e->batch);
-    e->batches = PST_MAX(pst_data_samples(e->data, rows) / rows, 1);
+    e->extent.steps = pst_mean_steps(e->mean);
+    e->extent.rows = pst_mean_rows(e->mean, &left);
     return PST_OK;
 }
 
@@ -199,8 +188,8 @@ static void drop(struct pstd_evaluation *e)
 {
     pst_engine_free(e->engine);
     e->engine = NULL;
-    pst_tokens_free(e->tokens);
-    e->tokens = NULL;
+    pst_mean_free(e->mean);
+    e->mean = NULL;
     pst_data_close(e->data);
     e->data = NULL;
     pst_batch_fini(&e->batch);
@@ -222,7 +211,7 @@ static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
     if (status == PST_OK && !s->options.scatter)
         status = pstd_compare_data(s->w, s->config.eval_data, diag);
     if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &e->batches, sizeof(e->batches), diag);
+        status = pstd_broadcast(s->w, &e->extent, sizeof(e->extent), diag);
     place(pst_engine_schedule(s->w->engine), &places);
     if (status == PST_OK)
         status = make_engine(s, e, &places, diag);
@@ -435,30 +424,37 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* *control: words of all that came meanwhile. A stop ends it (PST_AGAIN). */
+/* *control: words of all that came meanwhile. A stop ends it (PST_AGAIN).
+ * *ret: on rank 0. */
 static enum pst_status run_forward(struct pstd_session *s, double *ret,
                                    unsigned *control, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     enum pst_status status =
         pstd_agree(s->w, pst_engine_show(e->engine, s->w->engine, diag), diag);
-    double sum = 0;
+    const bool counts = s->w->rank == 0;
 
-    for (uint64_t i = 0; i < e->batches && status == PST_OK; i++) {
+    if (counts)
+        pst_mean_begin(e->mean);
+    for (uint64_t i = 0; i < e->extent.steps && status == PST_OK; i++) {
         const unsigned asked = pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOPS);
         struct pst_step_result r = {0};
 
-        status = pst_engine_step(e->engine, i, pst_data_fill, e->data, asked,
+        status = pst_engine_step(e->engine, i, pst_mean_fill, e->mean, asked,
                                  &r, diag);
         *control |= r.control | (status != PST_OK ? asked : 0);
         if (s->w->rank == 0 && (r.control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
         if (status == PST_OK && (r.control & PSTD_CTL_STOPS))
             return PST_AGAIN;
-        sum += r.loss;
+        if (status == PST_OK && counts)
+            pst_mean_take(e->mean, &r);
     }
-    *ret = sum / (double)e->batches;
-    return status;
+    if (status != PST_OK)
+        return status;
+    if (counts)
+        status = pst_mean_end(e->mean, ret, diag);
+    return pstd_agree(s->w, status, diag);
 }
 
 /* A file that cannot be written costs a later resume its memory of the best
@@ -539,11 +535,12 @@ static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_real(&note, "loss", loss);
-    pstd_note_int(&note, "batches", (int64_t)s->evaluation->batches);
+    pstd_note_int(&note, "batches", (int64_t)s->evaluation->extent.steps);
     pstd_note_int(&note, "best", v->best);
     pstd_note_int(&note, "best_step", (int64_t)v->best_step);
     pstd_note_real(&note, "best_loss", v->best_loss);
     pstd_note_real(&note, "seconds", seconds);
+    pstd_note_int(&note, "rows", (int64_t)s->evaluation->extent.rows);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
@@ -558,10 +555,12 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     if (s->w->rank == 0) {
         status = pstd_evals_put(&e->past, s->step, loss, diag);
         v = judge(s);
+        v.loss = loss;
     }
     status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
+    loss = v.loss;
     emit_evaluated(s, loss, seconds, &v);
     if (v.best && s->config.keep_best)
         status = save_best(s, loss, diag);

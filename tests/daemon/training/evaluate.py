@@ -25,6 +25,7 @@ import job  # noqa: E402
 import tensor_file  # noqa: E402
 
 STEPS, EVERY = 12, 3
+LONG = 1 << 23  # rows of zeros that nobody waits for
 EVALUATED = re.compile(r" event=evaluated .* step=(\d+) loss=(\S+) .* "
                        r"best=(\d) best_step=(\d+)")
 
@@ -44,7 +45,7 @@ class Bench(job.Bench):
         super().__init__(penstock, folder)
         self.transport = transport
         write_data(self.path("train.safetensors"), 1, x=[96, 4])
-        write_data(self.path("other.safetensors"), 2, x=[28, 4])
+        write_data(self.path("other.safetensors"), 2, x=[27, 4])
         write_data(self.path("empty.safetensors"), 2, y=[28, 4])
         for name, seed in ("pics", 3), ("more", 4):
             write_data(self.path(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
@@ -80,11 +81,11 @@ class Bench(job.Bench):
             return [(int(a), float(b), c == "1", int(d))
                     for a, b, c, d in EVALUATED.findall(file.read())]
 
-    def alone(self, plan, data, folder, batches):
+    def alone(self, plan, data, folder, *more):
         """What the command eval says of the newest checkpoint."""
         return json.loads(self.call(
             "eval", plan, "--data", f"{data}.safetensors", "-m", "2",
-            "--batches", str(batches), "--checkpoint", folder, "--json"))
+            "--checkpoint", folder, "--json", *more))
 
     def best_of(self, name):
         """The tensors of the only checkpoint in its folder `best`."""
@@ -113,10 +114,12 @@ def same_numbers(b):
         assert best_step == min(so_far, key=lambda x: x[1])[0], found
         assert is_best == (best_step == step), found
         assert loss > 0
-    # 28 rows are 3 steps of 8: what is left over is in none.
-    alone = b.alone("norm.plan", "other", "ck1", 3)
-    assert alone == {"loss": found[-1][1], "batches": 3, "step": 12}, alone
-    alone = b.alone("norm.plan", "other", "ck1/best", 3)
+    # 27 rows in microbatches of 4: 6, and the rest in groups of 2 and 1.
+    alone = b.alone("norm.plan", "other", "ck1")
+    assert alone == {"loss": found[-1][1], "batches": 4, "rows": 27,
+                     "step": 12}, alone
+    counts_each_row_once(b, alone["loss"])
+    alone = b.alone("norm.plan", "other", "ck1/best")
     assert alone["loss"] == best[1] and alone["step"] == best[0], alone
     assert len(glob.glob(b.path("ck1/best/step-*"))) == 1
     if b.transport == "mpi":
@@ -129,13 +132,30 @@ def same_numbers(b):
             assert again == found, (schedule, again, found)
     found, _ = b.evaluated("log-batches", "--eval-batches", "1",
                            "--checkpoint", "ck2")
-    assert b.alone("norm.plan", "other", "ck2", 1)["loss"] == found[-1][1]
+    assert b.alone("norm.plan", "other", "ck2", "--batches",
+                   "1")["loss"] == found[-1][1]
     found, _ = b.evaluated("log-drops", "--checkpoint", "ck3",
                            plan="drops.plan", data="pics", other="more")
-    assert b.alone("drops.plan", "more", "ck3", 4)["loss"] == found[-1][1]
+    assert b.alone("drops.plan", "more", "ck3")["loss"] == found[-1][1]
     found, _ = b.evaluated("log-replicas", "-n", "2x1", "--checkpoint", "ck4")
-    alone = b.alone("norm.plan", "other", "ck4", 3)["loss"]
+    alone = b.alone("norm.plan", "other", "ck4")["loss"]
     assert abs(alone - found[-1][1]) < 1e-6, (alone, found)
+
+
+def counts_each_row_once(b, whole):
+    """However the rows are divided; the mean over them is that of its parts."""
+    for more in (("-m", "1"), ("-m", "5"), ("-m", "64"), ("--batches", "99"),
+                 ("--microbatch-weights", "equal")):
+        said = b.alone("norm.plan", "other", "ck1", *more)
+        assert (said["loss"], said["rows"]) == (whole, 27), (more, said)
+    assert b.alone("norm.plan", "other", "ck1", "--batches", "3")["rows"] == 24
+    rows = b.bytes_of("other.safetensors")[-27 * 16:]
+    total = 0
+    for first, n in (0, 24), (24, 1), (25, 1), (26, 1):
+        tensor_file.save(b.path("part.safetensors"), {
+            "x": ("F32", [n, 4], rows[16 * first:16 * (first + n)])})
+        total += n * b.alone("norm.plan", "part", "ck1")["loss"]
+    assert abs(total / 27 - whole) < 1e-6 * abs(whole), (total / 27, whole)
 
 
 def divides(b):
@@ -145,38 +165,44 @@ def divides(b):
                            plan="drops.plan", data="whole", other="whole")
     alone = json.loads(b.call(
         "eval", "drops.plan", "--data", "whole.safetensors", "-m", "2", *chunk,
-        "--batches", "4", "--checkpoint", "ck-chunk", "--json"))
+        "--checkpoint", "ck-chunk", "--json"))
     assert alone["loss"] == found[-1][1], (alone, found)
 
 
 def weighs(b):
-    """Microbatches count as in the training; one without targets not at all."""
-    classes = [0, 1, -100, 2, 3, -100, 4, -100, -100, -100] * 2
-    x = struct.unpack("<140f", b.bytes_of("train.safetensors")[-560:])
+    """All targets that count, each once: also where a microbatch, a step, or
+    what fills up the last one has none, and if nobody asked for it."""
+    classes = [0, 1, -100, 2, 3, -100, 4, -100, -100, -100] * 2 + [2]
+    classes[12:16] = [-100] * 4
+    x = b.bytes_of("train.safetensors")[-588:]
     tensor_file.save(b.path("classes.safetensors"), {
-        "x": ("F32", [20, 7], struct.pack("<140f", *x)),
-        "target": ("I64", [20], struct.pack("<20q", *classes))})
+        "x": ("F32", [21, 7], x),
+        "target": ("I64", [21], struct.pack("<21q", *classes))})
+    tensor_file.save(b.path("ignored.safetensors"), {
+        "x": ("F32", [4, 7], x[:112]),
+        "target": ("I64", [4], struct.pack("<4q", *[-100] * 4))})
     batch = "--batch", "10", "-m", "3", "--microbatch-weights"
     found, _ = b.evaluated("log-tokens", *batch, "tokens", "--checkpoint",
                            "ck-tokens", plan="rows.plan", data="classes",
                            other="classes")
 
     def alone(*words):
-        return json.loads(b.call(
-            "eval", "rows.plan", "--data", "classes.safetensors", "--batches",
-            "2", "--checkpoint", "ck-tokens", "--json", *words))["loss"]
+        return b.alone("rows.plan", "classes", "ck-tokens", *words)["loss"]
     assert alone(*batch, "tokens") == found[-1][1], found
-    whole = alone("--batch", "10")
-    assert abs(alone(*batch, "tokens") - whole) < 1e-6 * whole, whole
-    assert alone(*batch, "rows") is None
-    uneven = "--batch", "7", "-m", "2", "--microbatch-weights"
-    found, _ = b.evaluated("log-equal", *uneven, "equal", "--checkpoint",
-                           "ck-equal", data="other")
-    said = [json.loads(b.call(
-        "eval", "norm.plan", "--data", "other.safetensors", "--batches", "4",
-        "--checkpoint", "ck-equal", "--json", *uneven, how))["loss"]
-        for how in ("equal", "rows")]
-    assert said[0] == found[-1][1] != said[1], (said, found)
+    whole = alone("--batch", "21", "-m", "1")
+    for words in ((*batch, "tokens"), (*batch, "rows"), ("--batch", "2"),
+                  ("--microbatch-size", "4", "-m", "1"),
+                  ("--microbatch-size", "8", "-m", "7")):
+        assert abs(alone(*words) - whole) < 1e-6 * whole, (words, whole)
+    assert "the loss ignores all targets of the 4 rows" in b.call(
+        "eval", "rows.plan", "--data", "ignored.safetensors", code=65)
+    b.call("eval", "norm.plan", "--data", "other.safetensors",
+           "--microbatch-weights", "tokens", code=65)
+    uneven = "--batch", "7", "-m", "2"
+    found, _ = b.evaluated("log-equal", *uneven, "--microbatch-weights",
+                           "equal", "--checkpoint", "ck-equal", data="other")
+    said = b.alone("norm.plan", "other", "ck-equal", *uneven)
+    assert said["loss"] == found[-1][1] and said["rows"] == 27, (said, found)
 
 
 def gathers(b):
@@ -203,8 +229,7 @@ def gathers(b):
     assert len(divided) == len(plain) and all(
         abs(x[1] - y[1]) < 1e-3 for x, y in zip(divided, plain)), (
             divided, plain)
-    # 16 rows a step: two steps of 8 of `eval`.
-    alone = b.alone("norm.plan", "other", "ck-zero3", 2)["loss"]
+    alone = b.alone("norm.plan", "other", "ck-zero3")["loss"]
     assert abs(alone - divided[-1][1]) < 1e-6, (alone, divided)
     for more in (("--shard-layout", "rows"), ("--unshard-window", "0"),
                  ("--unshard-window", "3"), ("--keep-best", "--checkpoint",
@@ -358,9 +383,13 @@ def ends_early(b):
 
 def gives_way(b):
     """A stop ends an evaluation, and a changed model is evaluated, too."""
-    run = b.begin(*b.words("log-long", "--eval-data", "other.safetensors",
-                           "--eval-every", "3", "--eval-batches", "1000000000",
-                           "--job", "long", "--checkpoint", "long",
+    head = json.dumps({"x": {"dtype": "F32", "shape": [LONG, 4],
+                             "data_offsets": [0, 16 * LONG]}}).encode()
+    with open(b.path("long.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        file.truncate(8 + len(head) + 16 * LONG)
+    run = b.begin(*b.words("log-long", "--eval-data", "long.safetensors",
+                           "--eval-every", "3", "--job", "long", "--checkpoint", "long",
                            "--log-every", "1"))
     await_text(b, "log-long/rank-0.log", " step=3 ")
     b.call("stop", "--job", "long")
@@ -394,7 +423,7 @@ def says(b):
     """No perplexity of what is no cross entropy, as a mean."""
     said = b.call("eval", "norm.plan", "--data", "train.safetensors", "-m", "2",
                   "--batches", "2")
-    assert re.fullmatch(r"loss \S+ over 2 batches\n", said), said
+    assert re.fullmatch(r"loss \S+ over 16 rows in 2 batches\n", said), said
 
 
 def refuses(b):
