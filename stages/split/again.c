@@ -209,6 +209,7 @@ static enum pst_status list_modules(struct maker *m)
 static enum pst_status fill_head(struct maker *m)
 {
     const struct pst_plan *plan = m->plan;
+    const struct pst_adapters *adapters = pst_plan_adapters(plan);
     struct pst_model *model = m->model;
 
     model->name = plan->name;
@@ -221,8 +222,8 @@ static enum pst_status fill_head(struct maker *m)
     for (size_t i = 0; i < plan->notes.n; i++)
         if (!pst_vec_push(TAG, &model->notes, plan->notes.at[i]))
             return no_memory(m);
-    for (size_t i = 0; i < plan->adapters.n; i++)
-        if (!pst_vec_push(TAG, &model->adapters, plan->adapters.at[i]))
+    for (size_t i = 0; i < adapters->n; i++)
+        if (!pst_vec_push(TAG, &model->adapters, adapters->at[i]))
             return no_memory(m);
     return pst_symbols_copy(&plan->symbols, &model->symbols, m->diag);
 }

@@ -63,17 +63,27 @@ static const char *tensor_of(const struct pst_plan *plan, const char *fqn,
     return ret;
 }
 
-/* Plans that are made of another one have the same. */
+const struct pst_plan *pst_plan_root(const struct pst_plan *plan)
+{
+    while (plan->parent != NULL)
+        plan = plan->parent;
+    return plan;
+}
+
+const struct pst_adapters *pst_plan_adapters(const struct pst_plan *plan)
+{
+    return &pst_plan_root(plan)->adapters;
+}
+
 static enum pst_status add_adapters(const struct pst_plan *plan,
                                     struct pst_state_names *names,
                                     struct pst_diag *diag)
 {
+    const struct pst_adapters *all = pst_plan_adapters(plan);
     enum pst_status status = PST_OK;
 
-    while (plan->parent != NULL)
-        plan = plan->parent;
-    for (size_t i = 0; i < plan->adapters.n && status == PST_OK; i++) {
-        struct pst_adapter adapter = plan->adapters.at[i];
+    for (size_t i = 0; i < all->n && status == PST_OK; i++) {
+        struct pst_adapter adapter = all->at[i];
 
         adapter.weight = tensor_of(plan, adapter.weight, &names->arena);
         adapter.down = tensor_of(plan, adapter.down, &names->arena);

@@ -143,6 +143,8 @@ struct pst_plan {
     struct pst_joint **joints; /* by stage, NULL: none waits; private */
     bool counted; /* grad_parts and uses are known: joints are held to them */
     int loss;     /* index in outputs of what is trained on, -1: none */
+    const char *loss_fn; /* that added it; NULL: it is the model's, or of a plan
+                            that another one was made of (pst_plan_root) */
     struct pst_symbols symbols; /* free sizes, as they are in this plan */
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
@@ -243,6 +245,10 @@ void pst_plan_tensor_name(const struct pst_plan_param *param,
 enum pst_status pst_plan_changed(const struct pst_plan *plan,
                                  struct pst_state_names *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* The plan that joined and bound ones were made of in the end. */
+const struct pst_plan *pst_plan_root(const struct pst_plan *plan);
+/* Of the model: plans that are made of another one have that one's. */
+const struct pst_adapters *pst_plan_adapters(const struct pst_plan *plan);
 /* Adds all keys of the model's state_dict. */
 enum pst_status pst_plan_names(const struct pst_plan *plan,
                                struct pst_state_names *ret,

@@ -24,12 +24,10 @@ static const char *inside(const char *fqn, const char *module)
 static enum pst_status check_adapters(const struct pst_plan *before,
                                       const char *module, struct pst_diag *diag)
 {
-    const struct pst_plan *plan = before;
+    const struct pst_adapters *all = pst_plan_adapters(before);
 
-    while (plan->parent != NULL)
-        plan = plan->parent;
-    for (size_t i = 0; i < plan->adapters.n; i++) {
-        const struct pst_adapter *a = &plan->adapters.at[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const struct pst_adapter *a = &all->at[i];
 
         if (inside(a->module, module) == NULL)
             continue;

@@ -333,6 +333,24 @@ def check_job(b):
         f"h.{i}.{layer}.weight" for i in range(4) for layer in RANKS}, changed
 
 
+def check_served(b):
+    """What eval and infer take, with a plan in it or without, serve takes."""
+    rows = {"x": [[k % 97 for k in range(128)]] * 4, "y": [[3] * 128] * 4}
+    with open(f"{b.folder}/rows.json", "w", encoding="utf-8") as file:
+        json.dump(rows, file)
+    answers = []
+    for ranks, checkpoint in (1, "saved"), (3, "saved"), (3, "changed"):
+        served = b.begin("serve", "plan", "--transport", "self", "--ranks",
+                         ranks, "--checkpoint", checkpoint, "--threads", 1,
+                         "--job", "served")
+        while "serving with" not in (line := served.stdout.readline()):
+            assert line, served.communicate()
+        answers.append(b.said("ask", "rows.json", "--job", "served"))
+        b.said("stop", "--job", "served")
+        b.ended(served, code=None)
+    assert answers[0] == answers[1] != answers[2]
+
+
 def check_refused(b):
     for spec, code, text in (
             ("wte:rank=2", 65, '"wte" (Embedding) is no linear layer'),
@@ -394,6 +412,7 @@ def main():
         check_alphas(b)
         check_changes(b)
         check_job(b)
+        check_served(b)
         check_refused(b)
         check_manifest(b)
 
