@@ -203,17 +203,23 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     return pst_diag_set(diag, PST_E_JOB_QUEUE, "too many orders are waiting");
 }
 
-void pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
+bool pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
 {
+    bool taken_back;
+
     uv_mutex_lock(&w->lock);
+    taken_back = (bits & PSTD_CTL_RESUME) && (w->control & PSTD_CTL_PAUSE);
     /* Neither of these two outlives the other, taken or not. */
     if (bits & PSTD_CTL_PAUSE)
         w->control &= ~PSTD_CTL_RESUME;
     if (bits & PSTD_CTL_RESUME)
         w->control &= ~PSTD_CTL_PAUSE;
+    if (taken_back)
+        bits &= ~PSTD_CTL_RESUME; /* there is nothing to end */
     w->control |= bits;
     uv_cond_signal(&w->order_came);
     uv_mutex_unlock(&w->lock);
+    return taken_back;
 }
 
 void pstd_mailbox_answer(struct pstd_mailbox *w, const struct pst_diag *answer)
@@ -298,34 +304,53 @@ unsigned pstd_mailbox_peek(struct pstd_mailbox *w, unsigned mask)
     return bits;
 }
 
-/* Orders in the order in which they came, but a stop comes first: nobody
- * wants the work that waits behind it. */
+/* Words that are orders while nobody steps; the first ones come first. */
+static const struct {
+    unsigned bits, taken;
+    enum pstd_order_kind kind;
+} word_orders[] = {
+    {PSTD_CTL_STOPS, 0, PSTD_ORDER_STOP}, /* holds on after a run */
+    {PSTD_CTL_CHECKPOINT, PSTD_CTL_CHECKPOINT, PSTD_ORDER_SAVE},
+    {PSTD_CTL_RESUME, PSTD_CTL_RESUME, PSTD_ORDER_RESUME},
+    {PSTD_CTL_PAUSE, PSTD_CTL_PAUSE, PSTD_ORDER_PAUSE},
+};
+
+static bool take_word(struct pstd_mailbox *w, unsigned words,
+                      struct pstd_order *ret)
+{
+    for (size_t i = 0; i < PST_COUNT(word_orders); i++) {
+        if (!(w->control & words & word_orders[i].bits))
+            continue;
+        w->control &= ~word_orders[i].taken;
+        *ret = (struct pstd_order){word_orders[i].kind, NULL, 0};
+        return true;
+    }
+    return false;
+}
+
+/* Orders in the order in which they came, but words come first: a stop because
+ * nobody wants the work that waits behind it. */
 bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned ms,
                        struct pstd_order *ret)
 {
-    const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_RESUME;
+    unsigned words = 0;
     bool any;
 
+    /* The others are left to the step that this look comes from. */
+    for (size_t i = 0; i < (ms > 0 ? PST_COUNT(word_orders) : 1); i++)
+        words |= word_orders[i].bits;
     uv_mutex_lock(&w->lock);
     if (w->n_orders == 0 && !(w->control & words))
         (void)uv_cond_timedwait(&w->order_came, &w->lock, ms * 1000000ull);
-    any = w->n_orders > 0 || (w->control & words) != 0;
-    if (!any) {
-        uv_mutex_unlock(&w->lock);
-        return false;
-    }
-    if (w->control & PSTD_CTL_STOPS) {
-        *ret = (struct pstd_order){PSTD_ORDER_STOP, NULL, 0};
-    } else if (w->control & PSTD_CTL_RESUME) {
-        w->control &= ~PSTD_CTL_RESUME;
-        *ret = (struct pstd_order){PSTD_ORDER_RESUME, NULL, 0};
-    } else {
+    any = take_word(w, words, ret);
+    if (!any && w->n_orders > 0) {
+        any = true;
         *ret = w->orders[0];
         w->n_orders--;
         memmove(w->orders, w->orders + 1, w->n_orders * sizeof(*w->orders));
     }
     uv_mutex_unlock(&w->lock);
-    return true;
+    return any;
 }
 
 void pstd_mailbox_count(struct pstd_mailbox *w, uint64_t run, uint64_t step,

@@ -33,6 +33,8 @@ enum pstd_order_kind {
     PSTD_ORDER_NONE,
     PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */
     PSTD_ORDER_RESUME,
+    PSTD_ORDER_PAUSE, /* from the words; both are for a run that is paused */
+    PSTD_ORDER_SAVE,
     PSTD_ORDER_STOP,
     PSTD_ORDER_CHANGE, /* data: daemon/change_order.h */
     PSTD_ORDER_SERVE,
@@ -87,8 +89,9 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                    enum pstd_order_kind kind, const char *data,
                                    size_t size,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Any thread. Adds bits; PAUSE and RESUME take back each other. */
-void pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
+/* Any thread. Adds bits; PAUSE and RESUME take back each other: true if a PAUSE
+ * that nobody has seen was taken back. */
+bool pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
 /* Loop thread: answer to a note that the exec thread waits for. */
 void pstd_mailbox_answer(struct pstd_mailbox *mailbox,
                          const struct pst_diag *answer);
@@ -110,7 +113,8 @@ unsigned pstd_mailbox_take(struct pstd_mailbox *mailbox, unsigned mask);
 /* The same without taking them. */
 unsigned pstd_mailbox_peek(struct pstd_mailbox *mailbox, unsigned mask);
 /* Waits for the next order, at most so long: false, there is none. The control
- * word STOP is an order, too. */
+ * word STOP is an order, too; of one that waits (ms > 0) so are RESUME, PAUSE
+ * and CHECKPOINT. */
 bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned ms,
                        struct pstd_order *ret);
 /* One finished step, and what it was made of. */

@@ -155,35 +155,57 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     }
 }
 
-static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
+static void emit_at_step(struct pstd_session *s, enum pstd_event event)
 {
-    struct pstd_order order = {0};
     struct pstd_note note;
-    enum pst_status status;
 
-    tell_newest(s);
-    pstd_note_init(&note, PSTD_EVENT_PAUSED);
+    pstd_note_init(&note, event);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_mailbox_post(s->w->mailbox, &note, true);
-    do {
-        pst_free(order.data);
-        order.data = NULL;
+}
+
+/* One order in a pause. What cannot be saved is told, and no end of it. */
+static enum pst_status obey_paused(struct pstd_session *s,
+                                   struct pstd_order *order,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (order->kind == PSTD_ORDER_CHANGE)
+        return pstd_session_change(s, order, diag);
+    if (order->kind == PSTD_ORDER_PAUSE) /* who asked for it waits */
+        emit_at_step(s, PSTD_EVENT_PAUSED);
+    if (order->kind == PSTD_ORDER_SAVE)
+        status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
+    return status == PST_ERR_PEER || status == PST_ERR_INTERNAL ? status
+                                                                : PST_OK;
+}
+
+static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    bool stops = false, goes_on = false;
+
+    tell_newest(s);
+    emit_at_step(s, PSTD_EVENT_PAUSED);
+    while (status == PST_OK && !stops && !goes_on) {
+        struct pstd_order order = {0};
+
         status = pstd_next_order(s->w, &order, diag);
-        if (status == PST_OK && order.kind == PSTD_ORDER_CHANGE)
-            status = pstd_session_change(s, &order, diag);
-    } while (status == PST_OK && (order.kind == PSTD_ORDER_TRAIN ||
-                                  order.kind == PSTD_ORDER_CHANGE));
-    pst_free(order.data);
+        if (status == PST_OK)
+            status = obey_paused(s, &order, diag);
+        stops = order.kind == PSTD_ORDER_STOP;
+        goes_on = order.kind == PSTD_ORDER_RESUME;
+        pst_free(order.data);
+    }
     if (status != PST_OK)
         return status;
-    if (order.kind == PSTD_ORDER_STOP) {
+    if (stops) {
         s->w->stopping = true;
         s->result->stopped = true;
         return PST_OK;
     }
-    pstd_note_init(&note, PSTD_EVENT_CONTINUED);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
+    emit_at_step(s, PSTD_EVENT_CONTINUED);
     return PST_OK;
 }
 

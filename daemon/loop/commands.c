@@ -111,9 +111,6 @@ static enum pst_status checkpoint(struct pstd_call *call)
 {
     struct pstd_daemon *d = call->d;
 
-    if (d->known.paused)
-        return pst_diag_set(&call->diag, PST_E_JOB_STATE,
-                            "the run is paused; resume it first");
     if (d->known.checkpoint_dir == NULL)
         return pst_diag_set(&call->diag, PST_E_CHECKPOINT_FOLDER,
                             "this run has no --checkpoint DIR");
@@ -220,15 +217,30 @@ static enum pst_status pause_run(struct pstd_call *call)
     return PST_OK;
 }
 
+/* Who asked for the pause waits for it. */
+static void publish_taken_back(struct pstd_daemon *d)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_CONTINUED);
+    pstd_note_int(&note, "step", (int64_t)d->known.step);
+    pstd_daemon_publish(d, &note);
+}
+
 static enum pst_status resume_run(struct pstd_call *call)
 {
+    struct pstd_known *k = &call->d->known;
+
     /* One that was asked for and has not begun ends as soon as it does. */
-    if (!call->d->known.paused && !call->d->known.pausing)
+    if (!k->paused && !k->pausing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is not paused");
-    call->d->known.paused = call->d->known.pausing = false;
-    call->d->known.resuming = true;
-    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_RESUME);
+    k->paused = k->pausing = false;
+    k->resuming = true;
+    if (pstd_mailbox_control(call->d->mailbox, PSTD_CTL_RESUME)) {
+        k->resuming = false;
+        publish_taken_back(call->d);
+    }
     return PST_OK;
 }
 

@@ -206,9 +206,14 @@ def pausing(b):
                                steps=10 ** 9), **env)
         b.await_step(name, 2 * EVERY)
         b.await_event(name, "checkpoint_saved", "rank-0")
-        b.call("pause", "--job", name)
+        b.call("pause", "--job", name, "--detach")
         if taken_back:
-            b.call("resume", "--job", name)
+            waits = b.begin("pause", "--job", name)
+            while waits.poll() is None:  # until it is accepted, and ended
+                b.done("resume", "--job", name, code=None)
+                time.sleep(.05)
+            said = b.ended(waits, 75).stderr
+            assert "a resume came before the pause began" in said, said
         os.kill(b.pids(name)[-1], signal.SIGKILL)
         again = b.await_event(name, "job_restart")
         assert f" paused={0 if taken_back else 1} " in again, again

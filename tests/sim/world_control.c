@@ -91,7 +91,7 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                           enum pstd_order_kind kind,
                                           const char *data, size_t size,
                                           struct pst_diag *why);
-void __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
+bool __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
                                 const struct pst_diag *answer);
 struct pstd_totals __wrap_pstd_mailbox_totals(struct pstd_mailbox *mailbox);
@@ -205,7 +205,7 @@ static void on_done(void *ctx, uint64_t what)
     }
 }
 
-void __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
+bool __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
 {
     (void)mailbox;
     take_effect();
@@ -219,6 +219,7 @@ void __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
         later(PSTD_EVENT_FROZEN);
     if (bits & PSTD_CTL_STOPS)
         sim_at(sim_now() + sim_between(0, SIM_S), on_done, NULL, w.starts);
+    return false; /* a pause that is asked for comes */
 }
 
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,

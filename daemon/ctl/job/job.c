@@ -230,10 +230,63 @@ static enum pst_status simple(const struct pstd_config *config,
     return status;
 }
 
+/* Until it is paused, or will not be. */
+static enum pst_status await_pause(struct pstctl_conn *conn,
+                                   const struct pstd_config *config,
+                                   uint64_t seq, struct pst_diag *diag)
+{
+    static const char *const ends[] = {"paused", "continued", "train_end"};
+    struct pstctl_progress progress = {.out = stderr, .quiet = true};
+    pstd_frame *frame = NULL;
+    int64_t step;
+    enum pst_status status = pstctl_wait_for(
+        conn, seq + 1, ends, PST_COUNT(ends), &progress, &frame, diag);
+
+    pstctl_progress_fini(&progress);
+    if (status != PST_OK)
+        return status;
+    if (frame == NULL)
+        return pst_diag_set(diag, PST_E_JOB_MISSED,
+                            "this client did not read for too long and has "
+                            "missed whether the run was paused; see `penstock "
+                            "status`");
+    step = pstctl_integer(frame->event, "step");
+    if (strcmp(frame->event->name, ends[0]) != 0)
+        status = pst_diag_set(diag, PST_E_JOB_STATE, "%s",
+                              strcmp(frame->event->name, ends[1]) == 0
+                                  ? "a resume came before the pause began"
+                                  : "the run ended before the pause began");
+    else if (config->json)
+        status = pstctl_json_print(json_pack("{s:s s:I}", "accepted", "pause",
+                                             "step", (json_int_t)step),
+                                   diag);
+    else
+        pstctl_printf(stdout,
+                      "paused after step %lld; `penstock resume` goes on\n",
+                      (long long)step);
+    pstd_frame_free(frame);
+    return status;
+}
+
 static enum pst_status run_pause(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
-    return simple(config, PST__CONTROL__REQUEST__BODY_PAUSE, "pause", diag);
+    struct pstctl_conn conn;
+    pstd_frame *frame = NULL;
+    enum pst_status status = pstctl_connect(config, &conn, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pstctl_ask(&conn, PST__CONTROL__REQUEST__BODY_PAUSE,
+                        PST__CONTROL__REPLY__BODY_ACCEPTED, &frame, diag);
+    if (status == PST_OK && config->detach && config->json)
+        status =
+            pstctl_json_print(json_pack("{s:s}", "accepted", "pause"), diag);
+    else if (status == PST_OK && !config->detach)
+        status = await_pause(&conn, config, frame->reply->accepted->seq, diag);
+    pstd_frame_free(frame);
+    pstctl_close(&conn);
+    return status;
 }
 
 static enum pst_status run_resume(const struct pstd_config *config,
@@ -261,6 +314,13 @@ const struct pstctl_command pstctl_checkpoint = {
     NULL,
     run_checkpoint};
 const struct pstctl_command pstctl_pause = {
-    "pause", "", 0, 0, ASK, "wait at the end of the step", NULL, run_pause};
+    "pause",
+    "",
+    0,
+    0,
+    ASK | PSTD_OPT_DETACH,
+    "pause the run at the end of the step",
+    "Returns when the run is paused, and says after which step.",
+    run_pause};
 const struct pstctl_command pstctl_resume = {
     "resume", "", 0, 0, ASK, "go on after a pause", NULL, run_resume};

@@ -99,7 +99,8 @@ static enum pst_status run_watch(const struct pstd_config *config,
 static enum pst_status fresh_trace(struct pstctl_conn *conn,
                                    struct pst_diag *diag)
 {
-    static const char *const ends[] = {"trace", "train_end"};
+    /* A run that is paused before it takes one makes no step meanwhile. */
+    static const char *const ends[] = {"trace", "train_end", "paused"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *taken = NULL, *event = NULL;
     struct pst_diag busy;

@@ -5,7 +5,8 @@
 usage: saves.py PENSTOCK NORM.pt2 self|mpi
 
 asked   `penstock checkpoint` waits for a save that it asked for, not for one
-        that was under way when it came
+        that was under way when it came; so does `pause` for its pause, in which
+        one saves at once
 best    --keep-best makes no step wait; one copy serves it and the checkpoint
         that is due at the same step
 often   --checkpoint-cost: saves come by themselves, and what they cost is told
@@ -61,6 +62,7 @@ def asked(b):
     said = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
     assert said["asked"] == 1 and said["step"] > 6, said
     assert said["stall_s"] > 0, said
+    paused(b)
     b.call("stop", "--job", "asked")
     job.communicate(timeout=30)
     assert job.returncode == 130, job.returncode
@@ -69,6 +71,24 @@ def asked(b):
     assert [x["asked"] for x in saved if x["step"] == str(said["step"])] \
         == ["1"], saved
     assert any(x["step"] == "5" and x["asked"] == "0" for x in saved), saved
+
+
+def paused(b):
+    """`checkpoint` at any time after `pause` was accepted, before the pause has
+    begun and in it; the job stays paused."""
+    for wait in 0, 0, .001, .002, .005, .01, .05:
+        b.call("pause", "--job", "asked", "--detach")
+        time.sleep(wait)
+        saved = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
+        at = json.loads(b.call("pause", "--job", "asked", "--json"))
+        said = b.call("pause", "--job", "asked")  # which it is
+        assert f"paused after step {at['step']};" in said, said
+        assert saved["asked"] == 1 and saved["step"] <= at["step"], (saved, at)
+        again = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
+        assert again["step"] == at["step"], (again, at)
+        assert os.path.exists(b.path(f"ck/step-{at['step']:08d}/manifest.json"))
+        b.done("trace", "--job", "asked", "--json", code=None)  # does not wait
+        b.call("resume", "--job", "asked")
 
 
 def often(b):
