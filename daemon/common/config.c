@@ -384,6 +384,41 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
     return PST_OK;
 }
 
+/* Of no option: for tests, and for the scripts that come with it. */
+static const char *const other_variables[] = {
+    "PENSTOCK_FAULT",  "PENSTOCK_FAULT_ONCE", "PENSTOCK_FAULT_RANK",
+    "PENSTOCK_DEVICE", "PENSTOCK_FAULT_BIT",  "PENSTOCK_SHADOW",
+    "PENSTOCK_PYTHON", "PENSTOCK_MESON",      "PENSTOCK_OLDER"};
+
+void pstd_config_env_unread(pstd_unread_fn fn, void *ctx)
+{
+    static char texts[PSTD_MAX_OPTIONS][64]; /* before threads */
+    const char *names[PSTD_MAX_OPTIONS + PST_COUNT(other_variables)];
+    size_t n_options, n = 0;
+    const struct pstd_option *rows = pstd_options(&n_options);
+
+    for (; n < n_options; n++) {
+        variable_of(rows[n].name, texts[n]);
+        names[n] = texts[n];
+    }
+    for (size_t i = 0; i < PST_COUNT(other_variables); i++)
+        names[n++] = other_variables[i];
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        char name[64];
+        size_t i = 0;
+        int near;
+
+        if (!pst_has_prefix(*at, "PENSTOCK_"))
+            continue;
+        (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
+        while (i < n && strcmp(names[i], name) != 0)
+            i++;
+        near = i < n ? -1 : pst_nearest(name, names, n);
+        if (i == n)
+            fn(ctx, name, near < 0 ? NULL : names[near]);
+    }
+}
+
 static enum pst_status unknown(uint64_t groups, const char *prefix,
                                const char *name, struct pst_diag *diag)
 {

@@ -206,6 +206,11 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
 /* PENSTOCK_NAME for each option of the groups. */
 enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* variable: PENSTOCK_... in the environment that nothing reads; near: what it
+ * may have been meant to be, or NULL. */
+typedef void (*pstd_unread_fn)(void *ctx, const char *variable,
+                               const char *near);
+void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
 /* argv[0] is skipped. "--name value", "--name=value", "-n value", "--" ends
  * options. Unknown: PST_ERR_USAGE that names the nearest. */
 enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,

@@ -63,6 +63,9 @@
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= mfu= " \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
       "samples_total= tokens_total=; means since the last one")                \
+    X(DOUBT, "doubt", "warn",                                                  \
+      "run= text=; data or model are hardly as they were meant; the run goes " \
+      "on")                                                                    \
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
       "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \

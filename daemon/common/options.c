@@ -431,7 +431,7 @@ static const struct pstd_option rows[] = {
     FLAG(reference, "reference", PSTD_OPT_REFERENCE,
          "the whole model as one stage in one process: what any cut equals"),
     FLAG(list, "list", PSTD_OPT_EXPLAIN, "all ids"),
-    FLAG(quiet, "quiet", PSTD_OPT_QUIET, "no progress"),
+    FLAG(quiet, "quiet", PSTD_OPT_QUIET, "no progress, the last line alone"),
     FLAG(json, "json", PSTD_OPT_JSON, "one JSON object on standard output"),
     ROW(help, "help", 'h', FLAG, PSTD_OPT_ALL, NULL, 0, 0, NULL, "this text"),
 };

@@ -94,12 +94,21 @@ static const struct pstctl_command *find(const char *name,
     return NULL;
 }
 
+static void warn_unread(void *ctx, const char *variable, const char *near)
+{
+    (void)ctx;
+    pstctl_printf(stderr, "penstock: warning: nothing reads %s%s%s%s\n",
+                  variable, near != NULL ? "; did you mean " : "",
+                  near != NULL ? near : "", near != NULL ? "?" : "");
+}
+
 static enum pst_status prepare(const struct pstctl_command *command,
                                struct pstd_config *config, int argc,
                                char **argv, struct pst_diag *diag)
 {
     enum pst_status status = pstd_config_env(config, command->groups, diag);
 
+    pstd_config_env_unread(warn_unread, NULL);
     if (status == PST_OK)
         status = pstd_config_parse(config, command->groups, argc, argv, diag);
     if (status != PST_OK || config->help)

@@ -220,10 +220,33 @@ enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
     return pstctl_print_text(&text, json, diag);
 }
 
+/* A plan in that folder which is another one than the new one goes. */
+static void note_replaced(const char *dir, const char *before,
+                          const struct pst_plan *after)
+{
+    if (*before != '\0' && strcmp(before, after->digest) != 0)
+        pstctl_printf(stderr, "note: %s had another plan, which is replaced\n",
+                      dir);
+}
+
+/* What cannot be read as a plan is for the save to judge. */
+static void find_digest(const char *dir, char ret[33])
+{
+    struct pst_plan *plan;
+    struct pst_diag ignored;
+
+    ret[0] = '\0';
+    if (!pstctl_is_plan(dir) || pst_plan_load(dir, &plan, &ignored) != PST_OK)
+        return;
+    memcpy(ret, plan->digest, sizeof(plan->digest));
+    pst_plan_free(plan);
+}
+
 static enum pst_status run_split(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
     struct pstctl_plan p = {0};
+    char before[33];
     enum pst_status status;
 
     if (config->output == NULL)
@@ -243,7 +266,10 @@ static enum pst_status run_split(const struct pstd_config *config,
     status = pstctl_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)
         return status;
+    find_digest(config->output, before);
     status = pst_plan_save(p.plan, config->output, diag);
+    if (status == PST_OK)
+        note_replaced(config->output, before, p.plan);
     if (status == PST_OK)
         status = pstctl_print_plan(p.plan, config->json, diag);
     pstctl_plan_close(&p);

@@ -367,7 +367,8 @@ static void warn(const pstctl_event *event)
                       "%lld\n",
                       text, (long long)pstctl_integer(event, "to"));
     else if (strcmp(event->name, "resume_changed") == 0 ||
-             strcmp(event->name, "checkpoint_doubt") == 0)
+             strcmp(event->name, "checkpoint_doubt") == 0 ||
+             strcmp(event->name, "doubt") == 0)
         pstctl_printf(stderr, "penstock: warning: %s\n", text);
     else
         pstctl_printf(stderr,
@@ -475,6 +476,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "checkpoint_doubt") == 0 ||
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
+               strcmp(event->name, "doubt") == 0 ||
                strcmp(event->name, "best_gone") == 0 ||
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {

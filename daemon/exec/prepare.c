@@ -2,6 +2,7 @@
 /* What a run needs before its first step: options, data, engine, state. */
 #include <string.h>
 
+#include "daemon/common/doubts.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
@@ -306,6 +307,27 @@ static void emit_begin(struct pstd_session *s)
     pst_str_fini(&placement);
 }
 
+static void emit_doubt(void *ctx, const char *text)
+{
+    struct pstd_session *s = ctx;
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_DOUBT);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* Rank 0 has the data in each case. */
+static void find_doubts(struct pstd_session *s)
+{
+    if (s->w->rank != 0)
+        return;
+    pstd_doubts_of_plan(&s->config, s->batch->plan, emit_doubt, s);
+    pstd_doubts_of_data(&s->config, s->config.data, s->batch, s->data,
+                        (uint64_t)pst_batch_rows(s->batch), emit_doubt, s);
+}
+
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
                                      struct pst_diag *diag)
@@ -342,6 +364,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = pstd_session_resume(s, diag);
     if (status == PST_OK)
         status = pstd_eval_open(s, diag);
+    if (status == PST_OK)
+        find_doubts(s);
     if (status == PST_OK)
         emit_begin(s);
     if (status == PST_OK)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "daemon/common/doubts.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/infer/forward.h"
 #include "daemon/ctl/infer/outputs.h"
@@ -87,6 +88,12 @@ static enum pst_status print_mean(const struct pstd_config *config,
     return PST_OK;
 }
 
+static void print_doubt(void *ctx, const char *text)
+{
+    (void)ctx;
+    pstctl_printf(stderr, "penstock: warning: %s\n", text);
+}
+
 static enum pst_status run_eval(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
@@ -95,8 +102,11 @@ static enum pst_status run_eval(const struct pstd_config *config,
     enum pst_status status = pstctl_forward_open(
         config, (unsigned)config->microbatches, true, &f, diag);
 
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        pstd_doubts_of_data(config, config->data, &f.batch, f.data, 0,
+                            print_doubt, NULL);
         status = evaluate(&f, &loss, diag);
+    }
     if (status == PST_OK)
         status = print_mean(config, &f, loss, diag);
     pstctl_forward_close(&f);

@@ -370,7 +370,7 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
     if (r->config->json) {
         status = pstctl_json_print(
             pstctl_result_json(result, pstctl_start_us()), diag);
-    } else if (result->status == PST_OK && !r->config->quiet) {
+    } else if (result->status == PST_OK) { /* also the only line of --quiet */
         struct pst_str line = {0};
 
         pstctl_result_line(result, &line);

@@ -13,9 +13,11 @@
 
 #include "daemon/common/logfile.h"
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/model.h"
 #include "daemon/ctl/run/attempt.h"
 #include "daemon/ctl/run/supervise.h"
 #include "stages/base/host/alive.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/host/guard.h"
 #include "stages/run/headroom.h"
 
@@ -25,9 +27,24 @@ struct job {
     uint64_t oom_kills; /* when the ranks were started */
 };
 
+/* First of all: who mistyped it reads nothing else that may be missing, too. */
+static enum pst_status check_model(const char *path, struct pst_diag *diag)
+{
+    struct pst_file file = {.fd = -1};
+    enum pst_status status;
+
+    if (pstctl_is_plan(path))
+        return PST_OK;
+    status = pst_file_open(path, &file, diag);
+    pst_file_close(&file);
+    return status;
+}
+
 static enum pst_status check(const struct pstd_config *config,
                              struct pst_diag *diag)
 {
+    if (check_model(config->args[0], diag) != PST_OK)
+        return diag->status;
     if (config->data == NULL)
         return pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
     if (config->reference && pstd_ranks(config, 1) * pstd_replicas(config) > 1)

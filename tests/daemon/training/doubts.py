@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What nothing refuses though it is hardly meant: each has a warning or a note.
+
+usage: doubts.py PENSTOCK BYTEGPT.pt2 NORM.pt2 TEXT
+"""
+import os
+import re
+import struct
+import sys
+import tempfile
+
+from evaluate import write_data
+import job  # evaluate has put its folder on the path
+
+LAST = r"\d+ steps, loss \S+, .* a step, .*\n"
+
+
+class Bench(job.Bench):
+    def run(self, model, data, *more, **env):
+        done = self.done("run", model, "-n", "1", "--transport", "self",
+                         "--data", data, "--steps", "1", "--quiet", *more, **env)
+        assert re.fullmatch(LAST, done.stdout), done.stdout  # and only that
+        return done.stderr
+
+
+def of_data(b, gpt, norm, text):
+    assert b.run(gpt, text) == ""
+    with open(b.path("wide.bin"), "wb") as file:
+        file.write(b"".join(struct.pack("<H", k * k % 5003)
+                            for k in range(4096)))
+    said = b.run(gpt, "wide.bin")
+    assert "read as tokens of one byte each, but looks like integers of two: " \
+        "give --token-dtype uint16" in said, said
+    assert "looks like" not in b.run(gpt, "wide.bin", "--token-dtype", "uint8")
+    said = b.done("eval", gpt, "--data", "wide.bin", "--batches", "1").stderr
+    assert "looks like integers of two" in said, said
+    write_data(b.path("x.safetensors"), 1, x=[7, 4])
+    said = b.run(norm, "x.safetensors", "-m", "2")
+    assert "has 7 rows, and a step takes 8: each step has some of them more " \
+        "than once" in said, said
+    assert b.run(norm, "x.safetensors", "-m", "1") == ""
+
+
+def of_models(b, norm):
+    said = b.run(norm, "x.safetensors", "-m", "1", "--freeze", "*")
+    assert "no parameter has a gradient: the steps change nothing" in said, said
+    assert b.run(norm, "x.safetensors", "-m", "1", "--freeze", "*",
+                 "--optimizer", "none") == ""
+
+
+def of_words(b, norm):
+    """Variables, and names of files."""
+    said = b.run(norm, "x.safetensors", PENSTOCK_MICROBACHES="2",
+                 PENSTOCK_SEED="1", PENSTOCK_NO_SUCH_THING="")
+    assert said.count("penstock: warning: nothing reads PENSTOCK_") == 2, said
+    assert "PENSTOCK_MICROBACHES; did you mean PENSTOCK_MICROBATCHES?" in said
+    said = b.call("run", "net.pln", code=74)
+    assert "net.pln" in said and "--data" not in said, said
+    assert "--data FILE is missing" in b.call("run", norm, code=64)
+    for options, other in ((), False), ((), False), (("--at", "conv"), True):
+        said = b.done("split", norm, "-o", "norm.plan", *options).stderr
+        assert ("norm.plan had another plan, which is replaced" in said) == \
+            other, said
+
+
+def main():
+    penstock, gpt, norm, text = map(os.path.abspath, sys.argv[1:])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, folder) as b:
+        of_data(b, gpt, norm, text)
+        of_models(b, norm)
+        of_words(b, norm)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
