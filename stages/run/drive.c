@@ -491,6 +491,8 @@ static void fill_result(const struct pst_engine *engine, uint64_t step,
             engine->options.train ? pst_lr_at(&engine->options.optim, step) : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
+        .stayed_step = v->stayed_step,
+        .stayed_text = v->stayed_text,
         .control = v->control,
         .times = times,
         .bubble = bubble_of(v, &times),
@@ -540,6 +542,25 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                             "step %llu was not applied: %s",
                             (unsigned long long)step + 1, decision->text);
     return PST_OK;
+}
+
+enum pst_status pst_engine_check_update(struct pst_engine *engine,
+                                        struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
+        const struct pst_stayed stayed = pst_rank_stayed(engine->ranks[i]);
+        const struct pst_rank_role *role = pst_rank_role(engine->ranks[i]);
+        char text[PST_FAULT_TEXT];
+
+        if (stayed.n == 0)
+            continue;
+        pst_stayed_describe(&stayed, role, pst_role_number(role), text,
+                            sizeof(text));
+        status = pst_diag_set(diag, PST_E_RUN_NOT_FINITE, "%s", text);
+    }
+    return pst_engine_settle(engine, status, diag);
 }
 
 struct pst_times pst_engine_reported(const struct pst_engine *engine,

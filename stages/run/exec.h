@@ -195,9 +195,14 @@ struct pst_step_result {
     const double *losses; /* microbatches entries; borrowed until next step */
     double grad_norm;     /* before clipping; of the whole model */
     double lr;
-    bool applied;     /* false: a fault; nothing was changed on any rank */
-    bool diverged;    /* the fault is a loss or gradient that is not finite */
-    unsigned control; /* what ranks asked for, agreed by all */
+    bool applied;  /* false: a fault; nothing was changed on any rank */
+    bool diverged; /* the fault is a loss or gradient that is not finite */
+    /* The update of that step, which was the one before, left elements as they
+     * were, which would not be finite; 0: it did not. What is to be told of it,
+     * borrowed until the next step. */
+    uint64_t stayed_step;
+    const char *stayed_text;
+    unsigned control;       /* what ranks asked for, agreed by all */
     struct pst_times times; /* of local rank 0 */
     double bubble;          /* share of times.step without forward, backward and
                                optimizer, mean over ranks */
@@ -219,6 +224,11 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 pst_fill_fn fill, void *fill_ctx,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE, after the last step: what no step has told. PST_ERR_RANGE: its
+ * update left elements as they were, which would not be finite. */
+enum pst_status pst_engine_check_update(struct pst_engine *engine,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 
 /* On rank 0: what a rank of the job has told of the step that was made last,
  * but for its optimizer; the microbatches that it had. */

@@ -18,7 +18,7 @@
 #include "tests/ops/samples/sample.h"
 
 #include "stages/ops/matmul/tiles.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/simd/optim.h"
 
 #define LINE  4096
 #define ROOM  64
@@ -194,7 +194,7 @@ static void time_adamw(int64_t n, int runs)
     for (int i = 0; i < runs; i++) {
         const int64_t start = now_ns();
 
-        pst_simd_best(pst_cpu_isa())
+        (void)pst_simd_updates_best(pst_cpu_isa())
             ->adamw(n, room, room + n, room + 2 * n, room + 3 * n, 1e-3, 0.9,
                     0.999, 1e-8, 0.01, 0.1, 0.001, 1.0);
         printf(" %" PRId64, now_ns() - start);

@@ -256,6 +256,85 @@ static void clipping_is_torchs(void **state)
     free(x);
 }
 
+/* Element i of the gradient is `odd`; its parameter and states stay, all others
+ * change. */
+static void steps_past(const struct pst_optim_options *o, enum pst_isa isa,
+                       float odd, int i, struct pst_pool *pool)
+{
+    enum { LONG = 3 * 4096 + 7 };
+    const struct pst_update update = pst_optim_update(o->row, o, 3, 0, 1);
+    const int near = i > 0 ? i - 1 : 1;
+    float *x[4]; /* parameter, gradient, states */
+    uint64_t words[2] = {0};
+    void *from[6] = {NULL};
+    struct pst_task task = {.dtype = PST_F32,
+                            .n = LONG,
+                            .from = from,
+                            .n_from = PST_COUNT(from),
+                            .number = 5,
+                            .update = &update,
+                            .pool = pool,
+                            .isa = isa};
+    pst_task_fn run;
+
+    for (int k = 0; k < 4; k++) {
+        x[k] = malloc(LONG * sizeof(float));
+        assert_non_null(x[k]);
+        for (int j = 0; j < LONG; j++)
+            x[k][j] = 0.5f;
+    }
+    for (int j = 0; j < LONG; j++)
+        x[1][j] = j == i ? odd : 0.25f;
+    task.to = x[0];
+    from[0] = x[1], from[1] = x[2], from[2] = x[3], from[5] = words;
+    assert_ok(pst_device_task(&pst_device_cpu, o->row->task, &run, &diag),
+              &diag);
+    run(&task);
+    assert_int_equal(words[0], 5);
+    assert_int_equal(words[1], 1);
+    for (int j = 0; j < LONG; j++)
+        assert_true((x[0][j] == 0.5f) == (j == i));
+    for (unsigned k = 0; k < pst_optim_n_states(o->row, o); k++)
+        assert_true(x[2 + k][i] == 0.5f && x[2 + k][near] != 0.5f);
+    x[1][i] = 0.5f; /* what is not finite already goes its way */
+    x[2][i] = INFINITY;
+    task.number = 6;
+    run(&task);
+    assert_int_equal(words[0], 5);
+    assert_int_equal(words[1], 1);
+    assert_true(x[0][near] != 0.5f);
+    for (int k = 0; k < 4; k++)
+        free(x[k]);
+}
+
+static void what_would_not_be_finite_stays(void **state)
+{
+    static const float odd[] = {3e25f, -3e25f, INFINITY, NAN};
+    const struct pst_optim_options options[] = {
+        {.row = &pst_optim_adamw,
+         .lr = 0.1,
+         .beta1 = 0.9,
+         .beta2 = 0.999,
+         .eps = 1e-8},
+        {.row = &pst_optim_sgd, .lr = 1e20},
+        {.row = &pst_optim_sgd, .lr = 1e20, .momentum = 0.9},
+        {.row = &pst_optim_sgd, .lr = 1e20, .momentum = 0.9, .nesterov = true},
+    };
+    static const int places[] = {0, 63, 64, 4096, 3 * 4096 + 6};
+    struct pst_pool *pool;
+
+    (void)state;
+    assert_ok(pst_pool_new(3, &pool, &diag), &diag);
+    for (unsigned isa = PST_ISA_ANY; isa <= pst_cpu_isa(); isa++)
+        for (size_t k = 0; k < PST_COUNT(options); k++)
+            for (size_t n = 0; n < PST_COUNT(odd); n++)
+                steps_past(&options[k], isa, odd[n],
+                           places[n % PST_COUNT(places)],
+                           n % 2 == 0 ? pool : NULL);
+    steps_past(&options[0], pst_cpu_isa(), NAN, places[4], pool);
+    pst_pool_free(pool);
+}
+
 static void bad_options_are_named(void **state)
 {
     static const struct {
@@ -324,6 +403,7 @@ int main(void)
         cmocka_unit_test(threads_keep_the_bits),
         cmocka_unit_test(rates_match_transformers),
         cmocka_unit_test(clipping_is_torchs),
+        cmocka_unit_test(what_would_not_be_finite_stays),
         cmocka_unit_test(bad_options_are_named),
     };
 

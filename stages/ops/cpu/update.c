@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps of optimizers. */
 #include "stages/ops/cpu/tasks.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/simd/optim.h"
+
+#include <stdatomic.h>
 
 struct update {
     const struct pst_task *task;
-    const struct pst_simd_ops *simd;
+    const struct pst_simd_updates *simd;
+    atomic_int_fast64_t stayed;
 };
+
+/* The parameter whose elements stayed as they were, if it is the first one, and
+ * how many in all. */
+static void note_stayed(const struct pst_task *task, int64_t n)
+{
+    uint64_t *words = task->number > 0 ? task->from[task->n_from - 1] : NULL;
+
+    if (words == NULL || n == 0)
+        return;
+    words[0] = words[0] > 0 ? words[0] : (uint64_t)task->number;
+    words[1] += (uint64_t)n;
+}
 
 /* Part of operand k, NULL if there is none. */
 static float *at(const struct pst_task *task, unsigned k, int64_t i)
@@ -22,22 +37,24 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
 #define UPDATE(name, ...)                                                      \
     static void name##_part(void *ctx, unsigned part, unsigned parts)          \
     {                                                                          \
-        const struct update *u = ctx;                                          \
+        struct update *u = ctx;                                                \
         const struct pst_task *t = u->task;                                    \
         const struct pst_update *o = t->update;                                \
         int64_t i, end;                                                        \
                                                                                \
         pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);           \
         if (i < end)                                                           \
-            u->simd->name(end - i, (float *)t->to + i, at(t, 0, i),            \
-                          __VA_ARGS__);                                        \
+            atomic_fetch_add(&u->stayed,                                       \
+                             u->simd->name(end - i, (float *)t->to + i,        \
+                                           at(t, 0, i), __VA_ARGS__));         \
     }                                                                          \
     void pst_cpu_update_##name(const struct pst_task *task)                    \
     {                                                                          \
-        struct update u = {task, pst_simd_best(task->isa)};                    \
+        struct update u = {task, pst_simd_updates_best(task->isa), 0};         \
                                                                                \
         pst_pool_run(pst_pool_if(task->pool, task->n > PST_TASK_GRAIN),        \
                      name##_part, &u);                                         \
+        note_stayed(task, atomic_load(&u.stayed));                             \
     }
 
 UPDATE(adamw, at(t, 1, i), at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,

@@ -25,6 +25,11 @@ const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)
     (void)(isa);                                                               \
     return name##_any
 
+const struct pst_simd_updates *pst_simd_updates_best(enum pst_isa isa)
+{
+    PICK(&pst_simd_updates, isa);
+}
+
 const struct pst_simd_whole *pst_simd_whole_best(enum pst_isa isa)
 {
     PICK(&pst_simd_whole, isa);

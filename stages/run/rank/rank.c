@@ -187,6 +187,11 @@ struct pst_times pst_rank_times(const struct pst_rank *r)
     return ret;
 }
 
+struct pst_stayed pst_rank_stayed(const struct pst_rank *r)
+{
+    return r->step.stayed;
+}
+
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
                                    unsigned *ret_microbatches)
 {

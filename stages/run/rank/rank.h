@@ -18,6 +18,7 @@ struct pst_rank;
 struct pst_rank_device;
 struct pst_rank_role;
 struct pst_ring;
+struct pst_stayed;
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -51,6 +52,8 @@ uint64_t pst_rank_moves(const struct pst_rank *r);
 /* Of the last step. */
 const struct pst_decision *pst_rank_decision(const struct pst_rank *r);
 struct pst_times pst_rank_times(const struct pst_rank *r);
+/* What its newest update left as it was, if no step has reported it. */
+struct pst_stayed pst_rank_stayed(const struct pst_rank *r);
 /* The same of any rank of the job, as rank 0, which r is, has heard of it; its
  * microbatches. */
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,

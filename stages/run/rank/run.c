@@ -491,12 +491,16 @@ static enum pst_status report(struct pst_rank *r)
         .text = r->step.fault_text,
         .control = r->step.control,
         .started = r->step.started,
-        .times = &r->step.times};
+        .times = &r->step.times,
+        .stayed = &r->step.stayed};
+    enum pst_status status;
 
     pst_fault_point("report");
     r->step.phase =
         pst_role_number(&r->role) == 0 ? PST_RANK_COLLECT : PST_RANK_DECISION;
-    return pst_agree_report(&r->agreement, &outcome);
+    status = pst_agree_report(&r->agreement, &outcome);
+    r->step.stayed = (struct pst_stayed){0};
+    return status;
 }
 
 static void update(struct pst_rank *r)
@@ -504,8 +508,9 @@ static void update(struct pst_rank *r)
     struct pst_device_memory *mem = &r->device.mem;
     const double begin = mem->device->now(mem);
 
-    pst_update_apply(&r->role, &r->layout, &r->device, r->step.number,
-                     r->agreement.decision->norm);
+    r->step.stayed =
+        pst_update_apply(&r->role, &r->layout, &r->device, r->step.number,
+                         r->agreement.decision->norm);
     r->step.is_prepared = false;
     r->step.ring.now->optim = (struct pst_mark){begin, mem->device->now(mem)};
     r->step.times.optim = r->step.ring.now->optim.end - begin;

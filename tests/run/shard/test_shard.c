@@ -4,6 +4,7 @@
 
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/run/state/saver.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"
 
@@ -457,12 +458,19 @@ static void marks_a_bad_part(void **state)
     struct pst_checkpoint *ckpt;
     struct pst_rank *r;
     struct job job;
+    char bad[PST_CHECKPOINT_REASON];
+    const struct pst_save_note note = {.ret_bad = bad};
+    struct pst_saver *s;
+    enum pst_status status;
     float *m;
     void *at;
 
     (void)state;
     job_init(&job, 1, &options);
     run_steps(&job, 0, 2);
+    assert_ok(pst_engine_save(job.engine, "good", 2, 2, &note, &job.net.diag),
+              &job.net.diag);
+    assert_string_equal(bad, "");
     r = job.engine->ranks[2];
     p = pst_layout_param(pst_rank_layout(r), (unsigned)pst_plan_find_param(
                                                  job.net.plan, "e.weight"));
@@ -472,12 +480,23 @@ static void marks_a_bad_part(void **state)
                         (size_t)p->n * sizeof(float));
     m[p->n - 1] = NAN;
     pst_device_push(&pst_rank_device(r)->mem, at, (size_t)p->n * sizeof(float));
-    assert_ok(pst_engine_save(job.engine, "bad", 2, 2, NULL, &job.net.diag),
+    assert_ok(pst_engine_save(job.engine, "bad", 2, 2, &note, &job.net.diag),
               &job.net.diag);
     ckpt = opened("bad");
     assert_true(ckpt->info.bad);
     assert_non_null(strstr(ckpt->info.reason, "e.weight"));
+    assert_string_equal(ckpt->info.reason, bad);
     pst_checkpoint_close(ckpt);
+    /* Beside the steps it is told, too. */
+    assert_ok(pst_saver_new(&s, &job.net.diag), &job.net.diag);
+    assert_ok(
+        pst_saver_begin(s, job.engine, "worse", 2, 0, NULL, &job.net.diag),
+        &job.net.diag);
+    while ((status = pst_saver_next(s, &job.net.diag)) == PST_AGAIN)
+        pst_saver_wait(s);
+    assert_ok(status, &job.net.diag);
+    assert_string_equal(pst_saver_bad(s), bad);
+    pst_saver_free(s);
     job_fini(&job);
 }
 

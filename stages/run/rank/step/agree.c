@@ -106,6 +106,7 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
     report->first = a->role->first_mb;
     report->n = a->role->sched->n_microbatches;
     report->times = *o->times;
+    report->stayed = *o->stayed;
     report->times.step = pst_now() - o->started;
 }
 
@@ -236,6 +237,8 @@ static void decide(struct pst_agreement *a)
     v->fault = v->diverged = 0;
     v->control = 0;
     v->loss = NAN;
+    v->stayed_step = 0;
+    v->stayed_text[0] = '\0';
     for (unsigned k = 0; k < pst_role_job_size(a->role); k++) {
         const struct pst_report *report = report_of(a, k);
 
@@ -243,6 +246,11 @@ static void decide(struct pst_agreement *a)
         if (report->fault && !v->fault) {
             v->fault = report->fault;
             memcpy(v->text, report->text, sizeof(v->text));
+        }
+        if (report->stayed.n > 0 && v->stayed_step == 0) {
+            v->stayed_step = report->stayed.step;
+            pst_stayed_describe(&report->stayed, a->role, k, v->stayed_text,
+                                sizeof(v->stayed_text));
         }
         v->work += (report->times.forward + report->times.backward) / n;
         v->optim += report->times.optim / n;

@@ -11,6 +11,7 @@
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/traffic.h"
+#include "stages/run/rank/step/update.h"
 
 struct pst_layout;
 struct pst_rank_role;
@@ -24,6 +25,7 @@ struct pst_report {
     uint32_t first, n; /* microbatches of its replica */
     char text[PST_FAULT_TEXT];
     struct pst_times times;
+    struct pst_stayed stayed; /* in the update before */
     double values[]; /* microbatches losses, then params' sums of squares */
 };
 struct pst_decision {
@@ -35,6 +37,10 @@ struct pst_decision {
     /* Means over the ranks, seconds: forward and backward of this step, and the
      * optimizer of the step before, as this one's is to come; 0: none was. */
     double work, optim;
+    /* The update before left elements as they were: its step, 0: none, and what
+     * the first rank that has some tells of them. */
+    uint64_t stayed_step;
+    char stayed_text[PST_FAULT_TEXT];
     double losses[];
 };
 
@@ -70,7 +76,8 @@ struct pst_outcome {
     const char *text; /* of the fault; PST_FAULT_TEXT bytes */
     unsigned control;
     double started;
-    const struct pst_times *times; /* of what is over; optim: one step ago */
+    const struct pst_times *times;   /* of what is over; optim: one step ago */
+    const struct pst_stayed *stayed; /* one step ago, too */
 };
 
 /* One after the other; the last two are repeated while they are PST_AGAIN.

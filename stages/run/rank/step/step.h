@@ -38,7 +38,8 @@ struct pst_step {
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* of messages looked at between kernels */
     struct pst_times times;
-    struct pst_ring ring; /* when actions ran, of the last steps */
+    struct pst_stayed stayed; /* in the newest update, until it is reported */
+    struct pst_ring ring;     /* when actions ran, of the last steps */
 };
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/step/update.h"
 
+#include <stdio.h>
+
 #include "stages/run/rank/plan/layout.h"
 
 void pst_update_keep(const struct pst_layout *layout, struct pst_rank_device *d)
@@ -26,9 +28,30 @@ void pst_update_restore(const struct pst_layout *layout,
     }
 }
 
-void pst_update_apply(const struct pst_rank_role *role,
-                      const struct pst_layout *layout,
-                      struct pst_rank_device *d, uint64_t step, double norm)
+/* What updates say of elements that stay is where the arena has no value
+ * (make.c): the parameter and 1, how many. */
+#define WORDS_AT 16
+
+static void begin_words(struct pst_rank_device *d)
+{
+    d->mem.device->zero(&d->mem, pst_rank_at(d, WORDS_AT),
+                        2 * sizeof(uint64_t));
+}
+
+static struct pst_stayed read_words(struct pst_rank_device *d, uint64_t step)
+{
+    const uint64_t *words = pst_rank_pull(d, WORDS_AT, 2 * sizeof(uint64_t));
+
+    if (words[1] == 0)
+        return (struct pst_stayed){0};
+    return (struct pst_stayed){
+        .n = words[1], .step = step + 1, .param = (uint32_t)(words[0] - 1)};
+}
+
+struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
+                                   const struct pst_layout *layout,
+                                   struct pst_rank_device *d, uint64_t step,
+                                   double norm)
 {
     const struct pst_optim_options *o = &role->options.optim;
     const double scale =
@@ -37,14 +60,18 @@ void pst_update_apply(const struct pst_rank_role *role,
     struct pst_update update =
         pst_optim_update(pst_role_optim(role), o, step, since, scale);
 
+    begin_words(d);
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        void *from[1 + PST_OPTIM_MAX_STATES] = {pst_rank_at(d, p->own_grad)};
+        void *from[2 + PST_OPTIM_MAX_STATES] = {pst_rank_at(d, p->own_grad),
+                                                [1 + PST_OPTIM_MAX_STATES] =
+                                                    pst_rank_at(d, WORDS_AT)};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = p->n,
                                       .to = pst_rank_at(d, p->own_data),
                                       .from = from,
                                       .n_from = PST_COUNT(from),
+                                      .number = (double)p->index + 1,
                                       .update = &update,
                                       .pool = d->pool,
                                       .isa = pst_cpu_isa()};
@@ -61,4 +88,19 @@ void pst_update_apply(const struct pst_rank_role *role,
                 from[1 + k] = pst_rank_at(d, p->state[k]);
         d->mem.device->run(&d->mem, d->update, &task);
     }
+    return read_words(d, step);
+}
+
+void pst_stayed_describe(const struct pst_stayed *stayed,
+                         const struct pst_rank_role *role, unsigned rank,
+                         char *text, size_t size)
+{
+    (void)snprintf(
+        text, size,
+        "rank %u: the update of step %llu left %llu elements of parameters as "
+        "they were, the first one of '%.300s': they, or what %s keeps of them, "
+        "would not be finite",
+        rank, (unsigned long long)stayed->step, (unsigned long long)stayed->n,
+        role->plan->params.at[stayed->param].fqn,
+        pst_optim_name(&role->options.optim));
 }

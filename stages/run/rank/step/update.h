@@ -15,9 +15,22 @@ void pst_update_keep(const struct pst_layout *layout,
                      struct pst_rank_device *d);
 void pst_update_restore(const struct pst_layout *layout,
                         struct pst_rank_device *d);
+/* Elements of parameters that an update left as they were, since they or their
+ * states would not be finite. */
+struct pst_stayed {
+    uint64_t n;
+    uint64_t step;  /* of the update, counted from 1 */
+    uint32_t param; /* that has the first one */
+};
+
 /* The optimizer; norm: of all gradients, if they are clipped. */
-void pst_update_apply(const struct pst_rank_role *role,
-                      const struct pst_layout *layout,
-                      struct pst_rank_device *d, uint64_t step, double norm);
+struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
+                                   const struct pst_layout *layout,
+                                   struct pst_rank_device *d, uint64_t step,
+                                   double norm);
+/* rank: whose parameters these are. */
+void pst_stayed_describe(const struct pst_stayed *stayed,
+                         const struct pst_rank_role *role, unsigned rank,
+                         char *text, size_t size);
 
 #endif
