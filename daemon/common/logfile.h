@@ -86,16 +86,22 @@
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
       "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
       "steps, and lost by it")                                                 \
+    X(CHECKPOINT_BAD, "checkpoint_bad", "error",                               \
+      "step= dir= seconds= stall_s= cost_s= id= text= asked=; saved, but "     \
+      "--resume passes over it")                                               \
     X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
       "step= dir= id= text=; no memory for a copy: steps wait for each save")  \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error",                         \
       "step= dir= id= text= asked=")                                           \
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
-    X(FAULT, "fault", "error", "step= id= text=; the step was not applied")    \
+    X(FAULT, "fault", "error", "step= id= text=; the run ends")                \
     X(STEP_SKIPPED, "step_skipped", "warn",                                    \
       "run= step= skipped= in_a_row= text=; applied on no rank, the run goes " \
       "on behind it")                                                          \
+    X(UPDATE_PARTIAL, "update_partial", "warn",                                \
+      "run= step= text=; elements stay as they were, which would not be "      \
+      "finite")                                                                \
     X(ROLLED_BACK, "rolled_back", "warn",                                      \
       "run= step= to= text=; the run goes on from that checkpoint")            \
     X(REPLICAS_COMPARED, "replicas_compared", "info",                          \

@@ -368,7 +368,9 @@ static void warn(const pstctl_event *event)
                       text, (long long)pstctl_integer(event, "to"));
     else if (strcmp(event->name, "resume_changed") == 0 ||
              strcmp(event->name, "checkpoint_doubt") == 0 ||
-             strcmp(event->name, "doubt") == 0)
+             strcmp(event->name, "doubt") == 0 ||
+             strcmp(event->name, "checkpoint_bad") == 0 ||
+             strcmp(event->name, "update_partial") == 0)
         pstctl_printf(stderr, "penstock: warning: %s\n", text);
     else
         pstctl_printf(stderr,
@@ -477,7 +479,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
                strcmp(event->name, "doubt") == 0 ||
+               strcmp(event->name, "checkpoint_bad") == 0 ||
                strcmp(event->name, "best_gone") == 0 ||
+               strcmp(event->name, "update_partial") == 0 ||
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {
         clear_live(p);

@@ -86,8 +86,8 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
         return status;
-    s->step = s->saved = info.step;
-    s->changes = s->saved_changes = info.changes;
+    s->step = s->saved = s->good = info.step;
+    s->changes = s->saved_changes = s->good_changes = info.changes;
     status = set_newer_aside(s, choice.dir, diag);
     if (status == PST_OK)
         status = set_newer_aside(s, choice.fallback, diag);
@@ -121,7 +121,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     pst_alive_leave(before);
     if (status != PST_OK)
         return status;
-    s->step = s->saved = info.step;
-    s->saved_changes = info.changes;
+    s->step = s->saved = s->good = info.step;
+    s->saved_changes = s->good_changes = info.changes;
     return PST_OK;
 }

@@ -127,7 +127,7 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     r->n_losses = n;
     r->steps = s->step;
     fill_steps(r, s->times, n);
-    r->checkpoint_step = s->saved == UINT64_MAX ? 0 : s->saved;
+    r->checkpoint_step = s->good == UINT64_MAX ? 0 : s->good;
     if (s->done > 0) {
         r->bubble = s->sums.idle / s->sums.times.step;
         r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;

@@ -273,12 +273,13 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
     return pstd_agree(s->w, status, diag);
 }
 
-static void emit_fault(struct pstd_session *s, const struct pst_diag *diag)
+static void emit_fault(struct pstd_session *s, uint64_t step,
+                       const struct pst_diag *diag)
 {
     struct pstd_note note;
 
     pstd_note_init(&note, PSTD_EVENT_FAULT);
-    pstd_note_int(&note, "step", (int64_t)s->step + 1);
+    pstd_note_int(&note, "step", (int64_t)step);
     pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
@@ -307,8 +308,8 @@ static void emit_mended(struct pstd_session *s, enum pstd_event event,
 static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
                                  const char *why, struct pst_diag *diag)
 {
-    const char *remark = s->saved == UINT64_MAX ? "there is no checkpoint yet"
-                         : s->changes != s->saved_changes
+    const char *remark = s->good == UINT64_MAX ? "there is no checkpoint yet"
+                         : s->changes != s->good_changes
                              ? "the model was changed behind the newest "
                                "checkpoint"
                              : NULL;
@@ -339,7 +340,7 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     switch (pstd_numbers_failed(&s->numbers, failed,
-                                s->saved == UINT64_MAX ? 0 : s->saved)) {
+                                s->good == UINT64_MAX ? 0 : s->good)) {
     case PSTD_NUMBERS_SKIP:
         s->step = failed;
         emit_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
@@ -355,6 +356,56 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
     }
     s->diverged = false;
     return PST_OK;
+}
+
+/* Of an update: elements stay as they were, which would not be finite. */
+static void emit_partial(struct pstd_session *s, uint64_t step,
+                         const char *text)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_UPDATE_PARTIAL);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* COLLECTIVE. The run goes on with that, or from before, or ends
+ * (PST_ERR_RANGE). step, text: of that update. */
+static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
+                                    const char *text, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    switch (pstd_numbers_failed(&s->numbers, step,
+                                s->good == UINT64_MAX ? 0 : s->good)) {
+    case PSTD_NUMBERS_SKIP:
+        break;
+    case PSTD_NUMBERS_ROLLBACK:
+        status = pstd_session_save_end(s, diag);
+        if (status == PST_OK && s->step < s->config.steps)
+            status = roll_back(s, step, text, diag);
+        break;
+    case PSTD_NUMBERS_STOP:
+        status = pst_diag_set(diag, PST_E_RUN_NOT_FINITE, "%s", text);
+        emit_fault(s, step, diag);
+    }
+    return status;
+}
+
+/* COLLECTIVE. That of the last step, of which no other step tells. */
+static enum pst_status end_updates(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    const enum pst_status status = pst_engine_check_update(s->w->engine, diag);
+    struct pst_diag why;
+
+    if (status != PST_ERR_RANGE)
+        return status;
+    why = *diag;
+    emit_partial(s, s->step, why.text);
+    return take_partial(s, s->step, why.text, diag);
 }
 
 /* asked: words of this rank. *ret_control: those of all. */
@@ -373,8 +424,11 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     *ret_control = r.control;
     if (status == PST_ERR_RANGE)
         s->diverged = r.diverged;
+    if (r.stayed_step > 0)
+        emit_partial(s, r.stayed_step, r.stayed_text);
     if (status == PST_OK) {
-        pstd_numbers_applied(&s->numbers);
+        if (r.stayed_step == 0)
+            pstd_numbers_applied(&s->numbers);
         pstd_session_proven(s);
         end = now_s();
         count_step(s, &r, end - start, end);
@@ -394,8 +448,12 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     s->refused = status == PST_ERR_RANGE || status == PST_ERR_INPUT ||
                  status == PST_ERR_IO;
     if (s->refused)
-        emit_fault(s, diag);
-    return status == PST_OK ? dump_first(s, diag) : status;
+        emit_fault(s, s->step + 1, diag);
+    if (status == PST_OK)
+        status = dump_first(s, diag);
+    return status == PST_OK && r.stayed_step > 0
+               ? take_partial(s, r.stayed_step, r.stayed_text, diag)
+               : status;
 }
 
 /* *ret_now: stopped without a checkpoint. A stop that was taken is carried out
@@ -466,6 +524,8 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status saved = PST_OK, dumped = PST_OK;
 
     tell_newest(s);
+    if (status == PST_OK && !now)
+        status = end_updates(s, diag);
     if (status == PST_OK)
         dumped = dump_final(s, &dump_diag);
     if (dumped == PST_ERR_PEER || dumped == PST_ERR_INTERNAL) {
@@ -500,7 +560,7 @@ static bool is_sound(enum pst_status status)
 enum pst_status pstd_run(struct pstd_executor *w,
                          const struct pstd_order *order, struct pst_diag *diag)
 {
-    struct pstd_session s = {.w = w, .saved = UINT64_MAX};
+    struct pstd_session s = {.w = w, .saved = UINT64_MAX, .good = UINT64_MAX};
     enum pst_status status;
 
     s.result = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*s.result));

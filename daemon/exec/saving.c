@@ -91,6 +91,7 @@ static const char *folder_of(const struct pstd_session *s, bool fallback)
 struct outcome {
     enum pst_status status;
     const struct pst_diag *why; /* of a failure */
+    const char *bad;            /* what makes it a bad one, or ""; if saved */
     bool fallback;
     bool asked; /* somebody waits to hear of it */
     uint64_t step, changes;
@@ -120,23 +121,39 @@ static void own_again(struct pstd_session *s, bool fallback)
                                      diag.text);
 }
 
+void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
+                   const char *why)
+{
+    struct pst_diag diag;
+
+    (void)pst_diag_set(&diag, PST_E_RUN_NOT_FINITE,
+                       "the checkpoint of step %llu in %s is a bad one, from "
+                       "which no run goes on: %s",
+                       (unsigned long long)step, dir, why);
+    pstd_note_error(note, &diag);
+}
+
 static void conclude(struct pstd_session *s, const struct outcome *o)
 {
     const bool is_saved = o->status == PST_OK;
+    const bool is_bad = is_saved && o->bad[0] != '\0';
     const double cost = pstd_interval_end(&s->interval, o->stall_s, pst_now());
     struct pstd_note note;
 
-    pstd_note_init(&note, is_saved ? PSTD_EVENT_CHECKPOINT_SAVED
-                                   : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_init(&note, is_bad     ? PSTD_EVENT_CHECKPOINT_BAD
+                          : is_saved ? PSTD_EVENT_CHECKPOINT_SAVED
+                                     : PSTD_EVENT_CHECKPOINT_FAILED);
     pstd_note_int(&note, "step", (int64_t)o->step);
     pstd_note_text(&note, "dir", folder_of(s, o->fallback));
     if (is_saved) {
         pstd_note_real(&note, "seconds", o->seconds);
         pstd_note_real(&note, "stall_s", o->stall_s);
         pstd_note_real(&note, "cost_s", cost);
-    } else {
-        pstd_note_error(&note, o->why);
     }
+    if (is_bad)
+        pstd_note_bad(&note, folder_of(s, o->fallback), o->step, o->bad);
+    if (!is_saved)
+        pstd_note_error(&note, o->why);
     pstd_note_int(&note, "asked", o->asked);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     if (!is_saved)
@@ -146,7 +163,11 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
     s->in_fallback = o->fallback;
     s->prune_due = s->config.keep == 1;
     own_again(s, o->fallback);
-    forget_passed(s);
+    if (!is_bad) {
+        s->good = o->step;
+        s->good_changes = o->changes;
+        forget_passed(s);
+    }
     prune(s, keep_now(s));
 }
 
@@ -159,17 +180,22 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
 {
     const bool last = fallback || s->config.checkpoint_fallback == NULL;
     const double start = pst_now();
+    struct pst_save_note note = *what;
+    char bad[PST_CHECKPOINT_REASON] = "";
     enum pst_status status;
+
+    note.ret_bad = bad;
 
     pstd_interval_begin(&s->interval, start);
     status = pstd_session_claim_again(s, fallback, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, folder_of(s, fallback), s->step,
-                                 0, what, diag);
+                                 0, &note, diag);
     status = pstd_agree(s->w, status, diag);
     if (!is_fatal(status))
         conclude(s, &(struct outcome){.status = status,
                                       .why = diag,
+                                      .bad = bad,
                                       .fallback = fallback,
                                       .asked = how == PSTD_SAVE_NOW &&
                                                (status == PST_OK || last),
@@ -266,14 +292,23 @@ static enum pst_status save_again(struct pstd_session *s,
 static enum pst_status mark(struct pstd_session *s, const char *fault,
                             struct pst_diag *diag)
 {
+    const char *dir = folder_of(s, s->in_fallback);
     enum pst_status status = pstd_session_claim_again(s, s->in_fallback, diag);
+    struct pstd_note note;
 
     if (status == PST_OK && s->w->rank == 0)
-        status =
-            pst_checkpoint_mark(s->in_fallback ? s->config.checkpoint_fallback
-                                               : s->config.checkpoint,
-                                s->step, s->diverged, fault, diag);
-    return pstd_agree(s->w, status, diag);
+        status = pst_checkpoint_mark(dir, s->step, s->diverged, fault, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK || !s->diverged)
+        return status;
+    s->good = UINT64_MAX; /* an older one may be, which nobody asks for now */
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_BAD);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", dir);
+    pstd_note_bad(&note, dir, s->step, fault);
+    pstd_note_int(&note, "asked", 0);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    return PST_OK;
 }
 
 /* --- beside the steps ----------------------------------------------------- */
@@ -349,7 +384,23 @@ unsigned pstd_session_words(const struct pstd_session *s)
     return pst_saver_works(s->saving.saver) ? PSTD_CTL_SAVING : 0;
 }
 
-/* COLLECTIVE. How it ended; the other folder may have it then. */
+static enum pst_status end(struct pstd_session *s, enum pst_status status,
+                           double stall_s, struct pst_diag *diag);
+
+/* COLLECTIVE. A folder that cannot be had is the end of that save. */
+static enum pst_status begin_again(struct pstd_session *s, bool fallback,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    s->saving.fallback = fallback;
+    status = begin_in(s, fallback, diag);
+    return status == PST_OK || is_fatal(status) ? status
+                                                : end(s, status, 0, diag);
+}
+
+/* COLLECTIVE. How it ended; the other folder may have it then. What comes back
+ * is fatal: a save that failed costs no more than the checkpoint. */
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag)
 {
@@ -358,6 +409,7 @@ static enum pst_status end(struct pstd_session *s, enum pst_status status,
     v->is_open = false;
     conclude(s, &(struct outcome){.status = status,
                                   .why = diag,
+                                  .bad = pst_saver_bad(v->saver),
                                   .fallback = v->fallback,
                                   .step = v->step,
                                   .changes = v->changes,
@@ -367,8 +419,7 @@ static enum pst_status end(struct pstd_session *s, enum pst_status status,
     if (status == PST_OK || v->fallback ||
         s->config.checkpoint_fallback == NULL)
         return PST_OK;
-    v->is_open = true; /* of the same copy */
-    return begin_in(s, true, diag);
+    return begin_again(s, true, diag);
 }
 
 /* The same copy goes to --checkpoint, if that was due, too. */
@@ -380,14 +431,11 @@ static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
 
     v->is_open = false;
     v->best = NULL;
-    status = ended(s, status, v->step, diag);
+    status = ended(s, status, v->step, pst_saver_bad(v->saver), diag);
     if (status != PST_OK || !v->then)
         return status;
     v->then = false;
-    v->is_open = true;
-    status = begin_in(s, false, diag);
-    return status == PST_OK || is_fatal(status) ? status
-                                                : end(s, status, 0, diag);
+    return begin_again(s, false, diag);
 }
 
 /* COLLECTIVE, while a save is open. */
@@ -506,7 +554,7 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
 
     if (s->saved == s->step && !changed && how != PSTD_SAVE_NOW)
         return fault != NULL ? mark(s, fault, diag) : PST_OK;
-    if (s->saved == s->step && !changed) {
+    if (s->saved == s->step && !changed && s->good == s->step) {
         tell_again(s);
         return PST_OK;
     }

@@ -35,10 +35,11 @@ struct pstd_passed {
 struct pstd_evaluation;
 struct pstd_session;
 
-/* COLLECTIVE. A save of the best checkpoint has ended, of that step. */
+/* COLLECTIVE. A save of the best checkpoint has ended, of that step. bad: what
+ * makes the one that was saved a bad one, "" if nothing does. */
 typedef enum pst_status (*pstd_best_fn)(struct pstd_session *s,
                                         enum pst_status saved, uint64_t step,
-                                        struct pst_diag *diag);
+                                        const char *bad, struct pst_diag *diag);
 
 /* A save that goes on beside the steps. */
 struct pstd_saving {
@@ -72,8 +73,10 @@ struct pstd_session {
     uint64_t saved;             /* newest checkpoint; UINT64_MAX: none */
     uint64_t changes;           /* of the model, in all runs */
     uint64_t saved_changes;     /* those that it has */
-    bool in_fallback;           /* it is in that folder */
-    struct pst_str course;      /* on rank 0: see course.c */
+    /* The same of the newest one that is good: a run may go on from it. */
+    uint64_t good, good_changes;
+    bool in_fallback;      /* it is in that folder */
+    struct pst_str course; /* on rank 0: see course.c */
     bool other_eval; /* evaluations before were of other data, or batches */
     bool prune_due;  /* once a step from there has worked */
     struct pstd_passed passed[64]; /* newest first; older ones matter less */
@@ -141,6 +144,9 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
 void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
                                   const char *dir, uint64_t step,
                                   const char *text);
+/* saving.c: the words of a checkpoint that was saved, and is a bad one. */
+void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
+                   const char *why);
 
 /* saving.c */
 enum pstd_save {

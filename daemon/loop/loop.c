@@ -281,6 +281,7 @@ static void on_note(void *ctx, struct pstd_note *note)
         note->event <= PSTD_EVENT_ATTR_REFUSED)
         d->known.changing = false;
     if (note->event == PSTD_EVENT_FAULT ||
+        note->event == PSTD_EVENT_CHECKPOINT_BAD ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)
         pstd_daemon_keep_error(d, note);
     if (note->event == PSTD_EVENT_PLAN_LOADED) {

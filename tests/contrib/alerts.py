@@ -247,6 +247,16 @@ def cannot_save(s, name):
     return chaos.at(line)
 
 
+def bad_checkpoint(s, name):
+    """A buffer that no step reads is not a number any more."""
+    s.begin(name, "--checkpoint", "spoilt", "--checkpoint-every", "100",
+            fault="step:1+:3")
+    s.when(name, "checkpoint_saved")
+    time.sleep(.3)
+    s.b.call("attr", "set", "norm.running_mean", "nan", "--job", name)
+    return s.when(name, "checkpoint_bad")
+
+
 def old_checkpoint(s, name):
     s.begin(name, "--checkpoint", "once", fault="step:1+:3")
     s.b.call("checkpoint", "--job", name)
@@ -393,6 +403,7 @@ SCENES = {
     "PenstockRestartLoop": Scene(restarts, 120, 1),
     "PenstockRankLost": Scene(rank_lost, 120, 1),
     "PenstockCheckpointFails": Scene(cannot_save, 120, 1, True),
+    "PenstockCheckpointBad": Scene(bad_checkpoint, 120, 1, True),
     "PenstockCheckpointOld": Scene(old_checkpoint, 7200, 1),
     "PenstockBubble": Scene(late_messages, 600, 4),
     "PenstockStraggler": Scene(slow_rank, 600, 6),

@@ -164,8 +164,8 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
                                        const struct pstd_config *config,
                                        uint64_t seq, struct pst_diag *diag)
 {
-    static const char *const ends[] = {"checkpoint_saved", "checkpoint_failed",
-                                       "train_end"};
+    static const char *const ends[] = {"checkpoint_saved", "train_end",
+                                       "checkpoint_failed", "checkpoint_bad"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *frame = NULL;
     enum pst_status status = pstctl_wait_for(
@@ -182,7 +182,7 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
     if (strcmp(frame->event->name, ends[0]) != 0)
         status =
             pst_diag_set(diag, PST_E_CHECKPOINT_NOT_SAVED, "%s",
-                         strcmp(frame->event->name, ends[2]) == 0
+                         strcmp(frame->event->name, ends[1]) == 0
                              ? "the run ended before the checkpoint was taken"
                              : pstctl_text(frame->event, "text"));
     else if (config->json)

@@ -472,9 +472,11 @@ static void remember(struct pstd_session *s)
 
 /* Before it is remembered as the best: what is remembered can be found. */
 static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
-                                  uint64_t step, struct pst_diag *diag)
+                                  uint64_t step, const char *bad,
+                                  struct pst_diag *diag)
 {
     const char *dir = pst_str_text(&s->evaluation->best);
+    const bool is_bad = bad[0] != '\0';
     const struct pst_checkpoint_rule rule = {.keep = 1};
     struct pstd_note note;
     enum pst_status status = saved;
@@ -486,14 +488,18 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
         pst_checkpoint_prune(dir, step, &rule);
     }
     status = pstd_agree(s->w, status, diag);
-    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_BEST_SAVED
-                                           : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_init(&note, status != PST_OK ? PSTD_EVENT_CHECKPOINT_FAILED
+                          : is_bad         ? PSTD_EVENT_CHECKPOINT_BAD
+                                           : PSTD_EVENT_BEST_SAVED);
     pstd_note_int(&note, "step", (int64_t)step);
     pstd_note_text(&note, "dir", dir);
-    if (status == PST_OK) {
+    if (status == PST_OK && !is_bad) {
         pstd_note_real(&note, "loss", s->evaluation->best_loss);
     } else {
-        pstd_note_error(&note, diag);
+        if (status == PST_OK)
+            pstd_note_bad(&note, dir, step, bad);
+        else
+            pstd_note_error(&note, diag);
         pstd_note_int(&note, "asked", 0);
     }
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -508,7 +514,8 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
                                  struct pst_diag *diag)
 {
     const char *dir = pst_str_text(&s->evaluation->best);
-    const struct pst_save_note what = {.changes = s->changes};
+    char bad[PST_CHECKPOINT_REASON] = "";
+    const struct pst_save_note what = {.changes = s->changes, .ret_bad = bad};
     enum pst_alive_phase before;
     bool begun = false;
     enum pst_status status =
@@ -521,7 +528,7 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     status = pstd_session_claim_again(s, false, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
-    status = best_ended(s, status, s->step, diag);
+    status = best_ended(s, status, s->step, bad, diag);
     pst_alive_leave(before);
     return status;
 }

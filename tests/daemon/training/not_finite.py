@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs with steps whose loss is not a number, by --on-nan.
+"""Runs with steps whose loss is not a number, or whose gradient is so large that
+the optimizer's state would not be finite, by --on-nan.
 
 usage: not_finite.py PENSTOCK TINY.pt2 self|mpi
 """
 import glob
+import json
 import os
 import re
 import struct
@@ -19,7 +21,10 @@ import tensor_file  # noqa: E402
 STEPS = 12
 
 
-def write_data(path, bad):
+OUTLIER = 1e25  # its square is no f32
+
+
+def write_data(path, bad, value=float("nan")):
     """STEPS batches of the inputs of tiny.pt2; those of `bad` have a NaN."""
     tensor_file.save(path, {
         "tokens": ("I64", [4 * STEPS, 3],
@@ -27,7 +32,7 @@ def write_data(path, bad):
         "labels": ("I64", [4 * STEPS, 3], struct.pack(
             "<12q", *[(i + 1) % 16 for i in range(12)]) * STEPS),
         "extra.scale": ("F32", [16 * STEPS], b"".join(struct.pack(
-            "<16f", *[float("nan") if step in bad and i == 11 else 1 + .05 * i
+            "<16f", *[value if step in bad and i == 11 else 1 + .05 * i
                       for i in range(16)]) for step in range(1, STEPS + 1))),
         "extra.pair.0": ("F32", [32 * STEPS], struct.pack(
             "<32f", *[.25 + .1 * (i % 7) for i in range(32)]) * STEPS)})
@@ -41,6 +46,8 @@ class Bench(job.Bench):
         write_data(f"{folder}/none.safetensors", ())
         write_data(f"{folder}/one.safetensors", {6})
         write_data(f"{folder}/three.safetensors", {6, 7, 8})
+        write_data(f"{folder}/far.safetensors", {6}, OUTLIER)
+        write_data(f"{folder}/last.safetensors", {STEPS}, OUTLIER)
 
     def words(self, data, folder):
         self.n += 1
@@ -78,14 +85,38 @@ class Bench(job.Bench):
     def found(self, folder):
         with open(self.path(f"log{self.n}", "rank-0.log"),
                   encoding="utf-8") as file:
-            events = re.findall(r" event=(step_skipped|rolled_back) .* "
-                                r"step=(\d+) (?:skipped|to)=(\d+)", file.read())
+            events = re.findall(
+                r" event=(step_skipped|rolled_back|update_partial) .* "
+                r"step=(\d+)(?: (?:skipped|to)=(\d+))?", file.read())
         newest = sorted(glob.glob(f"{self.folder}/{folder}/step-*"))[-1]
         state = {}
         for path in glob.glob(newest + "/*.safetensors"):
             with open(path, "rb") as file:
                 state[os.path.basename(path)] = file.read()
         return events, (os.path.basename(newest), state)
+
+
+def partial(b):
+    """Step 6 has an outlier: its loss is finite, the square of its gradient is
+    not. What cannot take it stays as it was, no checkpoint becomes bad."""
+    told = ("update_partial", "6", "")
+    for way, code, want in (
+            ("stop", 65, [told]), ("skip", 0, [told]),
+            ("rollback", 0, [told, ("rolled_back", "6", "4"), told])):
+        said, events, last = b.run("far", "--on-nan", way, code=code)
+        assert events == want, (way, events)
+        assert "the update of step 6 left" in said, said
+        assert last[0] == f"step-{STEPS if code == 0 else 7:08d}", last[0]
+        rows = json.loads(b.call("checkpoints", f"ck{b.n}", "--verify",
+                                 "--json"))["checkpoints"]
+        assert all(x["state"] == "good" for x in rows), rows
+        if way == "skip":
+            skipped = last
+    assert last == skipped
+    said, events, last = b.run("last", code=65)
+    assert events == [("update_partial", str(STEPS), "")], events
+    said, events, last = b.run("last", "--on-nan", "skip")
+    assert events == [("update_partial", str(STEPS), "")], events
 
 
 def main():
@@ -98,6 +129,8 @@ def main():
         assert "step 6 was not applied: rank 1, stage 1, microbatch 1: the " \
             "loss is not a number" in said, said
         assert not events and stopped[0] == "step-00000005"
+        assert "ck2 is a bad one, from which no run goes on" in said, said
+        assert len(b.events(f"log{b.n}", "checkpoint_bad", "rank-0")) == 1
         said, events, skipped = b.run("one", "--on-nan", "skip")
         assert events == [("step_skipped", "6", "1")], events
         assert "it is left out" in said, said
@@ -136,6 +169,7 @@ def main():
         assert again == three and len(events) == 1, events
         b.run("one", "--on-nan", "rollback", "--checkpoint-every", "0", code=64,
               folder="ck1")
+        partial(b)
     print("ok")
 
 

@@ -12,6 +12,9 @@ best    --keep-best makes no step wait; one copy serves it and the checkpoint
 often   --checkpoint-cost: saves come by themselves, and what they cost is told
 moved   a run whose folder was moved away leaves alone what another has made
         in its place
+spoilt  a checkpoint with a value that is not a number is told as a bad one
+refused both folders take nothing for a while: steps go on, also with --shard
+        and --keep-best, and the next save is as if nothing had been
 memory  `penstock plan` knows what evaluations will have reserved
 """
 import json
@@ -158,6 +161,88 @@ def moved(b):
     assert steps == [f"step-{evaluate.STEPS:08}"], steps
 
 
+def spoil(path, how):
+    os.rename(path, path + ".old")
+    if how == "file":
+        with open(path, "w", encoding="utf-8"):
+            pass
+    else:
+        os.symlink("/proc/self", path)
+
+
+def mend(path):
+    os.unlink(path)
+    os.rename(path + ".old", path)
+
+
+WAYS = {
+    "plain": [],
+    "shard": ["-n", "2x1", "--shard", "zero1"],
+    "best": ["--keep-best", "--eval-data", "other.safetensors", "--eval-every",
+             "40"],
+}
+
+
+def refused(b):
+    for way, words in WAYS.items():
+        name, log = f"refused-{way}", f"log-refused-{way}"
+        job = b.begin(*b.words(log, "--job", name, "--checkpoint", f"{way}-a",
+                               "--checkpoint-fallback", f"{way}-b",
+                               "--checkpoint-every", "40", "--steps",
+                               "1000000000", "--log-every", "20", *words))
+        b.await_line(log, "checkpoint_saved", None)
+        for how in "file", "proc":
+            failed = sum(x["event"] == "checkpoint_failed" for x in b.lines(log))
+            for folder in f"{way}-a", f"{way}-b":
+                spoil(b.path(folder), how)
+            until = time.monotonic() + 60
+            while True:
+                lines = b.lines(log)
+                where = {x["dir"] for x in [
+                    y for y in lines if y["event"] == "checkpoint_failed"
+                ][failed:]}
+                if all(any(d.endswith(f"{way}-{x}") for d in where)
+                       for x in "ab"):
+                    break
+                assert job.poll() is None and time.monotonic() < until, lines
+                time.sleep(.02)
+            made = max(int(x["step"]) for x in lines if x["event"] == "step")
+            b.await_line(log, "step", made + 80)
+            for folder in f"{way}-a", f"{way}-b":
+                mend(b.path(folder))
+            said = json.loads(b.call("checkpoint", "--job", name, "--json"))
+            assert said["dir"].endswith(f"{way}-a"), said
+        b.call("stop", "--job", name)
+        out = job.communicate(timeout=30)
+        assert job.returncode == 130, (job.returncode, out)
+        rows = json.loads(b.call("checkpoints", f"{way}-a", "--verify",
+                                 "--json"))["checkpoints"]
+        assert rows and all(x["state"] == "good" for x in rows), rows
+
+
+def spoilt(b):
+    """A buffer that no step reads is not a number any more: no loss shows it,
+    but no run goes on from the checkpoints behind it."""
+    run = b.begin(*b.words("log-spoilt", "--job", "spoilt", "--checkpoint",
+                           "spoilt", "--checkpoint-every", "40", "--steps",
+                           "1000000000", "--log-every", "20", "--quiet"))
+    b.await_line("log-spoilt", "checkpoint_saved", None)
+    good = json.loads(b.call("checkpoint", "--job", "spoilt", "--json"))["step"]
+    b.call("attr", "set", "norm.running_mean", "nan", "--job", "spoilt")
+    b.await_line("log-spoilt", "checkpoint_bad", None)
+    line = [x for x in b.lines("log-spoilt") if x["event"] == "checkpoint_bad"][0]
+    assert "running_mean" in line["text"] and line["asked"] == "0", line
+    assert line["id"] == "run.not-finite", line
+    said = b.done("checkpoint", "--job", "spoilt", code=None)
+    assert said.returncode == 74 and "is a bad one" in said.stderr, said
+    status = json.loads(b.call("status", "--job", "spoilt", "--json"))
+    assert "running_mean" in status["last_error"], status
+    assert good <= status["checkpoint_step"] < status["step"], status
+    b.call("stop", "--job", "spoilt")
+    said = b.ended(run, code=130).stderr
+    assert "warning: the checkpoint of step" in said, said
+
+
 def memory(b):
     common = ["norm.plan", "-n", "2", "-m", "2", "--eval-data",
               "other.safetensors"]
@@ -178,7 +263,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
-            for part in asked, often, best, moved, memory:
+            for part in asked, often, best, moved, refused, spoilt, memory:
                 part(b)
     print("ok")
 
