@@ -87,6 +87,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     s->step = s->saved = s->good = info.step;
+    s->good_before = UINT64_MAX;
     s->changes = s->saved_changes = s->good_changes = info.changes;
     status = set_newer_aside(s, choice.dir, diag);
     if (status == PST_OK)
@@ -122,6 +123,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     s->step = s->saved = s->good = info.step;
+    s->good_before = UINT64_MAX;
     s->saved_changes = s->good_changes = info.changes;
     return PST_OK;
 }

@@ -560,7 +560,10 @@ static bool is_sound(enum pst_status status)
 enum pst_status pstd_run(struct pstd_executor *w,
                          const struct pstd_order *order, struct pst_diag *diag)
 {
-    struct pstd_session s = {.w = w, .saved = UINT64_MAX, .good = UINT64_MAX};
+    struct pstd_session s = {.w = w,
+                             .saved = UINT64_MAX,
+                             .good = UINT64_MAX,
+                             .good_before = UINT64_MAX};
     enum pst_status status;
 
     s.result = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*s.result));

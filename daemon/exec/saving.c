@@ -164,6 +164,8 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
     s->prune_due = s->config.keep == 1;
     own_again(s, o->fallback);
     if (!is_bad) {
+        if (s->good != o->step)
+            s->good_before = s->good;
         s->good = o->step;
         s->good_changes = o->changes;
         forget_passed(s);
@@ -301,7 +303,10 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK || !s->diverged)
         return status;
-    s->good = UINT64_MAX; /* an older one may be, which nobody asks for now */
+    if (s->good == s->step) {
+        s->good = s->good_before;
+        s->good_before = UINT64_MAX;
+    }
     pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_BAD);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "dir", dir);

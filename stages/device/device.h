@@ -50,10 +50,10 @@ struct pst_update {
  *   sum     to = from[0] + from[1] + ..., added in this order
  *   sumsq   to[0], an f64, = the sum of squares of from[0], which is f32
  *   update.NAME  to, a parameter, moves by from[0], its gradient; from[1] ...
- *           are the optimizer's states, which change too. All f32.
- *
- * `to` may be one of `from`. Bits depend on the operands alone, not on the
- * threads of the pool.
+ *           are the optimizer's states, all f32. What would not be finite stays
+ *           as it is; with number > 0 the last of from is two u64: the first
+ *           number for which something stayed (0: none so far), and how much.
+ * `to` may be one of `from`. Bits do not depend on the pool's threads.
  */
 struct pst_task {
     enum pst_dtype dtype;
