@@ -211,8 +211,8 @@ static void log_end(struct pstctl_record *r, const struct pstctl_end *e)
     pstd_note_int(&note, "delay_s", e->delay_s);
     pstd_note_int(&note, "ranks", e->next_ranks);
     pstd_note_int(&note, "paused", e->paused);
-    pstd_note_int(&note, "replaced", e->replaced);
     pstd_note_text(&note, "undone", e->undone);
+    pstd_note_int(&note, "replaced", e->replaced);
     log_note(r, &note);
 }
 
