@@ -216,7 +216,8 @@ static void remove_half(int base, int dir, const char *name)
 {
     struct stat st;
 
-    if (fstat(dir, &st) != 0 || st.st_mtime > time(NULL) - HALF_S)
+    if (fstat(dir, &st) != 0 || (st.st_mode & 07777) != 0700 ||
+        st.st_mtime > time(NULL) - HALF_S)
         return;
     (void)unlinkat(dir, BEGIN, 0);
     (void)unlinkat(base, name, AT_REMOVEDIR); /* if it is empty */
