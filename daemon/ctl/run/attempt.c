@@ -24,6 +24,7 @@
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
 #define KILL_MS    2000 /* between the soft end and the hard one */
+#define SAY_MS     4000 /* large memory takes a while to be freed */
 #define LEFT_MS    4000 /* for mpirun to end, once rank 0 has gone */
 #define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
 #define START_S    10   /* for mpirun, besides what the ranks may take */
@@ -274,13 +275,16 @@ static void await_stuck(struct pstctl_attempt *r, pid_t pid)
 {
     struct signalfd_siginfo info;
 
-    if (!r->waits)
+    if (r->stuck_ms == 0)
+        r->stuck_ms = now_ms();
+    if (!r->waits && now_ms() - r->stuck_ms > SAY_MS) {
+        r->waits = true;
         pstctl_printf(stderr,
                       "penstock: process %d was killed and does not end: it "
                       "waits for a file system or a device that does not "
                       "answer; waiting for it, Ctrl-C leaves it\n",
                       (int)pid);
-    r->waits = true;
+    }
     while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo != SIGINT && info.ssi_signo != SIGTERM)
             continue;
@@ -716,7 +720,7 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
     r->waits = r->told = r->begun = r->over = r->answered = r->died =
         r->homeless = false;
     r->awake = (struct pst_awake){0};
-    r->gone_ms = 0;
+    r->gone_ms = r->stuck_ms = 0;
 }
 
 void pstctl_attempt_fini(struct pstctl_attempt *r)

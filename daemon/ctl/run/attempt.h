@@ -37,6 +37,7 @@ struct pstctl_attempt {
     struct pstctl_progress progress;
     struct pst_awake awake; /* since the ranks were started */
     uint64_t gone_ms;       /* rank 0 was there, and is not since; 0: it is */
+    uint64_t stuck_ms;      /* since when a killed process is waited for */
     bool told;              /* the job was asked to stop */
     bool left;              /* the terminal was closed: the job goes on */
     bool begun;             /* it trains, serves or waits for runs */
