@@ -463,12 +463,17 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
     pst_str_fini(&path);
     if (status == PST_OK)
         status = take_lock(o->dir, &fd, &held, diag);
+    /* Held by ourselves, if owner.json alone was removed. */
+    if (status == PST_OK && held && !sees_lock(o))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                              "the checkpoint folder %s was removed, and "
+                              "another run has taken the one that is there now",
+                              o->dir);
     if (status == PST_OK && fd >= 0) {
         if (o->fd >= 0)
             (void)close(o->fd); /* of a file that nobody sees any more */
         o->fd = fd;
     }
-    /* Held by ourselves, if owner.json alone was removed. */
     return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;
 }
 

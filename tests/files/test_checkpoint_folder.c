@@ -397,6 +397,12 @@ static void sees_that_it_was_moved(void **state)
     pst_checkpoint_disown(b);
     /* Its name stays there behind the end of that run. */
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
+    /* Nor is it taken over from a run that has not written its name yet. */
+    assert_ok(own(DIGEST, false, false, &b, &former), &diag);
+    assert_int_equal(unlink("ck/owner.json"), 0);
+    assert_int_equal(pst_checkpoint_own_again(a, &diag), PST_ERR_CONFIG);
+    assert_int_equal(access("ck/owner.json", F_OK), -1);
+    pst_checkpoint_disown(b);
     assert_int_equal(rename("ck", "ck.new"), 0);
     assert_int_equal(rename("ck.old", "ck"), 0);
     assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
