@@ -15,6 +15,7 @@
 #define MAX_WORDS 32
 #define MAX_OUT   ((size_t)1 << 20)
 #define AT_ONCE   64 /* processes: enough to be quick, few enough for limits */
+#define END_MS    2000 /* for a process to end that says nothing more */
 
 /* Words of the agent, in one text. */
 struct agent {
@@ -129,10 +130,27 @@ static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
     return PST_OK;
 }
 
+/* Its status of waitpid. One that says nothing more and stays is killed, and
+ * left if even that does not end it, as one that waits for a disk. */
+static int await(pid_t pid)
+{
+    int status = 0;
+    pid_t ended = 0;
+
+    for (unsigned ms = 0; ended == 0 && ms < 2 * END_MS; ms++) {
+        ended = waitpid(pid, &status, WNOHANG);
+        if (ms == END_MS)
+            (void)kill(-pid, SIGKILL);
+        if (ended == 0)
+            (void)usleep(1000);
+    }
+    return ended == pid ? status : SIGKILL;
+}
+
 /* It has ended, or must. */
 static void finish(struct pstctl_remote *r, bool late)
 {
-    int status = 0;
+    int status;
 
     if (r->fd >= 0)
         (void)close(r->fd);
@@ -142,8 +160,7 @@ static void finish(struct pstctl_remote *r, bool late)
     if (late)
         (void)kill(-r->pid, SIGKILL);
     r->late = late;
-    while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    status = await(r->pid);
     r->pid = 0;
     r->code = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
