@@ -68,7 +68,7 @@ static void end_process(pid_t pid)
     if (has_ended(pid, END_S, &ignored))
         return;
     (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, 0);
+    (void)has_ended(pid, END_S, &ignored);
 }
 
 /* Exit code of `mpirun -n 1 true`, whose words go nowhere; -1: not started;
