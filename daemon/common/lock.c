@@ -107,9 +107,10 @@ static bool is_worth_a_try(const struct pst_diag *why)
            why->error == PST_E_SOCKET_IN_USE;
 }
 
-enum pst_status pstd_lock_file(const char *socket, const char *end,
+enum pst_status pstd_lock_file(int base, const char *socket, const char *end,
                                bool own_dir, int *ret, struct pst_diag *diag)
 {
+    const struct timespec pause = {.tv_nsec = 1000000};
     struct pst_str path = {0};
     struct pst_diag why;
     enum pst_status status = PST_OK;
@@ -122,7 +123,9 @@ enum pst_status pstd_lock_file(const char *socket, const char *end,
         status = pstd_socket_dirs(socket, own_dir, &why);
         if (status == PST_OK)
             status = try_file(path.text, ret, &why);
-        if (status >= 0 || !is_worth_a_try(&why))
+        if (status == PST_AGAIN && base < 0)
+            (void)nanosleep(&pause, NULL);
+        else if (status >= 0 || !is_worth_a_try(&why))
             break;
     }
     pst_str_fini(&path);

@@ -19,8 +19,9 @@ int pstd_lock_base(void);
 void pstd_unlock_base(int fd);
 
 /* Makes the folders of a socket (pstd_socket_dirs) and the file SOCKET+end, and
- * locks it. PST_AGAIN: another process has locked it. */
-enum pst_status pstd_lock_file(const char *socket, const char *end,
+ * locks it. base: the lock of BASE, or -1; without it a process that sweeps may
+ * have the file for a moment. PST_AGAIN: another process has locked it. */
+enum pst_status pstd_lock_file(int base, const char *socket, const char *end,
                                bool own_dir, int *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the descriptor is of the file that has this name now. */

@@ -55,9 +55,10 @@ static enum pst_status bind_socket(const char *path, int *ret,
     return PST_OK;
 }
 
-static enum pst_status take(struct pstd_listener *l, struct pst_diag *diag)
+static enum pst_status take(struct pstd_listener *l, int base,
+                            struct pst_diag *diag)
 {
-    enum pst_status status = pstd_lock_file(l->path, PSTD_SOCKET_LOCK,
+    enum pst_status status = pstd_lock_file(base, l->path, PSTD_SOCKET_LOCK,
                                             l->own_dir, &l->lock_fd, diag);
 
     if (status == PST_AGAIN)
@@ -92,7 +93,7 @@ enum pst_status pstd_socket_bind(const char *path, bool own_dir,
     if (status == PST_OK) {
         const int base = own_dir ? pstd_lock_base() : -1;
 
-        status = take(&l, diag);
+        status = take(&l, base, diag);
         pstd_unlock_base(base);
     }
     if (status == PST_OK) {

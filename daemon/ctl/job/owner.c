@@ -76,7 +76,7 @@ static enum pst_status take(const char *socket, const char *job, bool own_dir,
 {
     const int base = own_dir ? pstd_lock_base() : -1;
     enum pst_status status =
-        pstd_lock_file(socket, PSTD_SOCKET_OWNER, own_dir, ret, diag);
+        pstd_lock_file(base, socket, PSTD_SOCKET_OWNER, own_dir, ret, diag);
 
     if (status == PST_OK)
         write_pids(*ret, getpid(), 0);
