@@ -7,6 +7,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
+#include "stages/base/host/alive.h"
 #include "stages/verify/verify.h"
 
 static enum pst_status print_report(const struct pst_verify_report *report,
@@ -24,9 +25,42 @@ static enum pst_status print_report(const struct pst_verify_report *report,
         diag);
 }
 
+#define LINE_S 10 /* between lines where nobody watches */
+
+/* On standard error: one line that changes, or, in a file, one from time to
+ * time. */
+struct progress {
+    bool live, shown;
+    double last;
+};
+
+static void show(void *ctx, const char *text)
+{
+    struct progress *p = ctx;
+
+    if (p->live)
+        pstctl_printf(stderr, "\r\033[Kverify: %.70s", text);
+    else if (pst_now() - p->last < LINE_S)
+        return;
+    else
+        pstctl_printf(stderr, "verify: %s\n", text);
+    p->shown = true;
+    p->last = pst_now();
+    (void)fflush(stderr);
+}
+
+static void clear(const struct progress *p)
+{
+    if (p->live && p->shown)
+        pstctl_printf(stderr, "\r\033[K");
+}
+
 static enum pst_status run_verify(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
+    struct progress progress = {.live = pstctl_is_live(stderr),
+                                .last = pst_now()};
+    const struct pst_verify_watch watch = {show, &progress};
     struct pst_verify_report report = {0};
     struct pst_exec_options options;
     struct pst_data *data = NULL;
@@ -56,8 +90,9 @@ static enum pst_status run_verify(const struct pstd_config *config,
         status = pstd_open_data(config, &batch, &data, diag);
     if (status == PST_OK) {
         status = pst_verify(batch.plan, &options,
-                            data != NULL ? pst_data_fill : NULL, data, &report,
-                            diag);
+                            data != NULL ? pst_data_fill : NULL, data, &watch,
+                            &report, diag);
+        clear(&progress);
         if (status == PST_OK)
             status = print_report(&report, config->json, diag);
         else if (status == PST_ERR_DIFFERENT)

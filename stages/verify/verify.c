@@ -29,14 +29,32 @@ struct verifier {
     struct pst_exec_options options; /* of the cut */
     pst_fill_fn fill;
     void *ctx;
+    const struct pst_verify_watch *watch; /* or NULL */
     struct pst_verify_report report;
-    bool no_number; /* a gradient in f32 is none, which in f64 is one */
+    unsigned n_list; /* gradients that are compared with slopes */
+    bool no_number;  /* a gradient in f32 is none, which in f64 is one */
     struct pst_diag *diag;
 };
 
 void pst_verify_report_fini(struct pst_verify_report *report)
 {
     pst_str_fini(&report->text);
+}
+
+static void tell(const struct verifier *v, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+
+static void tell(const struct verifier *v, const char *fmt, ...)
+{
+    char text[300];
+    va_list args;
+
+    if (v->watch == NULL)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    v->watch->tell(v->watch->ctx, text);
 }
 
 static void differs(struct verifier *v, const char *name, const char *fmt, ...)
@@ -187,7 +205,9 @@ static enum pst_status compare_cuts(struct verifier *v)
     alone.ranks = 1;
     alone.schedule = "gpipe"; /* takes one stage, any microbatches */
     alone.place = NULL;
+    tell(v, "a step of %zu stages", v->plan->stages.n);
     status = run_step(v, v->plan, &v->options, &cut);
+    tell(v, "a step of the uncut model");
     if (status == PST_OK)
         status = run_step(v, v->joined, &alone, &whole);
     if (status == PST_OK) {
@@ -220,6 +240,11 @@ static enum pst_status check_range(struct verifier *v, struct pst_wide *wide,
 
     for (unsigned k = begin; k < end; k++)
         chosen[list[k]] = true;
+    if (end - begin == 1)
+        tell(v, "gradient %u of %u: %s", end, v->n_list,
+             v->plan->params.at[list[begin]].fqn);
+    else
+        tell(v, "gradients %u to %u of %u", begin + 1, end, v->n_list);
     for (unsigned a = 0; a < PST_WIDE_ATTEMPTS && status == PST_OK && best > 1;
          a++) {
         status = pst_wide_check(wide, chosen, a, &error, v->diag);
@@ -264,6 +289,7 @@ static enum pst_status check_slopes(struct verifier *v, struct pst_wide *wide,
 
     if (chosen == NULL)
         return pst_diag_nomem(v->diag, v->plan->params.n);
+    v->n_list = n;
     if (n > 0 && !each)
         status = check_range(v, wide, list, 0, n, chosen);
     for (unsigned k = 0; k < n && each && status == PST_OK; k++)
@@ -405,9 +431,11 @@ static enum pst_status check_gradients(struct verifier *v)
     const struct pst_plan *plan = v->joined;
     struct pst_wide *wide = NULL;
     unsigned *list, n = 0;
-    enum pst_status status = pst_wide_new(v->joined, v->options.seed, v->fill,
-                                          v->ctx, &wide, v->diag);
+    enum pst_status status;
 
+    tell(v, "the gradients of a microbatch in f64");
+    status = pst_wide_new(v->joined, v->options.seed, v->fill, v->ctx, &wide,
+                          v->diag);
     if (status == PST_ERR_UNSUPPORTED) {
         pst_str_addf(&v->report.text, "gradients were not checked in f64: %s\n",
                      v->diag != NULL ? v->diag->text : "");
@@ -473,12 +501,14 @@ static enum pst_status verify_made_up(struct verifier *v)
 enum pst_status pst_verify(struct pst_plan *plan,
                            const struct pst_exec_options *options,
                            pst_fill_fn fill, void *ctx,
+                           const struct pst_verify_watch *watch,
                            struct pst_verify_report *ret, struct pst_diag *diag)
 {
     struct verifier v = {.plan = plan,
                          .options = *options,
                          .fill = fill,
                          .ctx = ctx,
+                         .watch = watch,
                          .report = {.text = {.visible = 1}},
                          .diag = diag};
     enum pst_status status = pst_plan_join(plan, &v.joined, diag);

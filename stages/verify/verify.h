@@ -19,15 +19,22 @@ struct pst_verify_report {
 };
 void pst_verify_report_fini(struct pst_verify_report *report);
 
+/* Told what is being done, in a few words, before it takes its time. */
+struct pst_verify_watch {
+    void (*tell)(void *ctx, const char *text);
+    void *ctx;
+};
+
 /*
- * fill NULL: data is made up, counted by options->seed. The optimizer of the
- * options does not matter. PST_ERR_UNSUPPORTED: gradients are of 16 bits only.
- * PST_ERR_DIFFERENT names the first difference; then
- * and on PST_OK *ret is filled, to be released with fini.
+ * watch may be NULL. fill NULL: data is made up, counted by options->seed. The
+ * optimizer of the options does not matter. PST_ERR_UNSUPPORTED: gradients are
+ * of 16 bits only. PST_ERR_DIFFERENT names the first difference; then and on
+ * PST_OK *ret is filled, to be released with fini.
  */
 enum pst_status pst_verify(struct pst_plan *plan,
                            const struct pst_exec_options *options,
                            pst_fill_fn fill, void *ctx,
+                           const struct pst_verify_watch *watch,
                            struct pst_verify_report *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -24,7 +24,34 @@ static enum pst_status verify(struct net *net, unsigned ranks,
     struct net_data data = net_data(net);
 
     *report = (struct pst_verify_report){0};
-    return pst_verify(net->plan, &options, net_fill, &data, report, &net->diag);
+    return pst_verify(net->plan, &options, net_fill, &data, NULL, report,
+                      &net->diag);
+}
+
+static void count_gradients(void *ctx, const char *text)
+{
+    *(unsigned *)ctx += strncmp(text, "gradient", 8) == 0;
+}
+
+/* What takes long is told before it is done, gradient by gradient. */
+static void tells_what_it_does(void **state)
+{
+    unsigned told = 0;
+    const struct pst_verify_watch watch = {count_gradients, &told};
+    struct pst_verify_report report = {0};
+    struct pst_exec_options options = options_of(2);
+    struct net_data data;
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    data = net_data(&net);
+    assert_ok(pst_verify(net.plan, &options, net_fill, &data, &watch, &report,
+                         &net.diag),
+              &net.diag);
+    assert_true(told >= 2);
+    pst_verify_report_fini(&report);
+    net_fini(&net);
 }
 
 static void joins_stages(void **state)
@@ -91,9 +118,9 @@ static void blames_the_data(void **state)
     data = net_data(&net);
     data.bad_step = data.bad_microbatch = 0;
     data.x = NAN;
-    assert_int_equal(
-        pst_verify(net.plan, &options, net_fill, &data, &report, &net.diag),
-        PST_ERR_RANGE);
+    assert_int_equal(pst_verify(net.plan, &options, net_fill, &data, NULL,
+                                &report, &net.diag),
+                     PST_ERR_RANGE);
     assert_non_null(
         strstr(net.diag.text, "with these data the loss is not a number"));
     pst_verify_report_fini(&report);
@@ -118,7 +145,8 @@ static void holds_what_has_no_gradient(void **state)
     pst_diag_init(&diag);
     assert_ok(pst_model_open(path, &model, &diag), &diag);
     assert_ok(pst_split(model, &split, &plan, &diag), &diag);
-    assert_ok(pst_verify(plan, &options, NULL, NULL, &report, &diag), &diag);
+    assert_ok(pst_verify(plan, &options, NULL, NULL, NULL, &report, &diag),
+              &diag);
     assert_int_equal(report.different, 0);
     pst_verify_report_fini(&report);
     pst_plan_free(plan);
@@ -133,8 +161,9 @@ static void makes_data_up(void **state)
 
     (void)state;
     net_init(&net, 3);
-    assert_ok(pst_verify(net.plan, &options, NULL, NULL, &report, &net.diag),
-              &net.diag);
+    assert_ok(
+        pst_verify(net.plan, &options, NULL, NULL, NULL, &report, &net.diag),
+        &net.diag);
     assert_non_null(strstr(pst_str_text(&report.text), "made up"));
     pst_verify_report_fini(&report);
     net_fini(&net);
@@ -173,7 +202,7 @@ static void expect_same_bits(const char *nodes)
     model_init(&model, pst_str_text(&text), modules, 2);
     assert_ok(pst_split(&model, &split, &plan, &diag), &diag);
     assert_int_equal(plan->stages.n, 2);
-    status = pst_verify(plan, &options, NULL, NULL, &report, &diag);
+    status = pst_verify(plan, &options, NULL, NULL, NULL, &report, &diag);
     assert_ok(status, &diag);
     pst_verify_report_fini(&report);
     pst_plan_free(plan);
@@ -272,7 +301,7 @@ static void expect_at_zero(const char *nodes, const char *told)
     weight->data = calloc(3, sizeof(float));
     assert_non_null(weight->data);
     assert_ok(pst_split(&model, &split, &plan, &diag), &diag);
-    status = pst_verify(plan, &options, NULL, NULL, &report, &diag);
+    status = pst_verify(plan, &options, NULL, NULL, NULL, &report, &diag);
     assert_ok(status, &diag);
     assert_int_equal(report.different, 0);
     assert_non_null(strstr(pst_str_text(&report.text), told));
@@ -357,7 +386,7 @@ static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
         pst_store_f64(weight->meta.dtype, data, i, 0.25 * (double)(i + 1));
     weight->data = data;
     assert_ok(pst_split(&model, &split, &plan, diag), diag);
-    status = pst_verify(plan, &options, NULL, NULL, &report, diag);
+    status = pst_verify(plan, &options, NULL, NULL, NULL, &report, diag);
     if (status == PST_OK)
         assert_non_null(strstr(pst_str_text(&report.text),
                                "gradients of 1 parameters compared"));
@@ -526,6 +555,7 @@ static void survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tells_what_it_does),
         cmocka_unit_test(joins_stages),
         cmocka_unit_test(finds_nothing_wrong),
         cmocka_unit_test(blames_the_data),
