@@ -163,10 +163,16 @@ static const struct pstd_option rows[] = {
     PATH(eval_data, "eval-data", T_RUN | PSTD_OPT_PLAN, "FILE",
          "what the model is evaluated on while it is trained, as eval does it: "
          "every --eval-every steps and at the end"),
+    PATH(
+        eval_model, "eval-model", T_RUN | PSTD_OPT_PLAN | PSTD_OPT_SERVE,
+        "FILE",
+        "the model as it was exported after model.eval() (.pt2), with the same "
+        "tensors: run instead, for a model whose modes differ by more than "
+        "dropout and batch norm"),
     UINT(eval_every, "eval-every", T_RUN, "0", 0, MANY,
          "steps between evaluations; 0: only at the end"),
     UINT(eval_batches, "eval-batches", T_RUN | PSTD_OPT_NUMBERS, "0", 0, MANY,
-         "steps to take the mean of; 0: as many as the file has samples for"),
+         "steps to evaluate, from the beginning of --eval-data; 0: all of it"),
     FLAG(keep_best, "keep-best", T_RUN,
          "a checkpoint of the step with the smallest loss there, in the folder "
          "best of --checkpoint"),

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "daemon/common/eval_model.h"
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
 #include "stages/split/evaluate.h"
@@ -45,20 +46,23 @@ enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
                                          struct pst_memory *ret,
                                          struct pst_diag *diag)
 {
-    struct pst_batch other = {.microbatches = batch->microbatches,
-                              .n_tail = batch->n_tail};
+    struct pst_batch other = {.microbatches = batch->microbatches};
+    struct pstd_eval_model model = {0};
     struct pst_eval_cut cut = {0};
     struct pst_str places = {0};
     enum pst_status status =
-        pst_eval_cut_init(&cut, batch->plan, read_start, batch->plan, diag);
+        config->eval_model != NULL
+            ? pstd_eval_model_open(config->eval_model, batch->plan, &model,
+                                   &cut, diag)
+            : pst_eval_cut_init(&cut, batch->plan, read_start, batch->plan,
+                                diag);
 
     for (unsigned k = 0; k < sched->n_stages; k++)
         pst_str_addf(&places, "%s%u=%d", k > 0 ? "," : "", k,
                      sched->rank_of[k]);
     other.plan = cut.plan;
-    if (status == PST_OK && batch->tail != NULL)
-        status = pst_plan_bind(cut.plan, pst_plan_rows(batch->tail),
-                               &other.tail, diag);
+    if (status == PST_OK && config->eval_model != NULL)
+        status = pstd_eval_model_batch(config, batch, cut.plan, &other, diag);
     if (status == PST_OK)
         status = plan_memory(config, &other, &places, options, ret, diag);
     if (status != PST_OK)
@@ -66,5 +70,6 @@ enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
     pst_str_fini(&places);
     pst_batch_fini(&other);
     pst_eval_cut_fini(&cut);
+    pstd_eval_model_close(&model);
     return status;
 }

@@ -114,6 +114,8 @@ void pstd_course_make(struct pstd_session *s)
         add_data(ret, "--data", config->data);
     if (config->eval_data != NULL)
         add_data(ret, "--eval-data", config->eval_data);
+    if (config->eval_model != NULL)
+        add_data(ret, "--eval-model", config->eval_model);
     add_machine(ret);
 }
 
@@ -168,8 +170,7 @@ void pstd_course_compare(struct pstd_session *s, const char *before)
         if (name < n && find(at, at, name, is) && find(before, at, name, was) &&
             strcmp(was, is) != 0) {
             tell(s, text, was, is);
-            s->other_eval = s->other_eval || strcmp(text, "--eval-data") == 0 ||
-                            strcmp(text, "--eval-batches") == 0;
+            s->other_eval = s->other_eval || pst_has_prefix(text, "--eval-");
         }
         at += n + (at[n] != '\0');
     }

@@ -330,16 +330,21 @@ static enum pst_status split_again(struct pst_splitter *s,
                                    const struct pst_plan *like,
                                    struct pst_split_options *options)
 {
+    const char *loss_fn = pst_plan_root(like)->loss_fn;
     enum pst_status status =
         pst_graph_copy(s->model->graph, &s->graph, s->diag);
 
+    if (status == PST_OK && loss_fn != NULL) {
+        s->plan->loss_fn = pst_arena_strdup(&s->plan->arena, loss_fn);
+        if (s->plan->loss_fn == NULL)
+            status = pst_diag_nomem(s->diag, strlen(loss_fn));
+    }
     if (status == PST_OK)
         status = list_transmitted(s, like, options);
     if (status == PST_OK)
         status = pst_split_head(s);
     if (status != PST_OK)
         return status;
-    s->plan->loss = like->loss;
     pst_graph_dce(s->graph, true);
     status = check_stages(s);
     if (status == PST_OK)
@@ -355,7 +360,7 @@ static enum pst_status split_again(struct pst_splitter *s,
 }
 
 enum pst_status pst_split_again(struct pst_model *model,
-                                const struct pst_plan *like,
+                                const struct pst_plan *like, int loss,
                                 struct pst_plan **ret, struct pst_diag *diag)
 {
     struct pst_split_options options = {0};
@@ -369,6 +374,7 @@ enum pst_status pst_split_again(struct pst_model *model,
         status = pst_plan_new(&s.plan, diag);
     if (status != PST_OK)
         return status;
+    s.plan->loss = loss;
     status = split_again(&s, like, &options);
     pst_graph_free(s.graph);
     if (status != PST_OK) {

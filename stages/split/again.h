@@ -18,9 +18,10 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* A plan of a model whose nodes know their stages, as many as `like` has; what
- * is trained on and what is transmitted are like's, too. Borrows model. */
+ * is transmitted is like's, too. loss: index in the model's outputs. Borrows
+ * model. */
 enum pst_status pst_split_again(struct pst_model *model,
-                                const struct pst_plan *like,
+                                const struct pst_plan *like, int loss,
                                 struct pst_plan **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

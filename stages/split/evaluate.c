@@ -141,8 +141,8 @@ static enum pst_status refuse(const struct places *random,
     status = pst_diag_set(
         diag, PST_E_RANDOM_OPERATORS,
         "random operators: %s. A model exported in training mode does not tell "
-        "whether model.eval() turns them off: export it in eval mode, or keep "
-        "them with --keep-random MODULE",
+        "whether model.eval() turns them off: export it in eval mode (for run, "
+        "up and serve as --eval-model), or keep them with --keep-random MODULE",
         pst_str_text(&text));
     pst_str_fini(&text);
     return status;
@@ -237,16 +237,6 @@ static enum pst_status restore_stages(const struct pst_graph *from,
     return PST_OK;
 }
 
-/* Microbatches are divided as those of the training are: evaluation data are
- * given under the same --chunk. */
-static void restore_chunks(const struct pst_plan *from, struct pst_plan *to)
-{
-    for (size_t i = 0; i < to->inputs.n; i++)
-        for (size_t k = 0; k < from->inputs.n; k++)
-            if (strcmp(from->inputs.at[k].name, to->inputs.at[i].name) == 0)
-                to->inputs.at[i].chunk = from->inputs.at[k].chunk;
-}
-
 enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
                                   struct pst_plan *plan, pst_param_fn fn,
                                   void *ctx, struct pst_diag *diag)
@@ -259,9 +249,10 @@ enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
         status = restore_stages(ret->joined->stages.at[0].graph,
                                 ret->model->graph, diag);
     if (status == PST_OK)
-        status = pst_split_again(ret->model, plan, &ret->plan, diag);
+        status =
+            pst_split_again(ret->model, plan, plan->loss, &ret->plan, diag);
     if (status == PST_OK)
-        restore_chunks(plan, ret->plan);
+        pst_plan_chunk_as(plan, ret->plan);
     return status;
 }
 
@@ -270,5 +261,6 @@ void pst_eval_cut_fini(struct pst_eval_cut *cut)
     pst_plan_free(cut->plan);
     pst_model_close(cut->model);
     pst_plan_free(cut->joined);
+    pst_plan_free(cut->whole);
     *cut = (struct pst_eval_cut){0};
 }

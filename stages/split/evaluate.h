@@ -35,8 +35,10 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
 /* The same cut where `plan` is cut, for ranks that have its stages. Zeros are
- * none. */
+ * none. Not to be moved. */
 struct pst_eval_cut {
+    struct pst_plan *whole; /* of pst_eval_cut_other, or NULL */
+    struct pst_plan *like;  /* of the same; borrowed */
     struct pst_plan *joined;
     struct pst_model *model;
     struct pst_plan *plan; /* what is run */
@@ -49,6 +51,19 @@ enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
                                   struct pst_plan *plan, pst_param_fn fn,
                                   void *ctx,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/*
+ * The same of another export of the model, as one in eval mode: its parameters
+ * and buffers have the names and shapes of the plan's, and a node is where the
+ * plan reads its parameters; the values are the plan's start values. The loss
+ * is the output with the path of the plan's, or added by the same function.
+ * Refuses by name what the plan does not have, and models that go through their
+ * parameters in another order than the stages do. Borrows plan and model until
+ * *ret is released.
+ */
+enum pst_status pst_eval_cut_other(struct pst_eval_cut *ret,
+                                   struct pst_plan *plan,
+                                   struct pst_model *model,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pst_eval_cut_fini(struct pst_eval_cut *cut);
 
 #endif

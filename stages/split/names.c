@@ -117,6 +117,14 @@ enum pst_status pst_plan_names(const struct pst_plan *plan,
     return status == PST_OK ? add_adapters(plan, ret, diag) : status;
 }
 
+void pst_plan_chunk_as(const struct pst_plan *from, struct pst_plan *to)
+{
+    for (size_t i = 0; i < to->inputs.n; i++)
+        for (size_t k = 0; k < from->inputs.n; k++)
+            if (strcmp(from->inputs.at[k].name, to->inputs.at[i].name) == 0)
+                to->inputs.at[i].chunk = from->inputs.at[k].chunk;
+}
+
 static bool is_updated(const struct pst_plan *plan, const char *fqn)
 {
     for (size_t s = 0; s < plan->stages.n; s++) {

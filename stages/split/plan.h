@@ -249,6 +249,10 @@ enum pst_status pst_plan_changed(const struct pst_plan *plan,
 const struct pst_plan *pst_plan_root(const struct pst_plan *plan);
 /* Of the model: plans that are made of another one have that one's. */
 const struct pst_adapters *pst_plan_adapters(const struct pst_plan *plan);
+/* Inputs of `to` are divided into microbatches as those of the same names are
+ * in `from`: an evaluation is given its data under the --chunk of the training.
+ */
+void pst_plan_chunk_as(const struct pst_plan *from, struct pst_plan *to);
 /* Adds all keys of the model's state_dict. */
 enum pst_status pst_plan_names(const struct pst_plan *plan,
                                struct pst_state_names *ret,

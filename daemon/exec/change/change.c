@@ -244,7 +244,7 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
     if (status == PST_OK)
         status = pst_split_again(x->replaced.model != NULL ? x->replaced.model
                                                            : x->old,
-                                 from->plan, &to->plan, diag);
+                                 from->plan, from->plan->loss, &to->plan, diag);
     if (status == PST_OK && x->replaced.model != NULL)
         status = pstd_replaced_check(x->before, to->plan, diag);
     if (status == PST_OK)

@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/eval_model.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/history.h"
+#include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/split/evaluate.h"
 
@@ -24,6 +26,8 @@ struct extent {
 
 struct pstd_evaluation {
     struct pst_eval_cut cut;
+    struct pstd_eval_model model; /* of --eval-model, or none */
+    struct pstd_spread file_of_model;
     const struct pst_engine *from; /* that start values are read from */
     struct pst_plan *of;           /* what was cut so; NULL: nothing yet */
     struct pst_batch batch;
@@ -49,11 +53,12 @@ struct verdict {
 enum pst_status pstd_eval_check(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    const char *option = config->eval_every > 0     ? "eval-every"
-                         : config->eval_batches > 0 ? "eval-batches"
-                         : config->keep_best        ? "keep-best"
-                         : config->patience > 0     ? "patience"
-                                                    : NULL;
+    const char *option = config->eval_every > 0       ? "eval-every"
+                         : config->eval_batches > 0   ? "eval-batches"
+                         : config->eval_model != NULL ? "eval-model"
+                         : config->keep_best          ? "keep-best"
+                         : config->patience > 0       ? "patience"
+                                                      : NULL;
 
     if (config->eval_data == NULL && option != NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
@@ -78,6 +83,25 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_engine_read_start(e->from, e->of, i, dst, diag);
 }
 
+/* COLLECTIVE. --eval-model, which rank 0 alone can be sure to see. */
+static enum pst_status open_model(struct pstd_session *s,
+                                  struct pstd_evaluation *e,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status =
+        pstd_spread_file(s->w, s->config.eval_model, &e->file_of_model, diag);
+
+    if (status == PST_OK)
+        status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
+                                      &e->model, &e->cut, diag);
+    if (status == PST_OK)
+        status = pstd_eval_model_batch(&s->config, s->batch, e->cut.plan,
+                                       &e->batch, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s", s->config.eval_model);
+    return status;
+}
+
 static enum pst_status make_plans(struct pstd_session *s,
                                   struct pstd_evaluation *e,
                                   struct pst_diag *diag)
@@ -87,6 +111,9 @@ static enum pst_status make_plans(struct pstd_session *s,
 
     e->of = from->plan;
     e->from = s->w->engine;
+    e->file_of_model.file = -1;
+    if (s->config.eval_model != NULL)
+        return open_model(s, e, diag);
     status = pst_eval_cut_init(&e->cut, from->plan, read_start, e, diag);
     if (status != PST_OK)
         return status;
@@ -137,7 +164,7 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.weigh = pst_mean_weigh;
     options.weigh_ctx = e->mean;
     status = pstd_agree(s->w, status, diag);
-    return status == PST_OK ? pst_engine_new(e->cut.plan, s->w->transport,
+    return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
                                              &options, &e->engine, diag)
                             : status;
 }
@@ -195,6 +222,9 @@ static void drop(struct pstd_evaluation *e)
     pst_batch_fini(&e->batch);
     e->batch = (struct pst_batch){0};
     pst_eval_cut_fini(&e->cut);
+    pstd_eval_model_close(&e->model);
+    if (e->of != NULL)
+        pstd_spread_fini(&e->file_of_model);
     e->of = NULL;
 }
 

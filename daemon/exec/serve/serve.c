@@ -4,9 +4,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "daemon/common/eval_model.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/serve/batch.h"
 #include "daemon/exec/serve/signature.h"
+#include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/evaluate.h"
@@ -19,6 +21,8 @@ struct serving {
     struct pst_carried *carried; /* the plan instead, or NULL */
     struct pst_plan *of;         /* what is cut again, borrowed */
     struct pst_eval_cut cut;
+    struct pstd_eval_model model; /* of --eval-model, or none */
+    struct pstd_spread file;
     struct pst_batch batch;
     struct pst_engine *engine;
     uint64_t step;  /* of the checkpoint */
@@ -67,13 +71,32 @@ static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
                : PST_OK;
 }
 
+/* COLLECTIVE. --eval-model, which rank 0 alone can be sure to see. */
+static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
+{
+    enum pst_status status =
+        pstd_spread_file(s->w, s->config->eval_model, &s->file, diag);
+
+    if (status == PST_OK)
+        status =
+            pstd_eval_model_open(s->file.path, s->of, &s->model, &s->cut, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "--eval-model %s", s->config->eval_model);
+    return status;
+}
+
 static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
 {
     enum pst_status status = open_carried(s, diag);
 
     s->of = s->carried != NULL ? s->carried->plan : s->w->plan;
-    if (status == PST_OK)
+    if (s->config->eval_model != NULL) {
+        status = pstd_agree(s->w, status, diag);
+        if (status == PST_OK)
+            status = open_model(s, diag);
+    } else if (status == PST_OK) {
         status = pst_eval_cut_init(&s->cut, s->of, read_start, s, diag);
+    }
     if (status == PST_OK)
         status = pstd_open_batch(s->config, s->cut.plan, &s->batch, diag);
     if (status == PST_OK && s->batch.n_tail > 0)
@@ -118,11 +141,12 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
 /* COLLECTIVE. */
 static enum pst_status load(struct serving *s, struct pst_diag *diag)
 {
-    const struct pst_load_choice choice = {.dir = s->config->checkpoint,
-                                           .step = PST_CHECKPOINT_LATEST,
-                                           .any_model = s->config->other_model,
-                                           .skipped = emit_skipped,
-                                           .ctx = s};
+    const struct pst_load_choice choice = {
+        .dir = s->config->checkpoint,
+        .step = PST_CHECKPOINT_LATEST,
+        .any_model = s->config->other_model || s->config->eval_model != NULL,
+        .skipped = emit_skipped,
+        .ctx = s};
     struct pst_checkpoint_info info = {0};
     enum pst_status status;
 
@@ -406,6 +430,8 @@ static void free_serving(struct serving *s)
     s->w->engine = NULL;
     pst_batch_fini(&s->batch);
     pst_eval_cut_fini(&s->cut);
+    pstd_eval_model_close(&s->model);
+    pstd_spread_fini(&s->file);
     pst_carried_close(s->carried);
     pstd_requests_fini(&s->requests);
     for (size_t k = 0; k < s->n_kept && s->outputs != NULL; k++)
@@ -423,6 +449,7 @@ enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
     if (s == NULL)
         return pst_diag_nomem(diag, sizeof(*s));
     s->w = w;
+    s->file.file = -1;
     s->config = pstd_mailbox_config(w->mailbox);
     s->intake = pstd_mailbox_intake(w->mailbox);
     (void)pst_alive_enter(PST_ALIVE_LOAD);

@@ -116,8 +116,13 @@ enum pst_status pst_split_loss(struct pst_splitter *s)
         return pst_diag_set(s->diag, PST_E_LOSS_UNKNOWN,
                             "--loss names an output that is the loss, "
                             "--loss-fn computes one: give one of them");
-    if (s->options->loss_fn != NULL)
-        return pst_loss_add(s, s->options->loss_fn);
+    if (s->options->loss_fn != NULL) {
+        s->plan->loss_fn =
+            pst_arena_strdup(&s->plan->arena, s->options->loss_fn);
+        return s->plan->loss_fn != NULL
+                   ? pst_loss_add(s, s->options->loss_fn)
+                   : pst_diag_nomem(s->diag, strlen(s->options->loss_fn));
+    }
     status = pst_loss_leaves(s, &leaves);
     s->plan->loss = -1;
     if (status != PST_OK || leaves.paths == NULL)

@@ -318,6 +318,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     ret->loss = p->plan->loss;
     ret->evaluates = p->plan->evaluates;
     ret->writes = p->plan->writes;
+    ret->loss_fn = (char *)(p->plan->loss_fn != NULL ? p->plan->loss_fn : "");
     ret->notes = (char **)p->plan->notes.at;
     ret->n_notes = p->plan->notes.n;
     pack_symbols(p, ret);

@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluations of a run while it trains: `run --eval-data`.
 
-usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 ROWS.pt2 self|mpi
+usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 ROWS.pt2 PATHS.pt2
+           PATHS-EVAL.pt2 self|mpi
 
 NORM.pt2 has batch norms, so that model.eval() computes something else than a
 training step; DROPS.pt2 has dropout of all kinds, ROWS.pt2 a cross entropy.
+PATHS.pt2 has stochastic depth, which PATHS-EVAL.pt2, of the same model in eval
+mode, has not.
 """
 import glob
 import json
@@ -294,6 +297,57 @@ def goes_on(b):
                     "--eval-data", "other.safetensors"), code=65)
 
 
+def other_mode(b, paths, mode, other):
+    """--eval-model: another export is run in the place of the model, cut as that
+    is; its numbers are those of `eval` and `infer` with that file."""
+    draw = random.Random(6)
+    numbers = [draw.gauss(0, 1) for _ in range(19 * 8)]
+    x = ("F32", [19, 8], struct.pack(f"<{19 * 8}f", *numbers))
+    classes = [draw.randrange(3) for _ in range(19)]
+    tensor_file.save(b.path("paths.safetensors"), {
+        "x": x, "target": ("I64", [19], struct.pack("<19q", *classes))})
+    tensor_file.save(b.path("rows.safetensors"), {"x": x})
+    loss = "--loss-fn", "cross_entropy"
+    b.call("split", paths, "-o", "paths.plan", "--at", "blocks.2", *loss)
+    b.call("split", paths, "-o", "lora.plan", "--at", "head", *loss,
+           "--lora", "blocks.*.linear:rank=2")
+    b.call(*b.words("log-none", "--eval-data", "paths.safetensors",
+                    plan="paths.plan", data="paths"), code=65)
+    b.call(*b.words("log-none", "--eval-model", mode, plan="paths.plan",
+                    data="paths"), code=64)
+    said = b.call(*b.words(
+        "log-none", "--eval-data", "paths.safetensors", "--eval-model",
+        other, plan="paths.plan", data="paths"), code=65)
+    assert "the evaluation model reads" in said, said
+    for plan, more in (("paths", ()), ("paths", ("-n", "2x1")),
+                       ("lora", ("--microbatch-size", "3"))):
+        name = f"ck-{plan}-{len(more)}"
+        found, _ = b.evaluated("log-" + name, "--eval-model", mode,
+                               "--checkpoint", name, *more, "--lr", "0.01",
+                               plan=f"{plan}.plan", data="paths", other="paths")
+        lora = ("--lora", "blocks.*.linear:rank=2") if plan == "lora" else ()
+        alone = b.alone(mode, "paths", name, "--other-model", *loss, *lora,
+                        *(more if "--microbatch-size" in more else ()))
+        assert alone["loss"] == found[-1][1], (alone, found)
+    memory = json.loads(b.call(
+        "plan", "paths.plan", "--eval-data", "paths.safetensors",
+        "--eval-model", mode, "--json"))["ranks"]
+    assert all(rank["eval_bytes"] > 0 for rank in memory), memory
+    served = b.begin("serve", "paths.plan", "-n", "2", "--transport",
+                     b.transport, "--checkpoint", "ck-paths-0", "--eval-model",
+                     mode, "--job", "served")
+    while "serving with" not in (line := served.stdout.readline()):
+        assert line, served.communicate()
+    b.call("ask", "rows.safetensors", "-o", "asked.safetensors", "--job",
+           "served")
+    b.call("stop", "--job", "served")
+    b.ended(served, code=None)
+    b.call("infer", mode, "--data", "rows.safetensors", "-o",
+           "inferred.safetensors", "--checkpoint", "ck-paths-0",
+           "--other-model")
+    assert b.bytes_of("asked.safetensors") == b.bytes_of("inferred.safetensors")
+
+
 def tells(b):
     """What a run that goes on does otherwise than the one before. Losses on
     other data are no past of it."""
@@ -440,9 +494,10 @@ def refuses(b):
 
 
 def main():
-    penstock, norm, drops, rows = map(os.path.abspath, sys.argv[1:5])
+    penstock, norm, drops, rows, *paths = map(os.path.abspath, sys.argv[1:7])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        with Bench(penstock, norm, drops, sys.argv[5], folder, rows) as b:
+        with Bench(penstock, norm, drops, sys.argv[7], folder, rows) as b:
+            other_mode(b, *paths, drops)
             for part in (same_numbers, divides, weighs, gathers, goes_on,
                          tells, tells_of_ranks, ends_early, gives_way, says,
                          refuses):
