@@ -3,6 +3,8 @@
  * which forms of an operator end a step for it. */
 #include "tests/ops/samples/sample.h"
 
+#include "stages/ops/linalg/linalg.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -147,6 +149,28 @@ static void factors_are_lapacks(void **state)
     pst_graph_free(graph);
 }
 
+/* Workspaces that 32 bits do not count are refused, by the operator whose
+ * gradient needs one. */
+static void sides_fit_lapacks_integers(void **state)
+{
+    static const char text[] =
+        "input %a: F[23170, 23170]; %d, %l, %p = aten._linalg_det.default(%a); "
+        "%c = penstock.cofactors.default(%a, %l, %p)";
+
+    (void)state;
+    assert_true(pst_lapack_svd_fits(16383, 16384));
+    assert_true(pst_lapack_svd_fits(23169, 23169));
+    assert_false(pst_lapack_svd_fits(23170, 23170));
+    assert_false(pst_lapack_svd_fits(INT64_C(1) << 31, 1));
+    assert_true(pst_lapack_eigh_fits(32766));
+    assert_false(pst_lapack_eigh_fits(32767));
+    pst_diag_init(&diag);
+    assert_int_equal(
+        sample_parse(&(struct sample){text, 0}, PST_F64, &graph, &diag),
+        PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "LAPACK has no SVD of matrices (23170"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +178,7 @@ int main(void)
         cmocka_unit_test(checked_forms_are_faults),
         cmocka_unit_test(pivots_are_checked),
         cmocka_unit_test(factors_are_lapacks),
+        cmocka_unit_test(sides_fit_lapacks_integers),
     };
 
     return cmocka_run_group_tests_name("linalg", tests, NULL, NULL);

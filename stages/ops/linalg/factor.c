@@ -300,8 +300,17 @@ static enum pst_status infer_cofactors(struct pst_infer *c)
 {
     const struct pst_meta *x;
     enum pst_status status = pst_infer_square(c, &x);
+    int64_t n;
 
-    return status == PST_OK ? pst_infer_batch(c, 0, x->dtype, x, 2) : status;
+    if (status != PST_OK)
+        return status;
+    n = pst_matrix_size(x, 1);
+    if (!pst_lapack_svd_fits(n, n)) /* of a singular one */
+        return pst_infer_fail(c,
+                              "LAPACK has no SVD of matrices (%lld, %lld), "
+                              "which the gradient of a determinant may need",
+                              (long long)n, (long long)n);
+    return pst_infer_batch(c, 0, x->dtype, x, 2);
 }
 
 PST_MATRIX_KERNEL(cofactors, cofactors_scratch, cofactors_lapack);

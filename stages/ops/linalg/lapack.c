@@ -160,6 +160,21 @@ int pst_lapack_cholesky(bool upper, int64_t n, double *a)
     return info;
 }
 
+/* LAPACK counts its workspace in 32 bits: what is more is not told to it, and
+ * what it needs at least must fit. */
+static int work_of(size_t work)
+{
+    return (int)PST_MIN(work, (size_t)INT32_MAX);
+}
+
+bool pst_lapack_svd_fits(int64_t m, int64_t n)
+{
+    const size_t k = (size_t)PST_MIN(m, n);
+
+    return PST_MAX(m, n) <= INT32_MAX / 64 &&
+           4 * k * k + 7 * k <= (size_t)INT32_MAX;
+}
+
 /* What dgesdd asks for with jobz "S" or "A", and 8 k integers. */
 static size_t svd_work(size_t k, size_t most)
 {
@@ -179,10 +194,10 @@ int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
     const int rows = (int)m, columns = (int)n, k = PST_MIN(rows, columns);
     const int ldvt = full ? columns : k;
     const size_t work = svd_work((size_t)k, (size_t)PST_MAX(m, n));
-    const int lwork = (int)work;
-    int info = 0;
+    const int lwork = work_of(work);
+    int info = pst_lapack_svd_fits(m, n) ? 0 : PST_LAPACK_TOO_LARGE;
 
-    if (k > 0)
+    if (k > 0 && info == 0)
         LAPACK_dgesdd(full ? "A" : "S", &rows, &columns, a, &rows, s, u, &rows,
                       vt, &ldvt, room, &lwork, (int *)(room + work), &info);
     return info;
@@ -194,6 +209,11 @@ static size_t eigh_work(size_t n)
     return 1 + 6 * n + 2 * n * n;
 }
 
+bool pst_lapack_eigh_fits(int64_t n)
+{
+    return eigh_work((size_t)n) <= (size_t)INT32_MAX;
+}
+
 size_t pst_lapack_eigh_room(int64_t n)
 {
     return eigh_work((size_t)n) + 3 + 5 * (size_t)n;
@@ -201,11 +221,11 @@ size_t pst_lapack_eigh_room(int64_t n)
 
 int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w, double *room)
 {
-    const int side = (int)n, lwork = (int)eigh_work((size_t)n);
+    const int side = (int)n, lwork = work_of(eigh_work((size_t)n));
     const int liwork = 3 + 5 * side;
-    int info = 0;
+    int info = pst_lapack_eigh_fits(n) ? 0 : PST_LAPACK_TOO_LARGE;
 
-    if (n > 0)
+    if (n > 0 && info == 0)
         LAPACK_dsyevd("V", upper ? "U" : "L", &side, a, &side, w, room, &lwork,
                       (int *)(room + lwork), &liwork, &info);
     return info;

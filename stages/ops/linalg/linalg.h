@@ -52,6 +52,11 @@ void pst_matrix_store_t(const struct pst_operand *x, int64_t k,
 
 /* --- LAPACK, by columns -------------------------------------------------- */
 
+/* LAPACK counts its workspace in 32 bits: from some side on it cannot work. */
+#define PST_LAPACK_TOO_LARGE (-1) /* returned as info */
+bool pst_lapack_svd_fits(int64_t m, int64_t n);
+bool pst_lapack_eigh_fits(int64_t n);
+
 /* a (m, n) becomes its factors, with min(m, n) pivots; returns info. */
 int pst_lapack_lu(int64_t m, int64_t n, double *a, int32_t *pivots);
 /* b (n, columns) becomes the solution of op(A) X = B. */
