@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stages/base/host/fs.h"
+#include "stages/base/json_file.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/sched/costs.h"
@@ -51,7 +52,7 @@ static enum pst_status read_cuts(struct pstctl_cut *cut, const char *path,
     size_t size = 0;
     json_t *list;
 
-    status = pst_file_read(path, MAX_FILE, &text, &size, diag);
+    status = pst_json_file_read(path, MAX_FILE, &text, &size, diag);
     if (status != PST_OK)
         return status;
     list = json_loadb(text, size, 0, &error);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/sandbox.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "stages/base/host/guard.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
+#include "stages/run/headroom.h"
 
 /* Memory, processors, cgroups; zones of times. */
 static const char *const of_the_system[] = {
@@ -91,12 +96,54 @@ static void add_options(struct pst_guard *guard,
     }
 }
 
+/* Private memory of the process, as RLIMIT_DATA counts it; 0: not known. */
+static uint64_t data_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    char line[160] = "", *field = line;
+
+    if (f == NULL)
+        return 0;
+    if (fgets(line, sizeof(line), f) == NULL)
+        line[0] = '\0';
+    (void)fclose(f);
+    for (int i = 0; i < 5 && field != NULL; i++) {
+        field = strchr(field, ' ');
+        field += field != NULL;
+    }
+    return field == NULL
+               ? 0
+               : strtoull(field, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What is made to fill the memory fails an allocation of its reader, before the
+ * kernel ends processes, and maybe others than this one. */
+static void limit_memory(void)
+{
+    const char *root = getenv("PST_HEADROOM_ROOT");
+    const uint64_t data = data_bytes();
+    struct pst_headroom room;
+    struct rlimit limit;
+    uint64_t most;
+
+    pst_headroom_look(root != NULL ? root : "", &room);
+    most = PST_MIN(room.host, room.group);
+    if (data == 0 || most > INT64_MAX || getrlimit(RLIMIT_DATA, &limit) != 0)
+        return;
+    most += data;
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur <= most)
+        return;
+    limit.rlim_cur = most;
+    (void)setrlimit(RLIMIT_DATA, &limit);
+}
+
 enum pst_status pstctl_sandbox(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
     struct pst_guard guard;
 
     (void)pst_rates_here(); /* reads its file once */
+    limit_memory();
     pst_guard_begin(&guard);
     for (size_t i = 0; i < PST_COUNT(of_the_system); i++)
         pst_guard_sees(&guard, of_the_system[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/alloc.h"
+#include "stages/base/budget.h"
 
 #include "stages/base/checked.h"
 #include "stages/base/host/alive.h"
@@ -45,6 +46,51 @@ static int must_fail(void)
     return 0;
 }
 
+/* --- budgets ------------------------------------------------------------- */
+
+static _Thread_local struct pst_budget *budgets; /* the innermost one */
+
+uint64_t pst_budget_of(uint64_t bytes)
+{
+    uint64_t most;
+
+    if (PST_MUL(bytes, (uint64_t)PST_BUDGET_TIMES, &most) ||
+        PST_ADD(most, PST_BUDGET_LEAST, &most) || most > INT64_MAX)
+        most = INT64_MAX;
+    return most;
+}
+
+void pst_budget_begin(struct pst_budget *budget, uint64_t bytes)
+{
+    *budget =
+        (struct pst_budget){.most = pst_budget_of(bytes), .outer = budgets};
+    budgets = budget;
+}
+
+void pst_budget_end(struct pst_budget *budget)
+{
+    budgets = budget->outer;
+}
+
+/* False: a budget does not allow so many bytes more. */
+static int may_take(size_t size)
+{
+    for (struct pst_budget *b = budgets; b != NULL; b = b->outer)
+        if (b->used > 0 ? size > b->most - (uint64_t)b->used : size > b->most) {
+            b->exceeded = true;
+            return 0;
+        }
+    return 1;
+}
+
+static void count_bytes(size_t taken, size_t freed)
+{
+    for (struct pst_budget *b = budgets; b != NULL; b = b->outer)
+        b->used += (int64_t)taken - (int64_t)freed;
+}
+
+/* --- blocks -------------------------------------------------------------- */
+
 static struct head *head_of(void *p)
 {
     return (struct head *)p - 1;
@@ -53,6 +99,7 @@ static struct head *head_of(void *p)
 static void *adopt(struct head *h, enum pst_tag tag, size_t size)
 {
     *h = (struct head){size, (size_t)tag};
+    count_bytes(size, 0);
     pst_alive_goes_on(); /* whatever takes long and is no step allocates */
     atomic_fetch_add_explicit(&live[tag], size, memory_order_relaxed);
     return h + 1;
@@ -62,7 +109,7 @@ void *pst_alloc(enum pst_tag tag, size_t size)
 {
     struct head *h;
 
-    if (must_fail() || size > SIZE_MAX / 2)
+    if (must_fail() || size > SIZE_MAX / 2 || !may_take(size))
         return NULL;
     h = malloc(sizeof(*h) + size);
     return h ? adopt(h, tag, size) : NULL;
@@ -73,7 +120,8 @@ void *pst_calloc(enum pst_tag tag, size_t n, size_t size)
     struct head *h;
     size_t bytes;
 
-    if (must_fail() || PST_MUL(n, size, &bytes) || bytes > SIZE_MAX / 2)
+    if (must_fail() || PST_MUL(n, size, &bytes) || bytes > SIZE_MAX / 2 ||
+        !may_take(bytes))
         return NULL;
     h = calloc(1, sizeof(*h) + bytes);
     return h ? adopt(h, tag, bytes) : NULL;
@@ -86,13 +134,15 @@ void *pst_realloc(enum pst_tag tag, void *p, size_t size)
 
     if (!p)
         return pst_alloc(tag, size);
-    if (must_fail() || size > SIZE_MAX / 2)
-        return NULL;
     old = head_of(p);
     was = *old;
+    if (must_fail() || size > SIZE_MAX / 2 ||
+        (size > was.size && !may_take(size - was.size)))
+        return NULL;
     h = realloc(old, sizeof(*h) + size);
     if (!h)
         return NULL;
+    count_bytes(0, was.size);
     atomic_fetch_sub_explicit(&live[was.tag], was.size, memory_order_relaxed);
     return adopt(h, tag, size);
 }
@@ -112,6 +162,7 @@ void pst_free(void *p)
     if (!p)
         return;
     h = head_of(p);
+    count_bytes(0, h->size);
     atomic_fetch_sub_explicit(&live[h->tag], h->size, memory_order_relaxed);
     free(h);
 }

@@ -2,6 +2,7 @@
 #include "stages/files/given.h"
 
 #include "stages/base/arena.h"
+#include "stages/base/json_file.h"
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
@@ -219,7 +220,7 @@ static enum pst_status open_index(struct pst_given *given,
     size_t size = 0;
     json_t *root;
 
-    status = pst_file_read(given->path, MAX_INDEX, &text, &size, diag);
+    status = pst_json_file_read(given->path, MAX_INDEX, &text, &size, diag);
     if (status != PST_OK)
         return status;
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);

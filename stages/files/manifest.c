@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "stages/base/json_file.h"
+
 #define MAX_MANIFEST ((size_t)256 << 20)
 #define MAX_SHARDS   65536u
 #define SHARD_END    ".safetensors"
@@ -216,9 +218,9 @@ enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
     size_t size;
 
     pst_str_addf(&path, "%s/" PST_MANIFEST_FILE, step_dir);
-    status = path.failed
-                 ? pst_diag_nomem(diag, strlen(step_dir))
-                 : pst_file_read(path.text, MAX_MANIFEST, &text, &size, diag);
+    status = path.failed ? pst_diag_nomem(diag, strlen(step_dir))
+                         : pst_json_file_read(path.text, MAX_MANIFEST, &text,
+                                              &size, diag);
     if (status != PST_OK)
         goto out;
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);

@@ -2,6 +2,7 @@
 #include "stages/files/safetensors.h"
 
 #include "stages/base/arena.h"
+#include "stages/base/budget.h"
 #include "stages/base/checked.h"
 #include "stages/base/map.h"
 #include "stages/files/pt2/json.h"
@@ -220,6 +221,7 @@ static enum pst_status parse_header(struct pst_safetensors *st,
                                     struct pst_diag *diag)
 {
     const struct pst_json *root;
+    struct pst_budget budget;
     struct pst_arena scratch;
     enum pst_status status;
 
@@ -227,11 +229,18 @@ static enum pst_status parse_header(struct pst_safetensors *st,
         return pst_diag_set(diag, PST_E_SAFETENSORS_NOT,
                             "no safetensors file: the header does not begin "
                             "with '{'");
+    pst_budget_begin(&budget, length);
     pst_arena_init(&scratch, PST_TAG_ARCHIVE);
     status = pst_json_parse("header", text, length, &scratch, &root, diag);
     if (status == PST_OK)
         status = read_entries(st, root, diag);
     pst_arena_fini(&scratch);
+    pst_budget_end(&budget);
+    if (status != PST_OK && budget.exceeded)
+        status = pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
+                              "the header of %zu bytes would take more than "
+                              "%u times as much memory",
+                              length, PST_BUDGET_TIMES);
     return status;
 }
 

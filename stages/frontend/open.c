@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A model from its file, and the data of its tensors. */
+#include "stages/base/budget.h"
 #include "stages/frontend/front.h"
 #include "stages/graph/bytes.h"
 #include "stages/ops/op.h"
@@ -20,19 +21,37 @@ static enum pst_status set_name(struct pst_model *model, const char *path,
     return model->name != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
 }
 
+/* A file that takes more than any honest one of its size. */
+static enum pst_status refuse_bomb(const struct pst_front *front,
+                                   struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_PT2_BOMB,
+                        "%s: the model in %llu bytes would take more than %u "
+                        "times as much memory, and %llu MiB",
+                        front->path, (unsigned long long)front->zip->file.size,
+                        PST_BUDGET_TIMES,
+                        (unsigned long long)(PST_BUDGET_LEAST >> 20));
+}
+
 /* Runs the passes and ends what they work on. */
 static enum pst_status run_passes(struct pst_front *front, const char *last,
                                   struct pst_diag *diag)
 {
     struct pst_pass_state state = {0};
-    enum pst_status status =
-        pst_passes_run(&pst_frontend_passes, &state, front, last, diag);
+    struct pst_budget budget;
+    enum pst_status status;
+
+    pst_budget_begin(&budget, front->zip->file.size);
+    status = pst_passes_run(&pst_frontend_passes, &state, front, last, diag);
+    pst_budget_end(&budget);
 
     if (status == PST_OK && front->digests.failed)
         status = pst_diag_nomem(diag, front->digests.cap);
     if (status == PST_OK)
         pst_digest(pst_str_text(&front->digests), front->digests.len,
                    front->model->digest);
+    else if (budget.exceeded)
+        status = refuse_bomb(front, diag);
     else
         pst_diag_prefix(diag, "%s", front->path);
     pst_import_fini(&front->import);

@@ -2,6 +2,7 @@
 #include "stages/sched/costs.h"
 
 #include "stages/base/host/fs.h"
+#include "stages/base/json_file.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -205,7 +206,8 @@ enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
     json_t *root;
     char *text;
     size_t size;
-    enum pst_status status = pst_file_read(path, MAX_FILE, &text, &size, diag);
+    enum pst_status status =
+        pst_json_file_read(path, MAX_FILE, &text, &size, diag);
 
     if (status != PST_OK)
         return status;

@@ -5,62 +5,28 @@
  * 10 ms of the reader and without memory of more than four times their size.
  * Both are measured in a process of its own, as the best of some.
  */
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "daemon/common/frame.h"
 #include "plan.pb-c.h"
 #include "stages/base/str.h"
 #include "stages/split/store/pack.h"
+#include "tests/fuzz/measure.h"
 #include "tests/test.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* whose own time and memory count */
-#else
-#define SANITIZED false
-#endif
-
 #define BIG   ((size_t)10 << 20)
-#define ROOM  ((size_t)64 << 20)
-#define SMALL ((size_t)64 << 10)
 #define DEPTH 100000
 /* CPU time: ten times what is wanted of a machine that does nothing else. */
 #define MAX_MS  100.0
 #define MAX_FOR 4 /* times the input's size */
 /* Of a plan's other form, in lines of text, of which each is noted. */
 #define MAX_LINES 8
-#define TRIES     (SANITIZED ? 1 : 5) /* for the time alone */
-/* What the heap takes at least. */
-#define SLACK ((size_t)512 << 10)
+#define TRIES     (SANITIZED ? 1 : 5)
 
 /* --- bytes ---------------------------------------------------------------- */
-
-struct bytes {
-    unsigned char *at;
-    size_t n;
-};
-
-static struct bytes map_bytes(void)
-{
-    void *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    assert_true(at != MAP_FAILED);
-    return (struct bytes){.at = at};
-}
-
-static void put(struct bytes *b, const void *data, size_t n)
-{
-    assert_true(n <= ROOM - b->n);
-    memcpy(b->at + b->n, data, n);
-    b->n += n;
-}
 
 static void put_varint(struct bytes *b, uint64_t value)
 {
@@ -147,9 +113,6 @@ static unsigned find_field(const ProtobufCMessageDescriptor *desc,
 
 /* --- readers -------------------------------------------------------------- */
 
-typedef enum pst_status (*reader_fn)(const struct bytes *b,
-                                     struct pst_diag *diag);
-
 static enum pst_status read_plan(const struct bytes *b, struct pst_diag *diag)
 {
     struct pst_plan *plan = NULL;
@@ -199,100 +162,6 @@ static enum pst_status read_reply(const struct bytes *b, struct pst_diag *diag)
     return read_frame(b, PSTD_REPLY_MAX, PSTD_REPLY_FIELD, diag);
 }
 
-/* --- measuring ------------------------------------------------------------ */
-
-struct measured {
-    enum pst_status status;
-    double ms;
-    size_t grown;
-    char text[sizeof(((struct pst_diag *)NULL)->text)];
-};
-
-static size_t status_bytes(const char *key)
-{
-    FILE *f = fopen("/proc/self/status", "re");
-    size_t kb = 0;
-    char line[256];
-
-    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-        if (strncmp(line, key, strlen(key)) == 0)
-            kb = strtoul(line + strlen(key), NULL, 10);
-    if (f != NULL)
-        (void)fclose(f);
-    return kb << 10;
-}
-
-/* VmHWM counts anew from here on. */
-static bool forget_peak(void)
-{
-    FILE *f = fopen("/proc/self/clear_refs", "we");
-    const bool ok = f != NULL && fputs("5", f) >= 0;
-
-    return f != NULL && fclose(f) == 0 && ok;
-}
-
-static double cpu_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
-static void measure_here(reader_fn read, const struct bytes *b,
-                         struct measured *ret)
-{
-    const struct bytes cut = {.at = (unsigned char *)"\x80", .n = 1};
-
-    /* Else malloc works otherwise when it has freed a large block. */
-    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
-    /* Runs its code for the first time. */
-    (void)read(b->n < SMALL ? b : &cut, NULL);
-    ret->ms = 1e9;
-    ret->grown = SIZE_MAX;
-    for (unsigned i = 0; i < TRIES; i++) {
-        struct pst_diag diag;
-        const bool counts = malloc_trim(0) >= 0 && forget_peak();
-        const size_t before = status_bytes("VmRSS:");
-        const double begin = cpu_ms();
-
-        pst_diag_init(&diag);
-        ret->status = read(b, &diag);
-        ret->ms = PST_MIN(ret->ms, cpu_ms() - begin);
-        if (counts && before > 0)
-            ret->grown = PST_MIN(ret->grown, status_bytes("VmHWM:") - before);
-        (void)snprintf(ret->text, sizeof(ret->text), "%s", diag.text);
-    }
-}
-
-static struct measured measure(reader_fn read, const struct bytes *b)
-{
-    struct measured *shared =
-        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct measured ret;
-    int how = 0;
-    pid_t child;
-
-    assert_true(shared != MAP_FAILED);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        measure_here(read, b, shared);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &how, 0), child);
-    ret = *shared;
-    (void)munmap(shared, sizeof(*shared));
-    if (how != 0)
-        fail_msg("the reader died: %x", (unsigned)how);
-    if (ret.grown == SIZE_MAX) {
-        print_message("NOT MEASURED: memory, for lack of clear_refs\n");
-        ret.grown = 0;
-    }
-    return ret;
-}
-
 /* Of what is refused all others; of the names the worst. */
 struct worst {
     double ms, times;
@@ -318,7 +187,7 @@ static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
 static void refuse(reader_fn read, const struct bytes *b, const char *what,
                    bool harmless)
 {
-    const struct measured m = measure(read, b);
+    const struct measured m = measure(read, b, TRIES);
     const double times = (double)m.grown / (double)b->n;
 
     if (getenv("PST_VERBOSE") != NULL)
@@ -595,7 +464,7 @@ static void lines(void **state)
 
         repeat(&b, all[i], strlen(all[i]));
         wrap_lines(&b, &file);
-        m = measure(read_plan, &file);
+        m = measure(read_plan, &file, TRIES);
         if (m.status != PST_ERR_INPUT)
             failed("lines %u: %s\n", i, pst_status_name(m.status));
         if (!SANITIZED && m.grown > MAX_LINES * file.n)

@@ -11,6 +11,7 @@
 #include "daemon/ctl/out.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
+#include "stages/base/json_file.h"
 #include "stages/base/str.h"
 
 #define MAX_BYTES (64u << 20) /* of a text */
@@ -169,7 +170,8 @@ enum pst_status pstctl_tensors_read_json(const char *path,
     json_t *root;
     const char *name;
     json_t *value;
-    enum pst_status status = pst_file_read(path, MAX_BYTES, &text, &size, diag);
+    enum pst_status status =
+        pst_json_file_read(path, MAX_BYTES, &text, &size, diag);
 
     if (status != PST_OK)
         return status;

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stages/base/json_file.h"
+
 #define TAG        PST_TAG_ARCHIVE
 #define CONFIG     "adapter_config.json"
 #define MAX_CONFIG ((size_t)16 << 20)
@@ -40,7 +42,7 @@ static enum pst_status read_config(struct pst_alphas *a, struct pst_diag *diag)
         return errno == ENOENT
                    ? PST_OK
                    : pst_diag_errno(diag, errno, "%s", a->path.text);
-    status = pst_file_read(a->path.text, MAX_CONFIG, &text, &size, diag);
+    status = pst_json_file_read(a->path.text, MAX_CONFIG, &text, &size, diag);
     if (status != PST_OK)
         return status;
     a->config = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
