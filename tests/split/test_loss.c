@@ -293,6 +293,7 @@ static void makes_targets(void **state)
     check_target("f64[2, 6]", "mse", "f64[2, 6]");
     check_target("f32[2, 6]", "l1", "f32[2, 6]");
     check_target("f32[6]", "smooth_l1:beta=0.5", "f32[6]");
+    check_target("f32[6]", "smooth_l1:beta=0", "f32[6]");
     check_target("f32[2, 6]", "huber:delta=2,reduction=sum", "f32[2, 6]");
     check_target("f32[2, 6]", "bce_with_logits", "f32[2, 6]");
     check_target("f32[2, 6]", "bce_with_logits:pos_weight=3", "f32[2, 6]");

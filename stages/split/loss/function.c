@@ -73,6 +73,16 @@ static enum pst_status set_positive(struct pst_loss_adder *a, const char *key,
     return PST_OK;
 }
 
+static enum pst_status set_not_negative(struct pst_loss_adder *a,
+                                        const char *key, const char *value)
+{
+    double *to = &a->options.number;
+
+    if (!pst_parse_f64(value, to) || !(*to >= 0.0) || !isfinite(*to))
+        return bad_value(a, key, value, "a number from 0 on is wanted");
+    return PST_OK;
+}
+
 static enum pst_status set_targets(struct pst_loss_adder *a, const char *key,
                                    const char *value)
 {
@@ -96,7 +106,7 @@ static const struct option {
     {"dim", PST_LOSS_DIM, set_integer},
     {"targets", PST_LOSS_TARGETS, set_targets},
     {"pos_weight", PST_LOSS_POS_WEIGHT, set_positive},
-    {"beta", PST_LOSS_BETA, set_positive},
+    {"beta", PST_LOSS_BETA, set_not_negative},
     {"delta", PST_LOSS_DELTA, set_positive},
 };
 
