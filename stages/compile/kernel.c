@@ -53,12 +53,12 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         return pst_diag_set(diag, PST_E_OP_TOO_MANY,
                             "%s in module '%s' has %u operands, at most %u "
                             "are possible",
-                            node->schema->name, node->call->name, call->n_in,
+                            pst_node_origin(node), node->call->name, call->n_in,
                             (unsigned)PST_MAX_OPERANDS);
     if (pst_op_kernels(options->device, node->op).n == 0)
         return pst_diag_set(diag, PST_E_OP_NO_KERNEL,
                             "device %s has no kernel of %s (module '%s', %s)",
-                            options->device->name, node->schema->name,
+                            options->device->name, pst_node_origin(node),
                             node->call->name, node->source);
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < node->n_outs; i++)
@@ -68,7 +68,8 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         return pst_diag_set(diag, PST_E_OP_NO_KERNEL,
                             "no kernel of %s for these dtypes and shapes "
                             "(module '%s', %s)",
-                            node->schema->name, node->call->name, node->source);
+                            pst_node_origin(node), node->call->name,
+                            node->source);
     return PST_OK;
 }
 

@@ -154,15 +154,17 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     return PST_OK;
 }
 
+/* Rows of penstock's own are kept by the name that the user's file has, too:
+ * messages name that. */
 static bool fill_origin(struct pst_build *build, struct pst_node *node)
 {
+    const bool keeps = pst_op_keeps_origin(node->op);
     const char *origin = build->origin;
 
     node->origin = "";
-    node->is_function = false;
-    if (!pst_op_keeps_origin(node->op))
+    node->is_function = keeps && build->is_function;
+    if (!keeps && !pst_has_prefix(node->schema->name, "penstock."))
         return true;
-    node->is_function = build->is_function;
     if (origin == NULL || strcmp(origin, node->schema->name) == 0)
         return true;
     node->origin = pst_arena_strdup(&build->graph->arena, origin);

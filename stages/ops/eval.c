@@ -183,7 +183,7 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
     if (kernel == NULL)
         return pst_diag_set(f->diag, PST_E_OP_NO_KERNEL,
                             "%s has no kernel for these dtypes",
-                            f->node->schema->name);
+                            pst_node_origin(f->node));
     if ((kernel->flags & PST_K_STRIDED) == 0)
         status = make_contiguous(f);
     if (status == PST_OK)

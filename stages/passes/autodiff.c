@@ -266,7 +266,7 @@ static enum pst_status differentiate_node(struct differ *d,
         status = contribute_all(d, node);
     if (status != PST_OK)
         pst_diag_prefix(d->build.diag, "gradient of %%%s (%s, %s, %s)",
-                        node->outs[0]->name, node->schema->name,
+                        node->outs[0]->name, pst_node_origin(node),
                         node->call->name, node->source);
     return status;
 }

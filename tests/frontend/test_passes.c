@@ -86,7 +86,8 @@ static void makes_nodes_functional(void **state)
                "penstock.write_strided.default("
                "%new_zeros, %add_, [4{s77}, 4{s77}, 4], [16{4*s77}, 4, 1], "
                "64{4*s77*s77})"));
-    assert_null(strstr(pst_str_text(&text), "add_.Tensor"));
+    assert_null(strstr(pst_str_text(&text), "= aten.add_.Tensor"));
+    assert_non_null(strstr(pst_str_text(&text), "of=aten.add_.Tensor"));
     assert_null(strstr(pst_str_text(&text), "output"));
     pst_str_fini(&text);
 }
@@ -109,13 +110,13 @@ static void fixes_sizes(void **state)
     (void)state;
     expect("parts.pt2", "sizes",
            "-  %fft_rfft: f64[12{?}] = penstock.fft_table.default(6{s27})  "
-           "# - make_parts.py:55 F id=57\n"
+           "# - make_parts.py:55 F id=57 of=aten.fft_rfft.default\n"
            "-  %fft_irfft_24: f64[12{?}] = penstock.fft_table.default("
-           "6{s27})  # - make_parts.py:57 F id=87\n"
+           "6{s27})  # - make_parts.py:57 F id=87 of=aten.fft_irfft.default\n"
            "+  %fft_rfft: f64[12] = penstock.fft_table.default(6{s27})  "
-           "# - make_parts.py:55 F id=57\n"
+           "# - make_parts.py:55 F id=57 of=aten.fft_rfft.default\n"
            "+  %fft_irfft_24: f64[12] = penstock.fft_table.default("
-           "6{s27})  # - make_parts.py:57 F id=87\n");
+           "6{s27})  # - make_parts.py:57 F id=87 of=aten.fft_irfft.default\n");
 }
 
 /* Runs last. */

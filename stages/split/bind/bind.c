@@ -401,7 +401,8 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
         status = pst_replay_node(&replay, node);
         if (status != PST_OK)
             pst_diag_prefix(b->diag, "%s: %s in \"%s\" (%s)", b->what,
-                            node->schema->name, node->call->name, node->source);
+                            pst_node_origin(node), node->call->name,
+                            node->source);
     }
     if (status == PST_OK)
         status = bind_stage_outputs(b, from->graph);
