@@ -298,7 +298,8 @@ enum pst_status pstd_open_batch(const struct pstd_config *config,
 
 static enum pst_status open_data(const struct pstd_config *config,
                                  const struct pst_batch *batch, bool leave_rest,
-                                 struct pst_data **ret, struct pst_diag *diag)
+                                 bool compare, struct pst_data **ret,
+                                 struct pst_diag *diag)
 {
     const struct pst_data_options options = {
         .leave_rest = leave_rest,
@@ -309,6 +310,7 @@ static enum pst_status open_data(const struct pstd_config *config,
         .targets = config->targets_input,
         .shuffle = config->shuffle,
         .seed = config->seed,
+        .compare = compare,
     };
     const struct pst_data_step step = {batch->microbatches, batch->n_tail};
     const struct pst_plan *plan = batch->plan;
@@ -321,7 +323,7 @@ static enum pst_status open_data(const struct pstd_config *config,
     inputs = pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, sizeof(*inputs));
     if (inputs == NULL)
         return pst_diag_nomem(diag, plan->inputs.n * sizeof(*inputs));
-    for (size_t i = 0; i < plan->inputs.n; i++) {
+    for (size_t i = 0; i < plan->inputs.n && status == PST_OK; i++) {
         const struct pst_plan_input *in = &plan->inputs.at[i];
 
         inputs[i] =
@@ -329,28 +331,32 @@ static enum pst_status open_data(const struct pstd_config *config,
         inputs[i].unread = !pst_plan_reads_input(plan, (unsigned)i);
         if (batch->tail != NULL && in->chunk >= 0)
             inputs[i].tail = batch->tail->inputs.at[i].meta.size[in->chunk];
+        if (compare)
+            status = pst_plan_bound(plan, (unsigned)i, &inputs[i].bound, diag);
     }
-    status = pst_data_open(&options, inputs, plan->inputs.n, step, ret, diag);
+    if (status == PST_OK)
+        status =
+            pst_data_open(&options, inputs, plan->inputs.n, step, ret, diag);
     pst_free(inputs);
     return status;
 }
 
 enum pst_status pstd_open_data(const struct pstd_config *config,
-                               const struct pst_batch *batch,
+                               const struct pst_batch *batch, bool compare,
                                struct pst_data **ret, struct pst_diag *diag)
 {
-    return open_data(config, batch, false, ret, diag);
+    return open_data(config, batch, false, compare, ret, diag);
 }
 
 enum pst_status pstd_open_eval_data(const struct pstd_config *config,
-                                    const struct pst_batch *batch,
+                                    const struct pst_batch *batch, bool compare,
                                     struct pst_data **ret,
                                     struct pst_diag *diag)
 {
     const struct pst_batch alike = {.plan = batch->plan,
                                     .microbatches = batch->microbatches};
 
-    return open_data(config, &alike, true, ret, diag);
+    return open_data(config, &alike, true, compare, ret, diag);
 }
 
 enum pst_mean_by pstd_mean_by(const struct pstd_config *config)

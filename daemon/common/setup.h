@@ -30,16 +30,17 @@ void pstd_set_batch(struct pst_exec_options *options,
 enum pst_status pstd_open_batch(const struct pstd_config *config,
                                 struct pst_plan *plan, struct pst_batch *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* --data for the inputs of these plans. Returns owned. */
+/* --data for the inputs of these plans. compare: refuses integers that the
+ * model has no rows or classes for; one rank does. Returns owned. */
 enum pst_status pstd_open_data(const struct pstd_config *config,
-                               const struct pst_batch *batch,
+                               const struct pst_batch *batch, bool compare,
                                struct pst_data **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* The same for an evaluation, whose microbatches all have plan's rows; rows of
  * the file that fill none are no fault. tail of the batch does not matter. */
 enum pst_status pstd_open_eval_data(const struct pstd_config *config,
-                                    const struct pst_batch *batch,
+                                    const struct pst_batch *batch, bool compare,
                                     struct pst_data **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* What an evaluation by --microbatch-weights counts. Targets are counted where

@@ -87,7 +87,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
                               "verify compares microbatches of one size: "
                               "--batch must be a multiple of -m");
     if (status == PST_OK && config->data != NULL)
-        status = pstd_open_data(config, &batch, &data, diag);
+        status = pstd_open_data(config, &batch, true, &data, diag);
     if (status == PST_OK) {
         status = pst_verify(batch.plan, &options,
                             data != NULL ? pst_data_fill : NULL, data, &watch,

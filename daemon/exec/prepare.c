@@ -347,7 +347,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK)
         s->step_tokens = pstd_tokens(&s->w->batch);
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
-        status = pstd_open_data(&s->config, &s->w->batch, &s->data, diag);
+        status = pstd_open_data(&s->config, &s->w->batch, s->w->rank == 0,
+                                &s->data, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && !s->options.scatter)
         status = pstd_compare_data(s->w, s->config.data, diag);

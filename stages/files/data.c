@@ -4,9 +4,10 @@
 #include "stages/base/arena.h"
 #include "stages/base/rng.h"
 #include "stages/base/str.h"
-#include "stages/files/safetensors.h"
+#include "stages/files/data_look.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LISTED      20 /* names in a message */
@@ -35,6 +36,7 @@ struct input {
     uint64_t pieces;
     size_t piece_bytes;
     const struct pst_safetensors_entry *entry;
+    struct pst_data_bound bound;
 };
 
 struct pst_data {
@@ -42,6 +44,7 @@ struct pst_data {
     const char *path;
     struct pst_safetensors *st; /* or: */
     struct pst_file tokens;
+    uint64_t begin; /* of the first token */
     size_t token_size;
     uint64_t seq_len;
     struct input *inputs;
@@ -353,35 +356,20 @@ static enum pst_status assign_tokens(struct pst_data *d,
     return PST_OK;
 }
 
-/* Else its header would be trained on, and all behind it be moved. */
-static enum pst_status check_is_tokens(const struct pst_data *d,
-                                       struct pst_diag *diag)
+static struct pst_tokens_file tokens_file(const struct pst_data *d)
 {
-    static const struct {
-        unsigned at, n;
-        const char *bytes, *what;
-    } others[] = {
-        {8, 2, "{\"", "tensors with names (.safetensors)"},
-        {0, 6, "\x93NUMPY", "an array of NumPy (.npy)"},
-        {0, 4, "PK\3\4", "an archive (.npz, .pt, .zip)"},
-        {0, 3, "\x1f\x8b\x08", "compressed (.gz)"},
-    };
-    unsigned char begin[16];
-    uint64_t header;
+    return (struct pst_tokens_file){&d->tokens, d->path, d->begin,
+                                    (unsigned)d->token_size};
+}
 
-    if (d->tokens.size < sizeof(begin) ||
-        pst_file_read_at(&d->tokens, 0, begin, sizeof(begin), NULL) != PST_OK)
-        return PST_OK; /* who reads it says so */
-    memcpy(&header, begin, sizeof(header));
-    for (size_t i = 0; i < PST_COUNT(others); i++)
-        if (memcmp(begin + others[i].at, others[i].bytes, others[i].n) == 0 &&
-            (others[i].at == 0 || header < d->tokens.size))
-            return pst_diag_set(diag, PST_E_DATA_FORMAT,
-                                "%s is taken for a file of tokens (its name "
-                                "does not end in .safetensors), but begins as "
-                                "%s",
-                                d->path, others[i].what);
-    return PST_OK;
+/* The header, if there is one, is no token. */
+static enum pst_status look_at_tokens(struct pst_data *d, struct pst_diag *diag)
+{
+    struct pst_tokens_file tokens = tokens_file(d);
+    enum pst_status status = pst_tokens_look(&tokens, diag);
+
+    d->begin = tokens.begin;
+    return status;
 }
 
 static enum pst_status open_tokens(struct pst_data *d,
@@ -404,7 +392,7 @@ static enum pst_status open_tokens(struct pst_data *d,
                             options->token_dtype);
     status = pst_file_open(d->path, &d->tokens, diag);
     if (status == PST_OK)
-        status = check_is_tokens(d, diag);
+        status = look_at_tokens(d, diag);
     if (status == PST_OK)
         status = assign_tokens(d, options, diag);
     if (status != PST_OK)
@@ -414,7 +402,7 @@ static enum pst_status open_tokens(struct pst_data *d,
                             "%s: %" PRIu64
                             " bytes are no whole number of %zu-byte tokens",
                             d->path, d->tokens.size, d->token_size);
-    n = d->tokens.size / d->token_size;
+    n = (d->tokens.size - d->begin) / d->token_size;
     if (d->n > 1 && n) /* the last token is only a target */
         n--;
     d->units = d->samples = n / d->seq_len;
@@ -442,6 +430,7 @@ static enum pst_status copy_inputs(struct pst_data *d,
         d->inputs[i].meta = inputs[i].meta;
         pst_meta_set_contiguous(&d->inputs[i].meta);
         d->inputs[i].unread = inputs[i].unread;
+        d->inputs[i].bound = inputs[i].bound;
         d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
         d->inputs[i].dims = inputs[i].dims;
         d->inputs[i].rows = d->inputs[i].tail = 1; /* values of a scalar */
@@ -454,6 +443,30 @@ static enum pst_status copy_inputs(struct pst_data *d,
             return pst_diag_nomem(diag, strlen(inputs[i].name) + 1);
     }
     return PST_OK;
+}
+
+static enum pst_status compare(const struct pst_data *data,
+                               struct pst_diag *diag)
+{
+    const struct pst_tokens_file tokens = tokens_file(data);
+    const struct input *narrowest = NULL;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < data->n && status == PST_OK; i++) {
+        const struct input *in = &data->inputs[i];
+
+        if (in->bound.below == 0 || in->source == SOURCE_NOTHING)
+            continue;
+        if (in->entry != NULL)
+            status = pst_rows_compare(in->entry, data->path, &in->bound, diag);
+        else if (narrowest == NULL || in->bound.below < narrowest->bound.below)
+            narrowest = in;
+    }
+    if (status == PST_OK && narrowest != NULL)
+        status = pst_tokens_compare(
+            &tokens, data->samples * data->seq_len + (data->n > 1),
+            narrowest->name, &narrowest->bound, diag);
+    return status;
 }
 
 enum pst_status pst_data_open(const struct pst_data_options *options,
@@ -477,6 +490,10 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
         status = pst_has_suffix(options->path, ".safetensors")
                      ? open_tensors(d, diag)
                      : open_tokens(d, options, diag);
+    /* Tests look at what happens where a step finds it. */
+    if (status == PST_OK && options->compare &&
+        getenv("PST_DATA_UNCHECKED") == NULL)
+        status = compare(d, diag);
     if (status != PST_OK) {
         pst_data_close(d);
         return status;
@@ -557,8 +574,9 @@ static enum pst_status copy_tokens(const struct pst_data *d,
         8 * (unsigned)pst_dtype_size(dtype) - (dtype != PST_U8);
     const uint64_t most = ((uint64_t)1 << bits) - 1;
     unsigned char bytes[READ_TOKENS * sizeof(uint32_t)];
-    enum pst_status status = pst_file_read_at(&d->tokens, first * d->token_size,
-                                              bytes, n * d->token_size, diag);
+    enum pst_status status =
+        pst_file_read_at(&d->tokens, d->begin + first * d->token_size, bytes,
+                         n * d->token_size, diag);
 
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         uint32_t token = 0;

@@ -10,7 +10,8 @@
  *   has its very shape in the file and is the same for every microbatch; for a
  *   scalar input the file may also hold a vector, one value per microbatch. An
  *   input that the model does not read may be missing.
- * - any other file: little-endian tokens. Sample k is the window of seq_len
+ * - any other file: little-endian tokens, after the header of llm.c if it has
+ *   one. Sample k is the window of seq_len
  *   tokens from k * seq_len on; targets are the tokens one further.
  *
  * A step takes as many samples as its microbatches have rows and goes on where
@@ -18,6 +19,7 @@
  * each other. Shuffled, each pass over the samples has an order of its own.
  * Reading from several threads is fine.
  */
+#include "stages/files/data_look.h"
 #include "stages/graph/tensor.h"
 
 struct pst_data;
@@ -33,6 +35,7 @@ struct pst_data_options {
     /* Rows that do not fill a microbatch are left out, not refused, where
      * inputs differ in the rows of a microbatch. */
     bool leave_rest;
+    bool compare; /* integers of the file with the bounds of the inputs */
 };
 
 struct pst_data_input {
@@ -43,6 +46,7 @@ struct pst_data_input {
     const char *const
         *dims;   /* NULL, or per dimension: not NULL if it is free */
     bool unread; /* by the model */
+    struct pst_data_bound bound;
 };
 
 /* Microbatches of a step. */

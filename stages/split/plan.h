@@ -6,6 +6,7 @@
  * on disk a directory with plan.pb and stage-NNN.safetensors.
  * Read-only once made. Owned by its arena; graphs are owned by the plan.
  */
+#include "stages/files/data.h"
 #include "stages/files/state_names.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
@@ -262,6 +263,11 @@ enum pst_status pst_plan_names(const struct pst_plan *plan,
 bool pst_plan_may_be_loss(const struct pst_value *value);
 /* Does a stage, or an output of the model, read that model input? */
 bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input);
+/* The integers of an input that the model has rows or classes for, as far as it
+ * is plain from its operators. */
+enum pst_status pst_plan_bound(const struct pst_plan *plan, unsigned input,
+                               struct pst_data_bound *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Index in plan->params by any of its names, -1 if unknown. */
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
 /* Contributions that a stage makes to the gradient of a parameter. */

@@ -77,7 +77,8 @@ class Ways:
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = penstock, folder
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TERM="xterm")
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TERM="xterm",
+                        PST_DATA_UNCHECKED="1")
 
     def call(self, *args, codes=(0,)):
         done = subprocess.run([self.penstock, *args], cwd=self.folder,

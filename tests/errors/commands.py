@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import struct
 
 from bench import rows, safetensors, zeros
 
@@ -34,6 +35,9 @@ def make(b):
     b.write("several/a.safetensors", "")
     b.write("several/b.safetensors", "")
     b.write("index/model.safetensors.index.json", '{"weight_map": 3}')
+    b.write("int32.bin", struct.pack("<64i", *range(64)))
+    b.write("llmc.bin", struct.pack("<256i64H", 20240520, 1, 64, *(0,) * 253,
+                                    *range(64)))
     safetensors(b.at("other.safetensors"), {"x": zeros("F32", [2])})
     safetensors(b.at("wide.safetensors"), {
         "fc.weight": zeros("F32", [8, 9])})
@@ -153,7 +157,10 @@ CASES = [
     ("data.format", 65, "safetensors", RUN + "--data data.st"),
     ("data.format", 65, "NumPy", RUN + "--data tokens.npy"),
     ("data.token-dtype", 64, "--seq-len", WITH + "--seq-len 3"),
-    ("op.data", 65, "", RUN + "--data far.safetensors"),
+    ("data.vocabulary", 65, "far.safetensors", RUN + "--data far.safetensors"),
+    ("data.width", 65, "uint32",
+     RUN + "--data int32.bin --token-dtype uint16"),
+    ("data.format", 65, "--token-dtype uint16", RUN + "--data llmc.bin"),
     ("safetensors.damaged", 65, "bad.safetensors",
      RUN + "--data bad.safetensors"),
     ("safetensors.kind", 65, "kind.safetensors",

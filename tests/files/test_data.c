@@ -618,6 +618,104 @@ static void refuses_token_files_that_do_not_fit(void **state)
                      PST_ERR_SHAPE);
 }
 
+/* The header of llm.c is left out; other headers and widths are refused. */
+static void looks_at_what_tokens_are(void **state)
+{
+    const struct pst_data_input window = {"ids", meta(PST_I64, 2, 1, 4), 0, 0,
+                                          NULL};
+    const struct pst_data_step one = {1, 0};
+    struct pst_data_options options = {.path = "look.bin"};
+    static uint32_t words[256 + 64], wide[256];
+    static uint64_t widest[128];
+    static uint16_t shorts[512 + 64];
+    const struct {
+        const void *bytes;
+        size_t n;
+        const char *dtype, *said;
+    } cases[] = {
+        {shorts, 1024 + 128, "uint16", NULL},
+        {shorts, 1024 + 128, "uint32", "give --token-dtype uint16"},
+        {shorts, 1024 + 126, "uint16", "announces 64 tokens, but 63 follow"},
+        {wide, sizeof(wide), "uint32", NULL},
+        {wide, sizeof(wide), "uint16", "1 of each 2 tokens are mostly zero"},
+        {wide, sizeof(wide), "uint8", "3 of each 4 tokens are mostly zero"},
+        {widest, sizeof(widest), "uint16", "3 of each 4 tokens are zero"},
+        {widest, sizeof(widest), "uint32", "1 of each 2 tokens are zero"},
+        {"\x28\xb5\x2f\xfd............", 16, "uint16", "(.zst)"},
+    };
+    struct pst_data *d;
+    int64_t ids[4];
+
+    (void)state;
+    words[0] = 20240520;
+    words[1] = 1;
+    words[2] = 64;
+    memcpy(shorts, words, 1024);
+    for (unsigned i = 0; i < 64; i++)
+        shorts[512 + i] = (uint16_t)(i + 1);
+    for (unsigned i = 0; i < 256; i++)
+        wide[i] = 1 + i * 400; /* beyond 2^16 at last */
+    for (unsigned i = 0; i < 128; i++)
+        widest[i] = 1 + i * 300;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const char *said = cases[i].said;
+
+        write_file("look.bin", cases[i].bytes, cases[i].n);
+        options.token_dtype = cases[i].dtype;
+        if (said == NULL) {
+            assert_ok(pst_data_open(&options, &window, 1, one, &d, &diag),
+                      &diag);
+            assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
+            assert_int_equal(ids[0], 1);
+            pst_data_close(d);
+            continue;
+        }
+        assert_int_equal(pst_data_open(&options, &window, 1, one, &d, &diag),
+                         PST_ERR_INPUT);
+        if (strstr(diag.text, said) == NULL)
+            fail_msg("\"%s\" is not in \"%s\"", said, diag.text);
+    }
+}
+
+/* Before a step reads them, if that is asked for. */
+static void compares_with_the_vocabulary(void **state)
+{
+    static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 99};
+    struct pst_data_input window = {
+        "ids", meta(PST_I64, 2, 1, 4), 0, 0, NULL, false, {.below = 9}};
+    struct pst_data_input rows[] = {
+        {"x", meta(PST_F32, 2, 2, 2)},
+        {"k", meta(PST_I64, 1, 1, 0), 0, 0, NULL, false, {.below = 30}},
+        {"s", meta(PST_F32, 0, 0, 0), -1},
+        {"pos", meta(PST_I64, 1, 3, 0), 0, 0, NULL, false, {.below = 9}}};
+    struct pst_data_options options = {.path = "look.bin", .compare = true};
+    const struct pst_data_step one = {1, 0};
+    struct pst_data *d;
+
+    (void)state;
+    write_file("look.bin", tokens, sizeof(tokens));
+    assert_ok(pst_data_open(&options, &window, 1, one, &d, &diag), &diag);
+    pst_data_close(d); /* no window reads the rest */
+    window.bound.below = 8;
+    assert_int_equal(pst_data_open(&options, &window, 1, one, &d, &diag),
+                     PST_ERR_RANGE);
+    assert_non_null(strstr(diag.text, "token 8 at place 7 is outside of the "
+                                      "vocabulary"));
+    write_batch();
+    options.path = "b.safetensors";
+    assert_int_equal(pst_data_open(&options, rows, 4, one, &d, &diag),
+                     PST_ERR_RANGE);
+    assert_non_null(strstr(diag.text, "tensor 'k' has the number 30 (element "
+                                      "2 of 3)"));
+    rows[1].bound.ignores = true;
+    rows[1].bound.ignored = 30;
+    assert_ok(pst_data_open(&options, rows, 4, one, &d, &diag), &diag);
+    pst_data_close(d);
+    rows[3].bound.below = 8;
+    assert_int_equal(pst_data_open(&options, rows, 4, one, &d, &diag),
+                     PST_ERR_RANGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +731,8 @@ int main(void)
         cmocka_unit_test(permutations_are_permutations),
         cmocka_unit_test(refuses_batches_that_do_not_fit),
         cmocka_unit_test(tokens_and_their_successors),
+        cmocka_unit_test(looks_at_what_tokens_are),
+        cmocka_unit_test(compares_with_the_vocabulary),
         cmocka_unit_test(says_that_the_file_was_cut),
         cmocka_unit_test(refuses_token_files_that_do_not_fit),
     };

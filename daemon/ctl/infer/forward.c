@@ -71,7 +71,7 @@ static enum pst_status open_mean(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_LOSS_MISSING_MEAN,
                             "the plan has no loss to take the mean of: split "
                             "the .pt2 with --loss or --loss-fn");
-    status = pstd_open_eval_data(config, &f->batch, &f->data, diag);
+    status = pstd_open_eval_data(config, &f->batch, true, &f->data, diag);
     return status == PST_OK
                ? pst_mean_new(f->batch.plan, f->data, &options, &f->mean, diag)
                : status;

@@ -130,7 +130,7 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
     const uint64_t each = (uint64_t)pst_batch_rows(batch);
     struct sinks s = {0};
     struct pst_data *data = NULL;
-    enum pst_status status = pstd_open_data(config, batch, &data, diag);
+    enum pst_status status = pstd_open_data(config, batch, true, &data, diag);
 
     if (status == PST_OK) {
         s.samples = pst_data_samples(data, each);

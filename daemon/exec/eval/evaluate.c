@@ -201,7 +201,8 @@ static enum pst_status open_data(struct pstd_session *s,
     config.shuffle = false;
     if (s->w->rank != 0 && s->options.scatter)
         return PST_OK;
-    status = pstd_open_eval_data(&config, &e->batch, &e->data, diag);
+    status = pstd_open_eval_data(&config, &e->batch, s->w->rank == 0, &e->data,
+                                 diag);
     if (status == PST_OK)
         status = pst_mean_new(e->batch.plan, e->data, &options, &e->mean, diag);
     if (status != PST_OK)
