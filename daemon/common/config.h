@@ -140,7 +140,7 @@ struct pstd_config {
     double checkpoint_cost;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
     struct pstd_from resume;
-    bool adopt, other_model, checkpoint_sync;
+    bool adopt, other_model, checkpoint_sync, accept_lost_backward;
     const char *dump;
     const char *on_nan;
     uint64_t nan_limit, compare_replicas;

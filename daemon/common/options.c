@@ -206,6 +206,9 @@ static const struct pstd_option rows[] = {
     UINT(checkpoint_retry, "checkpoint-retry", T_RUN, "10", 0, 86400,
          "seconds in which a last checkpoint that cannot be written is tried "
          "again"),
+    FLAG(accept_lost_backward, "accept-lost-backward", T_RUN,
+         "train a model that was exported with a torch.autograd.Function by "
+         "the gradient of its forward: the file has no other"),
     CHOICE(on_nan, "on-nan", T_RUN, "stop", "stop|skip|rollback",
            "when a loss or gradient is not finite: end the run before that "
            "step, leave it out, or go back to the newest checkpoint (and leave "

@@ -52,6 +52,22 @@ static enum pst_status check_checkpoints(const struct pstd_config *c,
     return PST_OK;
 }
 
+/* A gradient that is not PyTorch's is asked for by name. */
+static enum pst_status check_backward(const struct pstd_session *s,
+                                      struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->w->batch.plan;
+
+    if (plan->lost == NULL || plan->loss < 0 || s->config.accept_lost_backward)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_RUN_LOST_BACKWARD,
+                        "the file has not the backward of the "
+                        "torch.autograd.Function in %s: with "
+                        "--accept-lost-backward the run takes the gradient of "
+                        "its forward",
+                        plan->lost);
+}
+
 /* "name\0value\0..." over the daemon's own options. */
 static enum pst_status read_options(struct pstd_session *s,
                                     const struct pstd_order *order,
@@ -346,6 +362,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = keep_engine(s, &kept, diag);
     if (status == PST_OK)
         s->step_tokens = pstd_tokens(&s->w->batch);
+    if (status == PST_OK)
+        status = check_backward(s, diag);
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
         status = pstd_open_data(&s->config, &s->w->batch, s->w->rank == 0,
                                 &s->data, diag);

@@ -71,6 +71,9 @@ struct pst_model {
      * running statistics say nothing: they take the batch's in both modes.
      */
     bool evaluates;
+    /* Where a torch.autograd.Function stood whose backward the file does not
+     * have, for messages; NULL: none that a gradient goes through. */
+    const char *lost;
     /* The program writes what is not its state in place, so that it matters
      * which values share memory. */
     bool writes;

@@ -82,6 +82,14 @@ static enum pst_status run_dead_code(void *subject, struct pst_diag *diag)
     return PST_OK;
 }
 
+static enum pst_status run_lost(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+
+    (void)diag;
+    return pst_import_lost(&f->import);
+}
+
 static enum pst_status run_sizes(void *subject, struct pst_diag *diag)
 {
     struct pst_front *f = subject;
@@ -115,6 +123,8 @@ static const struct pst_pass passes[] = {
      RESULTS, 0, PST_EDITS_ANYTHING, run_results},
     {"dead-code", "drops nodes whose results nobody wants", RESULTS, LIVE, 0,
      PST_EDITS_BY_COUNT, run_dead_code},
+    {"gradients", "names operators whose gradient the file does not have", LIVE,
+     0, 0, PST_EDITS_NOTHING, run_lost},
     {"sizes", "a number that nobody knows how to follow fixes the sizes", LIVE,
      SIZES, 0, PST_EDITS_NOTHING, run_sizes},
 };

@@ -274,6 +274,7 @@ static enum pst_status fill_head(struct pst_replacer *r)
     to->torch_version = old->torch_version;
     to->decomposed = old->decomposed;
     to->evaluates = old->evaluates;
+    to->lost = old->lost != NULL ? old->lost : r->module->lost;
     to->writes = old->writes || r->module->writes;
     to->fixed = old->fixed;
     pst_str_addf(&text, "%s %s %d %d %s", old->digest, r->path, r->call,

@@ -149,6 +149,7 @@ struct pst_plan {
     struct pst_symbols symbols; /* free sizes, as they are in this plan */
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
+    const char *lost;  /* backwards that the file has not: struct pst_model */
     bool writes;       /* it writes values in place: struct pst_model */
     struct PST_VEC(const char *) notes;
     const char *cut_by; /* times that chose the cut, just now; or NULL */

@@ -47,7 +47,7 @@ class Bench:
         self.env = {key: value for key, value in os.environ.items()
                     if not key.startswith("PENSTOCK_")}
         self.env.update(XDG_RUNTIME_DIR=folder, LC_ALL="C", HOME=folder)
-        for name in "tiny", "norm", "dynamic":
+        for name in "tiny", "norm", "dynamic", "functions":
             shutil.copy(os.path.join(golden, name + ".pt2"), folder)
         safetensors(self.at("data.safetensors"), rows(4))
         shutil.copy(self.at("data.safetensors"), self.at("data.st"))

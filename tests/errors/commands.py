@@ -38,6 +38,8 @@ def make(b):
     b.write("int32.bin", struct.pack("<64i", *range(64)))
     b.write("llmc.bin", struct.pack("<256i64H", 20240520, 1, 64, *(0,) * 253,
                                     *range(64)))
+    safetensors(b.at("xy.safetensors"), {
+        name: zeros("F32", [2, 3]) for name in "xy"})
     safetensors(b.at("other.safetensors"), {"x": zeros("F32", [2])})
     safetensors(b.at("wide.safetensors"), {
         "fc.weight": zeros("F32", [8, 9])})
@@ -161,6 +163,8 @@ CASES = [
     ("data.width", 65, "uint32",
      RUN + "--data int32.bin --token-dtype uint16"),
     ("data.format", 65, "--token-dtype uint16", RUN + "--data llmc.bin"),
+    ("run.lost-backward", 78, "module \"parts.0\" at make_unread.py:44",
+     "run functions.pt2 --transport self -n 1 --steps 1 --data xy.safetensors"),
     ("safetensors.damaged", 65, "bad.safetensors",
      RUN + "--data bad.safetensors"),
     ("safetensors.kind", 65, "kind.safetensors",

@@ -160,6 +160,15 @@ struct pst_doc_stack {
     unsigned n, n_nested;
 };
 
+/* What of a node's gradient the file does not have. */
+enum pst_lost {
+    PST_LOST_NOTHING,
+    PST_LOST_PERHAPS,  /* a forward that is no module's: an autograd.Function's,
+                          or that of a module that the model does not have */
+    PST_LOST_NO_GRAD,  /* the decomposed form of a region under no_grad */
+    PST_LOST_FUNCTION, /* the backward of an autograd.Function */
+};
+
 /* Where a node comes from; nodes in a row often share one. */
 struct pst_doc_place {
     const char *module; /* FQN of the innermost module, "" at the top */
@@ -168,6 +177,7 @@ struct pst_doc_place {
     /* The module's class is one of torch.nn, whose forward asks self.training
      * whether to drop; and one of its dropouts. */
     bool library, dropout;
+    enum pst_lost lost;
     const struct pst_doc_stack *stack; /* NULL: none was told yet */
 };
 

@@ -215,66 +215,34 @@ static enum pst_status read_stack(struct pst_reader *r, const char *text,
     return PST_OK;
 }
 
-/* A frame of PyTorch itself tells a user nothing. */
-static bool is_library(const char *path, size_t len)
+/* Modules of the user's own that a stack has, at most: names may hold the
+ * separators. */
+static unsigned count_modules(const char *text,
+                              const struct pst_doc_stack *stack)
 {
-    return (len > 6 && strncmp(path, "torch/", 6) == 0) ||
-           memmem(path, len, "/torch/", 7) != NULL;
+    unsigned n = 1, library = 0;
+
+    for (const char *p = text; (p = strchr(p, ';')) != NULL; p++)
+        n++;
+    for (unsigned i = 0; i < stack->n; i++)
+        library += pst_has_prefix(stack->frames[i].type, "torch.nn.");
+    return n - PST_MIN(n, library);
 }
 
-/* Last frame outside PyTorch of a Python traceback, as "file.py:12". */
-static enum pst_status parse_trace(struct pst_reader *r, const char *trace,
-                                   const char **ret)
+/* trace, function: NULL if the node tells none. */
+static void read_function(const struct pst_trace *trace, const char *stack,
+                          const char *function, struct pst_doc_place *place)
 {
-    static const char begin[] = "File \"", middle[] = "\", line ";
-    const char *path = NULL, *line = NULL, *p = trace;
-    char text[512];
-    size_t len = 0;
-
-    while ((p = strstr(p, begin)) != NULL) {
-        const char *end;
-
-        p += sizeof(begin) - 1;
-        end = strchr(p, '"');
-        if (end == NULL)
-            break;
-        if (strncmp(end, middle, sizeof(middle) - 1) == 0 &&
-            (path == NULL || !is_library(p, (size_t)(end - p)))) {
-            path = p;
-            len = (size_t)(end - p);
-            line = end + sizeof(middle) - 1;
-        }
-    }
-    *ret = "";
-    if (path == NULL)
-        return PST_OK;
-    for (size_t i = len; i-- > 0;)
-        if (path[i] == '/' || path[i] == '\\') {
-            path += i + 1;
-            len -= i + 1;
-            break;
-        }
-    (void)pst_format(text, sizeof(text), "%.*s:%.*s",
-                     (int)PST_MIN(len, (size_t)480), path,
-                     (int)PST_MIN(digits(line), (size_t)9), line);
-    return pst_read_text(r, text, ret);
-}
-
-/* The same of one that other nodes may have, too. */
-static enum pst_status read_trace(struct pst_reader *r, const char *trace,
-                                  const char **ret)
-{
-    const char *source = pst_map_get(&r->traces, trace);
-    enum pst_status status = PST_OK;
-
-    if (source == NULL) {
-        status = parse_trace(r, trace, &source);
-        if (status == PST_OK && !pst_map_put(&r->traces, trace, (void *)source))
-            status = pst_diag_nomem(r->diag, strlen(trace));
-    }
-    if (status == PST_OK)
-        *ret = source;
-    return status;
+    place->lost = PST_LOST_NOTHING;
+    if (trace != NULL && trace->lost)
+        place->lost = PST_LOST_FUNCTION;
+    else if (function != NULL &&
+             pst_has_prefix(function, "wrap_with_set_grad_enabled;"))
+        place->lost = PST_LOST_NO_GRAD;
+    else if (trace != NULL && !trace->others && stack != NULL &&
+             place->stack != NULL &&
+             trace->forwards > count_modules(stack, place->stack))
+        place->lost = PST_LOST_PERHAPS;
 }
 
 enum pst_status pst_read_place(struct pst_reader *r,
@@ -283,17 +251,23 @@ enum pst_status pst_read_place(struct pst_reader *r,
     const char *stack =
         pst_json_string(pst_json_get(metadata, "nn_module_stack"));
     const char *trace = pst_json_string(pst_json_get(metadata, "stack_trace"));
+    const char *function = pst_json_string(pst_json_get(metadata, "torch_fn"));
     struct pst_doc_place place = *r->place, *copy;
+    const struct pst_trace *told = NULL;
     enum pst_status status = PST_OK;
 
     if (stack != NULL &&
         strstr(stack, "_empty_nn_module_stack_from_metadata_hook") == NULL)
         status = read_stack(r, stack, &place);
     if (status == PST_OK && trace != NULL)
-        status = read_trace(r, trace, &place.source);
+        status = pst_read_trace(r, trace, &told);
+    if (told != NULL)
+        place.source = told->source;
+    read_function(told, stack, function, &place);
     /* Texts are interned: equal ones are the same. */
     if (status != PST_OK ||
-        (place.stack == r->place->stack && place.source == r->place->source))
+        (place.stack == r->place->stack && place.source == r->place->source &&
+         place.lost == r->place->lost))
         return status;
     copy = pst_arena_memdup(r->arena, &place, sizeof(place));
     if (copy == NULL)

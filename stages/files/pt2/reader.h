@@ -18,7 +18,7 @@ struct pst_reader {
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
     struct pst_map fqns;      /* of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
-    struct pst_map traces;    /* text in the file -> "file.py:12" */
+    struct pst_map traces;    /* text in the file -> struct pst_trace */
     const struct pst_json *fields;     /* type -> {"field_names": [...]} */
     const struct pst_doc_place *place; /* of the last node that told one */
     struct pst_diag *diag;
@@ -75,6 +75,21 @@ enum pst_status pst_read_args(struct pst_reader *r, const struct pst_json *list,
 enum pst_status pst_read_named(struct pst_reader *r,
                                const struct pst_json *json, const char *where,
                                struct pst_doc_arg *ret) PST_MUST_CHECK;
+
+/* --- traces.c ----------------------------------------------------------- */
+
+/* What a Python traceback says of a node. */
+struct pst_trace {
+    const char *source; /* "file.py:12" or "" */
+    bool lost;          /* it stood in the forward of an autograd.Function */
+    /* Frames of the user's forwards, less those that a forward calls by name;
+     * others: it has frames besides, so the number says nothing. */
+    unsigned forwards;
+    bool others;
+};
+
+enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
+                               const struct pst_trace **ret) PST_MUST_CHECK;
 
 /* --- places.c ----------------------------------------------------------- */
 

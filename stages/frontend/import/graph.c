@@ -354,6 +354,7 @@ void pst_import_fini(struct pst_import *import)
     drop_names(import);
     pst_vec_fini(&import->windows);
     pst_vec_fini(&import->mirrors);
+    pst_vec_fini(&import->lost);
     pst_map_fini(&import->used);
     pst_map_fini(&import->numbers);
     pst_layouts_fini(&import->layouts);
@@ -378,6 +379,7 @@ static void start(struct pst_import *import)
     model->storages.n = 0;
     import->windows.n = 0;
     import->mirrors.n = 0;
+    import->lost.n = 0;
     model->notes.n = import->n_notes;
 }
 

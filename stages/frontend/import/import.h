@@ -58,6 +58,12 @@ struct pst_mirror {
     bool lazy; /* PyTorch's conjugate has of's numbers in memory */
 };
 
+/* A node whose gradient in PyTorch the file does not have. */
+struct pst_lost_node {
+    struct pst_node *node;
+    const struct pst_doc_place *place;
+};
+
 struct pst_names;
 
 struct pst_import {
@@ -80,6 +86,7 @@ struct pst_import {
     struct pst_scope outer;            /* of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
+    struct PST_VEC(struct pst_lost_node) lost; /* in the order of the nodes */
     size_t n_modules, n_ties, n_notes; /* of the model before the import */
     unsigned n_regions;                /* that are recomputed */
 };
@@ -100,6 +107,15 @@ enum pst_status pst_import_guard(struct pst_model *model,
                                  const struct pst_document *doc,
                                  const char *guard, bool *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+/* --- lost.c ------------------------------------------------------------- */
+
+/* Remembers the graph's nodes from number `first` on, if the file lacks the
+ * gradient of the place that they come from. */
+enum pst_status pst_import_note_lost(struct pst_import *import,
+                                     size_t first) PST_MUST_CHECK;
+/* Notes where a gradient goes through them; model->lost. */
+enum pst_status pst_import_lost(struct pst_import *import) PST_MUST_CHECK;
 
 /* --- symbols.c ---------------------------------------------------------- */
 

@@ -587,6 +587,9 @@ enum pst_status pst_import_nodes(struct pst_import *import,
                      : import_node(import, scope, node);
         if (status == PST_OK && scope->pure)
             status = refuse_asserts(import, first);
+        import->place = node->place; /* inner graphs have their own */
+        if (status == PST_OK)
+            status = pst_import_note_lost(import, first);
         if (status == PST_OK)
             continue;
         pst_doc_blame(node, import->diag);

@@ -372,6 +372,7 @@ static enum pst_status fill_head(struct pst_adapting *a)
     to->torch_version = old->torch_version;
     to->decomposed = old->decomposed;
     to->evaluates = old->evaluates;
+    to->lost = old->lost;
     to->writes = old->writes;
     to->fixed = old->fixed;
     pst_str_addf(&text, "%s seed %" PRIu64, old->digest, a->seed);

@@ -425,6 +425,7 @@ static enum pst_status bind_head(struct binder *b)
     to->name = from->name;
     to->loss = from->loss;
     to->evaluates = from->evaluates;
+    to->lost = from->lost;
     to->writes = from->writes;
     to->counted = from->counted;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));

@@ -319,6 +319,8 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     ret->evaluates = p->plan->evaluates;
     ret->writes = p->plan->writes;
     ret->loss_fn = (char *)(p->plan->loss_fn != NULL ? p->plan->loss_fn : "");
+    if (p->plan->lost != NULL)
+        ret->lost = (char *)p->plan->lost;
     ret->notes = (char **)p->plan->notes.at;
     ret->n_notes = p->plan->notes.n;
     pack_symbols(p, ret);

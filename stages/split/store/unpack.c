@@ -383,6 +383,11 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
     u->plan->loss_fn = pb->loss_fn[0] != '\0' ? keep(u, pb->loss_fn) : NULL;
     if (pb->loss_fn[0] != '\0' && u->plan->loss_fn == NULL)
         return no_memory(u);
+    if (pb->lost[0] != '\0') {
+        u->plan->lost = keep(u, pb->lost);
+        if (u->plan->lost == NULL)
+            return no_memory(u);
+    }
     for (size_t i = 0; i < pb->n_notes; i++) {
         const char *note = keep(u, pb->notes[i]);
 

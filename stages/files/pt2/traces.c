@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the Python traceback of a node says: the user's line, and whether it
+ * stood in the forward of a torch.autograd.Function. The export keeps the
+ * operators of that forward, and nothing of the Function's own backward:
+ *
+ * - strict export runs it below torch/_functorch/autograd_function.py;
+ * - the other one keeps the frames of functions called "forward" alone: one
+ *   that calls `.apply(` and then that of the Function; `forward(ctx` is the
+ *   text of a Function written on one line. Where a function of another name
+ *   calls `.apply`, only a forward is left that is no module's.
+ */
+#include "stages/base/str.h"
+#include "stages/files/pt2/reader.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A text in the traceback, not ended by a NUL. */
+struct piece {
+    const char *at;
+    size_t n;
+};
+
+struct line {
+    struct piece path, number, name, code;
+    const char *next;
+};
+
+static bool has(const struct piece *text, const char *part)
+{
+    return memmem(text->at, text->n, part, strlen(part)) != NULL;
+}
+
+static bool is(const struct piece *text, const char *whole)
+{
+    return text->n == strlen(whole) && memcmp(text->at, whole, text->n) == 0;
+}
+
+static size_t digits(const char *p)
+{
+    size_t n = 0;
+
+    while (isdigit((unsigned char)p[n]))
+        n++;
+    return n;
+}
+
+static struct piece rest_of_line(const char *p)
+{
+    return (struct piece){p, strcspn(p, "\n")};
+}
+
+/* The next frame from p on: `File "PATH", line N, in NAME`, and below it its
+ * source. */
+static bool take_line(const char *p, struct line *ret)
+{
+    static const char begin[] = "File \"", middle[] = "\", line ";
+
+    while ((p = strstr(p, begin)) != NULL) {
+        const char *end;
+
+        p += sizeof(begin) - 1;
+        end = strchr(p, '"');
+        if (end == NULL)
+            return false;
+        if (strncmp(end, middle, sizeof(middle) - 1) != 0)
+            continue;
+        *ret = (struct line){.path = {p, (size_t)(end - p)}};
+        p = end + sizeof(middle) - 1;
+        ret->number = (struct piece){p, digits(p)};
+        p += ret->number.n;
+        if (strncmp(p, ", in ", 5) == 0) {
+            ret->name = rest_of_line(p + 5);
+            p = ret->name.at + ret->name.n;
+            ret->code = rest_of_line(p + (*p == '\n'));
+        }
+        ret->next = p;
+        return true;
+    }
+    return false;
+}
+
+/* A frame of PyTorch itself tells a user nothing. */
+static bool is_library(const struct line *line)
+{
+    return (line->path.n > 6 && strncmp(line->path.at, "torch/", 6) == 0) ||
+           has(&line->path, "/torch/");
+}
+
+/* Does the source call a forward by its name, other than define one? */
+static bool calls_forward(const struct piece *code)
+{
+    const char *p = code->at, *end = code->at + code->n;
+
+    if (has(code, "super("))
+        return true;
+    while ((p = memmem(p, (size_t)(end - p), "forward(", 8)) != NULL) {
+        if (p - code->at < 4 || strncmp(p - 4, "def ", 4) != 0)
+            return true;
+        p += 8;
+    }
+    return false;
+}
+
+/* What is known of a traceback while its lines are read. */
+struct reading {
+    struct line last; /* the innermost one that is the user's */
+    bool any;
+    struct pst_trace *trace;
+};
+
+static void read_line(struct reading *r, const struct line *line,
+                      const struct line *outer)
+{
+    struct pst_trace *t = r->trace;
+    const bool forward = is(&line->name, "forward");
+
+    if (has(&line->path, "torch/_functorch/autograd_function.py") ||
+        (forward && outer != NULL && has(&outer->code, ".apply(")) ||
+        (forward && has(&line->code, "forward(ctx")))
+        t->lost = true;
+    if (!forward || has(&line->path, "torch/_dynamo/") ||
+        has(&line->path, "<eval_with_key>"))
+        t->others = true;
+    if (forward && !is_library(line))
+        t->forwards++;
+    if (forward && outer != NULL && calls_forward(&outer->code) &&
+        !is_library(line) && t->forwards > 0)
+        t->forwards--; /* the same module's, or no module's */
+    if (!r->any || !is_library(line)) {
+        r->last = *line;
+        r->any = true;
+    }
+}
+
+/* "file.py:12" of the last frame outside PyTorch. */
+static enum pst_status read_source(struct pst_reader *r,
+                                   const struct line *line, const char **ret)
+{
+    struct piece path = line->path;
+    char text[512];
+
+    for (size_t i = path.n; i-- > 0;)
+        if (path.at[i] == '/' || path.at[i] == '\\') {
+            path.at += i + 1;
+            path.n -= i + 1;
+            break;
+        }
+    (void)pst_format(text, sizeof(text), "%.*s:%.*s",
+                     (int)PST_MIN(path.n, (size_t)480), path.at,
+                     (int)PST_MIN(line->number.n, (size_t)9), line->number.at);
+    return pst_read_text(r, text, ret);
+}
+
+static enum pst_status parse_trace(struct pst_reader *r, const char *text,
+                                   struct pst_trace *ret)
+{
+    struct reading reading = {.trace = ret};
+    struct line line, outer;
+    const char *p = text;
+    bool first = true;
+
+    ret->source = "";
+    while (take_line(p, &line)) {
+        read_line(&reading, &line, first ? NULL : &outer);
+        outer = line;
+        first = false;
+        p = line.next;
+    }
+    return reading.any ? read_source(r, &reading.last, &ret->source) : PST_OK;
+}
+
+enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
+                               const struct pst_trace **ret)
+{
+    struct pst_trace *trace = pst_map_get(&r->traces, text);
+    enum pst_status status = PST_OK;
+
+    if (trace == NULL) {
+        status = pst_read_room(r, 1, sizeof(*trace), &trace);
+        if (status == PST_OK)
+            status = parse_trace(r, text, trace);
+        if (status == PST_OK && !pst_map_put(&r->traces, text, trace))
+            status = pst_diag_nomem(r->diag, strlen(text));
+    }
+    if (status == PST_OK)
+        *ret = trace;
+    return status;
+}
