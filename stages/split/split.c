@@ -138,6 +138,8 @@ static enum pst_status split(struct pst_splitter *s)
         status = pst_split_state(s);
     if (status == PST_OK)
         status = pst_split_gradients(s);
+    if (status == PST_OK)
+        status = pst_split_unread(s);
     if (status == PST_OK && s->plan->identity[0] == '\0')
         status = pst_model_identity(s->model, s->plan->identity, s->diag);
     if (status == PST_OK)

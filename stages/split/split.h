@@ -48,6 +48,10 @@ enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
 enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* unread.c: notes on parameters, inputs and constants that training leaves as
+ * they are; when readers and gradients are counted. */
+enum pst_status pst_split_unread(struct pst_splitter *s) PST_MUST_CHECK;
+
 /* state.c: the weights files that were read. */
 void pst_plan_close_files(struct pst_plan *plan);
 /* Makes parameters found by their names; when all of them and all stages are

@@ -15,7 +15,7 @@ static struct pst_diag diag;
 static const char text[] = "graph next_id=1 {\n"
                            "  input %x: f32[3, 500000]\n"
                            "  param %w \"m.w\" grad: f32[3, 500000]\n"
-                           "  param %v \"m.v\" grad: f32[2]\n"
+                           "  param %v \"m.v\": f32[2]\n"
                            "  %a: f32[3, 500000] = aten.mul.Tensor(%x, %w)" NODE
                            "  output user %a \"0\"\n"
                            "}\n";

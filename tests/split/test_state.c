@@ -125,7 +125,7 @@ static void checks_what_is_replicated(void **state)
 
     assert_ok(pst_split(&f->model, &options, &f->plan, &diag), &diag);
     assert_false(param_of(f->plan, "m.w")->transmit);
-    assert_int_equal(f->plan->notes.n, 1);
+    assert_int_equal(f->plan->notes.n, 2); /* the other: m.u is not read */
     assert_non_null(strstr(f->plan->notes.at[0], "nothing to replicate"));
     pst_plan_free(f->plan);
     options.n_replicate = 1;
@@ -158,9 +158,12 @@ static void marks_what_is_transmitted(void **state)
     assert_ok(pst_split(&f->model, &options, &f->plan, &diag), &diag);
     assert_true(param_of(f->plan, "m.w")->transmit);
     assert_false(param_of(f->plan, "m.v")->transmit);
-    assert_int_equal(f->plan->notes.n, 2);
+    assert_int_equal(f->plan->notes.n, 3);
     assert_non_null(strstr(f->plan->notes.at[0], "\"m.v\" is read by one"));
     assert_non_null(strstr(f->plan->notes.at[1], "\"m.u\" is read by no"));
+    assert_non_null(strstr(f->plan->notes.at[2],
+                           "no operator reads the trainable parameters "
+                           "\"m.u\""));
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
     assert_ok(pst_plan_load(f->dir, &loaded, &diag), &diag);
     assert_true(param_of(loaded, "m.w")->transmit);
