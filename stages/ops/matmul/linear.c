@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/formula/formula.h"
 #include "stages/ops/matmul/matmul.h"
 
 /* --- linear: y (..., n) = x (..., k) w (n, k)^T + b (n) ----------------- */
@@ -81,6 +82,13 @@ const struct pst_op pst_op_linear = {
     .flops = linear_flops,
 };
 PST_CPU_KERNELS(linear, linear_kernels);
+
+/* aten.linear with a weight (k): the result has no last dimension. */
+PST_REWRITE_FORMULA(
+    linear_vector,
+    "penstock::linear_vector(Tensor input, Tensor weight, Tensor? bias=None) "
+    "-> Tensor",
+    "y = matmul(input, weight); is(bias) ? y + bias : y");
 
 /* --- mm, addmm: beta c + alpha a (m, k) b (k, n) ------------------------ */
 

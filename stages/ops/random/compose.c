@@ -106,6 +106,48 @@ COMPOSE(randint_like_Tensor,
         "is(dtype) ? dtype : dtype(self))");
 COMPOSE(randperm, "randperm(SymInt n" OF_I64,
         "cast(argsort(rand([n], dtype=f64)), dtype)");
+/* --- with a generator, of which a file knows only that there is none ------ */
+
+#define GIVEN ", *, Generator? generator"
+#define OPTIONS_BEHIND                                                         \
+    ", ScalarType? dtype=None, Layout? layout=None, Device? device=None, "     \
+    "bool? pin_memory=None"
+#define OF_I64_BEHIND                                                          \
+    ", ScalarType? dtype=4, Layout? layout=None, Device? device=None, "        \
+    "bool? pin_memory=None"
+
+COMPOSE(rand_generator, "rand.generator(SymInt[] size" GIVEN OPTIONS_BEHIND,
+        "rand(size, dtype=dtype)");
+COMPOSE(randn_generator, "randn.generator(SymInt[] size" GIVEN OPTIONS_BEHIND,
+        "randn(size, dtype=dtype)");
+COMPOSE(rand_like_generator,
+        "rand_like.generator(Tensor self" GIVEN OPTIONS_BEHIND FORMAT,
+        "rand_like(self, dtype=dtype)");
+COMPOSE(randn_like_generator,
+        "randn_like.generator(Tensor self" GIVEN OPTIONS_BEHIND FORMAT,
+        "randn_like(self, dtype=dtype)");
+COMPOSE(randint_generator,
+        "randint.generator(SymInt high, SymInt[] size" GIVEN OF_I64_BEHIND,
+        "randint.low(0, high, size, dtype=dtype)");
+COMPOSE(randint_low_generator,
+        "randint.low_generator(SymInt low, SymInt high, "
+        "SymInt[] size" GIVEN OF_I64_BEHIND,
+        "randint.low(low, high, size, dtype=dtype)");
+COMPOSE(randint_like_generator,
+        "randint_like.generator(Tensor self, SymInt high" GIVEN OPTIONS_BEHIND
+            FORMAT,
+        "randint_like.low_dtype(self, 0, high, dtype=dtype)");
+COMPOSE(randint_like_low_generator_dtype,
+        "randint_like.low_generator_dtype(Tensor self, SymInt low, "
+        "SymInt high" GIVEN OPTIONS_BEHIND FORMAT,
+        "randint_like.low_dtype(self, low, high, dtype=dtype)");
+COMPOSE(randint_like_Tensor_generator,
+        "randint_like.Tensor_generator(Tensor self, "
+        "Tensor high" GIVEN OPTIONS_BEHIND FORMAT,
+        "randint_like.Tensor(self, high, dtype=dtype)");
+COMPOSE(randperm_generator, "randperm.generator(SymInt n" GIVEN OF_I64_BEHIND,
+        "randperm(n, dtype=dtype)");
+
 #define IN_0_1 "geometric expects p to be in (0, 1)"
 COMPOSE(geometric, "geometric(Tensor self, float p" GENERATOR,
         "u = rand_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
