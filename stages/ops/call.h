@@ -32,6 +32,10 @@ enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
 enum pst_status pst_eval_run(struct pst_eval *eval, bool reference,
                              const struct pst_rng_key *key,
                              struct pst_diag *diag) PST_MUST_CHECK;
+/* The same of one node of the graph. */
+enum pst_status pst_eval_node(struct pst_eval *eval, struct pst_node *node,
+                              bool reference, const struct pst_rng_key *key,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 /* Data of a value after run, with value->meta's strides; NULL if unset. */
 const void *pst_eval_get(const struct pst_eval *eval,
                          const struct pst_value *value);

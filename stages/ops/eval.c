@@ -241,25 +241,32 @@ static enum pst_status run_node(struct pst_eval *eval, struct pst_node *node,
     return status;
 }
 
+enum pst_status pst_eval_node(struct pst_eval *eval, struct pst_node *node,
+                              bool reference, const struct pst_rng_key *key,
+                              struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (!pst_op_runs(node->op) ||
+        (node->n_outs > 0 && node->outs[0]->base != NULL))
+        return PST_OK; /* views, asserts, markers */
+    status = run_node(eval, node, reference, key, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "node %%%s (%s, %s)",
+                        node->n_outs > 0 ? node->outs[0]->name
+                                         : node->schema->name,
+                        node->call->path, node->source);
+    return status;
+}
+
 enum pst_status pst_eval_run(struct pst_eval *eval, bool reference,
                              const struct pst_rng_key *key,
                              struct pst_diag *diag)
 {
-    for (size_t i = 0; i < eval->graph->nodes.n; i++) {
-        struct pst_node *node = eval->graph->nodes.at[i];
-        enum pst_status status;
+    enum pst_status status = PST_OK;
 
-        if (!pst_op_runs(node->op) ||
-            (node->n_outs > 0 && node->outs[0]->base != NULL))
-            continue; /* views, asserts, markers */
-        status = run_node(eval, node, reference, key, diag);
-        if (status != PST_OK) {
-            pst_diag_prefix(diag, "node %%%s (%s, %s)",
-                            node->n_outs > 0 ? node->outs[0]->name
-                                             : node->schema->name,
-                            node->call->path, node->source);
-            return status;
-        }
-    }
-    return PST_OK;
+    for (size_t i = 0; i < eval->graph->nodes.n && status == PST_OK; i++)
+        status =
+            pst_eval_node(eval, eval->graph->nodes.at[i], reference, key, diag);
+    return status;
 }

@@ -405,7 +405,41 @@ torch.ops.aten.index_put(x.sin(), (None, y[0] > 0), torch.zeros(1).to(x.dtype))
 torch.ops.aten.index_put(x.sin(), (None, torch.tensor([True, False, True])), y[:, :1])
 torch.ops.aten.index_put(x.sin(), (y[:, :, 0] > 0,), y[0, 0, 0])
 torch.ops.aten.index_put(x.sin(), (None, y[0, :, 0] > 9), y[0, 0, 0])
+torch.nn.functional.linear(x, y[0, 0])
+torch.nn.functional.linear(x, y[0, 0], y[1, 0, 0])
+torch.nn.functional.linear(x[0, 0], y[0, 0])
+x * torch.arange(0, torch.tensor([3, 4])[0])[:, None, None]
+torch.where(torch.vmap(torch.vmap(lambda i, j: (i >= j) | (j > 1), (None, 0)), (0, None))(torch.arange(3), torch.arange(3))[..., None], x, y)
+torch.vmap(lambda v, w: torch.where(v > w, v * w, w - 1), (1, 0))(x, y.transpose(0, 1))
+torch.vmap(lambda v, w: v * w + v.unsqueeze(0).squeeze(0), (2, -1))(x, y)
+torch.vmap(lambda v: v.cos() * 2, -2)(x)
+torch.vmap(lambda v: v.sum(0) * v.amax(-1).cumsum(0)[:1])(x)
+torch.vmap(torch.vmap(lambda v, w: (v - w) / 2, (0, None)), (None, 1))(x, y.transpose(0, 1))
+torch.vmap(lambda i: i * torch.ones(2, dtype=torch.int32))(torch.arange(3)) * x
+torch.vmap(lambda i, v: torch.ops.aten.index.Tensor(v, [i]), (0, None))(torch.tensor([2, 0, 1]), x)
+torch.vmap(lambda i, v: torch.ops.aten.index.Tensor(v, [i]))(torch.tensor([2, 0, 1]), x)
+torch.vmap(lambda i, v: torch.ops.aten.index.Tensor(v, [None, i]))(torch.tensor([[1, 0], [0, 0], [1, 1]]), x)
+torch.vmap(lambda i, v: torch.ops.aten.index.Tensor(v, [i, i]), (0, None))(torch.tensor([2, 0, 1]), x)
+torch.vmap(torch.vmap(lambda i, j, v: torch.ops.aten.index.Tensor(v, [i, j]), (None, 0, None)), (0, None, 0))(torch.arange(3), torch.arange(2), x)
+torch.vmap(lambda v: v.expand(2, 3, 2).clone() * v.new_ones(()))(x)
+torch.vmap(lambda v: y[0] * 2, out_dims=1)(x) + x.sum()
+torch._higher_order_ops.associative_scan(lambda a, b: a * b + a, x, 0, combine_mode='generic')
 """
+# In f32 alone, which scales are. The kernels for one scale compute f64 in f32.
+QUANTISED = """
+torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)
+torch.fake_quantize_per_tensor_affine(x * 9, 0.25, 0, 0, 255)
+torch.fake_quantize_per_tensor_affine(x[0, 0, 0], 0.3, 1, -8, 7)
+torch.fake_quantize_per_tensor_affine(x, torch.tensor([0.1]), torch.tensor([3], dtype=torch.int32), -8, 7)
+torch.fake_quantize_per_channel_affine(x, torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 0, -2], dtype=torch.int32), 1, -8, 7)
+torch.fake_quantize_per_channel_affine(x, torch.tensor([0.1, 0.7]), torch.tensor([0.5, -1.5]), 2, -4, 7)
+torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 3, -8, 7)[1]
+torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(x.detach(), torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), torch.tensor(0), -8, 7)[0]
+torch._fake_quantize_learnable_per_tensor_affine(x, y[0, 0, :1].abs() + 0.1, y[1, 0, :1], -8, 7, 0.5)
+torch._fake_quantize_learnable_per_tensor_affine(x * 3, y[0, 0, :1].abs() + 0.1, -y[1, 0, :1].abs() - 1.2, -8, 7)
+torch._fake_quantize_learnable_per_channel_affine(x, y[0, :, 0].abs() + 0.1, y[1, :, 0], 0, -3, 4, 2.0)
+"""
+
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
 # alike; `m` is symmetric and definite, `q` is neither.
 FACTORS = """
@@ -683,6 +717,8 @@ def float_cases(folder, kind, lines, tols, only):
     for i, line in asked(lines, only):
         for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
                                 (torch.float64, 1e200, tols[1])):
+            if tol is None:
+                continue
             gen = generator(line)
             inputs = {n: torch.randn(3, 3, 2, generator=gen,
                                      dtype=torch.float64).to(dtype)
@@ -738,6 +774,7 @@ def main():
     cases += mixed_cases(args.folder, args.only)
     for kind, lines, tols in (
             ("floats", dtypes.lines(FLOATS), (5e-6, 1e-13)),
+            ("quantised", dtypes.lines(QUANTISED), (5e-6, None)),
             ("factors", factor_lines(), (2e-4, 1e-11)),
             ("fourier", fourier_lines(), (3e-5, 1e-12)),
             ("ties", tied_lines(), (5e-6, 1e-13))):

@@ -382,3 +382,91 @@ def columns():
 
     return Columns(), lambda: dict(x=torch.randn(4, 6),
                                    wanted=torch.randint(0, 3, (4,)))
+
+
+@handwritten
+def loops():
+    """Loops that the export keeps: over slices with a state and without one,
+    and as often as a counter says."""
+    from torch._higher_order_ops import scan, while_loop
+    from torch._higher_order_ops.map import map as each
+
+    class Loops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.Linear(6, 6)
+            self.scale = nn.Parameter(torch.ones(6))
+
+        def forward(self, x, wanted):
+            def step(h, z):
+                h = torch.tanh(self.cell(z) + h)
+                return h, h * self.scale
+
+            def more(i, z):
+                return (i < 5) & (i != 7)
+
+            def again(i, z):
+                return i + 2, torch.sin(self.cell(z))
+
+            h, ys = scan(step, torch.zeros_like(x[:, 0]), x, dim=1)
+            ys = each(lambda z: z * torch.sigmoid(self.cell(z)), ys)
+            _, z = while_loop(more, again, (torch.tensor(0), h))
+            return (ys.sum(1) + z - wanted).square().mean(), ys
+
+    return Loops(), lambda: dict(x=torch.randn(3, 4, 6),
+                                 wanted=torch.randn(3, 6))
+
+
+@handwritten
+def generators():
+    """Random numbers that are asked for with `generator=None`, as libraries
+    of image models do; whatever is drawn, the result is the same."""
+
+    class Generators(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(6, 4)
+
+        def forward(self, x, wanted):
+            y = self.up(x)
+            free = dict(generator=None, dtype=torch.float32)
+            y = y + (torch.rand(y.shape, **free) < 1) * 0.5
+            y = y + torch.randn(y.shape, **free).isfinite() * 0.25
+            y = y + (torch.randint(3, y.shape, generator=None) < 3)
+            y = y * torch.randint(1, 2, y.shape, generator=None)
+            order = torch.randperm(4, generator=None)
+            y = y[:, order][:, order.argsort()]
+            return (y - wanted).square().mean(), y
+
+    return Generators(), lambda: dict(x=torch.randn(4, 6),
+                                      wanted=torch.randn(4, 4))
+
+
+@handwritten
+def quantised():
+    """Weights and activations as they are after quantisation, with the
+    gradients of straight-through estimators."""
+
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(6, 8)
+            self.down = nn.Linear(8, 3)
+            self.register_buffer("scale", torch.linspace(0.02, 0.05, 8))
+            self.register_buffer("zero", torch.zeros(8, dtype=torch.int32))
+            self.register_buffer("step", torch.tensor([0.03]))
+            self.register_buffer("shift", torch.tensor([7],
+                                                       dtype=torch.int32))
+
+        def forward(self, x, wanted):
+            w = torch.fake_quantize_per_channel_affine(
+                self.up.weight, self.scale.float(), self.zero, 0, -8, 7)
+            y = F.relu(F.linear(x, w, self.up.bias))
+            y = torch.fake_quantize_per_tensor_affine(
+                y, self.step.float(), self.shift, 0, 63)
+            y = self.down(torch.fake_quantize_per_tensor_affine(
+                y, 0.125, 0, 0, 15))
+            return F.cross_entropy(y, wanted), y
+
+    return Quantised(), lambda: dict(x=torch.randn(4, 6),
+                                     wanted=torch.randint(0, 3, (4,)))

@@ -338,7 +338,9 @@ static void bad_programs_are_named(void **state)
          "\"labels\": {\"dtype\": 5, \"sizes\": [{\"as_expr\": "
          "{\"expr_str\": \"s0\", \"hint\": null}}"},
         {PST_ERR_UNSUPPORTED,
-         "shapes (in the outermost module at make_tiny.py:39)", PROGRAM,
+         "depend on data: aten.relu.default (in the outermost module at "
+         "make_tiny.py:39)",
+         PROGRAM,
          "\"relu\": {\"dtype\": 7, \"sizes\": [{\"as_int\": 2}",
          "\"relu\": {\"dtype\": 7, \"sizes\": [{\"as_expr\": "
          "{\"expr_str\": \"u0\", \"hint\": null}}"},

@@ -74,6 +74,26 @@ static enum pst_status read_size(const struct judge *j,
                         at);
 }
 
+/* Where a tensor begins in its storage may depend on data, as that of a loop's
+ * result does: it is 0 then, and nothing follows from it. */
+static enum pst_status read_offset(const struct judge *j,
+                                   struct pst_doc_meta *t)
+{
+    static const struct pst_symbols none;
+    const struct pst_doc_size *offset = &j->tensor->offset;
+    bool known = true;
+    enum pst_status status = PST_OK;
+
+    if (offset->expr != NULL)
+        status = pst_symbols_know(j->symbols != NULL ? j->symbols : &none,
+                                  offset->expr->text, &known, j->diag);
+    if (status != PST_OK || !known)
+        return status;
+    if (offset->expr != NULL)
+        t->from = offset->expr->text;
+    return read_size(j, offset, "storage_offset", -1, &t->offset);
+}
+
 static enum pst_status read_sizes(const struct judge *j, struct pst_doc_meta *t)
 {
     enum pst_status status = PST_OK;
@@ -92,8 +112,6 @@ static enum pst_status read_sizes(const struct judge *j, struct pst_doc_meta *t)
         status = read_size(j, stride, "strides", (int)i, &t->meta.stride[i]);
         t->strides[i] = stride->expr != NULL ? stride->expr->text : NULL;
     }
-    if (j->tensor->offset.expr != NULL)
-        t->from = j->tensor->offset.expr->text;
     t->meta.rank = n;
     return status;
 }
@@ -169,7 +187,7 @@ enum pst_status pst_doc_meta(const struct pst_doc_tensor *tensor,
         pst_diag_prefix(diag, "%s", where);
         return status;
     }
-    status = read_size(&j, &tensor->offset, "storage_offset", -1, &t.offset);
+    status = read_offset(&j, &t);
     if (status == PST_OK && pairs)
         status = make_pairs(&t, where, diag);
     if (status == PST_OK)

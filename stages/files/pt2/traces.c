@@ -129,7 +129,8 @@ static void read_line(struct reading *r, const struct line *line,
     if (forward && outer != NULL && calls_forward(&outer->code) &&
         !is_library(line) && t->forwards > 0)
         t->forwards--; /* the same module's, or no module's */
-    if (!r->any || !is_library(line)) {
+    /* Code that was never in a file ("<eval_with_key>.5") is nobody's. */
+    if (line->path.at[0] != '<' && (!r->any || !is_library(line))) {
         r->last = *line;
         r->any = true;
     }

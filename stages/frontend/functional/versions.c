@@ -445,7 +445,8 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
         return NULL;
     v = pst_versions_follow(f, v);
     storage = f->facts[pst_value_storage(v)->id].storage;
-    if (!pst_versions_is_filled(f, v, storage))
+    if (!pst_versions_is_filled(f, v, storage) ||
+        !pst_versions_is_kept(f, v, storage))
         return NULL;
     if (storage == NULL ||
         pst_value_storage(v) == pst_value_storage(storage->version))

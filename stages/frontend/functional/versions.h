@@ -19,6 +19,8 @@ struct pst_storage {
     int64_t full, had, has; /* with all, before the program, now */
     bool hole;              /* it has grown and was not filled */
     const char *since;      /* source of the last resize */
+    bool left; /* a detached name of it was written and is another value now:
+                  what other names would see is nowhere */
 };
 
 /* What is known of a value, by id. */
@@ -112,6 +114,11 @@ bool pst_versions_finish_resize(struct pst_functionalise *f,
 
 /* --- writes.c, for inplace.c ---------------------------------------------- */
 
+/* Are the numbers of the storage still there? If not, the builder has failed.
+ * NULL is a storage that nobody has written. */
+bool pst_versions_is_kept(struct pst_functionalise *f,
+                          const struct pst_value *v,
+                          const struct pst_storage *s);
 enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                                     const struct pst_value *v, const char *why);
 /* Everything that can be refused before anything is emitted. one_number: the

@@ -59,6 +59,23 @@ static bool was_read(const struct pst_functionalise *f,
     return false;
 }
 
+bool pst_versions_is_kept(struct pst_functionalise *f,
+                          const struct pst_value *v,
+                          const struct pst_storage *s)
+{
+    char meta[PST_META_TEXT];
+
+    if (s == NULL || !s->left)
+        return true;
+    f->build->status = pst_diag_set(
+        f->build->diag, PST_E_MODEL_SHARED_MEMORY,
+        "%%%s, %s at %lld, cannot be read: it shares memory with a detached "
+        "name to which something with a gradient was written "
+        "(E_ALIAS_NONDIFF); clone that one first",
+        v->name, pst_meta_text(&v->meta, meta), (long long)v->offset);
+    return false;
+}
+
 /* The record of v's storage. An owner that is not contiguous is looked at in
  * the order of its storage from then on. */
 struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
@@ -121,7 +138,7 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
     ret->detached = pst_versions_detached(v);
     ret->silent = ret->detached || f->build->no_grad;
     ret->storage = pst_versions_storage(f, v);
-    if (ret->storage == NULL)
+    if (ret->storage == NULL || !pst_versions_is_kept(f, v, ret->storage))
         return false;
     if (ret->silent && f->facts[ret->storage->version->id].carries &&
         was_read(f, ret->storage->version)) {
@@ -216,6 +233,34 @@ static void name_version(const struct pst_functionalise *f,
         version->version_of = owner;
 }
 
+/* A detached name becomes what is written to it, with its gradient: a value of
+ * its own. PyTorch also puts the numbers where the name was cut off from; these
+ * are gone, so nobody may read there any more. */
+static struct pst_value *leave(struct pst_functionalise *f,
+                               const struct pst_write_target *t,
+                               struct pst_value *new,
+                               const struct pst_value *fresh)
+{
+    const struct pst_value *owner = t->storage->owner;
+
+    if (owner->kind != PST_VALUE_NODE || f->facts[owner->id].original != NULL) {
+        f->build->status =
+            pst_versions_refuse(f, t->value,
+                                "it is detached, but what is written has a "
+                                "gradient (E_ALIAS_NONDIFF)");
+        return NULL;
+    }
+    new = convert(f, t->value, new);
+    if (new != NULL && (new != fresh || new->base != NULL))
+        new = pst_versions_emit(f, &pst_op_clone, t->value, false,
+                                PST_ARGS(pst_v(new)));
+    if (new == NULL || !pst_versions_learn(f))
+        return NULL;
+    t->storage->left = true;
+    f->facts[t->value->id].renamed = new;
+    return new;
+}
+
 struct pst_value *pst_versions_commit(struct pst_functionalise *f,
                                       const struct pst_write_target *t,
                                       struct pst_value *new,
@@ -225,13 +270,8 @@ struct pst_value *pst_versions_commit(struct pst_functionalise *f,
 
     if (!pst_versions_learn(f))
         return NULL;
-    if (t->detached && !f->build->no_grad && f->facts[new->id].carries) {
-        f->build->status =
-            pst_versions_refuse(f, t->value,
-                                "it is detached, but what is written has a "
-                                "gradient (E_ALIAS_NONDIFF)");
-        return NULL;
-    }
+    if (t->detached && !f->build->no_grad && f->facts[new->id].carries)
+        return leave(f, t, new, fresh);
     if (!pst_versions_note_write(f, t))
         return NULL;
     version = new_version(f, t, new, fresh);

@@ -6,6 +6,7 @@
  * depend on such a number.
  */
 #include "stages/frontend/import/nodes.h"
+#include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 
@@ -170,6 +171,51 @@ static enum pst_status on_data(struct reader *r,
         limit_range(r, node, number);
     b->node_id = UINT32_MAX;
     return b->status;
+}
+
+enum pst_status pst_import_settle(struct pst_import *import,
+                                  struct pst_scope *scope,
+                                  const struct pst_doc_node *node)
+{
+    static const char text[] = "a number read from data is not the one with "
+                               "which the model was exported";
+    const char *name = pst_doc_number_name(&node->outputs[0]);
+    struct pst_build *b = &import->build;
+    struct pst_arg wanted = {0};
+    struct reader r = {import, scope};
+    double have = 0.0, want;
+    bool known = false;
+    struct pst_value *v;
+    enum pst_status status = pst_import_note_number(import, scope, node);
+
+    if (status == PST_OK)
+        status = pst_import_symbol(import, scope, name, "item", &wanted);
+    if (status != PST_OK)
+        return status;
+    v = pst_map_get(&scope->read, name);
+    if (v == NULL)
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
+                            "\"%s\" is read from no tensor", name);
+    status = pst_import_fold(import, v, &known, &have);
+    if (status != PST_OK)
+        return status;
+    if (!known) {
+        b->node_id = PST_MAX(b->graph->next_node_id, 1u) - 1;
+        emit_assert(&r,
+                    pst_emit(b, &pst_op_eq_Scalar, PST_ARGS(pst_v(v), wanted)),
+                    text);
+        b->node_id = UINT32_MAX;
+        return b->status;
+    }
+    want = wanted.kind == PST_ARG_FLOAT  ? wanted.f
+           : wanted.kind == PST_ARG_BOOL ? wanted.b
+                                         : (double)wanted.i;
+    if (have != want)
+        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
+                            "\"%s\" is %g in the file, but its constants make "
+                            "it %g",
+                            name, want, have);
+    return PST_OK;
 }
 
 enum pst_status pst_import_assert(struct pst_import *import,

@@ -36,6 +36,11 @@ static enum pst_status find_value(const struct source *s, const char *name,
 {
     struct pst_value *v = pst_map_get(&s->scope->values, name);
 
+    if (v == NULL && pst_map_has(&s->scope->lanes, name))
+        return pst_diag_set(s->import->diag, PST_E_OP_NOT_SUPPORTED,
+                            "%s: not supported: \"%s\" is a forward-mode "
+                            "derivative (jvp)",
+                            s->where, name);
     if (v == NULL)
         return pst_diag_set(s->import->diag, PST_E_PT2_INCONSISTENT,
                             "%s: there is no value \"%s\" at this place",

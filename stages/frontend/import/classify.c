@@ -3,6 +3,7 @@
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
+#include "stages/frontend/import/regions/regions.h"
 #include "stages/graph/oprow.h"
 #include "stages/ops/op.h"
 
@@ -152,12 +153,19 @@ static struct pst_target unsupported(const char *name)
 
     if (reason != NULL)
         return refuse(name, 3, reason);
-    if (pst_has_prefix(name, "torch._functorch."))
-        return refuse(
-            name, 0,
-            "vmap and jvp regions (run_decompositions() removes them)");
     return refuse(name, 0, "unknown operators");
 }
+
+/* Sub-graphs that are chosen, or run more than once. */
+static const struct {
+    const char *name;
+    enum pst_target_kind kind;
+} control[] = {
+    {HOP "cond", PST_TARGET_COND},
+    {HOP "scan", PST_TARGET_SCAN},
+    {HOP "map_impl", PST_TARGET_MAP},
+    {HOP "while_loop", PST_TARGET_WHILE},
+};
 
 static struct pst_target higher_order(const struct pst_doc_node *node,
                                       const char *name)
@@ -189,10 +197,11 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         t.kind = PST_TARGET_SAME;
         return t;
     }
-    if (strcmp(name, HOP "cond") == 0) {
-        t.kind = PST_TARGET_COND;
-        return t;
-    }
+    for (size_t i = 0; i < PST_COUNT(control); i++)
+        if (strcmp(name, control[i].name) == 0) {
+            t.kind = control[i].kind;
+            return t;
+        }
     return unsupported(name);
 }
 
@@ -294,12 +303,29 @@ static bool number_target(const char *name, struct pst_target *ret)
     return false;
 }
 
+/* Is the argument a tensor of one dimension? */
+static bool is_vector(const struct pst_doc_node *node,
+                      const struct pst_doc_graph *graph, const char *name)
+{
+    const struct pst_doc_arg *arg = pst_doc_arg(node, name, PST_DOC_TENSOR);
+    const struct pst_doc_tensor *t =
+        arg != NULL && graph != NULL ? pst_doc_tensor(graph, arg->name) : NULL;
+
+    return t != NULL && t->rank == 1;
+}
+
 /* Rows, forms of rows, and the rest. */
 static struct pst_target row_target(const struct pst_doc_node *node,
+                                    const struct pst_doc_graph *graph,
                                     const char *name)
 {
     struct pst_target t = {.name = name};
     char scalar[256];
+
+    if (strcmp(name, "aten.linear.default") == 0 &&
+        is_vector(node, graph, "weight") &&
+        find_row("penstock.linear_vector.default", &t))
+        return t;
 
     for (size_t i = 0; i < PST_COUNT(same_as); i++)
         if (strcmp(name, same_as[i][0]) == 0 && find_row(same_as[i][1], &t))
@@ -313,7 +339,7 @@ static struct pst_target row_target(const struct pst_doc_node *node,
 static struct pst_target find_target(const struct pst_doc_node *node,
                                      const struct pst_doc_graph *graph)
 {
-    const char *name = node->target;
+    const char *name = node->target, *reason;
     struct pst_target t = {.name = name};
 
     if (strcmp(name, "?") == 0)
@@ -322,6 +348,11 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         return higher_order(node, name);
     if (number_target(name, &t))
         return t;
+    t.kind = pst_import_functorch_kind(node, &reason);
+    if (t.kind != PST_TARGET_NONE)
+        return t;
+    if (reason != NULL)
+        return refuse(name, 2, reason);
     for (size_t i = 0; i < PST_COUNT(storages); i++)
         if (strcmp(name, storages[i].name) == 0) {
             t.kind = storages[i].kind;
@@ -349,7 +380,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         t.op = pst_op_find(name);
         return t.op != NULL ? t : unsupported(name);
     }
-    return row_target(node, name);
+    return row_target(node, graph, name);
 }
 
 struct pst_target pst_import_target(const struct pst_doc_node *node,

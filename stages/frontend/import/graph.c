@@ -331,6 +331,7 @@ static void drop_names(struct pst_import *import)
     pst_map_fini(&import->outer.values);
     pst_map_fini(&import->outer.read);
     pst_map_fini(&import->outer.numbers);
+    pst_map_fini(&import->outer.lanes);
     pst_map_fini(&import->shared);
     pst_map_fini(&import->state);
 }
@@ -372,6 +373,7 @@ static void start(struct pst_import *import)
     pst_map_init(&import->outer.values, PST_TAG_ARCHIVE);
     pst_map_init(&import->outer.read, PST_TAG_ARCHIVE);
     pst_map_init(&import->outer.numbers, PST_TAG_ARCHIVE);
+    pst_map_init(&import->outer.lanes, PST_TAG_ARCHIVE);
     pst_graph_free(model->graph);
     model->graph = NULL;
     model->modules.n = import->n_modules;

@@ -36,12 +36,14 @@ struct pst_scope {
     struct pst_map values;  /* name -> struct pst_value */
     struct pst_map read;    /* name of a number read from data -> its tensor */
     struct pst_map numbers; /* name of a number -> struct pst_doc_node */
+    struct pst_map lanes;   /* name -> struct pst_lanes (regions/regions.h) */
     const struct pst_doc_graph *graph; /* of the document; borrowed */
     bool no_grad;
     const char *region; /* that is recomputed; NULL: none */
     bool autocast;      /* products take dtype `low` */
     enum pst_dtype low;
-    bool pure; /* a branch: what stands before it may not be written */
+    bool pure;  /* a branch: what stands before it may not be written */
+    bool inner; /* a branch or a loop's body: done by the call that runs it */
 };
 
 /* A name of the state that looks into another value. */
@@ -137,6 +139,10 @@ bool pst_import_knows_number(struct pst_import *import,
 /* Does something need the number that a node has as a result? */
 bool pst_import_number_needed(const struct pst_import *import,
                               const struct pst_doc_arg *output);
+/* A number read from data that the exporter has fixed: the file says it. */
+bool pst_import_is_settled(struct pst_import *import,
+                           const struct pst_doc_graph *graph,
+                           const struct pst_doc_node *node);
 /* A number read from data on which nothing depends but the exporter's
  * assertions; import->numbers must be filled. */
 bool pst_import_is_idle(const struct pst_import *import,
@@ -146,6 +152,11 @@ bool pst_import_is_idle(const struct pst_import *import,
 
 /* Remembers where a number comes from: a read of data, or arithmetic. */
 enum pst_status pst_import_note_number(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node) PST_MUST_CHECK;
+/* The same of one that the file says, which is compared: of constants now, of
+ * data in each step. */
+enum pst_status pst_import_settle(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
 /* What a node of one of the kinds of assertions demands of a number. */

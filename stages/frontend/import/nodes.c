@@ -484,6 +484,76 @@ static enum pst_status import_same(struct pst_import *import,
     return PST_OK;
 }
 
+/* What the node's target is, done. */
+static enum pst_status import_target(struct pst_import *import,
+                                     struct pst_scope *scope,
+                                     const struct pst_doc_node *doc_node,
+                                     const struct pst_names *names)
+{
+    const struct pst_target *target = doc_node->resolved;
+
+    switch (target->kind) {
+    case PST_TARGET_OP:
+        return import_op(import, scope, doc_node, target, names);
+    case PST_TARGET_INPLACE:
+        return import_inplace(import, scope, doc_node, target, names);
+    case PST_TARGET_OUT:
+        return import_out(import, scope, doc_node, target, names);
+    case PST_TARGET_CONVERT:
+        return import_convert(import, scope, doc_node, target, names);
+    case PST_TARGET_METADATA:
+        return check_metadata(import, scope, doc_node, target);
+    case PST_TARGET_SIZE:
+        for (unsigned i = 0; i < names->n; i++)
+            if (names->at[i] != NULL)
+                return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
+                                    "sizes do not make a tensor");
+        return pst_import_note_number(import, scope, doc_node);
+    case PST_TARGET_ASSERT:
+    case PST_TARGET_RANGE:
+    case PST_TARGET_RANGE_OF_SIZE:
+        return pst_import_assert(import, scope, doc_node);
+    case PST_TARGET_SET_GRAD:
+        return pst_import_set_grad(import, scope, doc_node, names);
+    case PST_TARGET_CHECKPOINT:
+        return pst_import_checkpoint(import, scope, doc_node, names);
+    case PST_TARGET_AUTOCAST:
+        return pst_import_autocast_region(import, scope, doc_node, names);
+    case PST_TARGET_SAME:
+        return import_same(import, scope, doc_node, names);
+    case PST_TARGET_MARK:
+        return PST_OK;
+    case PST_TARGET_BATCH:
+        return pst_import_batch(import, scope, doc_node, names);
+    case PST_TARGET_UNBATCH:
+        return pst_import_unbatch(import, scope, doc_node, names);
+    case PST_TARGET_UNPACK:
+        return pst_import_unpack(import, scope, doc_node, names);
+    case PST_TARGET_COND:
+        return pst_import_cond(import, scope, doc_node, names);
+    case PST_TARGET_SCAN:
+        return pst_import_scan_loop(import, scope, doc_node, names);
+    case PST_TARGET_MAP:
+        return pst_import_map_loop(import, scope, doc_node, names);
+    case PST_TARGET_WHILE:
+        return pst_import_while_loop(import, scope, doc_node, names);
+    case PST_TARGET_RESIZE:
+        return pst_import_resize(import, scope, doc_node);
+    case PST_TARGET_FILL:
+        return pst_import_fill(import, scope, doc_node);
+    case PST_TARGET_COLLECTIVE:
+        return pst_import_collective(import, scope, doc_node, names);
+    case PST_TARGET_COPY_IN:
+        return pst_import_copy_in(import, scope, doc_node, names);
+    case PST_TARGET_COPY_OUT:
+        return pst_import_copy_out(import, scope, doc_node);
+    case PST_TARGET_NONE:
+        break;
+    }
+    return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
+                        "not supported: %s", target->reason);
+}
+
 static enum pst_status import_node(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_node *doc_node)
@@ -495,9 +565,9 @@ static enum pst_status import_node(struct pst_import *import,
     if (status != PST_OK)
         return status;
     import->build.region = scope->region;
-    /* Branches have no stacks, or such of a root of their own: what they do is
-     * done by the call that chooses. */
-    if (scope->pure)
+    /* Branches and bodies of loops have no stacks, or such of a root of their
+     * own: what they do is done by the call that runs them. */
+    if (scope->inner)
         import->build.source = import->place->source;
     else
         status = pst_import_enter(import, import->place);
@@ -510,52 +580,9 @@ static enum pst_status import_node(struct pst_import *import,
         status = pst_import_reads_storage(import, scope, doc_node);
     if (status != PST_OK)
         return status;
-    switch (target->kind) {
-    case PST_TARGET_OP:
-        return import_op(import, scope, doc_node, target, &names);
-    case PST_TARGET_INPLACE:
-        return import_inplace(import, scope, doc_node, target, &names);
-    case PST_TARGET_OUT:
-        return import_out(import, scope, doc_node, target, &names);
-    case PST_TARGET_CONVERT:
-        return import_convert(import, scope, doc_node, target, &names);
-    case PST_TARGET_METADATA:
-        return check_metadata(import, scope, doc_node, target);
-    case PST_TARGET_SIZE:
-        for (unsigned i = 0; i < names.n; i++)
-            if (names.at[i] != NULL)
-                return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
-                                    "sizes do not make a tensor");
-        return pst_import_note_number(import, scope, doc_node);
-    case PST_TARGET_ASSERT:
-    case PST_TARGET_RANGE:
-    case PST_TARGET_RANGE_OF_SIZE:
-        return pst_import_assert(import, scope, doc_node);
-    case PST_TARGET_SET_GRAD:
-        return pst_import_set_grad(import, scope, doc_node, &names);
-    case PST_TARGET_CHECKPOINT:
-        return pst_import_checkpoint(import, scope, doc_node, &names);
-    case PST_TARGET_AUTOCAST:
-        return pst_import_autocast_region(import, scope, doc_node, &names);
-    case PST_TARGET_SAME:
-        return import_same(import, scope, doc_node, &names);
-    case PST_TARGET_COND:
-        return pst_import_cond(import, scope, doc_node, &names);
-    case PST_TARGET_RESIZE:
-        return pst_import_resize(import, scope, doc_node);
-    case PST_TARGET_FILL:
-        return pst_import_fill(import, scope, doc_node);
-    case PST_TARGET_COLLECTIVE:
-        return pst_import_collective(import, scope, doc_node, &names);
-    case PST_TARGET_COPY_IN:
-        return pst_import_copy_in(import, scope, doc_node, &names);
-    case PST_TARGET_COPY_OUT:
-        return pst_import_copy_out(import, scope, doc_node);
-    case PST_TARGET_NONE:
-        break;
-    }
-    return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
-                        "not supported: %s", target->reason);
+    if (pst_import_has_lanes(scope, doc_node))
+        return pst_import_on_lanes(import, scope, doc_node, &names);
+    return import_target(import, scope, doc_node, &names);
 }
 
 /* Both branches run and a bool chooses: what the other one asserts need not
@@ -582,9 +609,12 @@ enum pst_status pst_import_nodes(struct pst_import *import,
         const size_t first = import->build.graph->nodes.n;
 
         import->place = node->place;
-        status = pst_import_is_idle(import, node)
-                     ? pst_import_note_number(import, scope, node)
-                     : import_node(import, scope, node);
+        if (pst_import_is_idle(import, node))
+            status = pst_import_note_number(import, scope, node);
+        else if (pst_import_is_settled(import, scope->graph, node))
+            status = pst_import_settle(import, scope, node);
+        else
+            status = import_node(import, scope, node);
         if (status == PST_OK && scope->pure)
             status = refuse_asserts(import, first);
         import->place = node->place; /* inner graphs have their own */

@@ -69,6 +69,15 @@ enum pst_status pst_import_copy_out(
 
 /* --- subgraph.c --------------------------------------------------------- */
 
+/* What holds inside of a sub-graph whose node says nothing else. */
+struct pst_scope pst_import_inherit(const struct pst_scope *scope);
+/* The names of its graph; leave the scope after it. */
+void pst_import_enter_scope(struct pst_scope *inner,
+                            const struct pst_doc_graph *body);
+void pst_import_leave_scope(struct pst_scope *inner);
+/* Result i of the sub-graph; NULL: it is no tensor of it. */
+struct pst_value *pst_import_result(const struct pst_scope *inner, unsigned i);
+
 /* A sub-graph with or without gradients: inlined. */
 enum pst_status pst_import_set_grad(
     struct pst_import *import, struct pst_scope *scope,
@@ -91,5 +100,46 @@ enum pst_status pst_import_cond(struct pst_import *import,
                                 struct pst_scope *scope,
                                 const struct pst_doc_node *node,
                                 const struct pst_names *names) PST_MUST_CHECK;
+
+/* --- regions/vmap.c ------------------------------------------------------ */
+
+/* Does the node read a name that has lanes? */
+bool pst_import_has_lanes(const struct pst_scope *scope,
+                          const struct pst_doc_node *node);
+/* _add_batch_dim(tensor, dim, level) */
+enum pst_status pst_import_batch(struct pst_import *import,
+                                 struct pst_scope *scope,
+                                 const struct pst_doc_node *node,
+                                 const struct pst_names *names) PST_MUST_CHECK;
+/* _remove_batch_dim(tensor, level, size, dim) */
+enum pst_status pst_import_unbatch(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+/* _unpack_dual(tensor) -> (tensor, its tangent) */
+enum pst_status pst_import_unpack(struct pst_import *import,
+                                  struct pst_scope *scope,
+                                  const struct pst_doc_node *node,
+                                  const struct pst_names *names) PST_MUST_CHECK;
+/* Any other node that has lanes. */
+enum pst_status pst_import_on_lanes(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+
+/* --- regions/loops.c ----------------------------------------------------- */
+
+enum pst_status pst_import_scan_loop(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+enum pst_status pst_import_map_loop(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
+enum pst_status pst_import_while_loop(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
+    const struct pst_names *names) PST_MUST_CHECK;
 
 #endif

@@ -28,7 +28,12 @@ static enum pst_status add_finding(struct scan *s, const char *what,
                                    const char *reason, unsigned tier,
                                    const char *value)
 {
-    struct finding f = {what, reason, tier, s->import->place, value, 1};
+    struct finding f = {.what = what,
+                        .reason = reason,
+                        .tier = tier,
+                        .place = s->import->place,
+                        .value = value,
+                        .count = 1};
 
     for (size_t i = 0; i < s->findings.n; i++) {
         struct finding *g = &s->findings.at[i];
@@ -73,22 +78,57 @@ static bool is_unbacked(const struct scan *s, const struct pst_doc_graph *graph,
     return false;
 }
 
-/* Sizes that depend on data, at the nodes that make them. */
+static bool any_unbacked(const struct scan *s,
+                         const struct pst_doc_graph *graph,
+                         const struct pst_doc_arg *arg)
+{
+    if (arg->kind == PST_DOC_TENSOR)
+        return is_unbacked(s, graph, arg->name);
+    if (arg->kind != PST_DOC_TENSORS && arg->kind != PST_DOC_OPTIONAL_TENSORS)
+        return false;
+    for (unsigned k = 0; k < arg->n; k++)
+        if (is_unbacked(s, graph, arg->names[k]))
+            return true;
+    return false;
+}
+
+/* Is a tensor of that list a mask? */
+static bool has_mask(const struct pst_doc_graph *graph,
+                     const struct pst_doc_arg *list)
+{
+    for (unsigned k = 0; k < list->n; k++) {
+        const struct pst_doc_tensor *t = pst_doc_tensor(graph, list->names[k]);
+        enum pst_dtype dtype;
+
+        if (t != NULL && pst_dtype_from_pt2(t->dtype, &dtype) &&
+            (dtype == PST_BOOL || dtype == PST_U8))
+            return true;
+    }
+    return false;
+}
+
+/* Sizes that depend on data, at the nodes that make them: what reads these has
+ * them from there. */
 static enum pst_status scan_sizes(struct scan *s,
                                   const struct pst_doc_graph *graph,
                                   const struct pst_doc_node *node)
 {
+    const char *what = node->target;
     bool found = false;
 
-    for (unsigned i = 0; i < node->n_outputs; i++) {
-        const struct pst_doc_arg *out = &node->outputs[i];
+    for (unsigned i = 0; i < node->n_outputs; i++)
+        found = found || any_unbacked(s, graph, &node->outputs[i]);
+    for (unsigned i = 0; i < node->n_inputs && found; i++) {
+        const struct pst_doc_arg *arg = &node->inputs[i].arg;
 
-        if (out->kind == PST_DOC_TENSOR)
-            found = found || is_unbacked(s, graph, out->name);
-        for (unsigned k = 0; out->kind == PST_DOC_TENSORS && k < out->n; k++)
-            found = found || is_unbacked(s, graph, out->names[k]);
+        found = !any_unbacked(s, graph, arg);
+        if (strcmp(what, "aten.index.Tensor") == 0 &&
+            (arg->kind == PST_DOC_TENSORS ||
+             arg->kind == PST_DOC_OPTIONAL_TENSORS) &&
+            has_mask(graph, arg))
+            what = "aten.index.Tensor with a mask";
     }
-    return found ? add_finding(s, "shapes", pst_import_unbacked, NO_TIER, NULL)
+    return found ? add_finding(s, what, pst_import_unbacked, NO_TIER, NULL)
                  : PST_OK;
 }
 
@@ -266,11 +306,12 @@ static enum pst_status scan_node(struct scan *s,
 
     look_at_mode(s, node);
     s->import->place = node->place;
-    if (target->kind == PST_TARGET_NONE && !pst_import_is_idle(s->import, node))
+    if (target->kind != PST_TARGET_NONE)
+        status = scan_sizes(s, graph, node);
+    else if (!pst_import_is_idle(s->import, node) &&
+             !pst_import_is_settled(s->import, graph, node))
         status =
             add_finding(s, target->name, target->reason, target->tier, NULL);
-    if (status == PST_OK)
-        status = scan_sizes(s, graph, node);
     for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++)
         status = scan_arg(s, &node->inputs[k], target, outer);
     return status;

@@ -3,30 +3,32 @@
 #include "stages/frontend/import/nodes.h"
 #include "stages/ops/rows.h"
 
-/* What holds inside of a sub-graph whose node says nothing else. */
-static struct pst_scope inherit(const struct pst_scope *scope)
+struct pst_scope pst_import_inherit(const struct pst_scope *scope)
 {
     return (struct pst_scope){.no_grad = scope->no_grad,
                               .region = scope->region,
                               .autocast = scope->autocast,
                               .low = scope->low,
-                              .pure = scope->pure};
+                              .pure = scope->pure,
+                              .inner = scope->inner};
 }
 
-/* Leave the scope after it. */
-static void enter(struct pst_scope *inner, const struct pst_doc_graph *body)
+void pst_import_enter_scope(struct pst_scope *inner,
+                            const struct pst_doc_graph *body)
 {
     inner->graph = body;
     pst_map_init(&inner->values, PST_TAG_ARCHIVE);
     pst_map_init(&inner->read, PST_TAG_ARCHIVE);
     pst_map_init(&inner->numbers, PST_TAG_ARCHIVE);
+    pst_map_init(&inner->lanes, PST_TAG_ARCHIVE);
 }
 
-static void leave(struct pst_scope *inner)
+void pst_import_leave_scope(struct pst_scope *inner)
 {
     pst_map_fini(&inner->values);
     pst_map_fini(&inner->read);
     pst_map_fini(&inner->numbers);
+    pst_map_fini(&inner->lanes);
 }
 
 /* Position of the first operand: behind the sub-graph. NULL: it has none. */
@@ -58,8 +60,7 @@ static enum pst_status bind_operand(struct pst_import *import,
     return pst_import_define(import, inner, formal->name, v, &v->meta);
 }
 
-/* Result i of the body; NULL: it is no tensor of it. */
-static struct pst_value *result_of(const struct pst_scope *inner, unsigned i)
+struct pst_value *pst_import_result(const struct pst_scope *inner, unsigned i)
 {
     const struct pst_doc_arg *out = &inner->graph->outputs[i];
 
@@ -109,7 +110,7 @@ static enum pst_status bind_results(struct pst_import *import,
                             "its sub-graph has %u results, not %u", n,
                             names->n);
     for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
-        struct pst_value *v = result_of(inner, i);
+        struct pst_value *v = pst_import_result(inner, i);
 
         if (names->at[i] == NULL)
             continue;
@@ -137,13 +138,13 @@ static enum pst_status inline_body(struct pst_import *import,
     if (body == NULL)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "it has no sub-graph");
-    enter(&inner, body);
+    pst_import_enter_scope(&inner, body);
     status = bind_operands(import, scope, node, first, &inner);
     if (status == PST_OK)
         status = pst_import_nodes(import, &inner);
     if (status == PST_OK)
         status = bind_results(import, scope, &inner, names);
-    leave(&inner);
+    pst_import_leave_scope(&inner);
     return status;
 }
 
@@ -153,7 +154,7 @@ enum pst_status pst_import_set_grad(struct pst_import *import,
                                     const struct pst_names *names)
 {
     const struct pst_doc_arg *flag = pst_doc_arg_at(node, 0, PST_DOC_BOOL);
-    struct pst_scope inner = inherit(scope);
+    struct pst_scope inner = pst_import_inherit(scope);
 
     inner.no_grad = flag != NULL && !flag->number.b;
     return inline_body(import, scope, node, inner, names);
@@ -164,7 +165,7 @@ enum pst_status pst_import_autocast_region(struct pst_import *import,
                                            const struct pst_doc_node *node,
                                            const struct pst_names *names)
 {
-    struct pst_scope inner = inherit(scope);
+    struct pst_scope inner = pst_import_inherit(scope);
 
     if (!pst_import_autocast_mode(node, &inner.autocast, &inner.low))
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
@@ -177,7 +178,7 @@ enum pst_status pst_import_checkpoint(struct pst_import *import,
                                       const struct pst_doc_node *node,
                                       const struct pst_names *names)
 {
-    struct pst_scope inner = inherit(scope);
+    struct pst_scope inner = pst_import_inherit(scope);
 
     inner.region =
         pst_arena_printf(&import->model->arena, "%s%s%u",
@@ -227,22 +228,23 @@ static enum pst_status import_branch(struct pst_import *import,
                                      struct pst_value **ret)
 {
     const struct pst_doc_graph *body = branch != NULL ? branch->graph : NULL;
-    struct pst_scope inner = inherit(scope);
+    struct pst_scope inner = pst_import_inherit(scope);
     enum pst_status status = PST_OK;
 
     if (body == NULL || body->n_outputs != n ||
         body->n_inputs != (operands != NULL ? operands->n : 0))
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "a branch does not fit its operands and results");
-    enter(&inner, body);
+    pst_import_enter_scope(&inner, body);
     inner.pure = true;
+    inner.inner = true;
     for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++)
         status = bind_gated(import, scope, &body->inputs[i], operands->names[i],
                             i, b, &inner);
     if (status == PST_OK)
         status = pst_import_nodes(import, &inner);
     for (unsigned i = 0; i < n && status == PST_OK; i++) {
-        struct pst_value *v = result_of(&inner, i);
+        struct pst_value *v = pst_import_result(&inner, i);
 
         if (v == NULL) {
             status = pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
@@ -253,7 +255,7 @@ static enum pst_status import_branch(struct pst_import *import,
         if (ret[i] == NULL)
             status = import->build.status;
     }
-    leave(&inner);
+    pst_import_leave_scope(&inner);
     return status;
 }
 

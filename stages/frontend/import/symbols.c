@@ -221,6 +221,20 @@ bool pst_import_knows_number(struct pst_import *import,
            pst_import_is_known(import, x->expr);
 }
 
+bool pst_import_is_settled(struct pst_import *import,
+                           const struct pst_doc_graph *graph,
+                           const struct pst_doc_node *node)
+{
+    const char *name = node->resolved->reads_number && node->n_outputs > 0
+                           ? pst_doc_number_name(&node->outputs[0])
+                           : NULL;
+    const struct pst_doc_number *x =
+        name != NULL ? pst_doc_number(graph, name) : NULL;
+
+    return x != NULL && (x->kind != PST_DOC_NUMBER_EXPR ||
+                         pst_import_is_known(import, x->expr));
+}
+
 bool pst_import_number_needed(const struct pst_import *import,
                               const struct pst_doc_arg *output)
 {

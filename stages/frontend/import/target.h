@@ -25,10 +25,17 @@ enum pst_target_kind {
     PST_TARGET_SET_GRAD,   /* sub-graph to inline */
     PST_TARGET_CHECKPOINT, /* the same, which is recomputed */
     PST_TARGET_AUTOCAST,   /* the same, with casts if it is enabled */
-    PST_TARGET_SAME,   /* results are its tensors: a mark of the exporter's */
-    PST_TARGET_COND,   /* two sub-graphs, of which a bool chooses */
-    PST_TARGET_RESIZE, /* a storage is freed or filled again */
-    PST_TARGET_FILL,   /* copies into tensors, by other names than copy_ */
+    PST_TARGET_SAME,    /* results are its tensors: a mark of the exporter's */
+    PST_TARGET_MARK,    /* nothing: where something begins or ends */
+    PST_TARGET_BATCH,   /* a tensor becomes many in a vmap region */
+    PST_TARGET_UNBATCH, /* and one again */
+    PST_TARGET_UNPACK,  /* a tensor of a jvp region and its tangent */
+    PST_TARGET_COND,    /* two sub-graphs, of which a bool chooses */
+    PST_TARGET_SCAN,    /* a sub-graph for each slice, one after the other */
+    PST_TARGET_MAP,     /* the same, each by itself */
+    PST_TARGET_WHILE,   /* a sub-graph as often as another one says */
+    PST_TARGET_RESIZE,  /* a storage is freed or filled again */
+    PST_TARGET_FILL,    /* copies into tensors, by other names than copy_ */
     PST_TARGET_COLLECTIVE, /* of a group of one process: copies */
     PST_TARGET_COPY_IN,    /* tensors into what a gather sends and fills */
     PST_TARGET_COPY_OUT,   /* of what a gather has filled, into tensors */
