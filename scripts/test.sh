@@ -177,7 +177,8 @@ full=()
 [ "$mode" != --full ] || full=(--full)
 seed=(--seed "$PST_TEST_SEED")
 sample=("${full[@]}" "${seed[@]}")
-need_packages valgrind mtail logrotate prometheus iproute2 nftables
+need_packages valgrind mtail logrotate prometheus iproute2 nftables strace \
+  groff-base systemd lnav
 # shellcheck disable=SC2086
 need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then

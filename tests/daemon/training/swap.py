@@ -8,6 +8,7 @@ FOLDER/u06.pt2 multiplies x by n.w three times, in three stages. A swap that is
 refused changes no bit; one that is done leaves no step out, is in checkpoints,
 and a run that goes on from one ends with the same bits; many take no memory.
 """
+import glob
 import json
 import os
 import re
@@ -295,8 +296,16 @@ def memory(pids):
 
 def daemons(b):
     """Processes of the job."""
-    found = subprocess.run(["pgrep", "-f", f"penstockd.*{b.job}"], text=True,
-                           capture_output=True, check=False).stdout.split()
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                words = f.read().split("\0")
+        except OSError:
+            continue  # it has ended meanwhile
+        if os.path.basename(words[0]) == "penstockd" and any(
+                b.job in w for w in words[1:]):
+            found.append(path.split("/")[2])
     assert found
     return found
 
