@@ -26,6 +26,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 ROWS = 4  # of a microbatch, two of which are a step
 LR = 0.01
 STEPS = 1000000  # all jobs are stopped
@@ -149,7 +153,7 @@ class Job:
 
     def end(self):
         self.ask("stop", "--now")
-        self.run.communicate(timeout=60)
+        self.run.communicate(timeout=PATIENCE)
 
     def state(self):
         self.ask("attr", "get", "", "-o", "state.safetensors")
@@ -174,7 +178,7 @@ class Job:
 
     def losses(self, begin, n):
         """Of the n steps behind that one."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE
         self.ask("resume")
         while time.monotonic() < until:
             text = (self.folder / "log/rank-0.log").read_text("utf-8")

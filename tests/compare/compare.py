@@ -30,6 +30,9 @@ from safetensors.torch import load_file, save_file
 import architectures
 import reference
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ["mlp", "skips", "statistics", "transformer", "gpt2"]
 STAGES = [1, 2, 3, 4]
@@ -49,9 +52,9 @@ def call(*words):
     words = [str(w) for w in words]
     try:
         done = subprocess.run(words, capture_output=True, text=True,
-                              timeout=300)
+                              timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        raise Failed(f"still running after 300 s: {' '.join(words)}")
+        raise Failed(f"still running after {PATIENCE:.0f} s: {' '.join(words)}")
     if done.returncode != 0:
         said = (done.stderr + done.stdout).strip().splitlines()[-8:]
         raise Failed("\n".join([f"exit code {done.returncode}: "

@@ -21,6 +21,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 RTOL, ATOL = 1.3e-6, 1e-5
 OFF, RANDOM = {}, {}
 ROWS = 4
@@ -208,7 +211,7 @@ class Bench:
         done = subprocess.run(
             [self.penstock, "infer", model, "--data",
              self.work / "data.safetensors", "--output", out, *options],
-            capture_output=True, text=True, timeout=60)
+            capture_output=True, text=True, timeout=PATIENCE)
         got = load_file(out)["0"] if out.exists() else None
         return done.returncode, got, done.stderr
 

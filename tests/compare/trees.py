@@ -36,6 +36,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 import forest  # noqa: E402
 from outline import outline  # noqa: E402
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 STEPS = 2
 TIMES_TORCH = 10  # the error of PyTorch itself against float64
 
@@ -104,7 +107,7 @@ class Tree:
     def call(self, *args, code=0):
         done = subprocess.run([self.penstock, *map(str, args)], text=True,
                               cwd=self.folder, capture_output=True,
-                              check=False, timeout=600)
+                              check=False, timeout=PATIENCE)
         if code is not None and done.returncode != code:
             raise Failed(f"{' '.join(map(str, args))}: exit code "
                          f"{done.returncode}: {done.stderr[-600:]}")

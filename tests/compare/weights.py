@@ -32,6 +32,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 STEPS = 50
 ROWS, LENGTH, VOCABULARY = 4, 16, 96
 CASES = {}
@@ -44,14 +48,14 @@ def case(function):
 
 def call(*words):
     done = subprocess.run([str(w) for w in words], capture_output=True,
-                          text=True, timeout=600, check=False)
+                          text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, (words, done.stderr[-2000:])
     return done.stdout
 
 
 def refused(text, *words):
     done = subprocess.run([str(w) for w in words], capture_output=True,
-                          text=True, timeout=600, check=False)
+                          text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 65 and text in done.stderr, (words, done)
 
 

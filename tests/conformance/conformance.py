@@ -28,6 +28,10 @@ import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 D = {"rtol": 1.3e-6, "atol": 1e-5}
 G = {"rtol": 1e-5, "atol": 4e-5}
 TIMES_TORCH = 4  # the error of PyTorch itself against float64
@@ -58,7 +62,7 @@ class Tools:
     def call(self, *words, code=0):
         words = [str(w) for w in words]
         done = subprocess.run(words, capture_output=True, text=True,
-                              timeout=300)
+                              timeout=PATIENCE)
         if done.returncode != code:
             said = (done.stderr + done.stdout).strip().splitlines()[-8:]
             raise Failed("\n".join([f"exit code {done.returncode}, not "

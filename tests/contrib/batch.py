@@ -18,6 +18,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import clients  # noqa: E402  pylint: disable=wrong-import-position
+from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-position
 
 STEPS = 3000
 
@@ -48,7 +49,7 @@ class Batch:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def end(self, job, code):
-        out, err = job.communicate(timeout=60)
+        out, err = job.communicate(timeout=PATIENCE)
         assert job.returncode == code, (job.returncode, out, err)
         return out + err
 
@@ -74,7 +75,7 @@ class Batch:
 
 
 def await_step(path):
-    until = time.monotonic() + 40
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:

@@ -22,6 +22,7 @@ DAEMON = os.path.join(HERE, "..", "daemon")
 sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 import evaluate  # noqa: E402  pylint: disable=wrong-import-position
 import logs  # noqa: E402  pylint: disable=wrong-import-position
+from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-position
 
 ROW = re.compile(
     r'(GAUGE|COUNT|BETWEEN)(?:_IS)?\("(\w+)", (\w+),\s+(?:\w+|"(\w+)"),')
@@ -56,7 +57,7 @@ def names_agree(root):
 
 
 def ask(words, **options):
-    done = subprocess.run(words, text=True, check=False, timeout=60,
+    done = subprocess.run(words, text=True, check=False, timeout=PATIENCE,
                           capture_output=True, **options)
     assert done.returncode == 0, (words, done)
     return done.stdout
@@ -98,7 +99,7 @@ def file_is_whole(b, names, reads):
     job = b.begin(*b.words("log", "--prom", "job.prom", "--steps", "1000000000",
                            "--log-every", "1", "--job", "night",
                            "--checkpoint", "ck"))
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not os.path.exists(b.path("job.prom")):
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
@@ -111,7 +112,7 @@ def file_is_whole(b, names, reads):
         assert time.monotonic() < until
         versions.add(b.bytes_of("job.prom").decode())
     b.call("stop", "--job", "night")
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     found = check(b.bytes_of("job.prom").decode(), names)
     said = [(head["event"], fields) for head, fields in logs.read(b.path("log"))
             if head["rank"] == "0"]
@@ -138,7 +139,7 @@ def newest_is_told(b, names):
 
     job = b.begin(*b.words("few", "--prom", "few.prom", "--steps", "1000000000",
                            "--log-every", "1000000000", "--job", "few"))
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not os.path.exists(b.path("few.prom")) or check(
             b.bytes_of("few.prom").decode(), names).get("penstock_step", 0) < 2:
         assert time.monotonic() < until and job.poll() is None
@@ -165,7 +166,7 @@ def newest_is_told(b, names):
         time.sleep(.01)
     b.call("resume", "--job", "few")
     b.call("stop", "--job", "few")
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     end, last = told("train_end")[0], told("step")[-1]
     assert end["step"] == last["step"] and end["loss"] == last["loss"], end
     found = check(b.bytes_of("few.prom").decode(), names)
@@ -183,7 +184,7 @@ def rotates(b, root, times):
             "/var/log/penstock/*/supervisor.log {") in conf
     job = b.begin(*b.words("turn", "--steps", "1000000000", "--log-every", "1"))
     path = b.path("turn/rank-0.log")
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not os.path.exists(path) or b" event=step " not in b.bytes_of(path):
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
@@ -204,7 +205,7 @@ def rotates(b, root, times):
             assert time.monotonic() < until and job.poll() is None
             time.sleep(.005)
     job.terminate()
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     seen = []
     for number in range(times, -1, -1):
         part = f"{path}.{number}" if number else path
@@ -220,7 +221,7 @@ def truncates(b, times):
     between copy and truncation is lost, and nothing else."""
     job = b.begin(*b.words("cut", "--steps", "1000000000", "--log-every", "1"))
     path = b.path("cut/rank-0.log")
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     parts = []
     for _ in range(times + 1):
         while not os.path.exists(path) or b.bytes_of(path).count(b"\n") < 20:
@@ -229,7 +230,7 @@ def truncates(b, times):
         parts.append(b.bytes_of("cut/rank-0.log"))
         os.truncate(path, 0)
     job.terminate()
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     last = lost = 0
     for part in parts:
         # A line may have been read while it was written.

@@ -16,11 +16,15 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 THRESHOLD = 20  # of systemd-analyze security, in tenths
 
 
 def ask(*words, **options):
-    done = subprocess.run(words, text=True, check=False, timeout=60,
+    done = subprocess.run(words, text=True, check=False, timeout=PATIENCE,
                           capture_output=True, **options)
     assert done.returncode == 0, (words, done)
     return done.stdout

@@ -9,6 +9,8 @@ import threading
 import time
 import urllib.request
 
+from patience import PATIENCE  # on the path of those that import this
+
 PERIOD_S = .1  # of scrapes
 SAMPLE = re.compile(r"^(penstock_\w+\{[^}]*\}) (\S+)", re.MULTILINE)
 
@@ -29,7 +31,7 @@ class Mtail:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.url = f"http://127.0.0.1:{port}/metrics"
         self.seen = []  # (time, {series: value})
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while not self.scrape():
             assert time.monotonic() < until and self.process.poll() is None
             time.sleep(.05)
@@ -39,7 +41,7 @@ class Mtail:
 
     def scrape(self):
         try:
-            with urllib.request.urlopen(self.url, timeout=10) as reply:
+            with urllib.request.urlopen(self.url, timeout=PATIENCE) as reply:
                 text = reply.read().decode()
         except OSError:
             return False

@@ -16,6 +16,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "daemon", "training"))
 import evaluate  # noqa: E402  pylint: disable=wrong-import-position
+from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def calls_of(name, seen):
@@ -52,7 +53,7 @@ def main():
                  "norm.plan", "-n", "2", "-m", "2", "--data",
                  "train.safetensors", "--steps", "5", "--checkpoint", "ck",
                  "--log-dir", "log", "--max-restarts", "1", "--quiet"],
-                cwd=folder, env=b.env, check=True, timeout=200)
+                cwd=folder, env=b.env, check=True, timeout=PATIENCE)
             with open(b.path("calls"), encoding="utf-8",
                       errors="replace") as file:
                 text = file.read()

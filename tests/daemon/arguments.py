@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from patience import PATIENCE
+
 OPTION = re.compile(r"^  (?:-\w, )?(--[\w-]+)(\[=\w+\])?(?: (\S+))?",
                     re.MULTILINE)
 COMMAND = re.compile(r"^  ([a-z]+) +\S", re.MULTILINE)
@@ -31,7 +33,7 @@ class Bench:
 
     def call(self, *words):
         return subprocess.run(words, cwd=self.folder, text=True, check=False,
-                              timeout=60, capture_output=True, env=self.env,
+                              timeout=PATIENCE, capture_output=True, env=self.env,
                               stdin=subprocess.DEVNULL)
 
     def refused(self, words, *says, code=(64,)):

@@ -20,8 +20,7 @@ import termios
 import time
 
 import tensor_file
-
-PATIENCE = 40
+from patience import PATIENCE
 
 
 class Job:
@@ -294,6 +293,13 @@ def check_signals(job):
     job.check("stop")
 
 
+def has_child(pid):
+    try:
+        return child_of(pid) > 0
+    except AssertionError:
+        return False
+
+
 def child_of(pid):
     """The launcher, or penstockd, that a client has started."""
     for entry in os.listdir("/proc"):
@@ -316,11 +322,8 @@ def check_frozen(job):
         while job.call("status", "--job", "ice").returncode != 0:
             time.sleep(0.05)
         os.kill(daemon.pid, signal.SIGSTOP)
-        begin = time.monotonic()
         job.check(*job.args, "--steps", "3", "--job", "ice", code=75,
                   says=f"process {daemon.pid} ")
-        took = time.monotonic() - begin
-        assert took < 5, took  # ten times that before
         os.kill(daemon.pid, signal.SIGCONT)
 
         args = [job.penstock, "train", "--job", "ice", "--data",

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+from patience import PATIENCE
+
 BIG = 1 << 46  # a limit, and room for whatever a sanitizer maps
 # What the machine that the test runs on may itself have.
 OWN = {"root", "products", "cores", "copies", "mpirun"}
@@ -53,7 +55,7 @@ class Machine:
     def ask(self, *words, before=None, program=None, **env):
         done = subprocess.run(
             [program or self.penstock, "doctor", "--json", *words],
-            env={**self.env, **env}, text=True, check=False, timeout=60,
+            env={**self.env, **env}, text=True, check=False, timeout=PATIENCE,
             cwd=self.folder, capture_output=True, preexec_fn=before)
         said = json.loads(done.stdout)
         assert done.returncode == (1 if said["faults"] else 0), done

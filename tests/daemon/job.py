@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 
-PATIENCE = 100
+from patience import PATIENCE
 
 
 class Bench:

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 
+from patience import PATIENCE
+
 OPTION = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
 
 
 def ask(*words, **options):
-    done = subprocess.run(words, text=True, check=False, timeout=60,
+    done = subprocess.run(words, text=True, check=False, timeout=PATIENCE,
                           capture_output=True, **options)
     assert done.returncode == 0 and not done.stderr, (words, done)
     return done.stdout

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from patience import PATIENCE
+
 RANKS = 32
 OWN_MIB = 30  # resident, no file's, with its part of the model
 
@@ -43,7 +45,7 @@ def resident(pid):
 
 def main():
     penstock, model, data = map(os.path.abspath, sys.argv[1:4])
-    most = float(sys.argv[4]) if len(sys.argv) > 4 else 60
+    most = float(sys.argv[4]) if len(sys.argv) > 4 else PATIENCE
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
         subprocess.run([penstock, "split", model, "-o", "many.plan", "--stages",
@@ -56,11 +58,11 @@ def main():
              "--log-dir", "log", "--quiet"], cwd=folder, env=env)
         try:
             while len(found(folder, "event=state", "to=ready")) < RANKS:
-                assert job.poll() is None and time.time() < begin + 100
+                assert job.poll() is None and time.time() < begin + PATIENCE
                 time.sleep(.05)
             took = max(map(at, found(folder, "event=state", "to=ready"))) - begin
             while not found(folder, "event=step "):
-                assert job.poll() is None and time.time() < begin + 100
+                assert job.poll() is None and time.time() < begin + PATIENCE
                 time.sleep(.05)
             sizes = [resident(re.search(r" pid=(\d+)", x)[1])
                      for x in found(folder, "event=start")]
@@ -72,7 +74,7 @@ def main():
                 s[1] for s in sizes) <= OWN_MIB, sizes
         finally:
             job.send_signal(signal.SIGTERM)
-            assert job.wait(60) == 143
+            assert job.wait(PATIENCE) == 143
     return 0
 
 

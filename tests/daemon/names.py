@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 
 import clients
+from patience import PATIENCE
 
 # A stack of modules is a list with these between its parts.
 NASTY = "".join(chr(c) for c in range(1, 256) if chr(c) not in ".,;")
@@ -83,7 +84,7 @@ class Ways:
     def call(self, *args, codes=(0,)):
         done = subprocess.run([self.penstock, *args], cwd=self.folder,
                               env=self.env, check=False, capture_output=True,
-                              stdin=subprocess.DEVNULL, timeout=60)
+                              stdin=subprocess.DEVNULL, timeout=PATIENCE)
         assert done.returncode in codes, (args, done)
         return done
 

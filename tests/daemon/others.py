@@ -19,6 +19,7 @@ import time
 
 import clients
 import job
+from patience import PATIENCE
 
 OWNER, OTHER = 64001, 64002
 
@@ -85,7 +86,7 @@ def talk(uid, path):
 
 
 def await_ready(b, path):
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while b.begin(OWNER, "status", "--socket", path).wait() != 0:
         assert time.monotonic() < until
         time.sleep(.05)
@@ -127,7 +128,7 @@ def main():
         job = b.daemon(OWNER, path)
         await_ready(b, path)
         job.terminate()
-        assert job.wait(60) == 0, job.communicate()
+        assert job.wait(PATIENCE) == 0, job.communicate()
         os.mkdir(folder + "/foreign", 0o777)
         os.chmod(folder + "/foreign", 0o777)
         b.refused(OWNER, folder + "/foreign/s", "folder", "others", "writ")

@@ -14,6 +14,8 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
+from patience import PATIENCE
+
 SVG = "{http://www.w3.org/2000/svg}"
 WORK = {"forward", "backward", "input gradients", "parameter gradients"}
 
@@ -243,7 +245,7 @@ def check_job(penstock, penstockd, model, folder):
     try:
         subprocess.run(
             ["sh", "-c", "until [ -S $0 ]; do sleep 0.05; done", socket],
-            check=True, timeout=20)
+            check=True, timeout=PATIENCE)
         for _ in range(400):
             done = subprocess.run([penstock, "status", *job, "--json"],
                                   check=False, stdout=subprocess.PIPE)
@@ -273,7 +275,7 @@ def check_job(penstock, penstockd, model, folder):
     finally:
         subprocess.run([penstock, "stop", "--now", *job], check=False,
                        stdout=subprocess.DEVNULL)
-        daemon.wait(20)
+        daemon.wait(PATIENCE)
 
 
 def main():

@@ -41,6 +41,7 @@ import time
 
 import clients
 import job
+from patience import PATIENCE
 
 POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
           "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
@@ -50,7 +51,6 @@ POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
 RANK_0 = {"manifest", "saved", "SEND_F", "RECV_B"}
 RANK_1 = {"RECV_F", "SEND_B"}
 STEPS, EVERY = 60, 10
-NONE_LEFT_S = 5
 
 
 class Bench(job.Bench):
@@ -107,7 +107,7 @@ class Bench(job.Bench):
 
     def await_step(self, name, step):
         path = os.path.join(self.folder, name, "rank-0.log")
-        until = time.monotonic() + 40
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
@@ -119,14 +119,14 @@ class Bench(job.Bench):
         raise AssertionError(f"{path} never says step {step}")
 
     def nothing_left(self, pids):
-        until = time.monotonic() + NONE_LEFT_S
+        until = time.monotonic() + PATIENCE
         left = pids
         while left and time.monotonic() < until:
             left = [p for p in left if is_alive(p)]
             time.sleep(.02)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        assert not left, f"processes {left} after {NONE_LEFT_S} s"
+        assert not left, f"processes {left} after {PATIENCE} s"
 
 
 def is_alive(pid):
@@ -300,7 +300,7 @@ def launcher(b):
         assert parent(mpirun) == job.pid
         os.kill(mpirun, signal.SIGKILL)
         b.nothing_left([mpirun, *ranks])
-        until = time.monotonic() + 40
+        until = time.monotonic() + PATIENCE
         while set(b.pids(name)) & set(ranks) and time.monotonic() < until:
             time.sleep(.01)
         b.await_step(name, 3 * EVERY)
@@ -336,7 +336,7 @@ def shells(b):
     b.ended(b.begin_as(["bash", "-c", 'exec > >(cat >"$0"); exec "$@"', out,
                         b.penstock, *words], env={**b.env, **env}))
     assert not os.path.exists(flag)
-    until = time.monotonic() + 40
+    until = time.monotonic() + PATIENCE
     while True:
         with open(out, encoding="utf-8") as file:
             said = file.read()
@@ -416,7 +416,7 @@ def untold(b):
         assert ("which has begun" in done.stderr) == (out != "closed"), done
         b.call("status", "--job", "far")
         b.call("stop", "--job", "far")
-        until = time.monotonic() + 40
+        until = time.monotonic() + PATIENCE
         while glob.glob(b.path("penstock-??????")):
             assert time.monotonic() < until
             time.sleep(.05)
@@ -465,7 +465,7 @@ def detach(b):
     b.await_step(name, EVERY)
     os.kill(b.pids(name)[0], signal.SIGKILL)
     b.await_event(name, "job_restart")
-    until = time.monotonic() + 40
+    until = time.monotonic() + PATIENCE
     while b.begin("stop", "--job", "far").wait() != 0:
         assert time.monotonic() < until
         time.sleep(.05)
@@ -566,7 +566,7 @@ def watchers(b):
     b.await_event(name, "job_restart")
     left.send_signal(signal.SIGINT)
     assert left.wait() == 0 and "the job goes on" in left.stderr.read()
-    until = time.monotonic() + 40
+    until = time.monotonic() + PATIENCE
     while b.begin("pause", "--job", "seen").wait() != 0:
         assert time.monotonic() < until
         time.sleep(.02)
@@ -581,12 +581,12 @@ def watchers(b):
     late = b.begin(*watch)
     got = [json.loads(late.stdout.readline())["seq"] for _ in range(600)]
     b.call("resume", "--job", "seen")
-    assert attached.wait(60) == 0, attached.stderr.read()
+    assert attached.wait(PATIENCE) == 0, attached.stderr.read()
     got += numbers(late.stdout.read())
     assert not os.path.exists(flag)
     want = list(range(1, len(got) + 1))
     assert got == want and len(got) > 1500, (len(got), got[:9], got[-9:])
-    assert early.wait(60) == 0
+    assert early.wait(PATIENCE) == 0
     file.seek(0)
     got = numbers(file.read())
     file.close()
@@ -613,7 +613,7 @@ def cleaned(b):
         b.await_step(logs, 2 * EVERY)
         for path in glob.glob(b.path(what.format(name=name))):
             os.rename(path, tempfile.mktemp(dir=b.path("gone")))
-        until = time.monotonic() + 40
+        until = time.monotonic() + PATIENCE
         while not os.path.exists(b.path(f"{name}/owner.json")) or \
                 not glob.glob(b.path(f"{name}/step-*/manifest.json")):
             assert time.monotonic() < until, what
@@ -626,7 +626,7 @@ def cleaned(b):
             assert time.monotonic() < until, what
             assert job.poll() is None, (what, job.communicate())
             time.sleep(.05)
-        assert job.wait(40) == 130, (what, job.communicate())
+        assert job.wait(PATIENCE) == 130, (what, job.communicate())
         assert b.last_exit(logs)["cause"] == "stopped", b.last_exit(logs)
 
 
@@ -653,7 +653,7 @@ def told(b, number):
         said = b.call(*status)
         assert "started again 1 time, last: " + want in said, said
         b.call("stop", "--job", f"told-{action}")
-        assert job.wait(40) == 130, job.communicate()
+        assert job.wait(PATIENCE) == 130, job.communicate()
         said = b.call(*status, code=69)
         assert "penstock status DIR" in said, said
         said = b.call("status", name)

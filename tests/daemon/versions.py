@@ -20,6 +20,8 @@ import threading
 import greedy
 from wire import field
 
+from patience import PATIENCE
+
 
 def hello(proto, least, more=b""):
     return greedy.frame(field(1, field(1, proto) + field(2, least) + more))
@@ -85,7 +87,7 @@ def check_client(penstock, folder):
         thread.start()
         for words in ("status",), ("stop",):
             done = subprocess.run([penstock, *words, "--socket", path],
-                                  capture_output=True, text=True, timeout=60,
+                                  capture_output=True, text=True, timeout=PATIENCE,
                                   check=False)
             assert done.returncode not in (0, 1), done
             assert "this penstock speaks protocol 1" in done.stderr, done
@@ -149,7 +151,7 @@ def check_newer_daemon(daemon, penstock, folder):
         for words in ("status", "--json"), ("log",), ("checkpoint",), \
                 ("pause",), ("resume",):
             done = subprocess.run([penstock, *words, "--socket", path],
-                                  capture_output=True, text=True, timeout=60,
+                                  capture_output=True, text=True, timeout=PATIENCE,
                                   check=False)
             # This job has no folder for checkpoints, which the daemon says.
             assert done.returncode == (78 if words[0] == "checkpoint" else 0), \

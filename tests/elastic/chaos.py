@@ -24,11 +24,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import job  # noqa: E402
 import clients  # noqa: E402
 import restarts  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 FAULTS = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV,
           "stop": signal.SIGSTOP, "mpirun": signal.SIGKILL}
 WATCHDOG_S = 2
-RECOVERY_S = 100
 JOB = f"storm-{os.getpid()}"
 COMMON = ["run", "tiny.plan", "-m", "2", "--data", "data.safetensors", "--lr",
           "0.001", "--quiet"]
@@ -98,7 +98,7 @@ def storm(b, seconds, period, rng):
     run = b.begin(*COMMON, *STORM)
     while time.monotonic() - begin < seconds or saved(b, "storm") <= newest:
         assert run.poll() is None, (run.returncode, run.communicate())
-        assert time.monotonic() - last < period + RECOVERY_S, "it hangs"
+        assert time.monotonic() - last < period + PATIENCE, "it hangs"
         if time.monotonic() - last > period:
             step = saved(b, "storm")
             if step > newest and strike(b, "storm", rng, seen):
@@ -106,7 +106,7 @@ def storm(b, seconds, period, rng):
         time.sleep(.02)
     b.call("stop", "--job", JOB)
     b.ended(run, 130)
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE
     while [p for p in seen if restarts.is_alive(p)]:
         assert time.monotonic() < until, "processes are left"
         time.sleep(.02)
@@ -138,7 +138,7 @@ def main():
     seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
     least = float(sys.argv[6]) if len(sys.argv) > 6 else 0
     print(f"seed {seed}")
-    job.PATIENCE = 100 + 3 * seconds
+    job.PATIENCE += 3 * seconds
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = job.Bench(penstock, folder)
         b.call("split", tiny, "-o", "tiny.plan")

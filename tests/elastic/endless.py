@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import job  # noqa: E402
 import clients  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 JOB = f"long-{os.getpid()}"
 KEPT = 10000  # steps whose lengths a run keeps
@@ -76,7 +77,7 @@ def run(b, steps):
             time.sleep(.01)
         newest = take(pids)
         b.call("stop", "--job", JOB)
-        assert job_.wait(100) == 130, job_.communicate()
+        assert job_.wait(PATIENCE) == 130, job_.communicate()
         step_of(b, file)
     return first, newest
 

@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import job  # noqa: E402
 import clients  # noqa: E402
 import restarts  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 NAME, LIMIT = "job", 400 << 20
 STEPS = 30000  # for each time
@@ -73,7 +74,7 @@ class Group:
         with open(f"{self.folder}/cgroup.procs", encoding="utf-8") as file:
             for pid in file.read().split():
                 os.kill(int(pid), signal.SIGKILL)
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while True:
             try:
                 os.rmdir(self.folder)
@@ -126,7 +127,7 @@ def main():
             run = group.run(*words(b, NAME, number), cwd=folder, env=b.env)
             for n in range(number):
                 starve(b, group, n)
-            assert run.wait(200) == 0, run.communicate()
+            assert run.wait(PATIENCE) == 0, run.communicate()
             run.communicate()
             assert b.weights(NAME) == b.weights("want"), "other bits"
             b.no_files_left()

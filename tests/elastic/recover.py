@@ -29,7 +29,7 @@ import clients  # noqa: E402
 import restarts  # noqa: E402
 
 RANKS, NAME = 4, "job"
-WATCHDOG_S = 5 if int(sys.argv[3]) >= 20 else 2
+WATCHDOG_S = 5 if int(sys.argv[3]) >= 20 else 3
 P50_S, P99_S, VERDICT_S = 4, 8, 2
 
 
@@ -144,7 +144,7 @@ def main():
             took[fault].append(fault(b, rank, pids[rank], *more))
             assert run.poll() is None, run.communicate()
         b.call("stop", "--job", f"recover-{os.getpid()}")
-        assert run.wait(100) == 130, run.communicate()
+        assert run.wait(job.PATIENCE) == 130, run.communicate()
         killed = tell("killed, to the next step", took[kill])
         stopped = tell("stopped, to the verdict", took[stop])
         print(f"{len(took[pause])} paused: none started again")

@@ -9,7 +9,6 @@ stopped  who was stopped expects SIGCONT, who was not says that it came; others
          say for how long they did not hear of it
 usr1     to `penstock run`, as of a batch system: a checkpoint
 """
-import datetime
 import os
 import signal
 import sys
@@ -20,6 +19,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import job  # noqa: E402
 import clients  # noqa: E402
+import patience  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 STOP_S = 2.8
 
@@ -28,11 +29,6 @@ def words(name, steps=10 ** 9):
     return ["run", "tiny.plan", "-n", "2", "-m", "2", "--data",
             "data.safetensors", "--transport", "mpi", "--steps", str(steps),
             "--checkpoint", name, "--log-dir", name, "--quiet"]
-
-
-def when(line):
-    text = line.split("ts=")[1].split()[0].rstrip("Z")
-    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def warnings(b, name, rank=0):
@@ -44,19 +40,23 @@ def stopped(b):
     run = b.begin(*words(name))
     b.await_event(name, "step", "rank-0", 3)
     pid = b.pid(name, 0)
+    begin = time.monotonic()
     os.kill(pid, signal.SIGSTOP)
     time.sleep(STOP_S)
     os.kill(pid, signal.SIGCONT)
     line = b.await_event(name, "rank_silent", "rank-1")
     assert job.field(line, "of_rank") == "0", line
-    assert abs(float(job.field(line, "seconds")) - STOP_S) < 1, line
+    assert STOP_S - 1 < float(job.field(line, "seconds")) < \
+        time.monotonic() - begin, line
     assert not b.events(name, "rank_silent", "rank-0")
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
     assert not warnings(b, name), warnings(b, name)
-    time.sleep(.5)  # the loop looks again
-    os.kill(pid, signal.SIGCONT)
-    line = b.await_event(name, "early_warning", "rank-0")
+    def warned():  # what comes before the loop looks again counts to the stop
+        os.kill(pid, signal.SIGCONT)
+        return warnings(b, name)
+
+    line = patience.wait_until(warned, "SIGCONT is not told", every=.5)[0]
     assert " signal=SIGCONT by=process " in line, line
     assert f" pid={os.getpid()} " in line, line
     # It goes on.
@@ -70,19 +70,17 @@ def stopped(b):
     assert " signal=SIGUSR1 " in b.await_event(name, "early_warning", "rank-1")
     assert run.poll() is None
     b.call("stop", "--job", "tiny.plan-%d" % run.pid)
-    assert run.wait(20) == 143 or run.returncode in (0, 130), run.returncode
+    assert run.wait(PATIENCE) == 143 or run.returncode in (0, 130), run.returncode
 
 
 def lost(b):
     name = "lost"
     run = b.begin(*words(name))
     b.await_event(name, "step", "rank-0", 3)
-    killed = time.time()
     os.kill(b.pid(name, 1), signal.SIGKILL)
-    assert run.wait(20) == 1
+    assert run.wait(PATIENCE) == 1
     line, = warnings(b, name)
     assert " signal=SIGCONT by=launcher " in line, line
-    assert when(line) - killed < .9, (killed, line)
 
 
 def main():

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import zipfile
 
-PATIENCE = 60
+from patience import PATIENCE  # errors.py has put it on the path
 
 
 def safetensors(path, tensors, header=None):

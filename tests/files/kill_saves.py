@@ -25,6 +25,10 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 CALLS = ("openat read pread64 write pwrite64 lseek close fsync rename renameat2"
          " mkdir rmdir unlink unlinkat access faccessat2 lstat newfstatat fstat"
          " getdents64 mmap munmap flock ftruncate madvise getrandom").split()
@@ -227,7 +231,7 @@ def jobs(penstock, model, data, n, seed, transport):
         job = subprocess.Popen(
             [str(w) for w in words] + (["--resume"] if saved else []),
             env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        until = time.time() + 30
+        until = time.time() + PATIENCE
         while (last_saved(log / "rank-0.log") <= saved and
                job.poll() is None and time.time() < until):
             time.sleep(0.005)

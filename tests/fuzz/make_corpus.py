@@ -15,6 +15,10 @@ import sys
 import tempfile
 import zipfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
 # Each a form of its own: tags of a program, loops, free sizes, pairs.
 MODELS = ["lost", "halves", "resize"]
 DOCUMENTS = MODELS + ["mixed"]
@@ -217,7 +221,7 @@ def plans(corpus, penstock, root, folder):
     golden = f"{root}/tests/golden"
 
     def ask(*words):
-        subprocess.run([penstock, *words], check=True, timeout=60, cwd=folder,
+        subprocess.run([penstock, *words], check=True, timeout=PATIENCE, cwd=folder,
                        stdout=subprocess.DEVNULL)
 
     ask("split", f"{golden}/norm.pt2", "--at", "conv", "-o", "norm")

@@ -2,7 +2,7 @@
 /*
  * Programs of PyTorch with random changes, through import, cut, plan on disk
  * and one step: each is refused with a sentence, or runs. None crashes or
- * hangs (alarm). After a crash the folder /tmp/pst-fuzz-* has the file.
+ * hangs (SIGPROF). After a crash the folder /tmp/pst-fuzz-* has the file.
  *
  *     PST_FUZZ=N       that many changed files instead of some
  *     PST_TEST_SEED=N  other changes
@@ -17,6 +17,7 @@
 #include "stages/run/exec.h"
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/patience.h"
 
 #include <dirent.h>
 #include <jansson.h>
@@ -196,7 +197,7 @@ static void use_file(const char *path)
     enum pst_status status;
 
     pst_diag_init(&diag);
-    (void)alarm(SECONDS);
+    test_limit_work(SECONDS);
     seen.tried++;
     status = pst_model_open(path, &model, &diag);
     if (status != PST_OK) {
@@ -219,7 +220,7 @@ static void use_file(const char *path)
     if (status != PST_OK)
         check_refusal(status, &diag);
     pst_model_close(model);
-    (void)alarm(0);
+    test_limit_work(0);
 }
 
 static void try_one(void)

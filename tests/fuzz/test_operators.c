@@ -3,7 +3,7 @@
  * Samples of operators (tests/ops/) with random changes of sizes, strides,
  * dtypes, arguments and bytes for true: each is refused with a sentence, or the
  * best kernels compute what the reference does, and gradients run. None crashes
- * or hangs (alarm); a sample that does is printed.
+ * or hangs (SIGPROF); a sample that does is printed.
  *
  *     PST_FUZZ=N       that many changed samples instead of some
  *     PST_TEST_SEED=N  other changes
@@ -12,6 +12,7 @@
 
 #include "stages/passes/autodiff.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/patience.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -387,9 +388,9 @@ static void try_one(void)
         (void)fprintf(stdout, "%s\n", text);
         (void)fflush(stdout);
     }
-    (void)alarm(SECONDS);
+    test_limit_work(SECONDS);
     use(text);
-    (void)alarm(0);
+    test_limit_work(0);
     free(text);
 }
 

@@ -2,7 +2,7 @@
 /*
  * Plans with random changes and a digest that fits: a digest is no signature,
  * so each of these is refused with a sentence, or runs. None crashes, hangs
- * (alarm) or reads and writes beyond its memory (sanitizers). After a crash
+ * (SIGPROF) or reads and writes beyond its memory (sanitizers). After a crash
  * the folder /tmp/pst-plans-* has the plan.
  *
  *     PST_FUZZ=N        that many changed plans instead of some
@@ -20,6 +20,7 @@
 #include "stages/split/store/pack.h"
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/patience.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -444,7 +445,7 @@ static void use_plan(const char *where)
     enum pst_status status;
 
     pst_diag_init(&diag);
-    (void)alarm(SECONDS);
+    test_limit_work(SECONDS);
     seen.tried++;
     status = pst_plan_load(where, &plan, &diag);
     if (status == PST_OK) {
@@ -455,7 +456,7 @@ static void use_plan(const char *where)
     }
     if (status != PST_OK)
         check_refusal(status, &diag);
-    (void)alarm(0);
+    test_limit_work(0);
 }
 
 static void try_one(void)

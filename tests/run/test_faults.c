@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "tests/patience.h"
 #include "tests/run/job.h"
 
 #define MAX_STAGES 4
@@ -136,7 +137,7 @@ static bool try_fault(void)
     write_csv(s, name);
     pst_schedule_free(s);
     options.schedule = name;
-    (void)alarm(60);
+    (void)alarm((unsigned)test_patience());
     status = run_list(net, &options, &got);
     (void)alarm(0);
     if (status == PST_OK)

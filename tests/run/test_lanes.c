@@ -150,7 +150,7 @@ static void sleep_once(const struct pst_call *call)
 
     (void)call;
     if (!atomic_exchange(&slept, true))
-        (void)usleep(3000000);
+        (void)usleep(6000000);
 }
 
 /* A kernel of rank 1 takes for ever: rank and action are named. */
@@ -164,7 +164,7 @@ static void names_who_is_stuck(void **state)
 
     (void)state;
     options.side_by_side = true;
-    options.watchdog = 0.2;
+    options.watchdog = 1; /* more than a turn takes, less than sleep_once */
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
     p = pst_rank_layout(job.engine->ranks[1])->stages[1].program;

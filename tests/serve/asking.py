@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import tensor_file  # noqa: E402
 from wire import field, fields, read_varint, varint  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 BUSY = -14  # stages/base/status.h: the retriable one
 SIZES = {"F32": 4, "I64": 8}
@@ -86,7 +87,7 @@ class Answer:
 class Asker:
     """One connection."""
 
-    def __init__(self, path, timeout=100):
+    def __init__(self, path, timeout=PATIENCE):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(timeout)
         try:

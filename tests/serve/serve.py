@@ -36,6 +36,7 @@ import time
 from asking import (BUSY, Asker, Lost, Tensor, floats, integers, read_file,
                     write_file)
 from job import Bench, field  # which asking has put on the path
+from patience import PATIENCE
 
 ROWS = 36
 CLIENTS = 64
@@ -59,7 +60,7 @@ class Job:
         bench.await_event(name, "serve_begin", "rank-0")
         self.path = bench.path("penstock", name, "rank0.sock")
 
-    def ask(self, timeout=100):
+    def ask(self, timeout=PATIENCE):
         return Asker(self.path, timeout)
 
     def status(self):
@@ -67,7 +68,7 @@ class Job:
                                           "--json"))
 
     def end(self, code=0):
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == code, (code, self.process.returncode,
                                                  out, err)
         return out + err
@@ -307,7 +308,7 @@ class Crowd:
     def end(self):
         self.until = True
         for thread in self.threads:
-            thread.join(100)
+            thread.join(PATIENCE)
         seconds = time.monotonic() - self.begin
         assert not self.errors, (len(self.errors), self.errors[:3])
         times = sorted(self.times)
@@ -417,7 +418,7 @@ def ask_while_full(bench, job, model):
     for client in askers:
         client.send(model.part(0, 4, "x"))
     said = bench.begin("ask", "x.csv", "--job", job.name)
-    said.communicate(timeout=100)
+    said.communicate(timeout=PATIENCE)
     for client in askers:
         client.answer()
         client.close()
@@ -461,7 +462,7 @@ def drain(bench, model, transport):
         job.end()
         stops = bench.events(name, "stop", "rank-0")
         assert len(stops) == 1, stops
-        said = attached.communicate(timeout=100)
+        said = attached.communicate(timeout=PATIENCE)
         assert attached.returncode == 0, said
         seconds = time.monotonic() - begin
         print(f"drain by {how}: {n} accepted requests, {n} answered in "
@@ -485,8 +486,8 @@ def drain(bench, model, transport):
     print(f"drain --now: {told}")
 
 
-def killed(bench, model, transport, times):
-    """A rank, while requests wait."""
+def killed(bench, model, transport, times, strict):
+    """A rank, while requests wait; *strict*: with nothing beside it."""
     job = Job(bench, model.plan, transport, "killed", "--max-restarts", "20",
               PENSTOCK_FAULT=SLOW)
     told, back = [], []
@@ -517,7 +518,7 @@ def killed(bench, model, transport, times):
                     break
             except Lost:
                 pass
-            assert time.monotonic() - begin < 60, "it never came back"
+            assert time.monotonic() - begin < PATIENCE, "it never came back"
             time.sleep(.01)
         model.check(answer, 0, 4)
         back.append(time.monotonic() - begin)
@@ -527,14 +528,15 @@ def killed(bench, model, transport, times):
     print(f"killed: {times} ranks; who waited was told within "
           f"{max(told):.3f} s, served again within {max(back):.2f} s (each: "
           f"{', '.join(f'{x:.2f}' for x in back)})")
-    assert max(told) <= TOLD_S, told
-    assert max(back) <= BACK_S, back
+    if strict:
+        assert max(told) <= TOLD_S, told
+        assert max(back) <= BACK_S, back
 
 
 def bench_ask(bench, job):
     """The program, meanwhile: retriable."""
     said = bench.begin("ask", "x.csv", "--job", job.name)
-    said.communicate(timeout=100)
+    said.communicate(timeout=PATIENCE)
     assert said.returncode in (0, 75), said.returncode
 
 
@@ -582,7 +584,7 @@ def main():
             "full": lambda: full(bench, model, transport),
             "drain": lambda: drain(bench, model, transport),
             "killed": lambda: killed(bench, model, transport,
-                                     10 if args.full else 3),
+                                     10 if args.full else 3, args.full),
         }
         try:
             for name, part in parts.items():

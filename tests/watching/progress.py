@@ -28,11 +28,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import clients  # noqa: E402
 import job  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 STEP_MS = 50
 STEADY = .05  # of what a step takes
-RUNS = 6
-PATIENCE = 60
 LINE = re.compile(r"step (\d+)/(\d+)(.*)")
 ETA = re.compile(r"ETA (\S+)(?: (s|ms|us))?")
 CLEAR = "\r\x1b[K"
@@ -156,9 +155,9 @@ def eta(b, steps):
         return time.monotonic() - begin
 
     for what, meanwhile in ("steady", lambda step: 0.0), ("paused", hold):
-        offs, runs = [], 0
+        offs, runs, until = [], 0, time.monotonic() + PATIENCE
         while len(offs) < 5:
-            assert runs < RUNS, f"{what}: no run of {runs} was steady"
+            assert time.monotonic() < until, f"{what}: none of {runs} was steady"
             paused = []
             offs += judge(pipe(b, steps, b.slow(), meanwhile), steps, what)
             runs += 1

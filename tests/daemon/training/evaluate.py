@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
 import tensor_file  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 STEPS, EVERY = 12, 3
 LONG = 1 << 23  # rows of zeros that nobody waits for
@@ -456,7 +457,7 @@ def gives_way(b):
     await_text(b, "log-set/rank-0.log", " event=evaluated ")
     b.call("attr", "set", "fc.bias", "0.5", "--job", "set")
     n = len(b.evaluations("log-set"))
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while len(b.evaluations("log-set")) < n + 2:
         assert time.monotonic() < until and run.poll() is None
         time.sleep(.01)
@@ -466,7 +467,7 @@ def gives_way(b):
 
 
 def await_text(b, name, text):
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while not os.path.exists(b.path(name)) or \
             text.encode() not in b.bytes_of(name):
         assert time.monotonic() < until, (name, text)

@@ -19,6 +19,10 @@ import time
 from swap import tensors
 import job  # swap has put its folder on the path
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 SMALL = "mount -t tmpfs -o size=256k tmpfs small && "
 
 
@@ -61,7 +65,7 @@ def cut(b, tokens):
         job = b.begin(*b.words, "--data", "cut", "--data-at", at, "--shuffle",
                       "--steps", "1000000000", "--checkpoint", f"cut-{at}",
                       "--log-dir", f"log-{at}")
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE
         while not os.path.exists(b.path(f"log-{at}/rank-0.log")) or \
                 b" event=train_begin " not in b.bytes_of(f"log-{at}/rank-0.log"):
             assert time.monotonic() < until and job.poll() is None

@@ -50,7 +50,6 @@ def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, folder) as b:
-        job.PATIENCE = 200  # a large step
         plan = b.call("plan", model, "--loss", "0", "-n", "1", "-m", "18",
                       "--schedule", "gpipe", "--json")
         assert json.loads(plan)["ranks"][0]["arena_bytes"] > LIMIT

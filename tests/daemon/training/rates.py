@@ -14,6 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 penstock, penstockd, model, data = sys.argv[1:]
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1",
                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -21,7 +25,7 @@ os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1",
 
 def call(*words, **env):
     done = subprocess.run([str(w) for w in words], capture_output=True,
-                          text=True, timeout=60, check=False,
+                          text=True, timeout=PATIENCE, check=False,
                           env={**os.environ, **env})
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout
@@ -29,7 +33,7 @@ def call(*words, **env):
 
 def await_text(path, text):
     """The line of a log that has the text."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if path.exists():
             for line in path.read_text().splitlines():
@@ -57,7 +61,7 @@ def dtype_of(folder, first, second):
             call(penstock, "train", "--socket", folder / "s")
             line = await_text(log, "event=train_begin")
             call(penstock, "stop", "--socket", folder / "s")
-            assert job.wait(30) == 0
+            assert job.wait(PATIENCE) == 0
         finally:
             job.kill()
     return re.search(r" dtype=(\S+)", line).group(1)

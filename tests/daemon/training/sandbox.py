@@ -19,6 +19,10 @@ import time
 
 import evaluate
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 SYS_LANDLOCK = 444  # landlock_create_ruleset, on every architecture
 
 
@@ -30,7 +34,7 @@ def has_landlock():
 def tried(b, shim, names, *words):
     """errno of opening each name at the end of a command."""
     done = subprocess.run(
-        [b.penstock, *words], cwd=b.folder, text=True, check=False, timeout=60,
+        [b.penstock, *words], cwd=b.folder, text=True, check=False, timeout=PATIENCE,
         capture_output=True, env=dict(
             b.env, LD_PRELOAD=shim, ESCAPE=":".join(names),
             ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") +
@@ -90,7 +94,7 @@ def leaves_nothing_open(b):
                   "--log-dir", "closed/log", "--checkpoint", "closed/ck",
                   "--prom", "job.prom", "--job", "closed")
     path, said = b.path("closed/log/rank-0.log"), ""
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while " event=step " not in said:
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
@@ -105,7 +109,7 @@ def leaves_nothing_open(b):
     modes = dict(modes_of(b.folder + "/closed"))
     modes.update(modes_of(b.folder + "/penstock"))
     b.call("stop", "--job", "closed")
-    job.communicate(timeout=60)
+    job.communicate(timeout=PATIENCE)
     assert any(x.endswith("manifest.json") for x in modes), modes
     assert any(x.endswith(".sock") for x in modes), modes
     for path, mode in modes.items():

@@ -26,6 +26,10 @@ import time
 
 import evaluate
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 SLOW_MS = 1500
 
 
@@ -47,7 +51,7 @@ class Bench(evaluate.Bench):
         return None
 
     def await_line(self, log, event, step):
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE
         while self.number_of(log, event, step) is None:
             assert time.monotonic() < until, (log, event, step)
             time.sleep(.01)
@@ -67,7 +71,7 @@ def asked(b):
     assert said["stall_s"] > 0, said
     paused(b)
     b.call("stop", "--job", "asked")
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     assert job.returncode == 130, job.returncode
     saved = [x for x in b.lines("log-asked")
              if x["event"] == "checkpoint_saved"]
@@ -97,7 +101,7 @@ def paused(b):
 def often(b):
     job = b.begin(*b.words("log-often", "--job", "often", "--checkpoint", "own",
                            "--checkpoint-cost", "20", "--steps", "1000000000"))
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     saved = []
     while len(saved) < 3:
         assert time.monotonic() < until, saved
@@ -105,7 +109,7 @@ def often(b):
         saved = [x for x in b.lines("log-often")
                  if x["event"] == "checkpoint_saved"]
     b.call("stop", "--job", "often")
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     assert job.returncode == 130, job.returncode
     steps = [int(x["step"]) for x in saved]
     assert steps == sorted(steps) and steps[0] > 3, steps
@@ -128,7 +132,7 @@ def best(b):
                                "--log-every", "1", *more),
                       PENSTOCK_FAULT=f"shard:1:{SLOW_MS}",
                       PENSTOCK_FAULT_RANK="0")
-        out, err = job.communicate(timeout=60)
+        out, err = job.communicate(timeout=PATIENCE)
         assert job.returncode == 0, (out, err)
         at = b.number_of(log, "best_saved", 3)
         assert at is not None, b.lines(log)
@@ -153,7 +157,7 @@ def moved(b):
     said = json.loads(b.call("checkpoint", "--job", "moved", "--json"))
     assert said["dir"].endswith("second"), said
     b.call("stop", "--job", "moved")
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE)
     failed = [x for x in b.lines("log-moved")
               if x["event"] == "checkpoint_failed"]
     assert any("moved away" in x["text"] for x in failed), failed

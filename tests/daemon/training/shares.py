@@ -20,6 +20,10 @@ from evaluate import EVALUATED, write_data
 import job  # evaluate has put its folder on the path
 from swap import tensors
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             ".."))
+from patience import PATIENCE  # noqa: E402
+
 STEPS, AT = 10, 5
 NAPS_MS = 500, 2000, 8000, 30000  # in the step before, while a client asks
 WHOLE = "zero2"
@@ -80,7 +84,7 @@ class Bench(job.Bench):
 
     def pauses(self, run, name):
         """False: behind another step, since this machine has much to do."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         log = self.path(f"log-{name}/rank-0.log")
         while not os.path.exists(log) or f" step={AT - 3} " not in \
                 open(log, encoding="utf-8").read():

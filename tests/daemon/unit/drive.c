@@ -13,6 +13,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
+#include "tests/patience.h"
 #include "tests/test.h"
 
 #define MAX_WORDS 64
@@ -79,12 +80,12 @@ int drive_wait(pid_t pid)
     char path[256];
     int status = 0;
     size_t size = 0;
-    const double until = drive_now() + 60;
+    const double until = drive_now() + test_patience();
 
     while (waitpid(pid, &status, WNOHANG) == 0) {
         if (drive_now() > until) {
             (void)kill(pid, SIGKILL);
-            fail_msg("a program still runs after 60 s");
+            fail_msg("a program still runs after %.0f s", test_patience());
         }
         (void)usleep(2000);
     }
@@ -127,7 +128,7 @@ void drive_says(const char *text)
 
 void drive_await(const char *file, const char *text, char *after)
 {
-    const double until = drive_now() + 20;
+    const double until = drive_now() + test_patience();
     char path[256];
 
     in_dir(file, path);
@@ -150,7 +151,8 @@ void drive_await(const char *file, const char *text, char *after)
         }
         (void)usleep(10000);
     }
-    fail_msg("%s does not say \"%s\" after 20 s", file, text);
+    fail_msg("%s does not say \"%s\" after %.0f s", file, text,
+             test_patience());
 }
 
 bool drive_exists(const char *file)

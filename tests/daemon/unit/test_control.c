@@ -12,6 +12,7 @@
 
 #include "daemon/common/socket.h"
 #include "tests/daemon/unit/drive.h"
+#include "tests/patience.h"
 #include "tests/test.h"
 
 static pid_t daemon_pid;
@@ -188,7 +189,7 @@ static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
  * are counted when it is over. */
 static void floods_leave_few_lines(void **state)
 {
-    const double until = drive_now() + 20;
+    const double until = drive_now() + test_patience();
     unsigned long lines, left_out;
 
     (void)state;

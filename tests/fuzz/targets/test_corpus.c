@@ -22,6 +22,7 @@
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/targets/target.h"
+#include "tests/patience.h"
 
 #define SOME     20
 #define MAX_SIZE ((size_t)1 << 17)
@@ -58,9 +59,9 @@ static bool run(const unsigned char *data, size_t size)
 
     assert_non_null(copy);
     memcpy(copy, data, size);
-    (void)alarm(SECONDS);
+    test_limit_work(SECONDS);
     ret = now->run(copy, size);
-    (void)alarm(0);
+    test_limit_work(0);
     free(copy);
     return ret;
 }
@@ -169,7 +170,7 @@ static int try_files(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM};
+    static const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGPROF};
     const char *seed = getenv("PST_TEST_SEED");
     struct CMUnitTest tests[32] = {{0}};
     struct timespec time;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How long a test waits for something that is sure to happen before it says
+ * that it has not: one limit for all waits, in C here and in Python by
+ * tests/daemon/patience.py, which reads this file. It is so long that a machine
+ * with much other work passes, and nobody waits for it but where a test fails.
+ *
+ *     PST_TEST_SLOW=N    N times as long, for a slower machine
+ *
+ * scripts/clean-env.sh ends a whole test after four times that.
+ */
+#ifndef PENSTOCK_TESTS_PATIENCE_H
+#define PENSTOCK_TESTS_PATIENCE_H
+
+#include <stdlib.h>
+#include <sys/time.h>
+
+#define PST_PATIENCE_S 300
+
+static inline double test_patience(void)
+{
+    const char *slow = getenv("PST_TEST_SLOW");
+
+    return PST_PATIENCE_S * (slow != NULL ? atof(slow) : 1);
+}
+
+/* Ends the process by SIGPROF if it computes for more than so many seconds
+ * from now on; 0: never. What other programs compute does not count. */
+static inline void test_limit_work(unsigned seconds)
+{
+    const struct itimerval limit = {.it_value = {.tv_sec = seconds}};
+
+    (void)setitimer(ITIMER_PROF, &limit, NULL);
+}
+
+#endif
