@@ -4,15 +4,33 @@
 # of operators on all dtypes, complex numbers and the ends of what numbers can be
 # (tests/cases/README.md), once for each instruction set of the processor.
 #
-#   scripts/cases.sh [options of tests/cases/main.c]
+#   scripts/cases.sh [--set NAME]... [options of tests/cases/main.c]
+#   scripts/cases.sh --pack
 #
-# PST_TEST_SEED=N draws the random ones by another seed than the last one.
+# --set NAME: only data, chains, dtypes, edges, pairs or layouts.
+# PST_TEST_SEED=N draws the random ones by another seed than the last one. Of
+# seed 1 the sets that take longest to write are in tests/data/drawn-*.tar.xz, and
+# are used as long as their scripts are those that wrote them; --pack writes
+# these archives anew.
 # Ends with "N passed, N failed": a program counts once, and passes if it does
 # with all kernels. A line of tests/cases/known.txt that nothing needs fails.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 forget_options
+sets=()
+while [ "${1:-}" = --set ]; do
+  sets+=("${2:?--set needs a name}")
+  shift 2
+done
+[ ${#sets[@]} -gt 0 ] || sets=(data chains dtypes edges pairs layouts)
 
 data=$root/build/tests/data/cases
+packed=$root/build/tests/data/drawn- # and the name of a set
+pack=
+if [ "${1:-}" = --pack ]; then
+  pack=yes
+  sets=(chains dtypes)
+  PST_TEST_SEED=1
+fi
 need_build
 
 # sources NAME: tests/cases/NAME.py and what it imports of that folder.
@@ -33,11 +51,16 @@ sources() {
 drawn() {
   local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py stamp
   shift 2
+  [[ " ${sets[*]} " == *" $name "* ]] || return 0
   stamp="$seed $(sources "$name" | sha1sum)"
   [ "$(cat "$dir/stamp" 2>/dev/null)" = "$stamp" ] && return
+  rm -rf "$dir"
+  if [ "$(cat "$packed$name/stamp" 2>/dev/null)" = "$stamp" ]; then
+    cp -r "$packed$name" "$dir"
+    return
+  fi
   need_python
   say "writing $text with PyTorch (seed $seed)"
-  rm -rf "$dir"
   "$python" "$script" "$dir" "$@" 2>"$dir.log" ||
     die "$name.py failed: $dir.log"
   echo "$stamp" >"$dir/stamp"
@@ -50,6 +73,16 @@ drawn dtypes "operators of all dtypes" --count 500 --seed "$seed"
 drawn edges "edges of what numbers can be"
 drawn pairs "complex numbers"
 drawn layouts "layouts in memory" --seed "$seed"
+
+if [ -n "$pack" ]; then
+  for name in "${sets[@]}"; do
+    file=$root/tests/data/drawn-$name.tar.xz
+    (cd "$root/build/$name" && LC_ALL=C tar --mtime=@0 --owner=0 --group=0 \
+      --numeric-owner -cJf "$file" -- *)
+    say "tests/data/drawn-$name.tar.xz: $(stat -c %s "$file") bytes"
+  done
+  exit
+fi
 
 # verdicts SET: runs a set by four kernel sets; a program counts once.
 verdicts() {
@@ -81,11 +114,14 @@ verdicts() {
 all=$(mktemp)
 stale=$(mktemp)
 trap 'rm -f "$all" "$stale"' EXIT
-for set in "$data" "$root"/build/{chains,dtypes,edges,pairs,layouts}; do
+for name in "${sets[@]}"; do
+  set=$root/build/$name
+  [ "$name" != data ] || set=$data
+  [ -d "$set" ] || die "there is no set $name"
   rm -f "$set".*.verdicts
   verdicts "$set" "$@"
 done
 awk 'NR == FNR { n[$1]++; next } { n["failed"] += $1 }
   END { printf "%d refused as expected\n", n["refused"]
-    printf "%d passed, %d failed\n", n["passed"], n["failed"] }' \
-  "$all" "$stale"
+    printf "%d passed, %d failed\n", n["passed"], n["failed"]
+    exit n["failed"] > 0 }' "$all" "$stale"

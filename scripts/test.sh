@@ -5,11 +5,12 @@
 #   scripts/test.sh [--quick|--full]
 #
 # --quick leaves the comparison with PyTorch and the sanitizers out; --full
-# runs every case of the comparison instead of a sample. Ends with the lines
-# "N skipped" and "N passed, N failed". A clone alone has all that the tests
-# read. PENSTOCK_MESON: more options for `meson setup`. What is drawn by chance
-# is another sample in each run; PST_TEST_SEED=N draws that of the run that
-# printed N.
+# runs every case of the comparison instead of a sample. Ends with what took how
+# long, and the lines "N skipped" and "N passed, N failed". A clone alone has
+# all that the tests read. Nothing is drawn by chance: each run has the same
+# samples, and scripts/hunt.sh has others. PENSTOCK_MESON: more options for
+# `meson setup`. PST_TEST_SLOW=N: tests wait N times as long for what has to
+# happen, on a machine that is very slow or has much other work.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 mode=${1:-}
@@ -19,16 +20,39 @@ case $mode in
 esac
 
 forget_options
-export PST_TEST_SEED=${PST_TEST_SEED:-$((RANDOM * 3 + RANDOM % 3))}
-say "PST_TEST_SEED=$PST_TEST_SEED"
+PST_TEST_SEED=1
+draw_by_seed
 passed=0
 failed=0
 skipped=0
 begin=$(date +%s)
 log=$(mktemp)
 beside=$(mktemp -d)
+times=$beside/times # lines: seconds, seconds of work, what
 other=
 trap 'rm -rf "$log" "$beside"; [ -z "$other" ] || kill "$other"' EXIT
+
+# timed TITLE COMMAND...: notes how long it took.
+timed() {
+  local title=$1 since before after code=0
+  shift
+  since=$(date +%s.%N)
+  times >"$log.before"
+  "$@" || code=$?
+  times >"$log.after"
+  before=$(worked "$log.before")
+  after=$(worked "$log.after")
+  awk -v s="$since" -v n="$(date +%s.%N)" -v a="$after" -v b="$before" \
+    -v t="$title" 'BEGIN { printf "%.1f %.1f %s\n", n - s, a - b, t }' \
+    >>"$times"
+  return "$code"
+}
+
+# worked FILE: seconds that `times` has written there.
+worked() {
+  tr -s ' ' '\n' <"$1" |
+    awk -F '[ms]' '{ n += 60 * $1 + $2 } END { printf "%.2f", n }'
+}
 
 # meson_tests DIR NAME [arguments]: runs tests, adds what meson counted.
 meson_tests() {
@@ -51,17 +75,18 @@ meson_tests() {
   else
     cat "$log"
   fi
+  sed -nE 's|^ *[0-9]+/[0-9]+ (.*[^ ]) +[A-Z]+ +([0-9.]+)s.*|\2 - \1|p' \
+    "$log" | sed "s|\$| ($name)|" >>"$times"
   passed=$((passed + good))
   failed=$((failed + bad))
 }
 
-# counted TITLE SCRIPT [arguments]: a script of tests/compare, which says in its
-# last line what it counted.
+# counted SCRIPT [arguments]: a script of tests/compare, which says in its last
+# line what it counted.
 counted() {
-  local title=$1 script=$2 last good=0 bad=1
-  shift 2
+  local script=$1 last good=0 bad=1
+  shift
   need_python
-  say "$title"
   # PyTorch's second thread spins where there is other work.
   OMP_NUM_THREADS=1 "$python" "$root/tests/compare/$script" \
     "$root/build/daemon/penstock" "$@" 2>"$log.err" | tee "$log" |
@@ -108,43 +133,71 @@ cases() {
   cat "$log"
 }
 
-# without TURN: that suite is left out. Some of the longest tests run with
-# sanitizers or without, by the seed.
-without() {
-  [ -n "$mode" ] || echo "--no-suite turn$1"
-}
-
 # sanitizers: builds with these, and the tests for which they are worth it: not
-# those that wait for seconds, nor those that look at programs from outside.
-# shellcheck disable=SC2046
+# those that wait for seconds, nor those that look at programs from outside. Of
+# the long ones half run with sanitizers alone and half without alone
+# (`sanitized` and `unsanitized` in tests/); a hunt runs the second half, too.
 sanitizers() {
   # -O1: twice as fast to run as -O0, hardly slower to build; -g1: no places
   # of variables, which take a third of the time to compile.
-  need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
-    -Dc_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
-  meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
-    --no-suite waiting --no-suite plain $(without $((PST_TEST_SEED % 2))) \
-    --timeout-multiplier 4
-  only=tests-of-threads need_build "$root/build-tsan" -Dbuildtype=debug \
-    -Doptimization=1 -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false
-  meson_tests "$root/build-tsan" "ranks on threads, with TSan" \
-    --suite threads --timeout-multiplier 4
+  timed "building with ASan and UBSan" need_build "$root/build-asan" \
+    -Dbuildtype=debug -Doptimization=1 -Dc_args=-g1 \
+    -Db_sanitize=address,undefined -Db_lundef=false
+  timed "tests with ASan and UBSan" meson_tests "$root/build-asan" \
+    "tests with ASan and UBSan" --suite unit --no-suite waiting \
+    --no-suite plain --no-suite unsanitized
+  only=tests-of-threads timed "building with TSan" need_build \
+    "$root/build-tsan" -Dbuildtype=debug -Doptimization=1 -Dc_args=-g1 \
+    -Db_sanitize=thread -Db_lundef=false
+  timed "ranks on threads, with TSan" meson_tests "$root/build-tsan" \
+    "ranks on threads, with TSan" --suite threads
+}
+
+# comparisons: those that standard input lists (tests/compare/several.py), in
+# copies of one process.
+comparisons() {
+  counted several.py --times "$times"
+}
+
+# row TITLE SCRIPT [arguments]
+row() {
+  local IFS=$'\t'
+  printf '%s\n' "$*"
 }
 
 # About half of the comparisons, by time: those that are hardly ever jobs of
 # several ranks.
 comparisons_aside() {
-  counted "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
-  counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
-  counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
-  counted "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
-  counted "random programs with aliases" alias.py "$root/out/alias" \
-    "${sample[@]}"
-  counted "storages that resize" resizes.py
-  counted "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
-  cases
-  claim "a schedule of 4096 ranks and 16384 microbatches" \
+  comparisons < <(
+    row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
+    row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
+    row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
+    row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
+    row "random programs with aliases" alias.py "$root/out/alias" \
+      "${sample[@]}"
+    row "storages that resize" resizes.py
+    row "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
+  )
+  timed "cases of operators" cases
+  timed "a schedule of 4096 ranks" claim \
+    "a schedule of 4096 ranks and 16384 microbatches" \
     "$root/build/tests/sched/test-sched-scale" 4096 16384
+}
+
+comparisons_here() {
+  comparisons < <(
+    row "comparison with PyTorch" compare.py "$root/out/compare" "${sample[@]}"
+    row "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
+      "${sample[@]}"
+    row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
+      "${seed[@]}"
+    row "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
+    row "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
+    row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
+    row "README, word for word" readme.py "$root/out/readme"
+    row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
+      "${seed[@]}"
+  )
 }
 
 # Many tests wait more than they compute, so this works beside them. What it
@@ -156,6 +209,7 @@ rest() {
 
 aside() {
   log=$beside/log
+  times=$beside/times-aside
   passed=0 failed=0 skipped=0
   "$@" >"$beside/printed" 2>&1
   say "beside the others: $(($(date +%s) - begin)) seconds" >>"$beside/printed"
@@ -173,42 +227,44 @@ join_aside() {
   skipped=$((skipped + out))
 }
 
+# What took how long, the longest first: parts with the seconds of all cores
+# that worked for them, then single tests.
+list_times() {
+  say "seconds, seconds of work, what; all of it is in out/checks.txt"
+  mkdir -p "$root/out"
+  cat "$beside"/times* | sort -rn >"$root/out/checks.txt"
+  awk '$2 != "-"' "$root/out/checks.txt"
+  awk '$2 == "-" && $1 >= 5' "$root/out/checks.txt"
+}
+
 full=()
 [ "$mode" != --full ] || full=(--full)
 seed=(--seed "$PST_TEST_SEED")
 sample=("${full[@]}" "${seed[@]}")
+# Programs that tests call, for check-programs to read.
 need_packages valgrind mtail logrotate prometheus iproute2 nftables strace \
   groff-base systemd lnav
 # shellcheck disable=SC2086
-need_build "$root/build" ${PENSTOCK_MESON:-}
+timed "building" need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then
-  need_python
+  timed "PyTorch" need_python
   aside rest &
   other=$!
 fi
 # shellcheck disable=SC2046
-meson_tests "$root/build" "tests" $(without $((1 - PST_TEST_SEED % 2)))
+timed "tests" meson_tests "$root/build" "tests" \
+  $([ "$mode" = --quick ] || echo --no-suite sanitized)
 
 if [ "$mode" != --quick ]; then
-  counted "comparison with PyTorch" compare.py "$root/out/compare" \
-    "${sample[@]}"
-  counted "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
-    "${sample[@]}"
-  counted "numbered cases" ../conformance/conformance.py \
-    "$root/out/conformance" "${seed[@]}"
-  counted "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
-  counted "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
-  counted "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
-  counted "README, word for word" readme.py "$root/out/readme"
-  counted "real weights: a sentence encoder" sentences.py \
-    "$root/out/sentences" "${seed[@]}"
+  comparisons_here
   need_python
-  claim "97 % of the digits" env "PENSTOCK_PYTHON=$python" \
-    bash "$root/examples/digits/train.sh"
+  timed "97 % of the digits" claim "97 % of the digits" \
+    env "PENSTOCK_PYTHON=$python" bash "$root/examples/digits/train.sh"
   join_aside
 fi
 
-say "$(($(date +%s) - begin)) seconds, PST_TEST_SEED=$PST_TEST_SEED"
+list_times
+say "$(($(date +%s) - begin)) seconds"
 echo "$skipped skipped"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs scripts of this folder one after the other in copies of one process.
+
+    several.py PENSTOCK [--times FILE] <LIST
+
+A line of LIST is a title, a script and its words after PENSTOCK, with tabs
+between them. What all of them need is imported once, before the copies are
+made: PyTorch, transformers and what an export draws in. FILE gets the seconds
+of each. Each ends with a line `N passed, N failed`, and so does this; one that
+does not, or in which nothing ran, is a failure.
+"""
+import argparse
+import os
+import re
+import resource
+import runpy
+import sys
+import time
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+HERE = Path(__file__).resolve().parent
+LAST = re.compile(r"(\d+) passed, (\d+) failed")
+
+
+def warm_up():
+    """An export imports more than PyTorch does at its start."""
+    import torch
+    import transformers  # noqa: F401
+    state = torch.get_rng_state()
+    torch.set_num_threads(1)
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),),
+                                  strict=False)
+    program.run_decompositions()
+    torch.set_rng_state(state)
+
+
+def become(script, words, out):
+    """In the copy: as if Python had been called with that script."""
+    os.dup2(out, 1)
+    os.close(out)
+    path = (HERE / script).resolve()
+    sys.argv = [str(path), *words]
+    sys.path[0] = str(path.parent)
+    code = 1
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+        code = 0
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else int(e.code is not None)
+    except BaseException:  # pylint: disable=broad-except
+        import traceback
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(script, words):
+    """(passed, failed) of a script, whose lines are printed as they come."""
+    sys.stdout.flush()
+    end, out = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(end)
+        become(script, words, out)
+    os.close(out)
+    last = ""
+    with os.fdopen(end, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            last = line.rstrip("\n")
+            if not LAST.fullmatch(last):
+                print(last, flush=True)
+    os.waitpid(pid, 0)
+    found = LAST.fullmatch(last)
+    if not found or found[1] == "0":
+        print(f"FAILED  {script} has counted nothing: {last}")
+        return 0, 1
+    return int(found[1]), int(found[2])
+
+
+def work():
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF,
+                                                resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def main():
+    p = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("penstock")
+    p.add_argument("--times", help="a file to which they are added")
+    a = p.parse_args()
+    rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
+    warm_up()
+    passed = failed = 0
+    for title, script, *words in rows:
+        print(f"\033[1m== {title}\033[0m", flush=True)
+        begin, before = time.monotonic(), work()
+        good, bad = run(script, [a.penstock, *words])
+        passed, failed = passed + good, failed + bad
+        if a.times:
+            with open(a.times, "a", encoding="utf-8") as file:
+                file.write(f"{time.monotonic() - begin:.1f} "
+                           f"{work() - before:.1f} {title}\n")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
