@@ -89,28 +89,9 @@
 #define PST_SIMD_IF_AVX512(...)
 #endif
 
-/* --- loops of the optimizers (simd/optim.c) ----------------------------- */
+/* --- loops around the optimizers (simd/optim.c, and theirs in optim.h) --- */
 
 struct pst_simd_ops {
-    /*
-     * torch.optim.AdamW, one tensor: g *= gscale; p *= 1 - lr * weight_decay;
-     * m += (1 - beta1) (g - m); v = beta2 v + (1 - beta2) g^2;
-     * p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
-     * with bias1 = 1 - beta1^t, bias2 = 1 - beta2^t, t = 1 in the first step.
-     */
-    void (*adamw)(int64_t n, float *p, const float *g, float *m, float *v,
-                  double lr, double beta1, double beta2, double eps,
-                  double weight_decay, double bias1, double bias2,
-                  double gscale);
-    /*
-     * torch.optim.SGD, one tensor: g = g * gscale + weight_decay * p; with
-     * buf: buf = first ? g : momentum * buf + (1 - dampening) * g, then
-     * g = nesterov ? g + momentum * buf : buf; p -= lr * g. buf NULL: no
-     * momentum.
-     */
-    void (*sgd)(int64_t n, float *p, const float *g, float *buf, double lr,
-                double momentum, double dampening, double weight_decay,
-                bool nesterov, bool first, double gscale);
     /* Sum of x^2 in double. */
     double (*sumsq)(int64_t n, const float *x);
     void (*scale)(int64_t n, float *x, float a);      /* x *= a */
