@@ -59,7 +59,7 @@ struct pstd_session {
     struct pstd_config config;
     struct pst_exec_options options;
     const struct pst_batch *batch; /* of the plan that is run now */
-    uint64_t step_tokens; /* in a step; 0: the model has none */
+    uint64_t step_tokens;          /* in a step; 0: the model has none */
     struct pst_data *data;
     struct pst_tokens *tokens; /* or NULL */
     struct pst_dump *dump;
@@ -75,7 +75,7 @@ struct pstd_session {
     uint64_t saved_changes;     /* those that it has */
     /* The same of the newest one that is good: a run may go on from it. */
     uint64_t good, good_changes;
-    uint64_t good_before; /* the one before it; UINT64_MAX: none is known */
+    uint64_t good_before;  /* the one before it; UINT64_MAX: none is known */
     bool in_fallback;      /* it is in that folder */
     struct pst_str course; /* on rank 0: see course.c */
     bool other_eval; /* evaluations before were of other data, or batches */
