@@ -30,7 +30,7 @@ struct line {
 
 static bool has(const struct piece *text, const char *part)
 {
-    return memmem(text->at, text->n, part, strlen(part)) != NULL;
+    return text->n > 0 && memmem(text->at, text->n, part, strlen(part)) != NULL;
 }
 
 static bool is(const struct piece *text, const char *whole)
@@ -92,10 +92,13 @@ static bool is_library(const struct line *line)
 /* Does the source call a forward by its name, other than define one? */
 static bool calls_forward(const struct piece *code)
 {
-    const char *p = code->at, *end = code->at + code->n;
+    const char *p = code->at, *end;
 
+    if (code->n == 0)
+        return false;
     if (has(code, "super("))
         return true;
+    end = code->at + code->n;
     while ((p = memmem(p, (size_t)(end - p), "forward(", 8)) != NULL) {
         if (p - code->at < 4 || strncmp(p - 4, "def ", 4) != 0)
             return true;
