@@ -14,7 +14,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORK = {"forward", "backward", "input gradients", "parameter gradients"}
@@ -246,13 +246,13 @@ def check_job(penstock, penstockd, model, folder):
         subprocess.run(
             ["sh", "-c", "until [ -S $0 ]; do sleep 0.05; done", socket],
             check=True, timeout=PATIENCE)
-        for _ in range(400):
+        def is_ready():
             done = subprocess.run([penstock, "status", *job, "--json"],
                                   check=False, stdout=subprocess.PIPE)
-            if done.returncode == 0 and \
-                    json.loads(done.stdout)["state"] == "ready":
-                break
-            time.sleep(0.05)
+            return done.returncode == 0 and \
+                json.loads(done.stdout)["state"] == "ready"
+
+        wait_until(is_ready, "the daemon is not ready", every=.05)
         none = subprocess.run([penstock, "trace", *job], check=False,
                               stderr=subprocess.PIPE)
         assert none.returncode in (65, 75), none

@@ -11,12 +11,12 @@ import shutil
 import struct
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
 import tensor_file  # noqa: E402
+from patience import wait_until  # noqa: E402
 
 LORAS = ["--lora", "h.*.attn.*:rank=4", "--lora", "h.?.up:rank=2,alpha=6"]
 RANKS = {"attn.qkv": (4, 2.0), "attn.proj": (4, 2.0), "up": (2, 3.0)}
@@ -313,12 +313,10 @@ def check_job(b):
     run = b.begin("run", "plan", "--transport", "self", "--ranks", 2, "--steps",
                   5000, "--data", b.text, "--checkpoint", "changed", "--job",
                   "lora", "--quiet")
-    for _ in range(400):
-        said = b.done("freeze", "h.0", "--job", "lora", code=None)
-        if said.returncode == 0 or run.poll() is not None:
-            break
-        time.sleep(.05)
-    assert said.returncode == 0, said
+    wait_until(lambda: run.poll() is not None or b.done(
+        "freeze", "h.0", "--job", "lora", code=None).returncode == 0,
+               "nothing is frozen")
+    assert run.poll() is None, run.communicate()
     b.said("attr", "set", "h.1.down.bias", "0", "--job", "lora")
     for module in "h.1.up", "h.1":
         said = b.said("swap", module, b.model, "--job", "lora", code=65)

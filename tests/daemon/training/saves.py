@@ -199,7 +199,7 @@ def refused(b):
             failed = sum(x["event"] == "checkpoint_failed" for x in b.lines(log))
             for folder in f"{way}-a", f"{way}-b":
                 spoil(b.path(folder), how)
-            until = time.monotonic() + 60
+            until = time.monotonic() + PATIENCE
             while True:
                 lines = b.lines(log)
                 where = {x["dir"] for x in [
@@ -217,7 +217,7 @@ def refused(b):
             said = json.loads(b.call("checkpoint", "--job", name, "--json"))
             assert said["dir"].endswith(f"{way}-a"), said
         b.call("stop", "--job", name)
-        out = job.communicate(timeout=30)
+        out = job.communicate(timeout=PATIENCE)
         assert job.returncode == 130, (job.returncode, out)
         rows = json.loads(b.call("checkpoints", f"{way}-a", "--verify",
                                  "--json"))["checkpoints"]
