@@ -9,11 +9,13 @@
 #   scripts/compare.sh trees [--full] [--seed N] [--number N] [--one SEED]
 #   scripts/compare.sh weights [--seed N] [--only TEXT] [--large]
 #   scripts/compare.sh alias [--seed N] [--count N]
+#   scripts/compare.sh libraries [--library NAME] [--only TEXT] [--sample N]
 #
 # Training steps of real models, tensor by tensor; every model of
 # tests/compare/zoo.py in every cut; the numbered cases of
 # tests/conformance/README.md; what depends on model.eval(); random trees
-# of modules; weights in and out; random programs that write through aliases.
+# of modules; weights in and out; random programs that write through aliases;
+# classes of a library of models (docs/libraries.md).
 # Without --full the first two and the trees run a sample. Ends with "N passed,
 # N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -47,6 +49,11 @@ case ${1:-} in
     shift
     exec "$python" "$root/tests/compare/alias.py" "$penstock" \
       "$root/out/alias" "$@"
+    ;;
+  libraries)
+    shift
+    exec "$python" "$root/tests/compare/libraries.py" "$penstock" \
+      "$root/out/libraries" "$@"
     ;;
   modes)
     shift

@@ -176,6 +176,8 @@ comparisons_aside() {
     row "random programs with aliases" alias.py "$root/out/alias" \
       "${sample[@]}"
     row "storages that resize" resizes.py
+    row "classes of transformers" libraries.py "$root/out/libraries" \
+      --sample 3 "${seed[@]}"
     row "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
   )
   timed "cases of operators" cases

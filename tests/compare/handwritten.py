@@ -470,3 +470,26 @@ def quantised():
 
     return Quantised(), lambda: dict(x=torch.randn(4, 6),
                                      wanted=torch.randint(0, 3, (4,)))
+
+
+@handwritten
+def detached():
+    """What is cut off from a table is written to, with a gradient, as
+    position embeddings of transformers are; nobody else reads it."""
+
+    class Detached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.randn(7, 6))
+            self.shift = nn.Linear(6, 6)
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x, wanted):
+            places = self.table.index_select(0, wanted).detach()
+            places += self.shift(x)
+            places *= 2
+            y = self.head(x + places)
+            return F.cross_entropy(y, wanted), y
+
+    return Detached(), lambda: dict(x=torch.randn(4, 6),
+                                    wanted=torch.randint(0, 3, (4,)))

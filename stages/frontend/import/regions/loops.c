@@ -10,6 +10,7 @@
 #include <math.h>
 
 #define MAX_TRIPS 10000
+#define MAX_NODES 2000000 /* of a graph with loops: they may be nested */
 #define MAX_EXACT 9007199254740992.0 /* whole numbers in a double */
 
 /* The tensors that a loop's node lists at one place. */
@@ -71,6 +72,11 @@ static enum pst_status run_body(struct pst_import *import,
 
     if (body->n_inputs != n_in || body->n_outputs != n_out)
         return inconsistent(import);
+    if (import->build.graph->nodes.n > MAX_NODES)
+        return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
+                            "not supported: loops that are more than %d "
+                            "operators when all their trips are written out",
+                            MAX_NODES);
     pst_import_enter_scope(&inner, body);
     inner.inner = true;
     for (unsigned i = 0; i < n_in && status == PST_OK; i++) {

@@ -213,7 +213,7 @@ static struct pst_value *along(struct pst_import *import,
     unsigned lanes, own;
     int64_t *dims;
 
-    if (dim == NULL || a->at[0].kind != PST_ARG_VALUE)
+    if (dim == NULL)
         return NULL;
     lanes = lanes_of(a->of[0]);
     own = a->at[0].value->meta.rank - lanes;
@@ -332,8 +332,7 @@ static struct pst_value *indexed(struct pst_import *import,
     unsigned order[PST_MAX_RANK], n = 0, before, at;
     struct indices x;
 
-    if (a->at[0].kind != PST_ARG_VALUE || a->at[1].kind != PST_ARG_VALUES ||
-        !look_at_indices(a, &x) || n_own + x.n > PST_MAX_RANK)
+    if (!look_at_indices(a, &x) || n_own + x.n > PST_MAX_RANK)
         return NULL;
     self = a->at[0].value;
     for (unsigned i = 0; i < n_own; i++) {
@@ -379,7 +378,11 @@ struct pst_value *pst_import_apply_rule(struct pst_import *import,
     const enum rule rule = find_rule(a->target);
 
     *ret = (struct pst_lanes){0};
-    if (rule == NO_RULE || a->n == 0)
+    if (rule == NO_RULE || a->n == 0 || a->at[0].kind != PST_ARG_VALUE ||
+        (rule == INDEXES &&
+         (a->at[1].kind != PST_ARG_VALUES || a->item == NULL)) ||
+        (rule == EXPANDS && a->at[1].kind != PST_ARG_INTS) ||
+        (rule == UNSQUEEZES && a->at[1].kind != PST_ARG_INT))
         return NULL;
     for (unsigned i = 0; i < a->n; i++)
         if (!join(ret, a->of[i]))
