@@ -59,6 +59,8 @@ struct pst_timeline {
     const char *name; /* "predicted"; borrowed */
     unsigned n_ranks;
     double step; /* seconds; no span ends later */
+    bool waits;  /* spans have the waits for their inputs in them: what of them
+                    is work is not known, nor is the bubble */
     struct PST_VEC(struct pst_span) spans;
     struct PST_VEC(struct pst_level) levels; /* empty: not known */
 };

@@ -105,8 +105,8 @@ static enum pst_status make(const struct records *all,
             return PST_OK;
         begin = i == 0 ? of_rank : PST_MIN(begin, of_rank);
     }
-    story->timeline =
-        (struct pst_timeline){.name = "recorded", .n_ranks = all->n};
+    story->timeline = (struct pst_timeline){
+        .name = "recorded", .n_ranks = all->n, .waits = true};
     story->timeline_step = step + 1;
     for (unsigned i = 0; i < all->n && status == PST_OK; i++)
         status = add(&all->logs[i], step, begin, &story->timeline, diag);

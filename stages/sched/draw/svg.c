@@ -188,11 +188,13 @@ static double add_timeline(struct picture *p, const struct pst_timeline *t,
         add_box(p, &t->spans.at[i], y + t->spans.at[i].rank * height);
     for (unsigned r = 0; r < t->n_ranks; r++, y += height) {
         pst_str_addf(p->out,
-                     "<text class=\"r\" x=\"%.0f\" y=\"%.1f\">rank %u</text>\n"
-                     "<text x=\"%.1f\" y=\"%.1f\">bubble %.1f%%</text>\n",
-                     LEFT - 8.0, y + ROW / 2 + 4.0, r,
-                     LEFT + t->step * p->scale + 8.0, y + ROW / 2 + 4.0,
-                     100.0 * shares[r].bubble);
+                     "<text class=\"r\" x=\"%.0f\" y=\"%.1f\">rank %u</text>\n",
+                     LEFT - 8.0, y + ROW / 2 + 4.0, r);
+        if (!t->waits)
+            pst_str_addf(p->out,
+                         "<text x=\"%.1f\" y=\"%.1f\">bubble %.1f%%</text>\n",
+                         LEFT + t->step * p->scale + 8.0, y + ROW / 2 + 4.0,
+                         100.0 * shares[r].bubble);
         if (!t->levels.n)
             continue;
         add_memory(p, t, r, y + ROW, most);

@@ -50,6 +50,9 @@ def whole(b):
     said, root, text = page_of(b, "log")
     assert said["step"] == 12 and said["evaluations"] == 4, said
     assert said["ranks"] == 2 and said["unread_lines"] == 0, said
+    # Of boxes with waits in them no bubble is known.
+    assert not any("bubble" in (node.text or "")
+                   for node in root.iter(SVG + "text"))
     assert titles(root) == ["Loss", "Learning rate", "Samples a second",
                             "Seconds of a step", "A step",
                             "One step, by cause of waiting",
