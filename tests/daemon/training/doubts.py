@@ -17,11 +17,18 @@ LAST = r"\d+ steps, loss \S+, .* a step, .*\n"
 
 
 class Bench(job.Bench):
+    runs = 0
+
     def run(self, model, data, *more, **env):
+        """What it warns of: on standard error, and in the log, since so short a
+        run may be over before anybody is told of its events."""
+        self.runs += 1
+        log = f"log-{self.runs}"
         done = self.done("run", model, "-n", "1", "--transport", "self",
-                         "--data", data, "--steps", "1", "--quiet", *more, **env)
+                         "--data", data, "--steps", "1", "--quiet",
+                         "--log-dir", log, *more, **env)
         assert re.fullmatch(LAST, done.stdout), done.stdout  # and only that
-        return done.stderr
+        return done.stderr + "".join(self.events(log, "doubt", "rank-0"))
 
 
 def of_data(b, gpt, norm, text):
