@@ -2,6 +2,7 @@
 /* penstockd: one rank of a job. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -49,6 +50,23 @@ static int refuse(const struct pst_diag *diag)
     return pst_status_exit_code(diag->status);
 }
 
+/* Of penstock's own ranks the client has warned; of those that mpirun starts
+ * one does. */
+static void warn_unread(void *ctx, const char *variable, const char *near)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"); // NOLINT: one thread
+    const struct pstd_config *config = ctx;
+    struct pst_str text = {.visible = true};
+
+    if (config->run_id != NULL || (rank != NULL && strcmp(rank, "0") != 0))
+        return;
+    pst_str_addf(&text, "penstockd: warning: nothing reads %s", variable);
+    if (near != NULL)
+        pst_str_addf(&text, "; did you mean %s?", near);
+    (void)fprintf(stderr, "%s\n", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 /* Without this, a launcher that is killed leaves ranks behind that do not talk
  * to each other at that moment. */
 static bool follow_parent(void)
@@ -85,6 +103,7 @@ static int run(struct pstd_config *config, int argc, char **argv)
         print_help();
         return 0;
     }
+    pstd_config_env_unread(warn_unread, config);
     if (config->n_args != 1)
         status = pst_diag_set(&diag, PST_E_COMMAND_ARGUMENTS,
                               "one PLAN is wanted, %zu were given; see --help",

@@ -55,11 +55,11 @@ enum pst_status pstd_check_apart(const char *option, const char *path,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * tokens.c: of one step: elements of the first integer input, of rank 2 or
- * more, that an embedding looks up; of a model without one those of the first
- * input of rank 2 with integers of more than a byte; 0 if there is none. Images
- * and masks of bytes are no tokens. Looks through the graphs: not for each
- * step.
+ * model/tokens.c: of one step: elements of the first integer input, of rank 2
+ * or more, that an embedding looks up; of a model without one those of the
+ * first input of rank 2 with integers of more than a byte; 0 if there is none.
+ * Images and masks of bytes are no tokens. Looks through the graphs: not for
+ * each step.
  */
 uint64_t pstd_tokens(const struct pst_batch *batch);
 /* Floating-point operations of one training step. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "daemon/common/eval_model.h"
+#include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
 #include "stages/split/evaluate.h"

@@ -2,7 +2,7 @@
 /* What a run needs before its first step: options, data, engine, state. */
 #include <string.h>
 
-#include "daemon/common/doubts.h"
+#include "daemon/common/model/doubts.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
@@ -323,7 +323,7 @@ static void emit_begin(struct pstd_session *s)
     pst_str_fini(&placement);
 }
 
-static void emit_doubt(void *ctx, const char *text)
+void pstd_session_emit_doubt(void *ctx, const char *text)
 {
     struct pstd_session *s = ctx;
     struct pstd_note note;
@@ -339,9 +339,10 @@ static void find_doubts(struct pstd_session *s)
 {
     if (s->w->rank != 0)
         return;
-    pstd_doubts_of_plan(&s->config, s->batch->plan, emit_doubt, s);
+    pstd_doubts_of_plan(&s->config, s->batch->plan, pstd_session_emit_doubt, s);
     pstd_doubts_of_data(&s->config, s->config.data, s->batch, s->data,
-                        (uint64_t)pst_batch_rows(s->batch), emit_doubt, s);
+                        (uint64_t)pst_batch_rows(s->batch),
+                        pstd_session_emit_doubt, s);
 }
 
 enum pst_status pstd_session_prepare(struct pstd_session *s,

@@ -111,6 +111,9 @@ void pstd_session_look_at_flights(struct pstd_session *s);
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Data or model are hardly as they were meant; ctx is the session (a
+ * pstd_doubt_fn). */
+void pstd_session_emit_doubt(void *ctx, const char *text);
 /* course.c: what the numbers depend on, a line "NAME=VALUE" each, once there
  * is an engine; data is read. */
 void pstd_course_make(struct pstd_session *s);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "daemon/common/doubts.h"
+#include "daemon/common/model/doubts.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/infer/forward.h"
 #include "daemon/ctl/infer/outputs.h"

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/common/eval_model.h"
+#include "daemon/common/model/doubts.h"
+#include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/history.h"
@@ -415,6 +416,28 @@ static void emit_enough(struct pstd_session *s, const struct verdict *v)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* Of the file, once; what is not evaluated in it. */
+static void find_doubts(struct pstd_session *s)
+{
+    const struct pstd_evaluation *e = s->evaluation;
+    const char *path = s->config.eval_data;
+    struct pst_str text = {0};
+    uint64_t left;
+
+    (void)pst_mean_rows(e->mean, &left);
+    if (left > 0) {
+        pst_str_addf(&text,
+                     "the last %llu rows of %s do not fill a microbatch: "
+                     "evaluations leave them out",
+                     (unsigned long long)left, path);
+        pstd_session_emit_doubt(s, pst_str_text(&text));
+        pst_str_fini(&text);
+    }
+    if (s->config.data == NULL || strcmp(path, s->config.data) != 0)
+        pstd_doubts_of_data(&s->config, path, &e->batch, e->data, 0,
+                            pstd_session_emit_doubt, s);
+}
+
 enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
 {
     struct verdict v = {.best_loss = NAN};
@@ -439,7 +462,10 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     emit_enough(s, &v);
-    return make(s, e, diag);
+    status = make(s, e, diag);
+    if (status == PST_OK && s->w->rank == 0)
+        find_doubts(s);
+    return status;
 }
 
 /* --- one evaluation ------------------------------------------------------- */

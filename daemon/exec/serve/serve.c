@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "daemon/common/eval_model.h"
+#include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/serve/batch.h"
 #include "daemon/exec/serve/signature.h"

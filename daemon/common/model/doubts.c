@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/common/model/doubts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "stages/base/str.h"
+#include "stages/run/data/tokens.h"
+#include "stages/run/data/width.h"
+
+static void tell_text(struct pst_str *text, pstd_doubt_fn tell, void *ctx)
+{
+    if (!text->failed)
+        tell(ctx, pst_str_text(text));
+    pst_str_fini(text);
+}
+
+static void look_at_size(const char *path, const struct pst_data *data,
+                         uint64_t rows, pstd_doubt_fn tell, void *ctx)
+{
+    const uint64_t there = pst_data_samples(data, rows);
+    struct pst_str text = {0};
+
+    if (there >= rows)
+        return;
+    pst_str_addf(&text,
+                 "%s has %" PRIu64 " row%s, and a step takes %" PRIu64
+                 ": each step has some of them more than once; give fewer -m "
+                 "or rows",
+                 path, there, there == 1 ? "" : "s", rows);
+    tell_text(&text, tell, ctx);
+}
+
+/* Not if the dtype was given: then it is meant. */
+static void look_at_width(const struct pstd_config *config, const char *path,
+                          pstd_doubt_fn tell, void *ctx)
+{
+    struct pst_str text = {0};
+    struct pst_diag ignored;
+    bool halves = false;
+
+    if (PSTD_GIVEN(config, token_dtype) ||
+        pst_file_has_halves(path, &halves, &ignored) != PST_OK || !halves)
+        return;
+    pst_str_addf(&text,
+                 "%s is read as tokens of one byte each, but looks like "
+                 "integers of two: give --token-dtype uint16 (or uint8, if it "
+                 "is right)",
+                 path);
+    tell_text(&text, tell, ctx);
+}
+
+static void look_at_targets(const char *path, struct pst_plan *plan, int input,
+                            pstd_doubt_fn tell, void *ctx)
+{
+    struct pst_str text = {0};
+    struct pst_diag ignored;
+    bool shifts = false;
+
+    if (input < 0 ||
+        pst_tokens_shift(plan, (unsigned)input, &shifts, &ignored) != PST_OK ||
+        !shifts)
+        return;
+    pst_str_addf(&text,
+                 "the targets are shifted twice: from %s '%s' gets the token "
+                 "after each place, and the model shifts it once more, so it "
+                 "learns the token after the next; let the model return its "
+                 "logits and split it with --loss-fn cross_entropy",
+                 path, plan->inputs.at[input].name);
+    tell_text(&text, tell, ctx);
+}
+
+void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
+                         const struct pst_batch *batch,
+                         const struct pst_data *data, uint64_t rows,
+                         pstd_doubt_fn tell, void *ctx)
+{
+    if (rows > 0)
+        look_at_size(path, data, rows, tell, ctx);
+    if (pst_has_suffix(path, ".safetensors"))
+        return;
+    look_at_width(config, path, tell, ctx);
+    look_at_targets(path, batch->plan, pst_data_targets(data), tell, ctx);
+}
+
+static bool learns(const struct pst_plan_param *param)
+{
+    unsigned uses = 0;
+
+    for (unsigned k = 0; k < param->n_stages; k++)
+        uses += param->uses[k];
+    return param->kind == PST_VALUE_PARAM && param->requires_grad && uses > 0;
+}
+
+void pstd_doubts_of_plan(const struct pstd_config *config,
+                         const struct pst_plan *plan, pstd_doubt_fn tell,
+                         void *ctx)
+{
+    if (strcmp(config->optimizer, "none") == 0)
+        return;
+    for (size_t i = 0; i < plan->params.n; i++)
+        if (learns(&plan->params.at[i]))
+            return;
+    tell(ctx, "no parameter has a gradient: the steps change nothing; all are "
+              "frozen, or the loss depends on none (`penstock modules` lists "
+              "them; --unfreeze)");
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/common/model/eval_model.h"
+
+#include "daemon/common/setup.h"
+#include "stages/base/alloc.h"
+#include "stages/modules/lora/lora.h"
+
+#define TAG PST_TAG_DAEMON
+
+/* The adapters that split --lora has put on the plan's layers. */
+static enum pst_status adapt(const struct pst_plan *plan,
+                             struct pstd_eval_model *m, struct pst_diag *diag)
+{
+    const struct pst_plan *root = pst_plan_root(plan);
+    const struct pst_adapters *all = &root->adapters;
+    struct pst_lora *loras;
+    enum pst_status status;
+
+    if (all->n == 0)
+        return PST_OK;
+    loras = pst_calloc(TAG, all->n, sizeof(*loras));
+    if (loras == NULL)
+        return pst_diag_nomem(diag, all->n * sizeof(*loras));
+    for (size_t i = 0; i < all->n; i++) {
+        const struct pst_adapter *a = &all->at[i];
+        const int down = pst_plan_find_param(root, a->down);
+
+        loras[i] = (struct pst_lora){
+            .pattern = a->module,
+            .rank = down >= 0 ? root->params.at[down].meta.size[0] : 1,
+            .alpha = a->alpha};
+    }
+    status = pst_model_adapt(m->file, loras, all->n, 0, &m->adapted, diag);
+    pst_free(loras);
+    return status;
+}
+
+enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
+                                     struct pstd_eval_model *ret,
+                                     struct pst_eval_cut *cut,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = pst_model_open(path, &ret->file, diag);
+
+    if (status != PST_OK)
+        return status;
+    ret->file->name = plan->name; /* the path may be another one on each rank */
+    status = adapt(plan, ret, diag);
+    return status == PST_OK
+               ? pst_eval_cut_other(
+                     cut, plan, ret->adapted != NULL ? ret->adapted : ret->file,
+                     diag)
+               : status;
+}
+
+void pstd_eval_model_close(struct pstd_eval_model *model)
+{
+    pst_model_close(model->adapted);
+    pst_model_close(model->file);
+    *model = (struct pstd_eval_model){0};
+}
+
+enum pst_status pstd_eval_model_batch(const struct pstd_config *config,
+                                      const struct pst_batch *training,
+                                      struct pst_plan *plan,
+                                      struct pst_batch *ret,
+                                      struct pst_diag *diag)
+{
+    struct pstd_config c = *config; /* borrowed */
+
+    c.microbatches = training->microbatches;
+    c.batch = 0;
+    c.microbatch_size = 0;
+    if (pst_plan_is_free(plan))
+        c.microbatch_size = (uint64_t)pst_plan_rows(training->plan);
+    else
+        c.size = NULL;
+    return pstd_open_batch(&c, plan, ret, diag);
+}
