@@ -436,6 +436,18 @@ static enum pst_status learn(const struct pst_program *program,
     return status;
 }
 
+/* returns[0] is what gradients are taken of, if any are. */
+static enum pst_status check_silent(struct pst_binder *b,
+                                    const struct pst_program_bound *bound)
+{
+    const int loss = bound->n_returns > 0 ? bound->returns[0].output : -1;
+
+    if (loss < 0)
+        return PST_OK;
+    return pst_functionalise_check_silent(
+        b->functional, &b->graph->outputs.at[loss].arg.value, 1, b->diag);
+}
+
 static enum pst_status bind(struct pst_program_bound *bound,
                             const struct pst_program *program,
                             struct pst_diag *diag)
@@ -470,6 +482,8 @@ static enum pst_status bind(struct pst_program_bound *bound,
     b.build.no_grad = false;
     if (status == PST_OK)
         status = add_returns(&b, bound);
+    if (status == PST_OK)
+        status = check_silent(&b, bound);
     if (status == PST_OK)
         status = add_writes(&b, bound);
     if (status == PST_OK)

@@ -15,8 +15,8 @@ struct pst_owner {
     unsigned operand; /* one whose storage it is */
     int64_t begin;    /* where it lies there, bytes */
     int stage;        /* that has written it; -1: none */
-    bool leaf;
-    bool expanded; /* a leaf whose elements share memory */
+    bool leaf;        /* it has the storage alone */
+    bool expanded;    /* that leaf's elements share memory */
 };
 
 /* A window of an owner that has been written. */

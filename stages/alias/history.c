@@ -9,6 +9,8 @@
 #include "stages/graph/build.h"
 #include "stages/ops/rows.h"
 
+#include <stdio.h>
+
 #define TAG PST_TAG_GRAPH
 
 /* The operand that v is a view of, n: none is known. Those that are views of
@@ -101,22 +103,37 @@ enum pst_status pst_binder_note_history(struct pst_binder *b,
 
 /* --- reading and writing -------------------------------------------------- */
 
-/* v as it stands. Of a leaf whose elements share memory the numbers are those
- * of the storage, while gradients go to the leaf, which has one for each
- * element: as before, or for a view, as PyTorch makes its history
- * again, as as_strided divides them. */
+/* The leaf whose gradient a view of the owner has, if its numbers are those of
+ * a storage that carries none; else NULL. */
+static struct pst_value *leaf_of(const struct pst_binder *b,
+                                 const struct pst_owner *owner,
+                                 const struct pst_value *v)
+{
+    const unsigned own = family_of(b, v);
+
+    if (owner == NULL)
+        return NULL;
+    if (owner->expanded)
+        return b->values[owner->operand];
+    return !owner->leaf && own < b->n && b->operands[own].leaf != NULL
+               ? b->values[own]
+               : NULL;
+}
+
+/* v as it stands. Of a leaf whose elements share memory, or whose storage other
+ * operands write, the numbers are those of the storage, while gradients go to
+ * the leaf, which has one for each element: as before, or for a view, as
+ * PyTorch makes its history again, as as_strided divides them. */
 struct pst_value *pst_binder_read(struct pst_binder *b, struct pst_value *v)
 {
     struct pst_value *now = pst_functionalise_read(b->functional, v);
     const struct pst_owner *owner = now != NULL && now != v && !b->build.no_grad
                                         ? pst_binder_owner(b, v)
                                         : NULL;
-    struct pst_value *leaf;
+    struct pst_value *leaf = leaf_of(b, owner, v);
 
-    if (owner == NULL || !owner->expanded ||
-        pst_functionalise_is_detached(b->functional, v))
+    if (leaf == NULL || pst_functionalise_is_detached(b->functional, v))
         return now;
-    leaf = b->values[owner->operand];
     if (v != leaf)
         leaf = pst_emit(
             &b->build, &pst_op_as_strided,
@@ -140,11 +157,13 @@ static void note_reading(void *ctx, struct pst_value **slot, unsigned arg)
     r->any = r->any || pst_value_storage(*slot) == r->storage;
 }
 
-/* Has a node that is differentiated read the expanded leaf? Its storage carries
- * no gradient, so that nobody else asks before it is written. */
-static bool was_read(const struct pst_binder *b, const struct pst_owner *leaf)
+/* Has a node that is differentiated read these numbers, which are a leaf's? The
+ * storage carries no gradient, so that nobody else asks before it is written.
+ */
+static bool was_read(const struct pst_binder *b,
+                     const struct pst_value *version)
 {
-    struct reading r = {.storage = leaf->value};
+    struct reading r = {.storage = version};
 
     for (size_t i = 0; i < b->graph->nodes.n && !r.any; i++) {
         struct pst_node *node = b->graph->nodes.at[i];
@@ -156,25 +175,60 @@ static bool was_read(const struct pst_binder *b, const struct pst_owner *leaf)
     return r.any;
 }
 
+/* A leaf whose numbers lie in the owner's storage; n: none. */
+static unsigned leaf_in(struct pst_binder *b, const struct pst_owner *owner)
+{
+    if (owner->expanded)
+        return owner->operand;
+    for (unsigned i = 0; i < b->n && !owner->leaf; i++)
+        if (b->operands[i].leaf != NULL && b->values[i] != NULL &&
+            pst_binder_owner(b, b->values[i]) == owner)
+            return i;
+    return b->n;
+}
+
+/* What a write through v replaces has a gradient that the storage does not
+ * know of. */
+static enum pst_status note_silent(struct pst_binder *b, struct pst_value *v,
+                                   const struct pst_owner *owner)
+{
+    const unsigned leaf = leaf_in(b, owner);
+    const struct pst_value *now =
+        leaf < b->n ? pst_functionalise_read(b->functional, v) : NULL;
+    char why[400];
+
+    if (now != NULL)
+        now = pst_value_storage((struct pst_value *)now);
+    if (now == NULL || !was_read(b, now))
+        return b->build.status;
+    (void)snprintf(why, sizeof(why),
+                   "E_ALIAS_NONDIFF: leaf \"%.200s\" is written, but its "
+                   "numbers before that are needed for a gradient",
+                   b->operands[leaf].leaf);
+    (void)pst_functionalise_note_silent(b->functional, now,
+                                        PST_E_ALIAS_SHARED_WRITE, why);
+    return b->build.status;
+}
+
 enum pst_status pst_binder_note_write(struct pst_binder *b, struct pst_value *v)
 {
     struct pst_owner *owner = pst_binder_owner(b, v);
     struct pst_write write = {v, 0};
+    unsigned operand = b->n;
 
     if (owner == NULL) /* an intermediate */
         return b->build.status;
     write.owner = (size_t)(owner - b->owners.at);
-    if (owner->leaf && !b->build.no_grad &&
+    if (owner->leaf || leaf_of(b, owner, v) != NULL)
+        operand = owner->leaf ? owner->operand : family_of(b, v);
+    if (operand < b->n && !b->build.no_grad &&
         !pst_functionalise_is_detached(b->functional, v))
         return pst_diag_set(b->diag, PST_E_ALIAS_SHARED_WRITE,
                             "E_LEAF: leaf \"%s\", which wants a gradient, is "
                             "written outside of no_grad",
-                            b->operands[owner->operand].leaf);
-    if (owner->expanded && was_read(b, owner))
-        return pst_diag_set(b->diag, PST_E_ALIAS_SHARED_WRITE,
-                            "E_ALIAS_NONDIFF: leaf \"%s\" is written, but its "
-                            "numbers before that are needed for a gradient",
-                            b->operands[owner->operand].leaf);
+                            b->operands[operand].leaf);
+    if (note_silent(b, v, owner) != PST_OK)
+        return b->build.status;
     if (owner->stage >= 0 && owner->stage != (int)b->stage &&
         !b->operands[owner->operand].from_before)
         return pst_diag_set(b->diag, PST_E_ALIAS_SHARED_WRITE,

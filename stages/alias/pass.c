@@ -193,6 +193,23 @@ static enum pst_status refuse_leaf(struct pst_binder *b, unsigned base,
         pst_meta_text(&other->meta, y), (long long)other->offset);
 }
 
+/* A leaf whose storage others write: it has the storage's numbers, and
+ * gradients take the way of the leaf. */
+static enum pst_status pass_leaf_of_base(struct pst_binder *b, unsigned index,
+                                         unsigned i)
+{
+    const enum pst_dtype dtype = b->alias->bases[index].dtype;
+    struct pst_value *leaf;
+
+    if (pst_dtype_size(dtype) != pst_dtype_size(b->operands[i].as.meta.dtype))
+        return b->build.status = refuse_leaf(b, index, i);
+    leaf = add_leaf(b, i);
+    if (leaf != NULL)
+        b->values[i] = pst_emit(&b->build, &pst_op_with_history,
+                                PST_ARGS(pst_v(b->values[i]), pst_v(leaf)));
+    return b->build.status;
+}
+
 static enum pst_status pass_base(struct pst_binder *b, unsigned index)
 {
     const struct pst_alias_base *base = &b->alias->bases[index];
@@ -208,12 +225,13 @@ static enum pst_status pass_base(struct pst_binder *b, unsigned index)
         if (b->alias->parts[i].base != (int)index || b->operands[i].from_before)
             continue;
         first = PST_MIN(first, i);
-        if (b->operands[i].leaf != NULL)
-            return refuse_leaf(b, index, i);
         b->values[i] = look(b, v, &o->meta,
                             o->offset * (int64_t)pst_dtype_size(o->meta.dtype) -
                                 base->begin);
         if (b->values[i] == NULL)
+            return b->build.status;
+        if (b->operands[i].leaf != NULL &&
+            pass_leaf_of_base(b, index, i) != PST_OK)
             return b->build.status;
     }
     return pst_binder_own(b, v, first, base->begin, false);

@@ -308,7 +308,12 @@ static bool build_program(struct machine *m)
             return false;
         assert_ok(pst_graph_add_output(m->graph, &out, &m->diag), &m->diag);
     }
-    return pst_functionalise_finish(m->f, &m->diag) == PST_OK;
+    if (pst_functionalise_finish(m->f, &m->diag) != PST_OK)
+        return false;
+    if (m->graph->outputs.n == 0)
+        return true;
+    return pst_functionalise_check_silent(
+               m->f, &m->graph->outputs.at[0].arg.value, 1, &m->diag) == PST_OK;
 }
 
 /* --- running ------------------------------------------------------------ */

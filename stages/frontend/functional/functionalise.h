@@ -86,6 +86,18 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                                             const struct pst_op *twin,
                                             const struct pst_arg *args,
                                             unsigned n_args);
+/*
+ * The numbers that `version`, a value with storage of its own, has are replaced
+ * without a gradient, and a differentiated node has read them; false after a
+ * failure. If a gradient of one of the roots, values of the finished graph,
+ * needs them, check() refuses the program, with that error and sentence.
+ */
+bool pst_functionalise_note_silent(struct pst_functionalise *f,
+                                   const struct pst_value *version,
+                                   enum pst_error error, const char *why);
+enum pst_status pst_functionalise_check_silent(
+    struct pst_functionalise *f, struct pst_value *const *roots, size_t n,
+    struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -87,8 +87,9 @@ static enum pst_status current_arg(struct pst_functionalise *f,
         if (f->build->status == PST_OK && arg->values[k] != NULL &&
             check_operand(f, t, arg->values[k]))
             ret->values[k] = pst_functionalise_read(f, arg->values[k]);
-    if (arg->kind == PST_ARG_VALUE &&
-        (first || check_operand(f, t, arg->value)))
+    if (arg->kind == PST_ARG_VALUE && first)
+        ret->value = pst_versions_written(f, t);
+    else if (arg->kind == PST_ARG_VALUE && check_operand(f, t, arg->value))
         ret->value = pst_functionalise_read(f, arg->value);
     return f->build->status;
 }

@@ -30,6 +30,7 @@ void pst_functionalise_free(struct pst_functionalise *f)
         return;
     pst_free(f->facts);
     pst_vec_fini(&f->storages);
+    pst_vec_fini(&f->silents);
     pst_free(f);
 }
 
@@ -433,6 +434,35 @@ static struct pst_value *look_at(struct pst_functionalise *f,
         ret = pst_versions_emit(f, &pst_op_detach, v, false,
                                 PST_ARGS(pst_v(ret)));
     return ret;
+}
+
+/* Is one of the views between v and its storage by strides of its own? It may
+ * reach beyond what it is a view of, which then has no part in the gradients of
+ * all elements. */
+static bool is_by_strides(const struct pst_value *v)
+{
+    while (v != NULL && v->base != NULL) {
+        struct source_ctx s = {v->base, NULL};
+
+        pst_node_uses(v->def, find_source, &s);
+        if (v->def->op == &pst_op_as_strided && s.ret != NULL &&
+            s.ret->base != NULL)
+            return true;
+        v = s.ret;
+    }
+    return false;
+}
+
+/* A write is part of the storage's history, not of the views' that led to it:
+ * its gradient goes to the window's elements whatever these views share. */
+struct pst_value *pst_versions_written(struct pst_functionalise *f,
+                                       const struct pst_write_target *t)
+{
+    if (t->detached || !is_by_strides(t->value))
+        return pst_functionalise_read(f, t->value);
+    if (!pst_versions_is_filled(f, t->value, t->storage))
+        return NULL;
+    return look_at(f, t->storage->version, t->value);
 }
 
 struct pst_value *pst_functionalise_read(struct pst_functionalise *f,

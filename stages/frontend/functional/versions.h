@@ -35,12 +35,20 @@ struct pst_fact {
     bool explained; /* it has said so: numbers without one are numbers */
 };
 
+/* A write without gradient to numbers that a differentiated node has read. */
+struct pst_silent {
+    const struct pst_value *version; /* that has the old numbers */
+    enum pst_error error;
+    const char *why; /* for who has to change the program */
+};
+
 struct pst_functionalise {
     struct pst_build *build;
     struct pst_fact *facts;
     size_t n_facts, cap_facts;
     struct PST_VEC(
         struct pst_storage *) storages; /* in order of first writes */
+    struct PST_VEC(struct pst_silent) silents;
 };
 
 /* A window that is about to be written. */
@@ -121,6 +129,10 @@ bool pst_versions_is_kept(struct pst_functionalise *f,
                           const struct pst_storage *s);
 enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                                     const struct pst_value *v, const char *why);
+/* The numbers that a write through v changes, as the gradient of the write sees
+ * them: NULL after a failure (versions.c). */
+struct pst_value *pst_versions_written(struct pst_functionalise *f,
+                                       const struct pst_write_target *t);
 /* Everything that can be refused before anything is emitted. one_number: the
  * elements that share memory are given the same. */
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,

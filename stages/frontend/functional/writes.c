@@ -13,19 +13,37 @@
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 
+#include <stdio.h>
+
 #define TAG PST_TAG_GRAPH
 
 /* --- what may be written ------------------------------------------------ */
+
+#define REFUSAL "%%%s, %s at %lld, cannot be written in place: %s"
 
 enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                                     const struct pst_value *v, const char *why)
 {
     char meta[PST_META_TEXT];
 
-    return pst_diag_set(f->build->diag, PST_E_MODEL_SHARED_MEMORY,
-                        "%%%s, %s at %lld, cannot be written in place: %s",
+    return pst_diag_set(f->build->diag, PST_E_MODEL_SHARED_MEMORY, REFUSAL,
                         v->name, pst_meta_text(&v->meta, meta),
                         (long long)v->offset, why);
+}
+
+/* v is written without a gradient; `version` has been read for one. */
+static bool note_silent(struct pst_functionalise *f, const struct pst_value *v,
+                        const struct pst_value *version)
+{
+    char meta[PST_META_TEXT], why[PST_META_TEXT + 600];
+
+    (void)snprintf(why, sizeof(why), REFUSAL, v->name,
+                   pst_meta_text(&v->meta, meta), (long long)v->offset,
+                   "the write has no gradient (no_grad or detach), but numbers "
+                   "before it are needed for one (E_ALIAS_NONDIFF); clone it "
+                   "first");
+    return pst_functionalise_note_silent(f, version, PST_E_MODEL_SHARED_MEMORY,
+                                         why);
 }
 
 static enum pst_status check_owner(const struct pst_functionalise *f,
@@ -41,8 +59,8 @@ static enum pst_status check_owner(const struct pst_functionalise *f,
         "(of buffers they are)");
 }
 
-/* Has a node that is differentiated read this version? PyTorch's count of
- * versions would stop the backward pass there. */
+/* Has a node that is differentiated read this version? Then it may need the
+ * numbers again for its gradient. */
 static bool was_read(const struct pst_functionalise *f,
                      const struct pst_value *version)
 {
@@ -140,15 +158,9 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
     ret->storage = pst_versions_storage(f, v);
     if (ret->storage == NULL || !pst_versions_is_kept(f, v, ret->storage))
         return false;
-    if (ret->silent && f->facts[ret->storage->version->id].carries &&
-        was_read(f, ret->storage->version)) {
-        f->build->status = pst_versions_refuse(
-            f, v,
-            "the write has no gradient (no_grad or detach), but numbers "
-            "before it are needed for one (E_ALIAS_NONDIFF); clone it first");
-        return false;
-    }
-    return true;
+    return !ret->silent || !f->facts[ret->storage->version->id].carries ||
+           !was_read(f, ret->storage->version) ||
+           note_silent(f, v, ret->storage->version);
 }
 
 /* --- writing ------------------------------------------------------------ */

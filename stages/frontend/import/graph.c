@@ -444,6 +444,27 @@ enum pst_status pst_import_body(struct pst_import *import)
     return status == PST_OK ? pst_import_stay(import) : status;
 }
 
+/* Any output may be the loss. */
+static enum pst_status check_silent(struct pst_import *import)
+{
+    const struct pst_graph *graph = import->build.graph;
+    struct pst_value **roots =
+        pst_calloc(PST_TAG_ARCHIVE, graph->outputs.n + 1, sizeof(*roots));
+    enum pst_status status;
+    size_t n = 0;
+
+    if (roots == NULL)
+        return pst_diag_nomem(import->diag, graph->outputs.n);
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_USER &&
+            graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
+            roots[n++] = graph->outputs.at[i].arg.value;
+    status = pst_functionalise_check_silent(import->functional, roots, n,
+                                            import->diag);
+    pst_free(roots);
+    return status;
+}
+
 enum pst_status pst_import_results(struct pst_import *import)
 {
     enum pst_status status = pst_import_signatures(import, &import->outer);
@@ -452,6 +473,8 @@ enum pst_status pst_import_results(struct pst_import *import)
         status = read_outputs(import, &import->outer);
     if (status == PST_OK)
         status = pst_functionalise_finish(import->functional, import->diag);
+    if (status == PST_OK)
+        status = check_silent(import);
     import->model->writes = pst_functionalise_has_written(import->functional);
     if (status == PST_OK)
         status = check_updates(import);
