@@ -195,6 +195,8 @@ torch.sigmoid(z * 40)
 torch.nn.functional.silu(z.detach())
 torch.sgn(z)
 torch.sgn(z * (u > 0))
+torch.sgn(z - z.detach())
+torch.sgn(torch.where(u > 0, z, z - z.detach()))
 z == torch.cat([z[:2], w[:1]])
 z == z.real
 z == z[0, 0]

@@ -104,8 +104,10 @@ COMPLEX(silu, "silu(Tensor self) -> Tensor",
 
 /* --- facts, norms -------------------------------------------------------- */
 
+/* 0 where there is no direction, as its gradient is. */
 COMPLEX(sgn, "sgn(Tensor self) -> Tensor",
-        "r = complex.abs(self); self / unsqueeze(r == 0 ? 1.0 : r, -1)");
+        "r = unsqueeze(complex.abs(self), -1);"
+        "(r == 0 ? 0.0 : self) / (r == 0 ? 1.0 : r)");
 #define EQUAL TWO "logical_and(a == c, b == d)"
 #define OTHER TWO "logical_or(a != c, b != d)"
 COMPLEX(eq_Tensor, "eq.Tensor(Tensor self, Tensor other) -> Tensor", EQUAL);
