@@ -12,7 +12,8 @@
 enum pst_dtype pst_replay_dtype(const struct pst_replay *r,
                                 enum pst_dtype dtype)
 {
-    return r->widen && dtype == PST_F32 ? PST_F64 : dtype;
+    return r->widen && pst_dtype_kind(dtype) == PST_KIND_FLOAT ? PST_F64
+                                                               : dtype;
 }
 
 static enum pst_status no_twin(struct pst_replay *r,
@@ -146,8 +147,10 @@ static struct pst_value *widen_result(struct pst_replay *r,
                                       const struct pst_value *old,
                                       struct pst_value *value)
 {
-    if (value == NULL || !r->widen || old->meta.dtype != PST_F32 ||
-        value->meta.dtype != PST_F32)
+    if (value == NULL || !r->widen ||
+        pst_dtype_kind(old->meta.dtype) != PST_KIND_FLOAT ||
+        pst_dtype_kind(value->meta.dtype) != PST_KIND_FLOAT ||
+        value->meta.dtype == PST_F64)
         return value;
     r->build.node_id = UINT32_MAX;
     return pst_emit(&r->build, &pst_op__to_copy,

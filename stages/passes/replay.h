@@ -12,7 +12,7 @@
 struct pst_replay {
     struct pst_build build;   /* of the graph that grows; by pst_build_init */
     struct pst_value **twins; /* by value id of the graph that is read */
-    bool widen;               /* f32 becomes f64, also in arguments */
+    bool widen;               /* floats become f64, also in arguments */
     bool again; /* copies what is there already, under names of their own */
     bool eval;  /* the next node runs as model.eval() would (ops/mode.h) */
     /* Not NULL: numbers that come from free sizes become what these make of
@@ -20,7 +20,7 @@ struct pst_replay {
     const struct pst_symbols *symbols;
 };
 
-/* f32 widened, everything else as it is. */
+/* Floats widened, everything else as it is. */
 enum pst_dtype pst_replay_dtype(const struct pst_replay *r,
                                 enum pst_dtype dtype);
 

@@ -6,35 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/base/host/alive.h"
 #include "stages/base/host/cpu.h"
 #include "stages/base/rng.h"
-#include "stages/run/dump.h"
 #include "stages/split/join.h"
-#include "stages/verify/wide.h"
+#include "stages/verify/verifier.h"
 
 /* Relative, in the 2-norm. */
 #define SHARED_TOLERANCE 1e-6
-#define WIDE_TOLERANCE   1e-3
-/* Products of bf16 factors: eight bits of mantissa, rounded at every layer. */
-#define BF16_TOLERANCE 0.1
-/* Gradients that are zero but for rounding are measured against the others:
- * this share of their root mean square. */
-#define WIDE_FLOOR 1e-3
-/* Flops of central differences for one parameter at a time; else all at
- * once, and halves where that finds an error. */
-#define FLOPS_EACH 2e11
-
-struct verifier {
-    struct pst_plan *plan, *joined;
-    struct pst_exec_options options; /* of the cut */
-    pst_fill_fn fill;
-    void *ctx;
-    const struct pst_verify_watch *watch; /* or NULL */
-    struct pst_verify_report report;
-    unsigned n_list; /* gradients that are compared with slopes */
-    bool no_number;  /* a gradient in f32 is none, which in f64 is one */
-    struct pst_diag *diag;
-};
+/* What central differences may take, in steps and in seconds at least: as many
+ * groups of parameters are compared as fit, and halves of one where that finds
+ * an error. */
+#define SLOPE_STEPS   6
+#define SLOPE_SECONDS 2.0
+/* At a kink a gradient has to lie between the slopes to both sides in so many
+ * directions, but for a few that meet another kink. */
+#define KINK_ATTEMPTS 16
+#define KINK_OUTSIDE  1
 
 void pst_verify_report_fini(struct pst_verify_report *report)
 {
@@ -57,10 +45,8 @@ static void tell(const struct verifier *v, const char *fmt, ...)
     v->watch->tell(v->watch->ctx, text);
 }
 
-static void differs(struct verifier *v, const char *name, const char *fmt, ...)
-    PST_PRINTF(3, 4);
-
-static void differs(struct verifier *v, const char *name, const char *fmt, ...)
+void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
+                          ...)
 {
     char why[300];
     va_list args;
@@ -108,10 +94,9 @@ static enum pst_status make_up(void *ctx, uint64_t step, unsigned microbatch,
 
 /* --- a step -------------------------------------------------------------- */
 
-/* The first step of a plan, everything that it made in *ret. */
-static enum pst_status run_step(const struct verifier *v, struct pst_plan *plan,
-                                const struct pst_exec_options *options,
-                                struct pst_dump **ret)
+enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_dump **ret)
 {
     struct pst_transport *transport = NULL;
     struct pst_step_result result;
@@ -124,9 +109,11 @@ static enum pst_status run_step(const struct verifier *v, struct pst_plan *plan,
     status = pst_transport_self.open(ranks, &transport, v->diag);
     if (status == PST_OK)
         status = pst_engine_new(plan, transport, options, &engine, v->diag);
+    v->seconds = pst_now();
     if (status == PST_OK)
         status =
             pst_engine_step(engine, 0, v->fill, v->ctx, 0, &result, v->diag);
+    v->seconds = pst_now() - v->seconds;
     if (status == PST_OK)
         status = pst_engine_dump_first(engine, &dump, v->diag);
     if (status == PST_OK)
@@ -179,7 +166,7 @@ static void compare_item(struct verifier *v, const struct pst_dump_item *cut,
 
     v->report.compared++;
     if (whole == NULL || !pst_meta_same(&cut->meta, &whole->meta)) {
-        differs(v, cut->name, "is not made by the uncut model");
+        pst_verifier_differs(v, cut->name, "is not made by the uncut model");
         return;
     }
     if (memcmp(cut->data, whole->data, pst_meta_bytes(&cut->meta)) == 0)
@@ -187,10 +174,11 @@ static void compare_item(struct verifier *v, const struct pst_dump_item *cut,
     off = distance(cut, whole);
     if (is_shared(v->plan, cut->name) && off <= SHARED_TOLERANCE)
         return;
-    differs(v, cut->name,
-            "differs between %zu stages on %u ranks and the uncut model: by "
-            "%.3g of its norm",
-            v->plan->stages.n, v->options.ranks, off);
+    pst_verifier_differs(
+        v, cut->name,
+        "differs between %zu stages on %u ranks and the uncut model: by "
+        "%.3g of its norm",
+        v->plan->stages.n, v->options.ranks, off);
 }
 
 static enum pst_status compare_cuts(struct verifier *v)
@@ -206,10 +194,11 @@ static enum pst_status compare_cuts(struct verifier *v)
     alone.schedule = "gpipe"; /* takes one stage, any microbatches */
     alone.place = NULL;
     tell(v, "a step of %zu stages", v->plan->stages.n);
-    status = run_step(v, v->plan, &v->options, &cut);
+    status = pst_verifier_step(v, v->plan, &v->options, &cut);
     tell(v, "a step of the uncut model");
     if (status == PST_OK)
-        status = run_step(v, v->joined, &alone, &whole);
+        status = pst_verifier_step(v, v->joined, &alone, &whole);
+    v->step = v->seconds;
     if (status == PST_OK) {
         items = pst_dump_items(cut, &n);
         for (size_t i = 0; i < n; i++)
@@ -227,154 +216,131 @@ static enum pst_status compare_cuts(struct verifier *v)
 
 /* --- 2: gradients against slopes ----------------------------------------- */
 
-/* Checks the parameters [begin, end) of those in list at once. */
-static enum pst_status check_range(struct verifier *v, struct pst_wide *wide,
-                                   const unsigned *list, unsigned begin,
-                                   unsigned end, bool *chosen)
+/* The gradients of [begin, end) are no slopes, taken together. */
+static void blame(struct verifier *v, const unsigned *list, unsigned begin,
+                  unsigned end, double error)
 {
-    double error = INFINITY, best = INFINITY;
+    const struct pst_plan *plan = v->joined;
+    char name[300], more[340] = "";
+
+    (void)snprintf(name, sizeof(name), "grad.%s",
+                   plan->params.at[list[begin]].fqn);
+    if (end - begin > 1)
+        (void)snprintf(more, sizeof(more),
+                       "or one of the %u behind it, up to grad.%.200s, ",
+                       end - begin - 1, plan->params.at[list[end - 1]].fqn);
+    pst_verifier_differs(
+        v, name,
+        "%sis not the slope of the loss: off by %.3g times what is allowed "
+        "(in f64, by central differences)",
+        more, error);
+}
+
+struct slopes {
+    struct pst_wide *wide;
+    const unsigned *list;
+    bool *chosen;
+    double until; /* when no halves are looked at any more */
+};
+
+/* Are the gradients of the chosen parameters slopes of the loss? *ret_best: how
+ * near the best attempt was; at most 1 is right. */
+static enum pst_status check_chosen(struct verifier *v, const struct slopes *s,
+                                    double *ret_best)
+{
+    struct pst_wide_error error = {INFINITY, INFINITY};
     enum pst_status status = PST_OK;
-    unsigned middle = begin + (end - begin) / 2;
+    unsigned a, outside = 0;
+
+    *ret_best = INFINITY;
+    for (a = 0; a < PST_WIDE_ATTEMPTS && status == PST_OK; a++) {
+        status = pst_wide_check(s->wide, s->chosen, a, &error, v->diag);
+        *ret_best = PST_MIN(*ret_best, error.plain);
+        outside += error.kinked > 1;
+        if (error.plain <= 1)
+            return status;
+    }
+    for (; a < KINK_ATTEMPTS && outside <= KINK_OUTSIDE && status == PST_OK;
+         a++) {
+        status = pst_wide_check(s->wide, s->chosen, a, &error, v->diag);
+        outside += error.kinked > 1;
+    }
+    if (status == PST_OK && outside <= KINK_OUTSIDE)
+        *ret_best = 1;
+    return status;
+}
+
+/* Checks the parameters [begin, end) of those in list at once. */
+static enum pst_status check_range(struct verifier *v, const struct slopes *s,
+                                   unsigned begin, unsigned end)
+{
+    const unsigned *list = s->list, middle = begin + (end - begin) / 2;
+    enum pst_status status;
     bool jumps = false;
-    char name[300];
+    double best;
 
     for (unsigned k = begin; k < end; k++)
-        chosen[list[k]] = true;
+        s->chosen[list[k]] = true;
     if (end - begin == 1)
         tell(v, "gradient %u of %u: %s", end, v->n_list,
              v->plan->params.at[list[begin]].fqn);
     else
         tell(v, "gradients %u to %u of %u", begin + 1, end, v->n_list);
-    for (unsigned a = 0; a < PST_WIDE_ATTEMPTS && status == PST_OK && best > 1;
-         a++) {
-        status = pst_wide_check(wide, chosen, a, &error, v->diag);
-        best = PST_MIN(best, error);
-    }
+    status = check_chosen(v, s, &best);
     if (status == PST_OK && best > 1 && end - begin == 1)
-        status = pst_wide_jumps(wide, chosen, &jumps, v->diag);
+        status = pst_wide_jumps(s->wide, s->chosen, &jumps, v->diag);
     for (unsigned k = begin; k < end; k++)
-        chosen[list[k]] = false;
+        s->chosen[list[k]] = false;
     if (status != PST_OK || best <= 1)
         return status;
-    if (end - begin > 1) {
-        status = check_range(v, wide, list, begin, middle, chosen);
-        if (status == PST_OK)
-            status = check_range(v, wide, list, middle, end, chosen);
-        return status;
+    if (end - begin > 1 && pst_now() < s->until) {
+        status = check_range(v, s, begin, middle);
+        return status == PST_OK ? check_range(v, s, middle, end) : status;
     }
-    snprintf(name, sizeof(name), "grad.%s",
-             v->plan->params.at[list[begin]].fqn);
-    if (jumps) {
+    if (jumps)
         pst_str_addf(&v->report.text,
-                     "%s was not compared with slopes: the loss jumps here, as "
-                     "where topk has to choose between equals\n",
-                     name);
-        return PST_OK;
-    }
-    differs(v, name,
-            "is not the slope of the loss: off by %.3g times what is allowed "
-            "(in f64, by central differences)",
-            best);
+                     "grad.%s was not compared with slopes: the loss jumps "
+                     "here, as where topk has to choose between equals\n",
+                     v->joined->params.at[list[begin]].fqn);
+    else
+        blame(v, list, begin, end, best);
     return PST_OK;
 }
 
 static enum pst_status check_slopes(struct verifier *v, struct pst_wide *wide,
                                     const unsigned *list, unsigned n)
 {
-    bool *chosen =
-        pst_calloc(PST_TAG_EXEC, v->plan->params.n + 1, sizeof(*chosen));
+    const double time = PST_MAX(SLOPE_STEPS * v->step, SLOPE_SECONDS);
+    const double looks = time / PST_MAX(2 * pst_wide_seconds(wide), 1e-9);
+    const unsigned groups = n == 0            ? 0
+                            : looks >= n      ? n
+                            : looks / 2 < 1.0 ? 1
+                                              : (unsigned)(looks / 2);
+    struct slopes s = {
+        wide, list,
+        pst_calloc(PST_TAG_EXEC, v->joined->params.n + 1, sizeof(bool)),
+        pst_now() + time};
     unsigned before = v->report.different;
-    bool each = pst_wide_flops(wide) * 2 * n <= FLOPS_EACH;
     enum pst_status status = PST_OK;
 
-    if (chosen == NULL)
-        return pst_diag_nomem(v->diag, v->plan->params.n);
+    if (s.chosen == NULL)
+        return pst_diag_nomem(v->diag, v->joined->params.n);
     v->n_list = n;
-    if (n > 0 && !each)
-        status = check_range(v, wide, list, 0, n, chosen);
-    for (unsigned k = 0; k < n && each && status == PST_OK; k++)
-        status = check_range(v, wide, list, k, k + 1, chosen);
-    pst_free(chosen);
+    for (unsigned g = 0; g < groups && status == PST_OK; g++)
+        status = check_range(v, &s, (unsigned)((uint64_t)n * g / groups),
+                             (unsigned)((uint64_t)n * (g + 1) / groups));
+    pst_free(s.chosen);
     v->report.compared += n;
     pst_str_addf(&v->report.text,
                  "gradients of %u parameters compared with slopes of the loss "
-                 "in f64%s, %u differ\n",
-                 n, each ? "" : ", all at once", v->report.different - before);
+                 "in f64",
+                 n);
+    if (groups < n)
+        pst_str_addf(&v->report.text, ", in %u group%s of parameters at once",
+                     groups, groups == 1 ? "" : "s");
+    pst_str_addf(&v->report.text, ", %u differ\n",
+                 v->report.different - before);
     return status;
-}
-
-/* --- 3: f32 against f64 -------------------------------------------------- */
-
-static double grad_rms(const struct pst_plan *plan, const struct pst_wide *wide,
-                       const unsigned *list, unsigned n)
-{
-    double sum = 0, count = 0;
-
-    for (unsigned k = 0; k < n; k++) {
-        const double *grad = pst_wide_grad(wide, list[k]);
-        int64_t numel = pst_meta_numel(&plan->params.at[list[k]].meta);
-
-        for (int64_t i = 0; grad != NULL && i < numel; i++)
-            sum += grad[i] * grad[i];
-        count += (double)numel;
-    }
-    return count > 0 ? sqrt(sum / count) : 0;
-}
-
-static void compare_wide(struct verifier *v, const struct pst_dump_item *item,
-                         const double *grad, double rms)
-{
-    const int64_t n = pst_meta_numel(&item->meta);
-    const double tolerance = v->options.bf16 ? BF16_TOLERANCE : WIDE_TOLERANCE;
-    double off = 0, all = 0, scale;
-
-    for (int64_t i = 0; i < n; i++) {
-        double x = pst_load_f64(item->meta.dtype, item->data, i);
-        double y = grad != NULL ? grad[i] : 0;
-
-        off += (x - y) * (x - y);
-        all += y * y;
-    }
-    scale = PST_MAX(sqrt(all), WIDE_FLOOR * rms * sqrt((double)n));
-    v->no_number |= !isfinite(off) && isfinite(all);
-    v->report.compared++;
-    if (!(sqrt(off) <= tolerance * scale))
-        differs(v, item->name, "differs from its value in f64 by %.3g of %.3g",
-                sqrt(off), scale);
-}
-
-static enum pst_status compare_precision(struct verifier *v,
-                                         const struct pst_wide *wide,
-                                         const unsigned *list, unsigned n)
-{
-    struct pst_exec_options one = v->options;
-    double rms = grad_rms(v->plan, wide, list, n);
-    unsigned before = v->report.different;
-    struct pst_dump *dump = NULL;
-    enum pst_status status;
-
-    one.microbatches = 1;
-    one.schedule = "gpipe";
-    one.place = NULL;
-    status = run_step(v, v->plan, &one, &dump);
-    if (status != PST_OK)
-        return status;
-    for (unsigned k = 0; k < n; k++) {
-        const struct pst_dump_item *item;
-        char name[1200];
-
-        snprintf(name, sizeof(name), "grad.%s",
-                 v->plan->params.at[list[k]].fqn);
-        item = pst_dump_find(dump, name);
-        if (item != NULL)
-            compare_wide(v, item, pst_wide_grad(wide, list[k]), rms);
-    }
-    pst_dump_free(dump);
-    pst_str_addf(&v->report.text,
-                 "gradients of %u parameters on 1 microbatch compared with "
-                 "f64, %u differ\n",
-                 n, v->report.different - before);
-    return PST_OK;
 }
 
 static bool is_trained(const struct pst_plan_param *p)
@@ -454,7 +420,7 @@ static enum pst_status check_gradients(struct verifier *v)
     if (status == PST_OK)
         status = check_slopes(v, wide, list, n);
     if (status == PST_OK)
-        status = compare_precision(v, wide, list, n);
+        status = pst_verifier_precision(v, wide, list, n);
     pst_free(list);
     pst_wide_free(wide);
     return status;

@@ -11,19 +11,9 @@
  * Needs memory for the model twice, and for one microbatch in f64.
  */
 #include "stages/run/exec.h"
+#include "stages/verify/report.h"
 
-struct pst_verify_report {
-    unsigned compared, different; /* tensors, over all questions */
-    char first[300];     /* name of the first that differs: "grad.w"; or "" */
-    struct pst_str text; /* lines for people */
-};
 void pst_verify_report_fini(struct pst_verify_report *report);
-
-/* Told what is being done, in a few words, before it takes its time. */
-struct pst_verify_watch {
-    void (*tell)(void *ctx, const char *text);
-    void *ctx;
-};
 
 /*
  * watch may be NULL. fill NULL: data is made up, counted by options->seed. The

@@ -5,14 +5,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "stages/base/host/alive.h"
 #include "stages/ops/call.h"
 #include "stages/passes/autodiff.h"
 #include "stages/verify/widen.h"
 
 /* Of the slope along a direction of unit normal entries. */
 #define TOLERANCE 1e-5
-/* Share of a loss that rounding may move: it limits small steps. */
+/* Share of a loss that rounding may move: it limits small steps. A loss that
+ * parameters moved by one ulp move further has FACTOR times that. */
 #define ROUNDING 4e-15
+#define FACTOR   4
+#define JITTERS  2
 /* A loss that a step of a 10 000th moves by more than this share of what the
  * step moves it by: it jumps. A curve's moves by a 10 000th, too. */
 #define JUMP 0.01
@@ -34,8 +38,9 @@ struct pst_wide {
     struct wide_param *params;
     void **data; /* by value id of forward: inputs, params ... */
     size_t n_data;
-    double flops;
-    double loss; /* at the parameters as read */
+    double seconds;  /* of one forward */
+    double loss;     /* at the parameters as read */
+    double rounding; /* how far rounding may move it */
 };
 
 static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
@@ -59,7 +64,7 @@ static void *widened(struct pst_wide *w, const struct pst_meta *meta, void *raw)
     struct pst_meta from = *meta, to;
     double *data;
 
-    if (meta->dtype != PST_F32)
+    if (pst_dtype_kind(meta->dtype) != PST_KIND_FLOAT || meta->dtype == PST_F64)
         return raw;
     pst_meta_set_contiguous(&from);
     to = from;
@@ -90,7 +95,7 @@ static enum pst_status read_input(struct pst_wide *w,
 
 /* Steps are in proportion to the elements; where these are zero (a bias that
  * starts there), in proportion to a usual value. */
-static void measure(struct wide_param *p)
+static void measure_param(struct wide_param *p)
 {
     double sum = 0;
 
@@ -130,7 +135,7 @@ static enum pst_status read_param(struct pst_wide *w,
     p->numel = pst_meta_numel(&param->meta);
     p->data = w->data[value->id];
     p->wanted = param->requires_grad;
-    measure(p);
+    measure_param(p);
     return PST_OK;
 }
 
@@ -290,6 +295,63 @@ static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
     return status;
 }
 
+/* Keeps the parameters as read: those chosen, or (NULL) all. */
+static enum pst_status keep_start(struct pst_wide *w, const bool *chosen,
+                                  struct pst_diag *diag)
+{
+    for (size_t i = 0; i < w->plan->params.n; i++) {
+        struct wide_param *p = &w->params[i];
+        size_t bytes = (size_t)p->numel * sizeof(double);
+
+        if ((chosen != NULL && !chosen[i]) || !p->wanted || p->data == NULL ||
+            p->start != NULL)
+            continue;
+        p->start = pst_arena_memdup(&w->arena, p->data, bytes + 1);
+        if (p->start == NULL)
+            return no_memory(diag, bytes);
+    }
+    return PST_OK;
+}
+
+/* Moves all parameters by one ulp up or down, or (0) back. */
+static void jitter(struct pst_wide *w, unsigned try)
+{
+    for (size_t i = 0; i < w->plan->params.n; i++) {
+        const struct wide_param *p = &w->params[i];
+        const struct pst_rng_key key = {w->seed + 2, try, 0, (uint32_t)i};
+
+        for (int64_t e = 0; p->start != NULL && e < p->numel; e++)
+            p->data[e] =
+                try == 0
+                    ? p->start[e]
+                    : p->start[e] * (1 + (pst_rng_f32(&key, (uint64_t)e) < 0.5f
+                                              ? DBL_EPSILON
+                                              : -DBL_EPSILON));
+    }
+}
+
+/* The loss, the time that it takes, and how far rounding moves it. */
+static enum pst_status measure_loss(struct pst_wide *w, struct pst_diag *diag)
+{
+    const double begin = pst_now();
+    enum pst_status status = loss_at(w, &w->loss, diag);
+
+    w->seconds = pst_now() - begin;
+    w->rounding = ROUNDING * fabs(w->loss);
+    if (status == PST_OK)
+        status = keep_start(w, NULL, diag);
+    for (unsigned try = 1; try <= JITTERS && status == PST_OK; try++) {
+        double loss = 0;
+
+        jitter(w, try);
+        status = loss_at(w, &loss, diag);
+        if (isfinite(loss))
+            w->rounding = PST_MAX(w->rounding, FACTOR * fabs(loss - w->loss));
+    }
+    jitter(w, 0);
+    return status;
+}
+
 enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
                              pst_fill_fn fill, void *ctx, struct pst_wide **ret,
                              struct pst_diag *diag)
@@ -302,7 +364,6 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
     pst_arena_init(&w->arena, PST_TAG_EXEC);
     w->plan = plan;
     w->seed = seed;
-    w->flops = plan->stages.at[0].flops;
     w->params =
         pst_arena_calloc(&w->arena, plan->params.n + 1, sizeof(*w->params));
     status = w->params == NULL
@@ -319,7 +380,7 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
     if (status == PST_OK)
         status = freeze_all(w, diag);
     if (status == PST_OK)
-        status = loss_at(w, &w->loss, diag);
+        status = measure_loss(w, diag);
     if (status != PST_OK) {
         pst_wide_free(w);
         return status;
@@ -349,9 +410,9 @@ const double *pst_wide_grad(const struct pst_wide *wide, unsigned i)
     return wide->params[i].grad;
 }
 
-double pst_wide_flops(const struct pst_wide *wide)
+double pst_wide_seconds(const struct pst_wide *wide)
 {
-    return wide->flops;
+    return wide->seconds;
 }
 
 /* --- central differences ------------------------------------------------- */
@@ -436,22 +497,6 @@ static double move(const struct walk *walk, double sign)
     return slope;
 }
 
-static enum pst_status keep_start(const struct walk *walk,
-                                  struct pst_diag *diag)
-{
-    for (size_t i = 0; i < walk->w->plan->params.n; i++) {
-        struct wide_param *p = &walk->w->params[i];
-        size_t bytes = (size_t)p->numel * sizeof(double);
-
-        if (!takes_part(walk, i) || p->start != NULL)
-            continue;
-        p->start = pst_arena_memdup(&walk->w->arena, p->data, bytes + 1);
-        if (p->start == NULL)
-            return no_memory(diag, bytes);
-    }
-    return PST_OK;
-}
-
 /* The losses on both sides of the start. */
 static enum pst_status look(struct walk *walk, double *ret_up, double *ret_down,
                             double *ret_promised, struct pst_diag *diag)
@@ -468,27 +513,64 @@ static enum pst_status look(struct walk *walk, double *ret_up, double *ret_down,
     return status;
 }
 
-static enum pst_status measure_slope(struct walk *walk, double *ret_error,
+/* What two losses beside the start say. */
+struct quotient {
+    double slope, promised;
+    double kink; /* half of how far the slopes to both sides are apart */
+};
+
+static enum pst_status measure(struct walk *walk, struct quotient *ret,
+                               struct pst_diag *diag)
+{
+    double up = 0, down = 0;
+    enum pst_status status = look(walk, &up, &down, &ret->promised, diag);
+
+    ret->slope = (up - down) / (2 * walk->step);
+    ret->kink = fabs(up + down - 2 * walk->w->loss) / (2 * walk->step);
+    return status;
+}
+
+static double error_of(const struct walk *walk, const struct quotient *q,
+                       double kink)
+{
+    const double allowed =
+        TOLERANCE * PST_MAX(walk->typical, fabs(q->promised)) +
+        walk->w->rounding / walk->step + kink + DBL_MIN;
+    const double error = fabs(q->slope - q->promised) / allowed;
+
+    return isfinite(error) ? error : INFINITY; /* a NaN is no proof */
+}
+
+/* Where the quotient is no proof, one of a tenth of the step says what is a
+ * kink: of a curve the slopes to both sides come together with the step, at a
+ * kink they do not. */
+static enum pst_status measure_slope(struct walk *walk,
+                                     struct pst_wide_error *ret,
                                      struct pst_diag *diag)
 {
-    double up = 0, down = 0, promised = 0, slope, allowed;
-    enum pst_status status = look(walk, &up, &down, &promised, diag);
+    struct quotient far, near;
+    enum pst_status status = measure(walk, &far, diag);
 
     if (status != PST_OK)
         return status;
-    slope = (up - down) / (2 * walk->step);
-    allowed = TOLERANCE * PST_MAX(walk->typical, fabs(promised)) +
-              ROUNDING * fabs(up) / walk->step + DBL_MIN;
-    *ret_error = fabs(slope - promised) / allowed;
-    if (!isfinite(*ret_error))
-        *ret_error = INFINITY; /* a NaN is no proof */
+    ret->plain = ret->kinked = error_of(walk, &far, 0);
+    if (ret->plain <= 1)
+        return PST_OK;
+    walk->step /= 10;
+    status = measure(walk, &near, diag);
+    if (status != PST_OK)
+        return status;
+    ret->plain = PST_MIN(ret->plain, error_of(walk, &near, 0));
+    ret->kinked = PST_MIN(
+        ret->plain,
+        error_of(walk, &near, PST_MAX(0.0, (10 * near.kink - far.kink) / 9)));
     return PST_OK;
 }
 
 static enum pst_status start(struct walk *walk, struct pst_diag *diag)
 {
     const size_t n = walk->w->plan->params.n;
-    enum pst_status status = keep_start(walk, diag);
+    enum pst_status status = keep_start(walk->w, walk->chosen, diag);
 
     if (status != PST_OK)
         return status;
@@ -500,7 +582,7 @@ static enum pst_status start(struct walk *walk, struct pst_diag *diag)
 }
 
 enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
-                               unsigned attempt, double *ret_error,
+                               unsigned attempt, struct pst_wide_error *ret,
                                struct pst_diag *diag)
 {
     /* A kink (of relu) between the two points spoils a difference: other
@@ -527,7 +609,7 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
         return status;
     if (walk.typical * walk.step > share * fabs(wide->loss))
         walk.step = PST_MAX(share * fabs(wide->loss) / walk.typical, 1e-15);
-    status = measure_slope(&walk, ret_error, diag);
+    status = measure_slope(&walk, ret, diag);
     pst_free(walk.scale);
     return status;
 }

@@ -22,18 +22,27 @@ double pst_wide_loss(const struct pst_wide *wide);
 /* Gradient of plan->params[i], all elements in order; NULL: nothing reaches
  * it, or it wants none. */
 const double *pst_wide_grad(const struct pst_wide *wide, unsigned i);
-/* Floating-point operations of one forward. */
-double pst_wide_flops(const struct pst_wide *wide);
+/* Seconds that one forward took. */
+double pst_wide_seconds(const struct pst_wide *wide);
 
 /*
  * Moves the chosen parameters (by index, true: chosen) a little along random
  * directions and compares the change of the loss with their gradients.
- * attempt: each below PST_WIDE_ATTEMPTS takes another direction and step.
- * *ret_error: the difference over what is allowed; at most 1 is right.
+ * attempt: each takes another direction, each below PST_WIDE_ATTEMPTS another
+ * step, too.
  */
 #define PST_WIDE_ATTEMPTS 5
+/*
+ * The difference over what is allowed; at most 1 is right. Allowed is how far
+ * rounding moves the loss, and (kinked) all between the slopes to both sides
+ * where these do not come together: at a kink, as relu has one at 0. A right
+ * gradient lies there in every direction, a wrong one in some.
+ */
+struct pst_wide_error {
+    double plain, kinked;
+};
 enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
-                               unsigned attempt, double *ret_error,
+                               unsigned attempt, struct pst_wide_error *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Whether the loss jumps at these parameters, as it does where a choice (of
  * topk, say) hangs on a tie: then it has no slope there. */

@@ -24,8 +24,8 @@ struct pst_frozen {
 /* Would something of the node be frozen? */
 bool pst_widen_freezes(const struct pst_node *node);
 
-/* A copy of `from` with f64 for f32; values that no node makes keep their ids.
- * frozen may be NULL. Returns owned. */
+/* A copy of `from` with f64 for all floats; values that no node makes keep
+ * their ids. frozen may be NULL. Returns owned. */
 enum pst_status pst_widen(const struct pst_graph *from,
                           struct pst_frozen *frozen, struct pst_graph **ret,
                           struct pst_diag *diag) PST_MUST_CHECK;

@@ -269,7 +269,7 @@ static void draws_the_same_numbers(void **state)
 }
 
 /* A loss of %h, which is linear in a weight that is zero; data is made up. */
-static void expect_at_zero(const char *nodes, const char *told)
+static void expect_of_zero(const char *nodes, const char *told, bool right)
 {
     static const char *const modules[] = {"a"};
     struct pst_exec_options options = options_of(1);
@@ -302,13 +302,19 @@ static void expect_at_zero(const char *nodes, const char *told)
     assert_non_null(weight->data);
     assert_ok(pst_split(&model, &split, &plan, &diag), &diag);
     status = pst_verify(plan, &options, NULL, NULL, NULL, &report, &diag);
-    assert_ok(status, &diag);
-    assert_int_equal(report.different, 0);
+    if (right)
+        assert_ok(status, &diag);
+    assert_int_equal(status, right ? PST_OK : PST_ERR_DIFFERENT);
     assert_non_null(strstr(pst_str_text(&report.text), told));
     pst_verify_report_fini(&report);
     pst_plan_free(plan);
     model_fini(&model);
     pst_str_fini(&text);
+}
+
+static void expect_at_zero(const char *nodes, const char *told)
+{
+    expect_of_zero(nodes, told, true);
 }
 
 /* From -1 to 1 within a change of the weight by 1e-10: smaller than any step
@@ -465,6 +471,7 @@ static void expect(const char *first, const char * not )
 }
 
 static pst_vjp_fn right_linear;
+static double too_large = 1.001;
 
 /* Right for the input and the bias, a bit too large for the weight. */
 static enum pst_status wrong_linear(struct pst_vjp *v)
@@ -473,7 +480,7 @@ static enum pst_status wrong_linear(struct pst_vjp *v)
 
     if (status != PST_OK)
         return status;
-    return pst_vjp_set(v, 1, pst_vjp_mul_scalar(v, v->ret[1], 1.001));
+    return pst_vjp_set(v, 1, pst_vjp_mul_scalar(v, v->ret[1], too_large));
 }
 
 static void finds_wrong_gradients(void **state)
@@ -494,6 +501,123 @@ static void finds_wrong_gradients(void **state)
     right = plant("aten.matmul.default", forgets);
     expect("grad.a.weight", "grad.e.bias");
     (void)plant("aten.matmul.default", right);
+}
+
+#define AT_A_KINK                                                              \
+    "  %y: f32[4, 3] = aten.relu.default(%h)  # - - F id=1\n"                  \
+    "  %z: f32[4, 3] = aten.exp.default(%y)  # - - F id=2\n"
+
+/* So large a gradient is beyond the slopes to both sides. */
+static enum pst_status wrong_relu(struct pst_vjp *v)
+{
+    return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, pst_vjp_grad(v, 0), 30.0));
+}
+
+/* At a kink the slopes to both sides differ, whatever the step. */
+static void knows_kinks(void **state)
+{
+    pst_vjp_fn right;
+
+    (void)state;
+    expect_at_zero(AT_A_KINK,
+                   "compared with slopes of the loss in f64, 0 differ");
+    right = plant("aten.relu.default", wrong_relu);
+    expect_of_zero(AT_A_KINK, "grad.a.weight is not the slope of the loss",
+                   false);
+    (void)plant("aten.relu.default", right);
+}
+
+/* --- what a comparison is worth ------------------------------------------- */
+
+/* A norm over two numbers: they become -1 and 1 but for rounding, and nearly
+ * all of the gradients before it cancels. */
+static enum pst_status verify_cancelling(pst_fill_fn fill, void *ctx,
+                                         struct pst_verify_report *report,
+                                         struct pst_diag *diag)
+{
+    static const char *const modules[] = {"a"};
+    struct pst_exec_options options = options_of(1);
+    struct pst_split_options split = {.loss = "0"};
+    struct pst_model model;
+    struct pst_plan *plan;
+    enum pst_status status;
+
+    pst_diag_init(diag);
+    *report = (struct pst_verify_report){0};
+    model_init(&model,
+               "graph next_id=10 {\n"
+               "  input %x: f32[2, 6]\n"
+               "  param %w \"a.weight\" grad: f32[8, 6]\n"
+               "  param %c \"a.bias\" grad: f32[8]\n"
+               "  %h: f32[2, 8] = aten.linear.default(%x, %w, %c)"
+               "  # a - F id=0\n"
+               "  %m: f32[1, 8] = aten.mean.dim(%h, [0], True)  # - - F id=1\n"
+               "  %d: f32[2, 8] = aten.sub.Tensor(%h, %m)  # - - F id=2\n"
+               "  %q: f32[2, 8] = aten.mul.Tensor(%d, %d)  # - - F id=3\n"
+               "  %v: f32[1, 8] = aten.mean.dim(%q, [0], True)  # - - F id=4\n"
+               "  %e: f32[1, 8] = aten.add.Scalar(%v, 1e-06)  # - - F id=5\n"
+               "  %r: f32[1, 8] = aten.rsqrt.default(%e)  # - - F id=6\n"
+               "  %n: f32[2, 8] = aten.mul.Tensor(%d, %r)  # - - F id=7\n"
+               "  %t: f32[2, 8] = aten.exp.default(%n)  # - - F id=8\n"
+               "  %loss: f32[] = aten.mean.default(%t)  # - - F id=9\n"
+               "  output user %loss \"0\"\n"
+               "}\n",
+               modules, 1);
+    assert_ok(pst_split(&model, &split, &plan, diag), diag);
+    status = pst_verify(plan, &options, fill, ctx, NULL, report, diag);
+    pst_plan_free(plan);
+    model_fini(&model);
+    return status;
+}
+
+/* Other numbers for f32 than for f64, by as much as a wrong kernel may have. */
+static enum pst_status fill_apart(void *ctx, uint64_t step, unsigned microbatch,
+                                  unsigned input, void *dst,
+                                  struct pst_diag *diag)
+{
+    unsigned *calls = ctx, seed = 7 + microbatch;
+    float *x = dst;
+
+    (void)step;
+    (void)input;
+    (void)diag;
+    *calls += microbatch == 0;
+    for (unsigned i = 0; i < 12; i++)
+        x[i] = model_number(&seed) * (*calls > 3 && i == 4 ? 1.5f : 1.0f);
+    return PST_OK;
+}
+
+static void cries_no_wolf(void **state)
+{
+    struct pst_verify_report report;
+    struct pst_diag diag;
+    pst_vjp_fn right;
+    unsigned calls = 0;
+
+    (void)state;
+    assert_ok(verify_cancelling(NULL, NULL, &report, &diag), &diag);
+    assert_int_equal(report.different, 0);
+    pst_verify_report_fini(&report);
+
+    right_linear = plant("aten.linear.default", NULL);
+    (void)plant("aten.linear.default", wrong_linear);
+    too_large = 1.5;
+    assert_int_equal(verify_cancelling(NULL, NULL, &report, &diag),
+                     PST_ERR_DIFFERENT);
+    (void)plant("aten.linear.default", right_linear);
+    assert_string_equal(report.first, "grad.a.weight");
+    pst_verify_report_fini(&report);
+
+    right = plant("aten.exp.default", wrong_tanh);
+    assert_int_equal(verify_cancelling(NULL, NULL, &report, &diag),
+                     PST_ERR_DIFFERENT);
+    (void)plant("aten.exp.default", right);
+    pst_verify_report_fini(&report);
+
+    assert_int_equal(verify_cancelling(fill_apart, &calls, &report, &diag),
+                     PST_ERR_DIFFERENT);
+    assert_non_null(strstr(diag.text, "differs from its value in f64"));
+    pst_verify_report_fini(&report);
 }
 
 /* A value that arrives in the place of another: only the cut model sees it. */
@@ -569,6 +693,8 @@ int main(void)
         cmocka_unit_test(tells_jumps),
         cmocka_unit_test(refuses_narrow_gradients),
         cmocka_unit_test(finds_wrong_gradients),
+        cmocka_unit_test(knows_kinks),
+        cmocka_unit_test(cries_no_wolf),
         cmocka_unit_test(finds_wrong_cuts),
         cmocka_unit_test(survives_lack_of_memory),
     };

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_VERIFY_REPORT_H
+#define PENSTOCK_STAGES_VERIFY_REPORT_H
+/* What a verification has found. A plain value; its text is owned. */
+#include "stages/base/str.h"
+
+struct pst_verify_report {
+    unsigned compared, different; /* tensors, over all questions */
+    char first[300];     /* name of the first that differs: "grad.w"; or "" */
+    struct pst_str text; /* lines for people */
+};
+
+/* Told what is being done, in a few words, before it takes its time. */
+struct pst_verify_watch {
+    void (*tell)(void *ctx, const char *text);
+    void *ctx;
+};
+
+#endif

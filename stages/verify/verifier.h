@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_VERIFY_VERIFIER_H
+#define PENSTOCK_STAGES_VERIFY_VERIFIER_H
+/* What the files of this folder share of a verification. One thread. */
+#include "stages/run/dump.h"
+#include "stages/verify/report.h"
+#include "stages/verify/wide.h"
+
+struct verifier {
+    struct pst_plan *plan, *joined;
+    struct pst_exec_options options; /* of the cut */
+    pst_fill_fn fill;
+    void *ctx;
+    const struct pst_verify_watch *watch; /* or NULL */
+    unsigned n_list; /* gradients that are compared with slopes */
+    struct pst_verify_report report;
+    bool no_number; /* a gradient in f32 is none, which in f64 is one */
+    double seconds; /* of the last step that was run */
+    double step;    /* of an uncut one */
+    struct pst_diag *diag;
+};
+
+/* One more difference, which is the first to be told if there was none. */
+void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
+                          ...) PST_PRINTF(3, 4);
+/* The first step of a plan, everything that it made in *ret. */
+enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_dump **ret) PST_MUST_CHECK;
+/* Are the gradients of the parameters in list those in f64 (precision.c)? */
+enum pst_status pst_verifier_precision(struct verifier *v,
+                                       const struct pst_wide *wide,
+                                       const unsigned *list,
+                                       unsigned n) PST_MUST_CHECK;
+
+#endif
