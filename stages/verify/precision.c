@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/base/rng.h"
+#include "stages/verify/signs.h"
 
 /* Relative, in the 2-norm. */
 #define WIDE_TOLERANCE 1e-3
@@ -47,10 +47,11 @@ static void move(const struct moves *m, uint32_t what, unsigned microbatch,
 {
     const struct pst_rng_key key = {m->v->options.seed + 3, m->number,
                                     microbatch, what};
+    const uint64_t signs = pst_signs_of(&key);
     float *x = data;
 
     for (int64_t i = 0; meta->dtype == PST_F32 && i < pst_meta_numel(meta); i++)
-        x[i] *= pst_rng_f32(&key, (uint64_t)i) < 0.5f ? 1 + m->ulp : 1 - m->ulp;
+        x[i] *= 1 + m->ulp * (float)pst_sign_at(signs, (uint64_t)i);
 }
 
 static enum pst_status read_moved(void *ctx, unsigned i, void *dst,

@@ -8,6 +8,7 @@
 #include "stages/base/host/alive.h"
 #include "stages/ops/call.h"
 #include "stages/passes/autodiff.h"
+#include "stages/verify/signs.h"
 #include "stages/verify/widen.h"
 
 /* Of the slope along a direction of unit normal entries. */
@@ -16,7 +17,9 @@
  * parameters moved by one ulp move further has FACTOR times that. */
 #define ROUNDING 4e-15
 #define FACTOR   4
-#define JITTERS  2
+#define JITTERS  1
+/* Elements of a parameter that go along normal numbers; more go by signs. */
+#define NORMAL 4096
 /* A loss that a step of a 10 000th moves by more than this share of what the
  * step moves it by: it jumps. A curve's moves by a 10 000th, too. */
 #define JUMP 0.01
@@ -319,14 +322,12 @@ static void jitter(struct pst_wide *w, unsigned try)
     for (size_t i = 0; i < w->plan->params.n; i++) {
         const struct wide_param *p = &w->params[i];
         const struct pst_rng_key key = {w->seed + 2, try, 0, (uint32_t)i};
+        const uint64_t signs = pst_signs_of(&key);
+        const double ulp = try == 0 ? 0 : DBL_EPSILON;
 
         for (int64_t e = 0; p->start != NULL && e < p->numel; e++)
             p->data[e] =
-                try == 0
-                    ? p->start[e]
-                    : p->start[e] * (1 + (pst_rng_f32(&key, (uint64_t)e) < 0.5f
-                                              ? DBL_EPSILON
-                                              : -DBL_EPSILON));
+                p->start[e] * (1 + ulp * pst_sign_at(signs, (uint64_t)e));
     }
 }
 
@@ -481,15 +482,19 @@ static double move(const struct walk *walk, double sign)
     for (size_t i = 0; i < walk->w->plan->params.n; i++) {
         const struct wide_param *p = &walk->w->params[i];
         struct pst_rng_key key = walk->key;
+        uint64_t signs;
 
         if (!takes_part(walk, i))
             continue;
         key.node = (uint32_t)i;
+        signs = pst_signs_of(&key);
         for (int64_t e = 0; e < p->numel; e++) {
-            double d = sign == 0
-                           ? 0
-                           : pst_rng_normal(&key, (uint64_t)e) * walk->scale[i];
+            double d = 0;
 
+            if (sign != 0)
+                d = walk->scale[i] * (p->numel > NORMAL
+                                          ? pst_sign_at(signs, (uint64_t)e)
+                                          : pst_rng_normal(&key, (uint64_t)e));
             p->data[e] = p->start[e] + sign * walk->step * d;
             slope += p->grad != NULL ? p->grad[e] * d : 0;
         }

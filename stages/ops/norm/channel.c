@@ -8,7 +8,10 @@
 
 static double at(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
+    /* Offsets are divisions, a check of strides is none. */
+    return pst_load_f64(
+        x->meta->dtype, x->data,
+        pst_meta_is_contiguous(x->meta) ? i : pst_meta_offset(x->meta, i));
 }
 
 static double at_or(const struct pst_operand *x, int64_t i, double otherwise)
@@ -82,15 +85,17 @@ void pst_channels_ref_stats(const struct pst_channels *p,
 void pst_channels_ref_apply(const struct pst_channels *p, struct pst_operand *y)
 {
     for (int64_t n = 0; n < p->n; n++)
-        for (int64_t c = 0; c < p->c; c++)
-            for (int64_t s = 0; s < p->s; s++) {
-                const int64_t e = element(p, n, c, s), i = group_of(p, n, c);
+        for (int64_t c = 0; c < p->c; c++) {
+            const int64_t i = group_of(p, n, c);
+            const double mean = at(p->mean, i), rstd = at(p->rstd, i);
+            const double w = at_or(p->w, c, 1.0), b = at_or(p->b, c, 0.0);
 
-                put(y, e,
-                    (at(p->x, e) - at(p->mean, i)) * at(p->rstd, i) *
-                            at_or(p->w, c, 1.0) +
-                        at_or(p->b, c, 0.0));
+            for (int64_t s = 0; s < p->s; s++) {
+                const int64_t e = element(p, n, c, s);
+
+                put(y, e, (at(p->x, e) - mean) * rstd * w + b);
             }
+        }
 }
 
 void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
@@ -102,14 +107,18 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
         const int64_t c = i % p->c, first = i / p->c * images;
         double sum_a = 0.0, sum_b = 0.0;
 
-        for (int64_t n = first; n < first + images; n++)
-            for (int64_t s = 0; s < p->s; s++) {
-                const int64_t e = element(p, n, c, s), k = group_of(p, n, c);
+        for (int64_t n = first; n < first + images; n++) {
+            const int64_t k = group_of(p, n, c);
+            const double mean = at(p->mean, k), rstd = at(p->rstd, k);
 
-                sum_a += at(p->dy, e);
-                sum_b += at(p->dy, e) * (at(p->x, e) - at(p->mean, k)) *
-                         at(p->rstd, k);
+            for (int64_t s = 0; s < p->s; s++) {
+                const int64_t e = element(p, n, c, s);
+                const double dy = at(p->dy, e);
+
+                sum_a += dy;
+                sum_b += dy * (at(p->x, e) - mean) * rstd;
             }
+        }
         put(a, i, sum_a);
         put(b, i, sum_b);
     }
