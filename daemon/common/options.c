@@ -140,9 +140,9 @@ static const struct pstd_option rows[] = {
     CHOICE(lr_schedule, "lr-schedule", N_STEP, "constant",
            "constant|linear|cosine", "course of the learning rate"),
     UINT(warmup, "warmup", N_STEP, "0", 0, MANY,
-         "steps in which the rate rises linearly from 0"),
+         "updates in which the rate rises linearly from 0"),
     UINT(lr_steps, "lr-steps", N_STEP, "0", 0, MANY,
-         "steps until the rate has fallen to --lr-min; 0: --steps"),
+         "updates until the rate has fallen to --lr-min; 0: --steps"),
     REAL(lr_min, "lr-min", N_STEP, "0", 0, BIG, "rate at the end"),
 
     PATH(data, "data", T_DATA, "FILE",

@@ -42,7 +42,7 @@ struct pst_checkpoint_shard {
 #define PST_CHECKPOINT_OPTIONS 6144
 
 struct pst_checkpoint_info {
-    uint64_t step; /* finished steps; the position in the data is the same */
+    uint64_t step; /* finished steps, those that were left out among them */
     uint64_t seed;
     char model_digest[33];
     char optimizer[16]; /* "adamw" */
@@ -60,6 +60,10 @@ struct pst_checkpoint_info {
     /* What the run's numbers depend on besides: a line "NAME=VALUE" each, for
      * the program that wrote it; what does not fit is not kept. */
     char options[PST_CHECKPOINT_OPTIONS];
+    /* Updates of the optimizer: a step that was left out made none. Older
+     * programs counted steps instead (counts_updates is false then). */
+    uint64_t updates;
+    bool counts_updates;
 };
 
 /* Makes the directories; the writer is an ordinary one, freed by the caller

@@ -47,6 +47,13 @@ json_t *pst_manifest_make_adapters(const struct pst_manifest *m);
 bool pst_manifest_read_options(struct pst_checkpoint_info *info,
                                json_t *table) PST_MUST_CHECK;
 json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info);
+/* How often the optimizer has made an update, and of which parameters it
+ * began later. */
+enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
+                                          const json_t *root,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+bool pst_manifest_add_updates(const struct pst_manifest *m,
+                              json_t *root) PST_MUST_CHECK;
 /* The same of tensors that training has changed. */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,

@@ -21,6 +21,7 @@ void pst_state_names_fini(struct pst_state_names *names)
     pst_vec_fini(&names->all);
     pst_vec_fini(&names->adapters);
     pst_vec_fini(&names->changed);
+    pst_vec_fini(&names->since);
     pst_arena_fini(&names->arena);
 }
 
@@ -40,6 +41,18 @@ enum pst_status pst_state_names_add(struct pst_state_names *names,
         !pst_map_put(&names->keys, n.key, NULL) ||
         !pst_vec_push(TAG, &names->all, n))
         return pst_diag_nomem(diag, sizeof(n));
+    return PST_OK;
+}
+
+enum pst_status pst_state_names_add_since(struct pst_state_names *names,
+                                          const char *param, uint64_t updates,
+                                          struct pst_diag *diag)
+{
+    const struct pst_state_since since = {
+        pst_arena_strdup(&names->arena, param), updates};
+
+    if (since.param == NULL || !pst_vec_push(TAG, &names->since, since))
+        return pst_diag_nomem(diag, strlen(param));
     return PST_OK;
 }
 

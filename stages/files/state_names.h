@@ -24,6 +24,12 @@ struct pst_state_name {
     int64_t offset;       /* elements */
 };
 
+/* A parameter whose optimizer states began later than the run. */
+struct pst_state_since {
+    const char *param; /* its first name */
+    uint64_t updates;  /* of the run before that */
+};
+
 struct pst_state_names {
     struct pst_arena arena;
     struct PST_VEC(struct pst_state_name) all;
@@ -32,6 +38,7 @@ struct pst_state_names {
     /* Tensors that training has other values of than the model had; known of
      * models with adapters, which are among them. */
     struct PST_VEC(const char *) changed;
+    struct PST_VEC(struct pst_state_since) since;
     bool merges; /* weights are written with what their adapters add */
 };
 
@@ -41,6 +48,10 @@ void pst_state_names_fini(struct pst_state_names *names);
 enum pst_status pst_state_names_add(struct pst_state_names *names,
                                     const struct pst_state_name *name,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* The name is copied. */
+enum pst_status pst_state_names_add_since(struct pst_state_names *names,
+                                          const char *param, uint64_t updates,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Writes a safetensors file with exactly these keys, piece by piece: of windows
  * with gaps all of the span is in memory, of others a few MiB. What is at path

@@ -5,9 +5,9 @@
 #include <math.h>
 
 static void adamw_numbers(const struct pst_optim_options *options,
-                          uint64_t step, struct pst_update *ret)
+                          uint64_t update, struct pst_update *ret)
 {
-    const double t = (double)step + 1.0;
+    const double t = (double)update + 1.0;
 
     ret->beta1 = options->beta1;
     ret->beta2 = options->beta2;

@@ -42,9 +42,9 @@ struct pst_optim {
     unsigned (*count_states)(const struct pst_optim_options *options);
     /* What a device runs (stages/device/device.h); NULL: nothing. */
     const char *task;
-    /* Its numbers in that step, but for lr and grad_scale; step counts from
-     * 0. */
-    void (*numbers)(const struct pst_optim_options *options, uint64_t step,
+    /* Its numbers in that update, but for lr and grad_scale; updates of the
+     * parameter count from 0. */
+    void (*numbers)(const struct pst_optim_options *options, uint64_t update,
                     struct pst_update *ret);
 };
 
@@ -66,13 +66,13 @@ const char *pst_optim_name(const struct pst_optim_options *options);
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-double pst_lr_at(const struct pst_optim_options *options, uint64_t step);
-/* All numbers of a step of that optimizer, for parameters whose states began
- * `since` steps after the run did; the gradient is multiplied by grad_scale
- * first. */
+double pst_lr_at(const struct pst_optim_options *options, uint64_t update);
+/* All numbers of an update, which `updates` others came before in the run, of
+ * parameters whose states began after `since` of these; the gradient is
+ * multiplied by grad_scale first. Steps that are left out are no updates. */
 struct pst_update pst_optim_update(const struct pst_optim *optim,
                                    const struct pst_optim_options *options,
-                                   uint64_t step, uint64_t since,
+                                   uint64_t updates, uint64_t since,
                                    double grad_scale);
 /* As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). */
 double pst_clip_scale(double norm, double max_norm);

@@ -138,14 +138,14 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
 
 struct pst_update pst_optim_update(const struct pst_optim *optim,
                                    const struct pst_optim_options *options,
-                                   uint64_t step, uint64_t since,
+                                   uint64_t updates, uint64_t since,
                                    double grad_scale)
 {
     struct pst_update ret = {.weight_decay = options->weight_decay};
 
     if (optim->numbers != NULL)
-        optim->numbers(options, step - PST_MIN(step, since), &ret);
-    ret.lr = pst_lr_at(options, step);
+        optim->numbers(options, updates - PST_MIN(updates, since), &ret);
+    ret.lr = pst_lr_at(options, updates);
     ret.grad_scale = grad_scale;
     return ret;
 }

@@ -7,13 +7,13 @@ static unsigned sgd_count(const struct pst_optim_options *options)
     return options->momentum != 0 ? 1 : 0;
 }
 
-static void sgd_numbers(const struct pst_optim_options *options, uint64_t step,
-                        struct pst_update *ret)
+static void sgd_numbers(const struct pst_optim_options *options,
+                        uint64_t update, struct pst_update *ret)
 {
     ret->momentum = options->momentum;
     ret->dampening = options->dampening;
     ret->nesterov = options->nesterov;
-    ret->first = step == 0;
+    ret->first = update == 0;
 }
 
 const struct pst_optim pst_optim_sgd = {

@@ -113,6 +113,20 @@ static enum pst_status read_sharing(struct pst_engine *engine,
     return status;
 }
 
+/* As the plan has it, until a checkpoint says more. */
+static enum pst_status count_init(struct pst_engine *engine,
+                                  struct pst_diag *diag)
+{
+    const size_t n = engine->plan->params.n;
+
+    engine->since = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*engine->since));
+    if (engine->since == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*engine->since));
+    for (size_t i = 0; i < n; i++)
+        engine->since[i] = engine->plan->params.at[i].since;
+    return PST_OK;
+}
+
 static enum pst_status engine_alloc(struct pst_plan *plan,
                                     const struct pst_exec_options *options,
                                     struct pst_engine **ret,
@@ -144,6 +158,8 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
         status = pst_engine_arrange(engine, diag);
     if (status == PST_OK)
         status = pst_engine_weights_init(engine, diag);
+    if (status == PST_OK)
+        status = count_init(engine, diag);
     if (status != PST_OK) {
         pst_engine_free(engine);
         return status;
@@ -170,6 +186,7 @@ void pst_engine_free(struct pst_engine *engine)
     pst_vec_fini(&engine->links);
     pst_vec_fini(&engine->shared);
     pst_free(engine->weights);
+    pst_free(engine->since);
     pst_free(engine->sharing);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);
@@ -477,7 +494,9 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
-static void fill_result(const struct pst_engine *engine, uint64_t step,
+/* The rate is that of the update, which a step that is left out does not
+ * make. */
+static void fill_result(const struct pst_engine *engine,
                         struct pst_step_result *ret)
 {
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
@@ -487,8 +506,9 @@ static void fill_result(const struct pst_engine *engine, uint64_t step,
         .loss = v->loss,
         .losses = v->losses,
         .grad_norm = v->norm,
-        .lr =
-            engine->options.train ? pst_lr_at(&engine->options.optim, step) : 0,
+        .lr = engine->options.train
+                  ? pst_lr_at(&engine->options.optim, engine->updates)
+                  : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
         .stayed_step = v->stayed_step,
@@ -535,12 +555,14 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                    : drive(engine, diag);
     if (status != PST_OK)
         return status;
-    fill_result(engine, step, ret);
+    fill_result(engine, ret);
     decision = pst_rank_decision(engine->ranks[0]);
     if (!ret->applied)
         return pst_diag_set(diag, (enum pst_error)decision->fault,
                             "step %llu was not applied: %s",
                             (unsigned long long)step + 1, decision->text);
+    if (engine->options.train)
+        engine->updates++;
     return PST_OK;
 }
 

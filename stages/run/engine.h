@@ -23,7 +23,10 @@ struct pst_engine {
     struct pst_uses uses;
     unsigned char *sharing; /* per parameter, its mode; NULL: options.shard */
     double *weights;        /* of the microbatches of a step; their sum is 1 */
-    void *scattered;        /* rank 0: an input on its way to another rank */
+    /* Of the optimizer: how many were applied in all of the run, and per
+     * parameter how many of them before its states began. */
+    uint64_t updates, *since;
+    void *scattered; /* rank 0: an input on its way to another rank */
     char scatter_fault[600];
     enum pst_error scatter_error; /* of it */
     struct pst_awake awake;       /* since something moved */

@@ -101,8 +101,8 @@ struct pst_plan_param {
     bool rounded;
     enum pst_dtype rounds;
     bool requires_grad, persistent;
-    /* Finished steps when it came, or was trained again: its optimizer's states
-     * count from there. */
+    /* Steps when its optimizer's states began, in the plans that older programs
+     * wrote into checkpoints; newer ones have it in the manifest. */
     uint64_t since;
     /* A running job has other values of it than the model had: it was set or
      * cast, came with another module, or was trained before it was frozen. */

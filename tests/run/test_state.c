@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <ftw.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,14 +19,22 @@ struct job {
     double losses[8]; /* of steps */
 };
 
-static void job_init(struct job *job, unsigned stages, unsigned ranks,
-                     const char *optimizer)
+/* Of what an update is by its number: the rate, the first momentum. */
+static void count_updates(struct pst_optim_options *optim)
 {
-    const struct pst_exec_options options =
-        net_options("1f1b", ranks, 4, optimizer);
+    optim->warmup_steps = 3;
+    optim->dampening = 0.5;
+}
+
+static void job_init_as(struct job *job, unsigned stages, unsigned ranks,
+                        const char *optimizer, bool counts)
+{
+    struct pst_exec_options options = net_options("1f1b", ranks, 4, optimizer);
     struct pst_diag *diag = &job->net.diag;
     char text[16];
 
+    if (counts)
+        count_updates(&options.optim);
     net_init(&job->net, stages);
     job->data = net_data(&job->net);
     snprintf(text, sizeof(text), "%u", ranks);
@@ -33,6 +42,12 @@ static void job_init(struct job *job, unsigned stages, unsigned ranks,
     assert_ok(pst_engine_new(job->net.plan, job->transport, &options,
                              &job->engine, diag),
               diag);
+}
+
+static void job_init(struct job *job, unsigned stages, unsigned ranks,
+                     const char *optimizer)
+{
+    job_init_as(job, stages, ranks, optimizer, false);
 }
 
 static void job_fini(struct job *job)
@@ -128,6 +143,51 @@ static void resumes_with_any_cut(void **state)
     resume(1, 1, "adamw");
     resume(4, 4, "adamw");
     resume(2, 2, "sgd");
+}
+
+/* A step that was left out is none for the optimizer, also not after a resume:
+ * a run that never had it does the same. */
+static void leave_out(const char *optimizer)
+{
+    struct job straight, first, second;
+    struct pst_step_result result;
+    struct pst_dump *want, *got;
+    uint64_t step = 0;
+    char dir[128];
+
+    snprintf(dir, sizeof(dir), "%s/left-out-%s", folder, optimizer);
+    job_init_as(&straight, 3, 2, optimizer, true);
+    job_run(&straight, 1, 4);
+    job_init_as(&first, 3, 2, optimizer, true);
+    first.data.bad_step = 0;
+    first.data.bad_microbatch = 1;
+    first.data.x = (float)NAN;
+    assert_int_equal(pst_engine_step(first.engine, 0, net_fill, &first.data, 0,
+                                     &result, &first.net.diag),
+                     PST_ERR_RANGE);
+    job_run(&first, 1, 2);
+    assert_ok(pst_engine_save(first.engine, dir, 2, 2, NULL, &first.net.diag),
+              &first.net.diag);
+    job_fini(&first);
+    job_init_as(&second, 2, 2, optimizer, true);
+    assert_ok(net_load(second.engine, dir, &step, &second.net.diag),
+              &second.net.diag);
+    assert_int_equal(step, 2);
+    job_run(&second, 2, 4);
+    want = job_dump(&straight);
+    got = job_dump(&second);
+    assert_same_dump(want, got);
+    pst_dump_free(want);
+    pst_dump_free(got);
+    job_fini(&second);
+    job_fini(&straight);
+}
+
+static void counts_updates_not_steps(void **state)
+{
+    (void)state;
+    leave_out("adamw");
+    leave_out("sgd");
 }
 
 /* Nor are there states to go on with in what was saved without one. */
@@ -340,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_with_any_cut),
+        cmocka_unit_test(counts_updates_not_steps),
         cmocka_unit_test(refuses_checkpoints_without_states),
         cmocka_unit_test(refuses_foreign_checkpoints),
         cmocka_unit_test(refuses_another_run),

@@ -170,8 +170,6 @@ static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
     return status;
 }
 
-/* States that begin anew count steps from here; values that are no more those
- * of the model that was cut are known as such. */
 static const struct pst_plan_param *find_old(const struct change *x,
                                              const char *fqn)
 {
@@ -180,19 +178,15 @@ static const struct pst_plan_param *find_old(const struct change *x,
     return i >= 0 ? &x->before->params.at[i] : NULL;
 }
 
-static void count_from_here(const struct pstd_session *s, struct change *x)
+/* Values that are no more those of the model that was cut are known as such. */
+static void mark_changed(struct change *x)
 {
     struct pst_plan *to = x->changed->plan;
 
     for (size_t i = 0; i < to->params.n; i++) {
         struct pst_plan_param *param = &to->params.at[i];
-        const char *name = old_name(x, param->fqn);
         const struct pst_plan_param *was = find_old(x, param->fqn);
-        const struct pst_plan_param *of = name ? find_old(x, name) : NULL;
-        const bool goes_on = of != NULL && of->requires_grad &&
-                             pst_meta_same(&of->meta, &param->meta);
 
-        param->since = goes_on ? of->since : s->step;
         param->changed = is_fresh(x, param->fqn) ||
                          (was != NULL && (was->changed || was->requires_grad));
     }
@@ -252,7 +246,7 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                           to->plan, diag);
     if (status != PST_OK)
         return status;
-    count_from_here(s, x);
+    mark_changed(x);
     memcpy(to->plan->base_digest, s->w->plan->model_digest,
            sizeof(to->plan->base_digest));
     memcpy(to->plan->base_identity, s->w->plan->identity,

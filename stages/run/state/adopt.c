@@ -372,6 +372,34 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     return status;
 }
 
+/* The parameter whose states it goes on with; NULL: they begin anew. */
+static const struct pst_plan_param *goes_on_from(const struct adoption *a,
+                                                 unsigned param)
+{
+    const struct pst_plan_param *p = &a->to->plan->params.at[param];
+    const char *name = a->how->states(a->how->ctx, p->fqn);
+    const int old =
+        name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
+    const struct pst_plan_param *of =
+        old >= 0 ? &a->from->plan->params.at[old] : NULL;
+
+    return of != NULL && of->requires_grad && pst_meta_same(&of->meta, &p->meta)
+               ? of
+               : NULL;
+}
+
+static void adopt_counts(const struct adoption *a)
+{
+    a->to->updates = a->from->updates;
+    for (unsigned i = 0; i < a->to->plan->params.n; i++) {
+        const struct pst_plan_param *of = goes_on_from(a, i);
+
+        a->to->since[i] = of != NULL
+                              ? a->from->since[of - a->from->plan->params.at]
+                              : a->from->updates;
+    }
+}
+
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
                                  const struct pst_adoption *how,
@@ -380,6 +408,7 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
     struct adoption a = {.to = to, .from = from, .how = how};
     enum pst_status status = PST_OK;
 
+    adopt_counts(&a);
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++) {
         a.old = from->ranks[i];
         pst_arena_init(&a.arena, TAG);

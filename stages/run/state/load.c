@@ -81,6 +81,23 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     return status;
 }
 
+/* Older programs counted steps, from where the plan in the checkpoint says. */
+static void take_counts(struct pst_engine *engine,
+                        const struct pst_checkpoint *ckpt)
+{
+    engine->updates = ckpt->info.updates;
+    for (size_t i = 0; i < engine->plan->params.n; i++)
+        engine->since[i] =
+            ckpt->info.counts_updates ? 0 : engine->plan->params.at[i].since;
+    for (size_t i = 0; i < ckpt->names.since.n; i++) {
+        const struct pst_state_since *s = &ckpt->names.since.at[i];
+        const int param = pst_plan_find_param(engine->plan, s->param);
+
+        if (param >= 0)
+            engine->since[param] = s->updates;
+    }
+}
+
 static enum pst_status load_step(struct pst_engine *engine, const char *dir,
                                  uint64_t step, bool any_model,
                                  struct pst_diag *diag)
@@ -95,6 +112,8 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         return status;
     l.ckpt = ckpt;
     status = pst_match_check(engine, ckpt, any_model, diag);
+    if (status == PST_OK)
+        take_counts(engine, ckpt);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
         pst_rank_params_changed(engine->ranks[i]);
         status =

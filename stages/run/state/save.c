@@ -24,6 +24,8 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
                                         .bad = note != NULL && note->diverged,
                                         .changes =
                                             note != NULL ? note->changes : 0};
+    ret->updates = engine->updates;
+    ret->counts_updates = engine->options.train;
     if (note != NULL && note->next_fault != NULL)
         snprintf(ret->reason, sizeof(ret->reason), "%s", note->next_fault);
     if (note != NULL && note->options != NULL)
@@ -45,6 +47,11 @@ enum pst_status pst_save_names(const struct pst_engine *engine,
 
     pst_state_names_init(ret);
     status = pst_plan_names(engine->plan, ret, diag);
+    for (unsigned i = 0; i < engine->plan->params.n && status == PST_OK; i++)
+        if (engine->options.train && engine->since[i] > 0 &&
+            engine->plan->params.at[i].requires_grad)
+            status = pst_state_names_add_since(
+                ret, engine->plan->params.at[i].fqn, engine->since[i], diag);
     if (status == PST_OK && engine->options.train && ret->adapters.n > 0)
         status = pst_plan_changed(engine->plan, ret, diag);
     return status;

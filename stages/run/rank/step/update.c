@@ -56,9 +56,10 @@ struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
     const struct pst_optim_options *o = &role->options.optim;
     const double scale =
         o->clip_norm > 0 ? pst_clip_scale(norm, o->clip_norm) : 1;
+    const uint64_t updates = *role->updates;
     uint64_t since = 0;
     struct pst_update update =
-        pst_optim_update(pst_role_optim(role), o, step, since, scale);
+        pst_optim_update(pst_role_optim(role), o, updates, since, scale);
 
     begin_words(d);
     for (size_t i = 0; i < layout->params.n; i++) {
@@ -78,10 +79,10 @@ struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
 
         if (!p->trained)
             continue;
-        if (role->plan->params.at[p->index].since != since) {
-            since = role->plan->params.at[p->index].since;
-            update =
-                pst_optim_update(pst_role_optim(role), o, step, since, scale);
+        if (role->since[p->index] != since) {
+            since = role->since[p->index];
+            update = pst_optim_update(pst_role_optim(role), o, updates, since,
+                                      scale);
         }
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
             if (p->state[k] != 0)

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How far a run had come, in the manifest: updates of its optimizer. */
+#include "stages/files/manifest.h"
+
+static bool get(const json_t *value, uint64_t *ret)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *ret = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+static enum pst_status refuse(const char *what, struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED, "'%s' is wrong", what);
+}
+
+enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
+                                          const json_t *root,
+                                          struct pst_diag *diag)
+{
+    struct pst_checkpoint_info *info = &m->info;
+    const json_t *updates = json_object_get(root, "updates");
+    json_t *since = json_object_get(root, "updates_before");
+    enum pst_status status = PST_OK;
+    const char *name;
+    json_t *value;
+
+    info->counts_updates = updates != NULL;
+    info->updates = info->step;
+    if (updates == NULL)
+        return PST_OK;
+    if (!get(updates, &info->updates) || info->updates > info->step)
+        return refuse("updates", diag);
+    if (since != NULL && !json_is_object(since))
+        return refuse("updates_before", diag);
+    json_object_foreach(since, name, value)
+    {
+        uint64_t n;
+
+        if (!get(value, &n) || n > info->updates)
+            return refuse("updates_before", diag);
+        status = pst_state_names_add_since(&m->names, name, n, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+bool pst_manifest_add_updates(const struct pst_manifest *m, json_t *root)
+{
+    json_t *since = m->names.since.n > 0 ? json_object() : NULL;
+
+    if (!m->info.counts_updates)
+        return true;
+    if (json_object_set_new(root, "updates",
+                            json_integer((json_int_t)m->info.updates)) != 0)
+        return false;
+    for (size_t i = 0; since != NULL && i < m->names.since.n; i++) {
+        const struct pst_state_since *s = &m->names.since.at[i];
+
+        if (json_object_set_new(since, s->param,
+                                json_integer((json_int_t)s->updates)) != 0) {
+            json_decref(since);
+            return false;
+        }
+    }
+    return m->names.since.n == 0 ||
+           json_object_set_new(root, "updates_before", since) == 0;
+}
