@@ -47,6 +47,25 @@ static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
     return status;
 }
 
+struct pst_data_place pstd_session_place(const struct pstd_session *s)
+{
+    struct pst_data_place place = {0};
+
+    if (s->data == NULL || !pst_data_place(s->data, s->step, &place))
+        place.known = false;
+    return place;
+}
+
+/* On the ranks that read data. */
+static enum pst_status begin_data(struct pstd_session *s,
+                                  const struct pst_checkpoint_info *info,
+                                  struct pst_diag *diag)
+{
+    return s->data == NULL
+               ? PST_OK
+               : pst_data_begin(s->data, info->step, &info->place, diag);
+}
+
 static void emit_resumed(struct pstd_session *s,
                          const struct pst_checkpoint_info *info,
                          const char *dir)
@@ -89,14 +108,16 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
     s->changes = s->saved_changes = s->good_changes = info.changes;
-    status = set_newer_aside(s, choice.dir, diag);
+    status = begin_data(s, &info, diag);
+    if (status == PST_OK)
+        status = set_newer_aside(s, choice.dir, diag);
     if (status == PST_OK)
         status = set_newer_aside(s, choice.fallback, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
         emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir);
     if (status == PST_OK && s->w->rank == 0)
-        pstd_course_compare(s, info.options);
+        pstd_course_compare(s, &info);
     return status;
 }
 
@@ -125,5 +146,5 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
     s->saved_changes = s->good_changes = info.changes;
-    return PST_OK;
+    return pstd_agree(s->w, begin_data(s, &info, diag), diag);
 }

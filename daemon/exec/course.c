@@ -137,17 +137,15 @@ static bool find(const char *course, const char *line, size_t name,
 }
 
 static void tell(struct pstd_session *s, const char *name, const char *before,
-                 const char *now)
+                 const char *now, const char *more)
 {
     struct pstd_note note;
-    char text[320];
+    char text[640];
 
     (void)snprintf(text, sizeof(text),
                    "%s was %s in the run that saved this checkpoint, and is %s "
                    "now%s",
-                   name, before, now,
-                   name[0] == '-' ? ""
-                                  : ": numbers may differ in their last bits");
+                   name, before, now, more);
     pstd_note_init(&note, PSTD_EVENT_RESUME_CHANGED);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "name", name);
@@ -157,11 +155,41 @@ static void tell(struct pstd_session *s, const char *name, const char *before,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* What one of the two does not know, as another version, is not told. */
-void pstd_course_compare(struct pstd_session *s, const char *before)
+/* Steps that draw other numbers of samples go on after the last one that was
+ * drawn: the user reads at which row. */
+static void compare_places(struct pstd_session *s,
+                           const struct pst_data_place *was)
 {
-    const char *at = pst_str_text(&s->course);
+    const struct pst_data_place is = pstd_session_place(s);
+    const char *name = is.tokens ? "tokens of a step" : "rows of a step";
+    char before[40], now[40];
+    struct pst_str next = {0};
 
+    if (!is.known || !was->known ||
+        (was->tokens == is.tokens && was->step == is.step))
+        return;
+    (void)snprintf(before, sizeof(before), "%llu%s",
+                   (unsigned long long)was->step,
+                   was->tokens == is.tokens ? ""
+                   : was->tokens            ? " tokens"
+                                            : " rows");
+    (void)snprintf(now, sizeof(now), "%llu", (unsigned long long)is.step);
+    pst_str_add(&next, was->tokens == is.tokens
+                           ? ": the data goes on after the last sample, with "
+                           : ": the place in the data is lost, it goes on "
+                             "with ");
+    pst_data_rows(s->data, s->step, 0, &next);
+    tell(s, name, before, now, pst_str_text(&next));
+    pst_str_fini(&next);
+}
+
+/* What one of the two does not know, as another version, is not told. */
+void pstd_course_compare(struct pstd_session *s,
+                         const struct pst_checkpoint_info *info)
+{
+    const char *at = pst_str_text(&s->course), *before = info->options;
+
+    compare_places(s, &info->place);
     while (*at != '\0') {
         const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
         char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[40];
@@ -169,7 +197,9 @@ void pstd_course_compare(struct pstd_session *s, const char *before)
         (void)snprintf(text, sizeof(text), "%.*s", (int)name, at);
         if (name < n && find(at, at, name, is) && find(before, at, name, was) &&
             strcmp(was, is) != 0) {
-            tell(s, text, was, is);
+            tell(s, text, was, is,
+                 text[0] == '-' ? ""
+                                : ": numbers may differ in their last bits");
             s->other_eval = s->other_eval || pst_has_prefix(text, "--eval-");
         }
         at += n + (at[n] != '\0');

@@ -324,7 +324,8 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
 {
     struct pstd_saving *v = &s->saving;
     const struct pst_save_note what = {.changes = s->changes,
-                                       .options = pst_str_text(&s->course)};
+                                       .options = pst_str_text(&s->course),
+                                       .place = pstd_session_place(s)};
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
     enum pst_status status = pstd_session_claim_again(s, fallback, diag);
 
@@ -552,7 +553,8 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
     const struct pst_save_note what = {.next_fault = fault,
                                        .diverged = fault != NULL && s->diverged,
                                        .changes = s->changes,
-                                       .options = pst_str_text(&s->course)};
+                                       .options = pst_str_text(&s->course),
+                                       .place = pstd_session_place(s)};
     const bool changed = s->changes != s->saved_changes;
     enum pst_status status;
     bool begun = false;

@@ -117,8 +117,9 @@ void pstd_session_emit_doubt(void *ctx, const char *text);
 /* course.c: what the numbers depend on, a line "NAME=VALUE" each, once there
  * is an engine; data is read. */
 void pstd_course_make(struct pstd_session *s);
-/* Tells what is another one than in a checkpoint's. */
-void pstd_course_compare(struct pstd_session *s, const char *before);
+/* Emits what is another one than in a checkpoint's. */
+void pstd_course_compare(struct pstd_session *s,
+                         const struct pst_checkpoint_info *before);
 /* folders.c: COLLECTIVE. The second folder that the first one remembers, if
  * none is given. */
 enum pst_status pstd_session_recall(struct pstd_session *s,
@@ -141,6 +142,8 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
 /* checkpoints.c: COLLECTIVE. Loads what --resume says, if it is given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Of the step that comes next. */
+struct pst_data_place pstd_session_place(const struct pstd_session *s);
 /* COLLECTIVE. Back to the newest good checkpoint of the run. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        struct pst_diag *diag) PST_MUST_CHECK;

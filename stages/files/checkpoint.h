@@ -22,6 +22,7 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
+#include "stages/files/data/stream.h"
 #include "stages/files/state_names.h"
 
 #define PST_CHECKPOINT_VERSION 1
@@ -64,6 +65,7 @@ struct pst_checkpoint_info {
      * programs counted steps instead (counts_updates is false then). */
     uint64_t updates;
     bool counts_updates;
+    struct pst_data_place place; /* of the next step in the data */
 };
 
 /* Makes the directories; the writer is an ordinary one, freed by the caller

@@ -2,63 +2,15 @@
 #include "stages/files/data.h"
 
 #include "stages/base/arena.h"
-#include "stages/base/rng.h"
 #include "stages/base/str.h"
-#include "stages/files/data_look.h"
+#include "stages/files/data/inside.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTED      20 /* names in a message */
-#define READ_TOKENS 1024u
-#define MAX_LOADED  (1u << 20) /* bytes of a file */
-
-enum source {
-    SOURCE_ROWS,    /* rows of a tensor of the file */
-    SOURCE_SAME,    /* the same bytes for every microbatch */
-    SOURCE_NOTHING, /* nobody reads it */
-    SOURCE_TOKENS,  /* windows of the token file */
-    SOURCE_TARGETS, /* the same windows one token further */
-};
-
-struct input {
-    const char *name;
-    struct pst_meta meta; /* of one microbatch */
-    enum source source;
-    bool unread;             /* by the model */
-    int chunk;               /* dimension of the samples, -1: none */
-    const char *const *dims; /* the caller's: which sizes are free */
-    uint64_t rows, tail;     /* of one microbatch; of the last ones */
-    uint64_t there;          /* rows in the file */
-    /* Of a row: how many pieces, and their size: of all dimensions in front of
-     * the samples' and of those behind it. */
-    uint64_t pieces;
-    size_t piece_bytes;
-    const struct pst_safetensors_entry *entry;
-    struct pst_data_bound bound;
-};
-
-struct pst_data {
-    struct pst_arena arena;
-    const char *path;
-    struct pst_safetensors *st; /* or: */
-    struct pst_file tokens;
-    uint64_t begin; /* of the first token */
-    size_t token_size;
-    uint64_t seq_len;
-    struct input *inputs;
-    size_t n;
-    struct pst_data_step step;
-    uint64_t units; /* that are drawn: samples, or whole microbatches if the
-                       inputs differ in the rows of a microbatch */
-    bool whole;     /* units are microbatches */
-    uint64_t samples, step_rows; /* of the same input */
-    uint64_t each;               /* rows of a microbatch, of the same input */
-    bool leave_rest;
-    bool shuffle;
-    uint64_t seed;
-};
+#define LISTED     20         /* names in a message */
+#define MAX_LOADED (1u << 20) /* bytes of a file */
 
 static enum pst_status refuse_missing(const struct pst_data *d,
                                       const char *name, struct pst_diag *diag)
@@ -82,8 +34,8 @@ static enum pst_status refuse_missing(const struct pst_data *d,
 
 /* NAME.DIM=SIZE of each size that differs, if the model leaves all of them
  * free. */
-static void add_sizes(const struct input *in, const struct pst_meta *have,
-                      struct pst_str *out)
+static void add_sizes(const struct pst_data_column *in,
+                      const struct pst_meta *have, struct pst_str *out)
 {
     bool all = have->rank == in->meta.rank && in->dims != NULL &&
                have->dtype == in->meta.dtype;
@@ -98,7 +50,7 @@ static void add_sizes(const struct input *in, const struct pst_meta *have,
 }
 
 static enum pst_status refuse_shape(const struct pst_data *d,
-                                    const struct input *in,
+                                    const struct pst_data_column *in,
                                     const struct pst_meta *have,
                                     struct pst_diag *diag)
 {
@@ -117,7 +69,7 @@ static enum pst_status refuse_shape(const struct pst_data *d,
     return PST_ERR_SHAPE;
 }
 
-static bool fits(const struct input *in, const struct pst_meta *have)
+static bool fits(const struct pst_data_column *in, const struct pst_meta *have)
 {
     const unsigned rank = in->meta.rank;
 
@@ -130,7 +82,7 @@ static bool fits(const struct input *in, const struct pst_meta *have)
     return true;
 }
 
-static void measure(struct input *in, const struct pst_meta *have)
+static void measure(struct pst_data_column *in, const struct pst_meta *have)
 {
     in->there = (uint64_t)have->size[PST_MAX(in->chunk, 0)];
     in->pieces = 1;
@@ -144,14 +96,15 @@ static void measure(struct input *in, const struct pst_meta *have)
 }
 
 /* Finds the rows of one input. */
-static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
+static enum pst_status open_tensor(const struct pst_data *d,
+                                   struct pst_data_column *in,
                                    struct pst_diag *diag)
 {
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(d->st, in->name);
 
     if (in->unread) {
-        in->source = SOURCE_NOTHING;
+        in->source = PST_DATA_FROM_NOTHING;
         return PST_OK;
     }
     if (!e)
@@ -159,9 +112,9 @@ static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
     if (!fits(in, &e->meta))
         return refuse_shape(d, in, &e->meta, diag);
     in->entry = e;
-    in->source = SOURCE_ROWS;
+    in->source = PST_DATA_FROM_ROWS;
     if (in->chunk < 0 && (in->meta.rank > 0 || e->meta.rank == 0)) {
-        in->source = SOURCE_SAME;
+        in->source = PST_DATA_FROM_SAME;
         return PST_OK;
     }
     measure(in, &e->meta);
@@ -178,9 +131,9 @@ static enum pst_status check_whole(const struct pst_data *d,
                                    struct pst_diag *diag)
 {
     for (size_t i = 0; i < d->n; i++) {
-        const struct input *in = &d->inputs[i];
+        const struct pst_data_column *in = &d->inputs[i];
 
-        if (in->source == SOURCE_ROWS && in->there % in->rows != 0)
+        if (in->source == PST_DATA_FROM_ROWS && in->there % in->rows != 0)
             return pst_diag_set(diag, PST_E_DATA_SHAPE,
                                 "%s: tensor '%s' has %" PRIu64
                                 " rows, which is no multiple of the %" PRIu64
@@ -191,28 +144,20 @@ static enum pst_status check_whole(const struct pst_data *d,
     return PST_OK;
 }
 
-/* Rows of the step's first n microbatches. */
-static uint64_t rows_before(const struct pst_data *d, const struct input *in,
-                            unsigned n)
-{
-    const unsigned larger = PST_MIN(n, d->step.microbatches - d->step.n_tail);
-
-    return larger * in->rows + (n - larger) * in->tail;
-}
-
 /* The model reads no rows: those of one step are all that there are. */
 static uint64_t rows_unread(const struct pst_data *d)
 {
     for (size_t i = 0; i < d->n; i++)
-        if (d->inputs[i].source == SOURCE_NOTHING && d->inputs[i].chunk >= 0)
-            return rows_before(d, &d->inputs[i], d->step.microbatches);
+        if (d->inputs[i].source == PST_DATA_FROM_NOTHING &&
+            d->inputs[i].chunk >= 0)
+            return pst_data_rows_before(d, &d->inputs[i], d->step.microbatches);
     return 1;
 }
 
 static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
 {
     const unsigned n = d->step.microbatches;
-    const struct input *first = NULL;
+    const struct pst_data_column *first = NULL;
     enum pst_status status;
 
     status = pst_safetensors_open(d->path, &d->st, diag);
@@ -222,17 +167,18 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     for (size_t i = 0; i < d->n; i++) {
-        struct input *in = &d->inputs[i];
+        struct pst_data_column *in = &d->inputs[i];
 
         status = open_tensor(d, in, diag);
         if (status != PST_OK)
             return status;
-        if (in->source == SOURCE_SAME || in->source == SOURCE_NOTHING)
+        if (in->source == PST_DATA_FROM_SAME ||
+            in->source == PST_DATA_FROM_NOTHING)
             continue;
         if (first == NULL)
             first = in;
-        if (in->there * rows_before(d, first, n) !=
-            first->there * rows_before(d, in, n))
+        if (in->there * pst_data_rows_before(d, first, n) !=
+            first->there * pst_data_rows_before(d, in, n))
             return pst_diag_set(
                 diag, PST_E_DATA_SHAPE,
                 "%s: tensor '%s' holds %" PRIu64 " rows for microbatches of "
@@ -245,11 +191,11 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
         status = check_whole(d, diag);
     if (status != PST_OK)
         return status;
+    d->first = first;
     d->samples = first ? first->there : rows_unread(d);
-    d->step_rows = first ? rows_before(d, first, n) : d->samples;
-    d->units = first && d->whole ? first->there / first->rows : d->samples;
+    d->step_rows = first ? pst_data_rows_before(d, first, n) : d->samples;
     d->each = first ? first->rows : PST_MAX(d->step_rows / n, 1);
-    if (d->units == 0)
+    if (d->whole && first->there < first->rows)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: tensor '%s' has %" PRIu64
                             " rows, a microbatch has %" PRIu64,
@@ -265,12 +211,12 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
 
 static enum pst_status find_integer_input(const struct pst_data *d,
                                           const char *name, unsigned skip,
-                                          struct input **ret,
+                                          struct pst_data_column **ret,
                                           struct pst_diag *diag)
 {
     *ret = NULL;
     for (size_t i = 0; i < d->n && !*ret; i++) {
-        struct input *in = &d->inputs[i];
+        struct pst_data_column *in = &d->inputs[i];
 
         if (name ? strcmp(in->name, name) == 0
                  : pst_dtype_kind(in->meta.dtype) == PST_KIND_INT &&
@@ -295,7 +241,7 @@ static enum pst_status assign_tokens(struct pst_data *d,
                                      struct pst_diag *diag)
 {
     char text[PST_META_TEXT];
-    struct input *tokens, *targets;
+    struct pst_data_column *tokens, *targets;
     enum pst_status status;
     int64_t last;
 
@@ -306,7 +252,7 @@ static enum pst_status assign_tokens(struct pst_data *d,
     if (status != PST_OK)
         return status;
     for (size_t i = 0; i < d->n; i++) {
-        struct input *in = &d->inputs[i];
+        struct pst_data_column *in = &d->inputs[i];
 
         if ((in == tokens) == (in == targets))
             return pst_diag_set(
@@ -315,7 +261,8 @@ static enum pst_status assign_tokens(struct pst_data *d,
                 ".safetensors): the model's input '%s' (%s) cannot be made "
                 "from it",
                 d->path, in->name, pst_meta_text(&in->meta, text));
-        in->source = in == tokens ? SOURCE_TOKENS : SOURCE_TARGETS;
+        in->source =
+            in == tokens ? PST_DATA_FROM_TOKENS : PST_DATA_FROM_TARGETS;
     }
     if (!tokens)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
@@ -336,7 +283,7 @@ static enum pst_status assign_tokens(struct pst_data *d,
                             tokens->name, targets->name);
     d->seq_len = (uint64_t)last;
     for (size_t i = 0; i < d->n; i++) {
-        struct input *in = &d->inputs[i];
+        struct pst_data_column *in = &d->inputs[i];
         const uint64_t windows =
             (uint64_t)pst_meta_numel(&tokens->meta) / d->seq_len;
 
@@ -405,8 +352,10 @@ static enum pst_status open_tokens(struct pst_data *d,
     n = (d->tokens.size - d->begin) / d->token_size;
     if (d->n > 1 && n) /* the last token is only a target */
         n--;
-    d->units = d->samples = n / d->seq_len;
-    d->step_rows = rows_before(d, &d->inputs[0], d->step.microbatches);
+    d->first = &d->inputs[0];
+    d->n_tokens = n;
+    d->samples = n / d->seq_len;
+    d->step_rows = pst_data_rows_before(d, &d->inputs[0], d->step.microbatches);
     d->each = d->inputs[0].rows;
     if (d->samples == 0 || d->inputs[0].rows == 0)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
@@ -449,13 +398,13 @@ static enum pst_status compare(const struct pst_data *data,
                                struct pst_diag *diag)
 {
     const struct pst_tokens_file tokens = tokens_file(data);
-    const struct input *narrowest = NULL;
+    const struct pst_data_column *narrowest = NULL;
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < data->n && status == PST_OK; i++) {
-        const struct input *in = &data->inputs[i];
+        const struct pst_data_column *in = &data->inputs[i];
 
-        if (in->bound.below == 0 || in->source == SOURCE_NOTHING)
+        if (in->bound.below == 0 || in->source == PST_DATA_FROM_NOTHING)
             continue;
         if (in->entry != NULL)
             status = pst_rows_compare(in->entry, data->path, &in->bound, diag);
@@ -467,6 +416,24 @@ static enum pst_status compare(const struct pst_data *data,
             &tokens, data->samples * data->seq_len + (data->n > 1),
             narrowest->name, &narrowest->bound, diag);
     return status;
+}
+
+/* The streams of all inputs that have one, from the first step on. */
+static void make_streams(struct pst_data *d)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        struct pst_data_column *in = &d->inputs[i];
+        const bool tokens = d->seq_len > 0;
+
+        in->stream = (struct pst_stream){
+            .size = tokens ? d->n_tokens : in->there,
+            .window = tokens ? d->seq_len : 1,
+            .unit = d->whole ? in->rows : 1,
+            .per_step = pst_data_rows_before(d, in, d->step.microbatches),
+            .shuffle = d->shuffle,
+            .seed = d->seed,
+        };
+    }
 }
 
 enum pst_status pst_data_open(const struct pst_data_options *options,
@@ -498,6 +465,7 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
         pst_data_close(d);
         return status;
     }
+    make_streams(d);
     *ret = d;
     return PST_OK;
 }
@@ -519,187 +487,10 @@ uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows)
     return n / each * rows + n % each * rows / each;
 }
 
-/*
- * A Feistel network permutes 0..4^half-1, the next such power from n on; what
- * falls outside 0..n-1 is permuted again until it is inside (at most 4 times
- * in the mean), which leaves a permutation of 0..n-1.
- */
-uint64_t pst_data_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
-{
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    unsigned half = 1;
-    uint64_t mask;
-
-    while (half < 32 && ((uint64_t)1 << (2 * half)) < n)
-        half++;
-    mask = ((uint64_t)1 << half) - 1;
-    do {
-        uint64_t left = i >> half, right = i & mask;
-
-        for (uint32_t round = 0; round < 6; round++) {
-            const uint32_t counter[4] = {(uint32_t)right, round,
-                                         (uint32_t)epoch,
-                                         (uint32_t)(epoch >> 32)};
-            uint32_t out[4];
-            uint64_t next;
-
-            pst_rng_philox(counter, key, out);
-            next = (left ^ out[0]) & mask;
-            left = right;
-            right = next;
-        }
-        i = left << half | right;
-    } while (i >= n);
-    return i;
-}
-
-/* The unit of the file that stands at this position of the endless stream. */
-static uint64_t unit_at(const struct pst_data *d, uint64_t position)
-{
-    const uint64_t i = position % d->units;
-
-    return d->shuffle
-               ? pst_data_permute(d->seed, position / d->units, d->units, i)
-               : i;
-}
-
-/* n tokens of the file from number `first` on, as elements of dst from `at`. */
-static enum pst_status copy_tokens(const struct pst_data *d,
-                                   const struct input *in, uint64_t first,
-                                   size_t n, void *dst, int64_t at,
-                                   struct pst_diag *diag)
-{
-    const enum pst_dtype dtype = in->meta.dtype;
-    const unsigned bits =
-        8 * (unsigned)pst_dtype_size(dtype) - (dtype != PST_U8);
-    const uint64_t most = ((uint64_t)1 << bits) - 1;
-    unsigned char bytes[READ_TOKENS * sizeof(uint32_t)];
-    enum pst_status status =
-        pst_file_read_at(&d->tokens, d->begin + first * d->token_size, bytes,
-                         n * d->token_size, diag);
-
-    for (size_t i = 0; i < n && status == PST_OK; i++) {
-        uint32_t token = 0;
-
-        memcpy(&token, bytes + i * d->token_size, d->token_size); /* LE */
-        if (token > most)
-            return pst_diag_set(diag, PST_E_DATA_TOKEN_RANGE,
-                                "%s: token %" PRIu32 " at place %" PRIu64
-                                " does not fit input '%s' of dtype %s",
-                                d->path, token, first + i, in->name,
-                                pst_dtype_name(dtype));
-        pst_store_i64(dtype, dst, at + (int64_t)i, token);
-    }
-    return status;
-}
-
-static enum pst_status fill_window(const struct pst_data *d,
-                                   const struct input *in, uint64_t sample,
-                                   void *dst, int64_t at, struct pst_diag *diag)
-{
-    const uint64_t first = sample * d->seq_len + (in->source == SOURCE_TARGETS);
-    enum pst_status status = PST_OK;
-
-    for (uint64_t i = 0; i < d->seq_len && status == PST_OK; i += READ_TOKENS)
-        status = copy_tokens(d, in, first + i,
-                             (size_t)PST_MIN(d->seq_len - i, READ_TOKENS), dst,
-                             at + (int64_t)i, diag);
-    return status;
-}
-
-/* n rows of the file from `row` on, as rows r, r + 1 ... of `rows`. */
-static enum pst_status copy_rows(const struct input *in, uint64_t row,
-                                 uint64_t n, uint64_t r, uint64_t rows,
-                                 unsigned char *dst, struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    for (uint64_t p = 0; p < in->pieces && status == PST_OK; p++)
-        status = pst_safetensors_read(
-            in->entry, (p * in->there + row) * in->piece_bytes,
-            n * in->piece_bytes, dst + (p * rows + r) * in->piece_bytes, diag);
-    return status;
-}
-
-/* The row of the file that is number `at` of all that steps draw. */
-static uint64_t row_at(const struct pst_data *d, const struct input *in,
-                       uint64_t at)
-{
-    if (!d->whole)
-        return unit_at(d, at);
-    if (!d->shuffle)
-        return at % in->there;
-    return unit_at(d, at / in->rows) * in->rows + at % in->rows;
-}
-
-/* Where rows of an input go: to row `at` of the `rows` of dst. */
-struct target {
-    void *dst;
-    uint64_t at, rows;
-};
-
-/* Rows that are neighbours in the file are read at once: of one number each
- * there can be millions. */
-static enum pst_status fill_rows(const struct pst_data *d,
-                                 const struct input *in, uint64_t first,
-                                 uint64_t rows, const struct target *to,
-                                 struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-    uint64_t next = rows > 0 ? row_at(d, in, first) : 0;
-
-    for (uint64_t r = 0, n = 0; r < rows && status == PST_OK; r += n) {
-        const uint64_t row = next;
-
-        for (n = 1; r + n < rows; n++) {
-            next = row_at(d, in, first + r + n);
-            if (next != row + n)
-                break;
-        }
-        status = copy_rows(in, row, n, to->at + r, to->rows, to->dst, diag);
-    }
-    return status;
-}
-
-/* n rows, or windows of tokens, from number `first` on. */
-static enum pst_status fill(const struct pst_data *d, const struct input *in,
-                            uint64_t first, uint64_t n, const struct target *to,
-                            struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    if (in->source == SOURCE_NOTHING) {
-        memset(to->dst, 0, pst_meta_bytes(&in->meta));
-        return PST_OK;
-    }
-    if (in->source == SOURCE_SAME)
-        return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
-                                    to->dst, diag);
-    if (in->source == SOURCE_ROWS)
-        return fill_rows(d, in, first, n, to, diag);
-    for (uint64_t r = 0; r < n && status == PST_OK; r++)
-        status = fill_window(d, in, row_at(d, in, first + r), to->dst,
-                             (int64_t)((to->at + r) * d->seq_len), diag);
-    return status;
-}
-
-enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
-                              unsigned input, void *dst, struct pst_diag *diag)
-{
-    const struct pst_data *d = data;
-    const struct input *in = &d->inputs[input];
-    const uint64_t before = rows_before(d, in, microbatch);
-    const uint64_t rows = rows_before(d, in, microbatch + 1) - before;
-    const uint64_t first =
-        step * rows_before(d, in, d->step.microbatches) + before;
-
-    return fill(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
-}
-
 int pst_data_targets(const struct pst_data *data)
 {
     for (size_t i = 0; i < data->n; i++)
-        if (data->inputs[i].source == SOURCE_TARGETS)
+        if (data->inputs[i].source == PST_DATA_FROM_TARGETS)
             return (int)i;
     return -1;
 }
@@ -707,21 +498,4 @@ int pst_data_targets(const struct pst_data *data)
 struct pst_data_extent pst_data_extent(const struct pst_data *data)
 {
     return (struct pst_data_extent){data->samples, data->each, data->whole};
-}
-
-enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
-                              uint64_t n, unsigned input, void *dst,
-                              struct pst_diag *diag)
-{
-    const struct input *in = &data->inputs[input];
-    struct target to = {dst, 0, in->rows};
-    enum pst_status status = PST_OK;
-
-    if (data->whole) { /* one microbatch, whatever rows this input has in it */
-        first = first / data->each * in->rows;
-        n = in->rows;
-    }
-    for (; to.at < in->rows && status == PST_OK; to.at += n)
-        status = fill(data, in, first, n, &to, diag);
-    return status;
 }

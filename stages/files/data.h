@@ -3,7 +3,8 @@
 #define PENSTOCK_STAGES_FILES_DATA_H
 /*
  * Training data. What a microbatch of a step holds is a pure
- * function of (file, options, step, microbatch): nothing to save but the step.
+ * function of (file, options, step, microbatch), and of the place where a run
+ * that goes on has begun.
  *
  * - FILE.safetensors: tensors named like the model's inputs, samples along the
  *   dimension that is divided into microbatches. An input that is not divided
@@ -19,10 +20,12 @@
  * each other. Shuffled, each pass over the samples has an order of its own.
  * Reading from several threads is fine.
  */
+#include "stages/files/data/stream.h"
 #include "stages/files/data_look.h"
 #include "stages/graph/tensor.h"
 
 struct pst_data;
+struct pst_str;
 
 struct pst_data_options {
     const char *path;
@@ -49,11 +52,6 @@ struct pst_data_input {
     struct pst_data_bound bound;
 };
 
-/* Microbatches of a step. */
-struct pst_data_step {
-    unsigned microbatches, n_tail;
-};
-
 /* Copies what it needs of options and inputs. Returns owned. */
 enum pst_status pst_data_open(const struct pst_data_options *options,
                               const struct pst_data_input *inputs, size_t n,
@@ -66,6 +64,24 @@ uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
 /* Input that gets the next tokens of a token file, -1: none. */
 int pst_data_targets(const struct pst_data *data);
+
+/* Where a step begins, not before that of pst_data_begin. False: nothing of the
+ * file is drawn. */
+bool pst_data_place(const struct pst_data *data, uint64_t step,
+                    struct pst_data_place *ret) PST_MUST_CHECK;
+/* This step begins there, and later ones go on: whatever a step drew before.
+ * One that is not known, or of another kind of file: as if all steps had drawn
+ * what they draw now. Not while others fill. */
+enum pst_status pst_data_begin(struct pst_data *data, uint64_t step,
+                               const struct pst_data_place *place,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+#define PST_DATA_STEP UINT32_MAX /* all microbatches of the step */
+
+/* Appends what a microbatch draws: "rows 4 to 7 of FILE (counted from 0)". Of a
+ * file of which nothing is drawn: its name. */
+void pst_data_rows(const struct pst_data *data, uint64_t step,
+                   unsigned microbatch, struct pst_str *out);
 
 /* Input number `input` of one microbatch into dst, contiguous; data is a
  * struct pst_data (so that this is a pst_fill_fn of exec.h). */
@@ -89,9 +105,5 @@ struct pst_data_extent pst_data_extent(const struct pst_data *data);
 enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
                               uint64_t n, unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;
-
-/* Place i of the permutation of 0..n-1 that belongs to (seed, epoch). */
-uint64_t pst_data_permute(uint64_t seed, uint64_t epoch, uint64_t n,
-                          uint64_t i);
 
 #endif

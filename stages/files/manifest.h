@@ -47,6 +47,11 @@ json_t *pst_manifest_make_adapters(const struct pst_manifest *m);
 bool pst_manifest_read_options(struct pst_checkpoint_info *info,
                                json_t *table) PST_MUST_CHECK;
 json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info);
+/* The place in the data, if it is known. False: it is wrong. */
+bool pst_manifest_read_place(struct pst_checkpoint_info *info,
+                             const json_t *root) PST_MUST_CHECK;
+bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
+                            json_t *root) PST_MUST_CHECK;
 /* How often the optimizer has made an update, and of which parameters it
  * began later. */
 enum pst_status pst_manifest_read_updates(struct pst_manifest *m,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How far a run had come, in the manifest: updates of its optimizer. */
+/* How far a run had come, in the manifest: updates of its optimizer, and its
+ * place in the data. */
 #include "stages/files/manifest.h"
 
 static bool get(const json_t *value, uint64_t *ret)
@@ -67,4 +68,37 @@ bool pst_manifest_add_updates(const struct pst_manifest *m, json_t *root)
     }
     return m->names.since.n == 0 ||
            json_object_set_new(root, "updates_before", since) == 0;
+}
+
+static bool get_key(const json_t *table, const char *key, uint64_t *ret)
+{
+    return get(json_object_get(table, key), ret);
+}
+
+bool pst_manifest_read_place(struct pst_checkpoint_info *info,
+                             const json_t *root)
+{
+    const json_t *table = json_object_get(root, "data");
+    struct pst_data_place *p = &info->place;
+
+    *p = (struct pst_data_place){.known = table != NULL};
+    if (table == NULL)
+        return true;
+    p->tokens = json_is_true(json_object_get(table, "tokens"));
+    return get_key(table, "pass", &p->pass) && get_key(table, "at", &p->at) &&
+           get_key(table, "step", &p->step) && get_key(table, "unit", &p->unit);
+}
+
+bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
+                            json_t *root)
+{
+    const struct pst_data_place *p = &info->place;
+
+    return !p->known ||
+           json_object_set_new(
+               root, "data",
+               json_pack("{s:b, s:I, s:I, s:I, s:I}", "tokens", (int)p->tokens,
+                         "pass", (json_int_t)p->pass, "at", (json_int_t)p->at,
+                         "step", (json_int_t)p->step, "unit",
+                         (json_int_t)p->unit)) == 0;
 }

@@ -261,6 +261,7 @@ struct pst_save_note {
     /* PST_CHECKPOINT_REASON bytes, for what makes the checkpoint that was saved
      * a bad one, on all ranks; "": it is good. NULL: nobody asks. */
     char *ret_bad;
+    struct pst_data_place place; /* of the next step */
 };
 
 /* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number
@@ -286,8 +287,9 @@ struct pst_load_choice {
 };
 
 /* COLLECTIVE. Loads a checkpoint of the same model (run/state/match.h); *ret:
- * what its manifest says (on rank 0; step and changes on all); *ret_fallback:
- * it is in the fallback (may be NULL). Errors: those of pst_checkpoint_open. */
+ * what its manifest says (on rank 0; step, changes and place on all);
+ * *ret_fallback: it is in the fallback (may be NULL). Errors: those of
+ * pst_checkpoint_open. */
 enum pst_status pst_engine_load(struct pst_engine *engine,
                                 const struct pst_load_choice *choice,
                                 struct pst_checkpoint_info *ret,

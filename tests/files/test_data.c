@@ -3,6 +3,7 @@
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
+#include "stages/base/str.h"
 #include "stages/files/data.h"
 #include "stages/files/safetensors.h"
 #include "stages/run/data/width.h"
@@ -242,6 +243,53 @@ static void conformance_20_inputs_of_other_rows(void **state)
         assert_memory_equal(got, data[k], 2 * half * sizeof(float));
     }
     pst_data_close(d);
+}
+
+/* Rows that are shuffled as one stay so in a run that goes on with larger
+ * microbatches, and all inputs stay together. */
+static void goes_on_with_other_microbatches(void **state)
+{
+    static float got[2][64 * 8];
+    const struct pst_data_options options = {
+        .path = "c.safetensors", .shuffle = true, .seed = 5};
+    struct pst_data_input inputs[3] = {{"x0", meta(PST_F32, 2, 8, 8)},
+                                       {"x1", meta(PST_F32, 2, 16, 8)},
+                                       {"x2", meta(PST_F32, 2, 32, 8)}};
+    struct pst_data_place place;
+    struct pst_data *before, *now;
+    struct pst_str text = {0};
+
+    (void)state; /* of the test before: 128, 256 and 512 rows */
+    assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
+                            &before, &diag),
+              &diag);
+    assert_true(pst_data_place(before, 11, &place)); /* in the second pass */
+    assert_int_equal(place.pass, 1);
+    assert_int_equal(place.at, 11 * 16 - 128);
+    assert_int_equal(place.unit, 8);
+    for (unsigned k = 0; k < 3; k++)
+        inputs[k].meta = meta(PST_F32, 2, 16 << k, 8);
+    assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){1, 0},
+                            &now, &diag),
+              &diag);
+    assert_ok(pst_data_begin(now, 11, &place, &diag), &diag);
+    for (uint64_t step = 11; step < 22; step++) {
+        for (unsigned k = 0; k < 3; k++) {
+            for (unsigned m = 0; m < 2; m++)
+                assert_ok(pst_data_fill(before, step, m, k,
+                                        got[0] + m * (64u << k), &diag),
+                          &diag);
+            assert_ok(pst_data_fill(now, step, 0, k, got[1], &diag), &diag);
+            assert_memory_equal(got[0], got[1], (128u << k) * sizeof(float));
+        }
+    }
+    pst_data_rows(now, 11, 0, &text);
+    assert_non_null(strstr(text.text, " of 'x0' in c.safetensors"));
+    pst_str_fini(&text);
+    place.pass = UINT64_MAX;
+    assert_int_equal(pst_data_begin(now, 11, &place, &diag), PST_ERR_INPUT);
+    pst_data_close(before);
+    pst_data_close(now);
 }
 
 /* Conformance 22: an input that is divided along another dimension, one that
@@ -724,6 +772,7 @@ int main(void)
         cmocka_unit_test(steps_see_their_rows),
         cmocka_unit_test(what_nobody_reads),
         cmocka_unit_test(conformance_20_inputs_of_other_rows),
+        cmocka_unit_test(goes_on_with_other_microbatches),
         cmocka_unit_test(conformance_22_divided_as_asked_for),
         cmocka_unit_test(conformance_24_uneven_rows),
         cmocka_unit_test(wraps_and_shuffles_by_epoch),

@@ -572,7 +572,8 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
 {
     const char *dir = pst_str_text(&s->evaluation->best);
     char bad[PST_CHECKPOINT_REASON] = "";
-    const struct pst_save_note what = {.changes = s->changes, .ret_bad = bad};
+    const struct pst_save_note what = {
+        .changes = s->changes, .place = pstd_session_place(s), .ret_bad = bad};
     enum pst_alive_phase before;
     bool begun = false;
     enum pst_status status =

@@ -126,6 +126,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
 /* What rank 0 found; plain bytes. */
 struct found {
     uint64_t step, changes;
+    struct pst_data_place place;
     uint32_t fallback;
 };
 
@@ -198,8 +199,10 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     /* Rank 0 finds it, and reads every byte; all take that. */
     if (pst_engine_is_zero(engine)) {
         status = find_newest(engine, choice, &info, &fallback, diag);
-        found = (struct found){
-            .step = info.step, .changes = info.changes, .fallback = fallback};
+        found = (struct found){.step = info.step,
+                               .changes = info.changes,
+                               .place = info.place,
+                               .fallback = fallback};
     }
     status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
@@ -215,6 +218,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
         return status;
     info.step = found.step;
     info.changes = found.changes;
+    info.place = found.place;
     *ret = info;
     if (ret_fallback != NULL)
         *ret_fallback = found.fallback;

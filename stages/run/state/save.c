@@ -26,6 +26,8 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
                                             note != NULL ? note->changes : 0};
     ret->updates = engine->updates;
     ret->counts_updates = engine->options.train;
+    if (note != NULL)
+        ret->place = note->place;
     if (note != NULL && note->next_fault != NULL)
         snprintf(ret->reason, sizeof(ret->reason), "%s", note->next_fault);
     if (note != NULL && note->options != NULL)

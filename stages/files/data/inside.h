@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_DATA_INSIDE_H
+#define PENSTOCK_STAGES_FILES_DATA_INSIDE_H
+/*
+ * The inside of struct pst_data, for its own files: data.c opens, fill.c reads,
+ * place.c knows where in the file a step is. Threads as there.
+ */
+#include "stages/base/arena.h"
+#include "stages/files/data/stream.h"
+#include "stages/files/data_look.h"
+#include "stages/files/safetensors.h"
+
+enum pst_data_source {
+    PST_DATA_FROM_ROWS,    /* rows of a tensor of the file */
+    PST_DATA_FROM_SAME,    /* the same bytes for every microbatch */
+    PST_DATA_FROM_NOTHING, /* nobody reads it */
+    PST_DATA_FROM_TOKENS,  /* windows of the token file */
+    PST_DATA_FROM_TARGETS, /* the same windows one token further */
+};
+
+struct pst_data_column {
+    const char *name;
+    struct pst_meta meta; /* of one microbatch */
+    enum pst_data_source source;
+    bool unread;             /* by the model */
+    int chunk;               /* dimension of the samples, -1: none */
+    const char *const *dims; /* the caller's: which sizes are free */
+    uint64_t rows, tail;     /* of one microbatch; of the last ones */
+    uint64_t there;          /* rows in the file */
+    /* Of a row: how many pieces, and their size: of all dimensions in front of
+     * the samples' and of those behind it. */
+    uint64_t pieces;
+    size_t piece_bytes;
+    const struct pst_safetensors_entry *entry;
+    struct pst_data_bound bound;
+    struct pst_stream stream; /* of rows or tokens */
+};
+
+struct pst_data {
+    struct pst_arena arena;
+    const char *path;
+    struct pst_safetensors *st; /* or: */
+    struct pst_file tokens;
+    uint64_t begin; /* of the first token */
+    size_t token_size;
+    uint64_t n_tokens; /* that are drawn */
+    uint64_t seq_len;
+    struct pst_data_column *inputs;
+    size_t n;
+    struct pst_data_step step;
+    bool whole; /* inputs differ in the rows of a microbatch: then these are
+                   shuffled as one */
+    const struct pst_data_column
+        *first;                  /* by whose rows places are told; or NULL */
+    uint64_t samples, step_rows; /* of that input */
+    uint64_t each;               /* rows of a microbatch, of the same input */
+    bool leave_rest;
+    bool shuffle;
+    uint64_t seed;
+};
+
+/* Rows of the step's first n microbatches. */
+static inline uint64_t pst_data_rows_before(const struct pst_data *d,
+                                            const struct pst_data_column *in,
+                                            unsigned n)
+{
+    const unsigned larger = PST_MIN(n, d->step.microbatches - d->step.n_tail);
+
+    return larger * in->rows + (n - larger) * in->tail;
+}
+
+#endif

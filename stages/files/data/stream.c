@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/data/stream.h"
+
+#include "stages/base/rng.h"
+#include "stages/base/str.h"
+
+#include <inttypes.h>
+
+/* Numbers of passes stay far from where products overflow. */
+#define LISTED    16 /* runs of neighbours in a text */
+#define MAX_DRAWN ((uint64_t)1 << 62)
+
+/*
+ * A Feistel network permutes 0..4^half-1, the next such power from n on; what
+ * falls outside 0..n-1 is permuted again until it is inside (at most 4 times
+ * in the mean), which leaves a permutation of 0..n-1.
+ */
+uint64_t pst_data_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
+{
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    unsigned half = 1;
+    uint64_t mask;
+
+    while (half < 32 && ((uint64_t)1 << (2 * half)) < n)
+        half++;
+    mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+
+        for (uint32_t round = 0; round < 6; round++) {
+            const uint32_t counter[4] = {(uint32_t)right, round,
+                                         (uint32_t)epoch,
+                                         (uint32_t)(epoch >> 32)};
+            uint32_t out[4];
+            uint64_t next;
+
+            pst_rng_philox(counter, key, out);
+            next = (left ^ out[0]) & mask;
+            left = right;
+            right = next;
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
+static uint64_t samples_of(const struct pst_stream *s)
+{
+    return s->size / s->window;
+}
+
+/* Samples of the first pass, up to the place where a shuffled stream begins:
+ * one that was drawn in part counts. */
+static uint64_t drawn_of(const struct pst_stream *s)
+{
+    return (s->at + s->window - 1) / s->window;
+}
+
+/* What is left of the first pass of a stream that is not shuffled: its samples
+ * begin where the stream does, whatever their length was before. */
+static uint64_t left_of(const struct pst_stream *s)
+{
+    return (s->size - s->at) / s->window;
+}
+
+uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n)
+{
+    const uint64_t all = samples_of(s), left = left_of(s);
+    uint64_t drawn, unit;
+
+    if (!s->shuffle)
+        return n < left ? s->at + n * s->window : (n - left) % all * s->window;
+    drawn = s->pass * all + drawn_of(s) + n;
+    unit = pst_data_permute(s->seed, drawn / all, all / s->unit,
+                            drawn % all / s->unit);
+    return (unit * s->unit + drawn % s->unit) * s->window;
+}
+
+/* Neighbours are told as one. */
+void pst_stream_list(const struct pst_stream *s, uint64_t n, uint64_t count,
+                     struct pst_str *out)
+{
+    uint64_t begin, end, next = count > 0 ? pst_stream_at(s, n) : 0;
+    unsigned listed = 0;
+
+    for (uint64_t i = 0; i < count;) {
+        begin = next;
+        end = begin + s->window;
+        while (++i < count && (next = pst_stream_at(s, n + i)) == end)
+            end += s->window;
+        if (listed++ == LISTED) {
+            pst_str_addf(out, " and others");
+            return;
+        }
+        pst_str_addf(out, "%s%" PRIu64, listed > 1 ? ", " : "", begin);
+        if (end > begin + 1)
+            pst_str_addf(out, " to %" PRIu64, end - 1);
+    }
+}
+
+/* The end of a pass, not the begin of the next one: what is left there may be
+ * enough for a shorter sample. */
+void pst_stream_place(const struct pst_stream *s, uint64_t step,
+                      struct pst_data_place *ret)
+{
+    const uint64_t all = samples_of(s), left = left_of(s);
+    const uint64_t n = (step - s->step) * s->per_step;
+    uint64_t drawn;
+
+    *ret = (struct pst_data_place){.known = true,
+                                   .pass = s->pass,
+                                   .at = s->at + n * s->window,
+                                   .step = s->per_step * s->window,
+                                   .unit = s->unit};
+    if (!s->shuffle && n <= left)
+        return;
+    drawn = s->shuffle ? drawn_of(s) + n : n - left;
+    if (s->shuffle && drawn == 0)
+        return;
+    ret->pass += (drawn - 1) / all + (s->shuffle ? 0 : 1);
+    ret->at = ((drawn - 1) % all + 1) * s->window;
+}
+
+bool pst_stream_begin(struct pst_stream *s, uint64_t step, uint64_t pass,
+                      uint64_t at)
+{
+    if (pass > MAX_DRAWN / (s->size + 1))
+        return false;
+    s->step = step;
+    s->pass = pass;
+    s->at = at < s->size ? at : s->size;
+    if (s->shuffle && drawn_of(s) > samples_of(s))
+        s->at = samples_of(s) * s->window;
+    return true;
+}
