@@ -68,9 +68,19 @@ static enum pst_status begin_data(struct pstd_session *s,
 
 static void emit_resumed(struct pstd_session *s,
                          const struct pst_checkpoint_info *info,
-                         const char *dir)
+                         const char *dir, const struct pst_str *differs)
 {
     struct pstd_note note;
+
+    if (differs->len > 0) {
+        pstd_note_init(&note, PSTD_EVENT_RESUME_CHANGED);
+        pstd_note_int(&note, "step", (int64_t)s->step);
+        pstd_note_text(&note, "name", "model");
+        pstd_note_text(&note, "before", info->model_digest);
+        pstd_note_text(&note, "now", s->w->plan->model_digest);
+        pstd_note_text(&note, "text", differs->text);
+        pstd_mailbox_post(s->w->mailbox, &note, true);
+    }
 
     pstd_note_init(&note, PSTD_EVENT_RESUME);
     pstd_note_int(&note, "step", (int64_t)s->step);
@@ -84,10 +94,11 @@ static void emit_resumed(struct pstd_session *s,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-enum pst_status pstd_session_resume(struct pstd_session *s,
-                                    struct pst_diag *diag)
+static enum pst_status resume(struct pstd_session *s, struct pst_str *differs,
+                              struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {
+        .differs = differs,
         .dir = s->config.checkpoint,
         .fallback = s->config.checkpoint_fallback,
         .step = s->config.resume.step > 0 ? s->config.resume.step
@@ -98,8 +109,6 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     struct pst_checkpoint_info info;
     enum pst_status status;
 
-    if (!s->config.resume.on)
-        return PST_OK;
     status =
         pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback, diag);
     status = pstd_agree(s->w, status, diag);
@@ -115,9 +124,22 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
         status = set_newer_aside(s, choice.fallback, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
-        emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir);
+        emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir,
+                     differs);
     if (status == PST_OK && s->w->rank == 0)
         pstd_course_compare(s, &info);
+    return status;
+}
+
+enum pst_status pstd_session_resume(struct pstd_session *s,
+                                    struct pst_diag *diag)
+{
+    struct pst_str differs = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->config.resume.on)
+        status = resume(s, &differs, diag);
+    pst_str_fini(&differs);
     return status;
 }
 

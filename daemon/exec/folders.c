@@ -60,6 +60,7 @@ static enum pst_status claim(struct pstd_session *s, bool fallback,
     const struct pst_checkpoint_claim claim = {
         .dir = fallback ? second : s->config.checkpoint,
         .model_digest = s->w->plan->model_digest,
+        .identity = s->w->plan->identity,
         .run = s->run,
         .fallback = fallback ? NULL : second,
         .resume = s->config.resume.on,

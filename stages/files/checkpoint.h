@@ -183,6 +183,7 @@ struct pst_checkpoint_row {
     enum pst_error error;     /* its row */
     char text[PST_DIAG_TEXT]; /* why it is not good, or a remark */
     char model_digest[33];    /* "" if not known */
+    char identity[33];        /* of what the model computes; the same */
     bool pinned;
 };
 

@@ -30,6 +30,7 @@ static void judge(struct pst_checkpoint_row *row,
         snprintf(row->text, sizeof(row->text), "%s", ckpt->info.reason);
         memcpy(row->model_digest, ckpt->info.model_digest,
                sizeof(row->model_digest));
+        memcpy(row->identity, ckpt->info.identity, sizeof(row->identity));
         for (unsigned i = 0; i < ckpt->n_shards; i++)
             row->bytes += pst_safetensors_file(ckpt->shards[i])->size;
         return;

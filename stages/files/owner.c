@@ -184,22 +184,34 @@ struct content {
     bool foreign; /* one of another model among them */
 };
 
+/* Of a model that computes something else. */
+static bool is_foreign(const struct pst_checkpoint_claim *claim,
+                       const struct pst_checkpoint_row *row)
+{
+    return row->model_digest[0] != '\0' &&
+           strcmp(row->model_digest, claim->model_digest) != 0 &&
+           (claim->identity == NULL || claim->identity[0] == '\0' ||
+            strcmp(row->identity, claim->identity) != 0);
+}
+
 static enum pst_status look_into(const struct pst_checkpoint_claim *claim,
                                  const struct record *r, struct content *ret,
                                  struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
+    bool known = false;
     enum pst_status status =
         pst_checkpoint_table(claim->dir, false, &rows, diag);
 
     *ret =
         (struct content){.n = rows.n, .newest = rows.n ? rows.at[0].step : 0};
-    ret->foreign =
-        rows.n > 0 && r->there && strcmp(r->model, claim->model_digest) != 0;
-    for (size_t i = 0; i < rows.n; i++)
-        ret->foreign |=
-            rows.at[i].model_digest[0] != '\0' &&
-            strcmp(rows.at[i].model_digest, claim->model_digest) != 0;
+    for (size_t i = 0; i < rows.n; i++) {
+        ret->foreign |= is_foreign(claim, &rows.at[i]);
+        known |= rows.at[i].model_digest[0] != '\0';
+    }
+    /* The record alone knows the model where no checkpoint can be read. */
+    if (rows.n > 0 && !known)
+        ret->foreign = r->there && strcmp(r->model, claim->model_digest) != 0;
     pst_vec_fini(&rows);
     return status;
 }

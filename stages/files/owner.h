@@ -13,7 +13,8 @@
 struct pst_checkpoint_claim {
     const char *dir;
     const char *model_digest;
-    const char *run; /* name of the run, if it is known; may be NULL */
+    const char *identity; /* of what the model computes; NULL: not known */
+    const char *run;      /* name of the run, if it is known; may be NULL */
     /* The second folder of the run, which this one remembers; may be NULL. */
     const char *fallback;
     bool resume; /* goes on with what is there: keeps its run's name */

@@ -120,7 +120,8 @@ static enum pst_status count_init(struct pst_engine *engine,
     const size_t n = engine->plan->params.n;
 
     engine->since = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*engine->since));
-    if (engine->since == NULL)
+    engine->unread = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(void *));
+    if (engine->since == NULL || engine->unread == NULL)
         return pst_diag_nomem(diag, n * sizeof(*engine->since));
     for (size_t i = 0; i < n; i++)
         engine->since[i] = engine->plan->params.at[i].since;
@@ -187,6 +188,10 @@ void pst_engine_free(struct pst_engine *engine)
     pst_vec_fini(&engine->shared);
     pst_free(engine->weights);
     pst_free(engine->since);
+    for (size_t i = 0; engine->unread != NULL && i < engine->plan->params.n;
+         i++)
+        pst_free(engine->unread[i]);
+    pst_free(engine->unread);
     pst_free(engine->sharing);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);

@@ -26,6 +26,8 @@ struct pst_engine {
     /* Of the optimizer: how many were applied in all of the run, and per
      * parameter how many of them before its states began. */
     uint64_t updates, *since;
+    void **unread;   /* per parameter that no stage reads, its value in the
+                        checkpoint that was loaded; NULL: the plan's */
     void *scattered; /* rank 0: an input on its way to another rank */
     char scatter_fault[600];
     enum pst_error scatter_error; /* of it */
@@ -110,6 +112,10 @@ struct pst_rank *pst_engine_local(const struct pst_engine *engine,
 /* Rank that holds a parameter for all (that of its first stage in replica 0;
  * rank 0 if none uses it). */
 unsigned pst_engine_home(const struct pst_engine *engine, unsigned param);
+/* The value of a parameter that no stage reads, to dst. */
+enum pst_status pst_engine_read_unread(const struct pst_engine *engine,
+                                       unsigned param, void *dst,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_engine_is_zero(const struct pst_engine *engine);
 
 #endif

@@ -282,6 +282,9 @@ struct pst_load_choice {
     uint64_t step;        /* or PST_CHECKPOINT_LATEST: the newest good one */
     bool any_model; /* that has the same tensors, if the engine does not train
                      */
+    /* On rank 0, for what another export of the model does otherwise; may be
+     * NULL. */
+    struct pst_str *differs;
     pst_checkpoint_tell_fn skipped; /* on rank 0; may be NULL */
     void *ctx;
 };

@@ -49,7 +49,7 @@ static enum pst_status open_carried(const struct pstd_config *config,
     step = ckpt->info.step;
     any = pst_carried_is_in(ckpt);
     pst_checkpoint_close(ckpt);
-    return any ? pst_carried_open(f->p.plan, config->checkpoint, step, false,
+    return any ? pst_carried_open(f->p.plan, config->checkpoint, step,
                                   &f->carried, diag)
                : PST_OK;
 }

@@ -479,7 +479,7 @@ static enum pst_status restore(struct pstd_session *s,
     enum pst_status status = pst_carried_open(
         s->w->plan,
         found->fallback ? s->config.checkpoint_fallback : s->config.checkpoint,
-        found->step, true, &changed->carried, diag);
+        found->step, &changed->carried, diag);
 
     if (status == PST_OK && changed->carried != NULL)
         status = check_ranks(s, changed->carried->plan, diag);

@@ -66,8 +66,7 @@ static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
     step = ckpt->info.step;
     any = pst_carried_is_in(ckpt);
     pst_checkpoint_close(ckpt);
-    return any ? pst_carried_open(s->w->plan, dir, step, false, &s->carried,
-                                  diag)
+    return any ? pst_carried_open(s->w->plan, dir, step, &s->carried, diag)
                : PST_OK;
 }
 

@@ -31,6 +31,17 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                         pst_engine_has_parts(engine, param) ? " whole" : "");
 }
 
+enum pst_status pst_engine_read_unread(const struct pst_engine *engine,
+                                       unsigned param, void *dst,
+                                       struct pst_diag *diag)
+{
+    if (engine->unread[param] == NULL)
+        return pst_plan_read_param(engine->plan, param, dst, diag);
+    memcpy(dst, engine->unread[param],
+           pst_meta_bytes(&engine->plan->params.at[param].meta));
+    return PST_OK;
+}
+
 enum pst_status pst_engine_read_start(const struct pst_engine *engine,
                                       struct pst_plan *plan, unsigned param,
                                       void *dst, struct pst_diag *diag)
@@ -41,6 +52,8 @@ enum pst_status pst_engine_read_start(const struct pst_engine *engine,
         memset(dst, 0, pst_meta_bytes(&plan->params.at[param].meta));
         return PST_OK;
     }
+    if (engine->unread[param] != NULL)
+        return pst_engine_read_unread(engine, param, dst, diag);
     status = pst_engine_read_param(engine, param, dst, diag);
     return status == PST_ERR_NOT_FOUND
                ? pst_plan_read_param(plan, param, dst, diag)
@@ -100,7 +113,7 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
         return pst_engine_fetch_shares(engine, param, false, dst, diag);
     if (p->n_stages == 0)
         return pst_engine_is_zero(engine)
-                   ? pst_plan_read_param(engine->plan, param, dst, diag)
+                   ? pst_engine_read_unread(engine, param, dst, diag)
                    : PST_OK;
     if (r != NULL && at == NULL)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",

@@ -208,7 +208,7 @@ static enum pst_status check_base(const struct pst_carried *c,
         status = pst_safetensors_read(e, 0, 32, digest, diag);
     if (status != PST_OK || strcmp(digest, c->base->model_digest) == 0)
         return status;
-    if (!c->train && c->base->identity[0] != '\0' &&
+    if (c->base->identity[0] != '\0' &&
         strcmp(c->ckpt->info.identity, c->base->identity) == 0)
         return PST_OK;
     return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
@@ -244,8 +244,7 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 }
 
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
-                                 uint64_t step, bool train,
-                                 struct pst_carried **ret,
+                                 uint64_t step, struct pst_carried **ret,
                                  struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {.dir = dir, .step = step};
@@ -256,7 +255,6 @@ enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
     if (c == NULL)
         return pst_diag_nomem(diag, sizeof(*c));
     c->base = base;
-    c->train = train;
     status = pst_checkpoint_open(&query, &c->ckpt, diag);
     if (status == PST_OK && pst_carried_is_in(c->ckpt))
         status = read_plan(c, diag);

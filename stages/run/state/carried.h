@@ -46,15 +46,13 @@ struct pst_carried {
     struct pst_plan *plan; /* owned; start values are the checkpoint's */
     struct pst_plan *base; /* borrowed */
     struct pst_checkpoint *ckpt;
-    bool train;
 };
 
-/* The plan in the checkpoint of that step, which was made of `base`; unless it
- * is to be trained, of one that computes the same as base. *ret is NULL if the
+/* The plan in the checkpoint of that step, which was made of `base`, or of
+ * a plan that computes the same as base. *ret is NULL if the
  * checkpoint is of base itself, or base was changed so before it was cut. */
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
-                                 uint64_t step, bool train,
-                                 struct pst_carried **ret,
+                                 uint64_t step, struct pst_carried **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_carried_close(struct pst_carried *carried);
 

@@ -9,16 +9,12 @@
 #include "stages/run/state/entries.h"
 #include "stages/run/state/match.h"
 
+#define LISTED 8 /* names in a text */
+
 struct loader {
     const struct pst_checkpoint *ckpt;
     const struct pst_engine *engine;
 };
-
-/* Whose checkpoints an engine opens at all; match.h has the rest. */
-static const char *wanted_model(const struct pst_engine *engine)
-{
-    return engine->options.train ? pst_carried_model(engine) : NULL;
-}
 
 /* A parameter may have been saved under another of its names. */
 static const struct pst_safetensors_entry *find(const struct loader *l,
@@ -45,6 +41,38 @@ static const struct pst_safetensors_entry *find(const struct loader *l,
     return e;
 }
 
+/* Has the checkpoint such a state of any parameter? */
+static bool has_any(const struct loader *l, const char *state)
+{
+    const size_t n = strlen(state);
+
+    for (size_t i = 0; i < l->ckpt->where.n; i++) {
+        const char *name = l->ckpt->where.entries[i].key;
+
+        if (strncmp(name, state, n) == 0 && name[n] == '.')
+            return true;
+    }
+    return false;
+}
+
+/* True of a state of the optimizer that the checkpoint lacks, because the run
+ * that wrote it did not train the parameter. */
+static bool is_untrained(const struct loader *l, const char *name)
+{
+    const struct pst_optim *optim =
+        l->engine->options.train ? l->engine->options.optim.row : NULL;
+
+    if (optim == NULL)
+        return false;
+    for (unsigned k = 0; k < optim->n_states; k++) {
+        const size_t n = strlen(optim->states[k]);
+
+        if (strncmp(name, optim->states[k], n) == 0 && name[n] == '.')
+            return has_any(l, optim->states[k]) && find(l, name) == NULL;
+    }
+    return false;
+}
+
 static enum pst_status load(void *ctx, struct pst_rank *r,
                             const struct pst_entry *entry,
                             struct pst_diag *diag)
@@ -56,6 +84,11 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     void *at = pst_rank_at(d, entry->offset);
     enum pst_status status;
 
+    if (e == NULL && is_untrained(l, entry->name)) {
+        memset(pst_device_host(&d->mem, at), 0, entry->bytes);
+        pst_device_push(&d->mem, at, entry->bytes);
+        return PST_OK;
+    }
     if (e == NULL && strncmp(entry->name, "param.", 6) != 0 &&
         strncmp(entry->name, "buffer.", 7) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
@@ -81,10 +114,76 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     return status;
 }
 
-/* Older programs counted steps, from where the plan in the checkpoint says. */
-static void take_counts(struct pst_engine *engine,
-                        const struct pst_checkpoint *ckpt)
+/* A gradient of it reaches the optimizer. */
+static bool is_trained(const struct pst_engine *engine, unsigned param)
 {
+    return engine->options.train && pst_uses_total(&engine->uses, param) > 0;
+}
+
+/* The name of its first state; false: the optimizer keeps none. */
+static bool state_name(const struct pst_engine *engine,
+                       const struct pst_plan_param *p, char ret[1200])
+{
+    const struct pst_optim_options *o = &engine->options.optim;
+
+    return engine->options.train && o->row != NULL &&
+           pst_optim_n_states(o->row, o) > 0 && p->kind == PST_VALUE_PARAM &&
+           snprintf(ret, 1200, "%s.%s", o->row->states[0], p->fqn) < 1200;
+}
+
+/* "; NAMES WHAT", of the parameters that are trained here alone, or there. */
+static void add_differing(const struct loader *l, bool here, const char *what,
+                          struct pst_str *out)
+{
+    const struct pst_plan *plan = l->engine->plan;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        char name[1200];
+
+        if (is_trained(l->engine, (unsigned)i) != here ||
+            !state_name(l->engine, p, name) || (find(l, name) == NULL) != here)
+            continue;
+        if (n < LISTED)
+            pst_str_addf(out, "%s'%.200s'",
+                         n > 0          ? ", "
+                         : out->len > 0 ? "; "
+                                        : "",
+                         p->fqn);
+        n++;
+    }
+    if (n > LISTED)
+        pst_str_addf(out, " and %u more", n - LISTED);
+    if (n > 0)
+        pst_str_add(out, what);
+}
+
+/* What of the model is not as it was. */
+static void describe_other(const struct loader *l, struct pst_str *out)
+{
+    if (out == NULL)
+        return;
+    if (pst_match_is_other(l->engine, l->ckpt))
+        pst_str_add(out, "this is another export of the model that saved the "
+                         "checkpoint, and computes the same: it goes on with "
+                         "the values of the checkpoint");
+    add_differing(l, false,
+                  ": trained before and not now, the states of the "
+                  "optimizer are dropped",
+                  out);
+    add_differing(l, true,
+                  ": not trained before, the states of the optimizer "
+                  "begin here",
+                  out);
+}
+
+/* Older programs counted steps, from where the plan in the checkpoint says.
+ * States that the checkpoint lacks begin here. */
+static void take_counts(struct pst_engine *engine, const struct loader *l)
+{
+    const struct pst_checkpoint *ckpt = l->ckpt;
+
     engine->updates = ckpt->info.updates;
     for (size_t i = 0; i < engine->plan->params.n; i++)
         engine->since[i] =
@@ -96,14 +195,54 @@ static void take_counts(struct pst_engine *engine,
         if (param >= 0)
             engine->since[param] = s->updates;
     }
+    for (size_t i = 0; i < engine->plan->params.n; i++) {
+        const struct pst_plan_param *p = &engine->plan->params.at[i];
+        char name[1200];
+
+        if (is_trained(engine, (unsigned)i) && state_name(engine, p, name) &&
+            is_untrained(l, name))
+            engine->since[i] = engine->updates;
+    }
+}
+
+/* What no rank has in its arena: another export has other start values. */
+static enum pst_status load_unread(struct pst_engine *engine,
+                                   const struct loader *l,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < engine->plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *p = &engine->plan->params.at[i];
+        const struct pst_safetensors_entry *e = NULL;
+        struct pst_str name = {0};
+
+        if (p->n_stages != 0 || !pst_plan_is_state(p))
+            continue;
+        pst_plan_tensor_name(p, &name);
+        if (!name.failed)
+            e = find(l, name.text);
+        pst_str_fini(&name);
+        pst_free(engine->unread[i]);
+        engine->unread[i] = NULL;
+        if (e == NULL || !pst_meta_same(&e->meta, &p->meta))
+            continue;
+        engine->unread[i] =
+            pst_alloc(PST_TAG_EXEC, PST_MAX(e->bytes, (size_t)1));
+        status =
+            engine->unread[i] == NULL
+                ? pst_diag_nomem(diag, e->bytes)
+                : pst_safetensors_read(e, 0, e->bytes, engine->unread[i], diag);
+    }
+    return status;
 }
 
 static enum pst_status load_step(struct pst_engine *engine, const char *dir,
-                                 uint64_t step, bool any_model,
+                                 uint64_t step,
+                                 const struct pst_load_choice *choice,
                                  struct pst_diag *diag)
 {
-    const struct pst_checkpoint_query query = {
-        .dir = dir, .step = step, .model_digest = wanted_model(engine)};
+    const struct pst_checkpoint_query query = {.dir = dir, .step = step};
     struct loader l = {.engine = engine};
     struct pst_checkpoint *ckpt;
     enum pst_status status = pst_checkpoint_open(&query, &ckpt, diag);
@@ -111,9 +250,13 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
     if (status != PST_OK)
         return status;
     l.ckpt = ckpt;
-    status = pst_match_check(engine, ckpt, any_model, diag);
+    status = pst_match_check(engine, ckpt, choice->any_model, diag);
     if (status == PST_OK)
-        take_counts(engine, ckpt);
+        take_counts(engine, &l);
+    if (status == PST_OK && pst_engine_is_zero(engine))
+        describe_other(&l, choice->differs);
+    if (status == PST_OK)
+        status = load_unread(engine, &l, diag);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
         pst_rank_params_changed(engine->ranks[i]);
         status =
@@ -130,15 +273,13 @@ struct found {
     uint32_t fallback;
 };
 
-static enum pst_status find_in(const struct pst_engine *engine,
-                               const struct pst_load_choice *choice,
+static enum pst_status find_in(const struct pst_load_choice *choice,
                                const char *dir, struct pst_checkpoint_info *ret,
                                struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {
         .dir = dir,
         .step = choice->step,
-        .model_digest = wanted_model(engine),
         .verify = true,
         .skipped = choice->skipped,
         .ctx = choice->ctx,
@@ -155,14 +296,13 @@ static enum pst_status find_in(const struct pst_engine *engine,
 
 /* The newer of two folders. One that has none, or none that is good, does not
  * matter if the other has one. */
-static enum pst_status find_newest(const struct pst_engine *engine,
-                                   const struct pst_load_choice *choice,
+static enum pst_status find_newest(const struct pst_load_choice *choice,
                                    struct pst_checkpoint_info *ret,
                                    bool *ret_fallback, struct pst_diag *diag)
 {
     struct pst_checkpoint_info other;
     struct pst_diag why;
-    enum pst_status status = find_in(engine, choice, choice->dir, ret, diag);
+    enum pst_status status = find_in(choice, choice->dir, ret, diag);
     enum pst_status second;
 
     *ret_fallback = false;
@@ -170,7 +310,7 @@ static enum pst_status find_newest(const struct pst_engine *engine,
         (status != PST_OK && status != PST_ERR_NOT_FOUND &&
          status != PST_ERR_INPUT))
         return status;
-    second = find_in(engine, choice, choice->fallback, &other, &why);
+    second = find_in(choice, choice->fallback, &other, &why);
     if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
         second != PST_ERR_INPUT)
         return pst_diag_pass(diag, &why, "%s", why.text);
@@ -198,7 +338,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
 
     /* Rank 0 finds it, and reads every byte; all take that. */
     if (pst_engine_is_zero(engine)) {
-        status = find_newest(engine, choice, &info, &fallback, diag);
+        status = find_newest(choice, &info, &fallback, diag);
         found = (struct found){.step = info.step,
                                .changes = info.changes,
                                .place = info.place,
@@ -212,7 +352,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     if (status == PST_OK)
         status =
             load_step(engine, found.fallback ? choice->fallback : choice->dir,
-                      found.step, choice->any_model, diag);
+                      found.step, choice, diag);
     status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
         return status;

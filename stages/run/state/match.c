@@ -132,6 +132,12 @@ static enum pst_status check_adapters(const struct pst_engine *engine,
 
 /* --- the model ------------------------------------------------------------ */
 
+bool pst_match_is_other(const struct pst_engine *engine,
+                        const struct pst_checkpoint *ckpt)
+{
+    return strcmp(ckpt->info.model_digest, pst_carried_model(engine)) != 0;
+}
+
 static enum pst_status check_model(const struct pst_engine *engine,
                                    const struct pst_checkpoint *ckpt,
                                    struct pst_diag *diag)
@@ -140,9 +146,18 @@ static enum pst_status check_model(const struct pst_engine *engine,
     const char *digest = pst_carried_model(engine);
     const char *identity = pst_carried_identity(engine);
 
-    if (strcmp(info->model_digest, digest) == 0 ||
+    if (!pst_match_is_other(engine, ckpt) ||
         (identity[0] != '\0' && strcmp(info->identity, identity) == 0))
         return PST_OK;
+    if (engine->options.train)
+        return pst_diag_set(
+            diag, PST_E_CHECKPOINT_OTHER_MODEL,
+            "the checkpoint of step %" PRIu64 " is of another model, "
+            "\"%.100s\" (digest %s), \"%.100s\" (digest %s) computes "
+            "something else: choose another --checkpoint folder, or take the "
+            "model that wrote it",
+            info->step, info->name, info->model_digest, engine->plan->name,
+            digest);
     return pst_diag_set(
         diag, PST_E_CHECKPOINT_OTHER_MODEL,
         "the checkpoint of step %" PRIu64 " is of the model \"%.100s\" (digest "
@@ -164,6 +179,8 @@ enum pst_status pst_match_check(const struct pst_engine *engine,
     if (status != PST_OK || any_model)
         return status;
     if (engine->options.train || pst_carried_is_in(ckpt))
-        return pst_carried_check(engine, ckpt, diag);
-    return check_model(engine, ckpt, diag);
+        status = pst_carried_check(engine, ckpt, diag);
+    return status != PST_OK || pst_carried_is_in(ckpt)
+               ? status
+               : check_model(engine, ckpt, diag);
 }

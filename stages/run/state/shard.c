@@ -75,8 +75,8 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
 
 /*
  * Values of the model's state that nothing reads are in no rank's arena. They
- * are what the plan has, and are saved so that a checkpoint is all of the
- * state_dict; no rank loads them.
+ * are what the plan has, or the checkpoint that the run goes on from, and are
+ * saved so that a checkpoint is all of the state_dict.
  */
 static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
 {
@@ -382,8 +382,8 @@ static enum pst_status put(struct pst_shard *s, struct target *t, size_t index,
     if (item->is_unread) {
         read = pst_alloc(PST_TAG_EXEC, item->bytes);
         status = read == NULL ? pst_diag_nomem(diag, item->bytes)
-                              : pst_plan_read_param(s->engine->plan,
-                                                    item->param, read, diag);
+                              : pst_engine_read_unread(s->engine, item->param,
+                                                       read, diag);
         from.data = read;
     } else {
         from.data = bytes_of(s, item);

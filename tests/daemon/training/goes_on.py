@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that go on with other steps, which draw the samples that come next.
+"""Runs that go on otherwise: with other steps, which draw the samples that
+come next, and with another export of the model.
 
 usage: goes_on.py PENSTOCK TINY.pt2
 """
+import glob
 import json
 import os
 import struct
 import sys
 import tempfile
+import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
@@ -30,6 +33,18 @@ def write_data(path, rows):
             for r in rows))})
 
 
+def export_again(path, to):
+    """The same computation with other start values."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(to, "w") as new:
+        for info in old.infolist():
+            data = old.read(info)
+            if "/data/weights/weight_" in info.filename:
+                data = struct.pack(f"<{len(data) // 4}f", *[
+                    .5 * x + .01 for x in struct.unpack(
+                        f"<{len(data) // 4}f", data)])
+            new.writestr(zipfile.ZipInfo(info.filename), data)
+
+
 class Bench(job.Bench):
     def run(self, steps, *words, model="tiny.pt2", m=2, data="all",
             folder=None):
@@ -40,6 +55,11 @@ class Bench(job.Bench):
 
     def dumped(self, name):
         return tensor_file.load(self.path(name))[0]
+
+    def saved(self, folder):
+        """All that step 6 has, whichever export made it."""
+        path, = glob.glob(self.path(folder, "step-00000006", "rank-*"))
+        return tensor_file.load(path)[0]
 
     def manifest(self, folder, step):
         path = self.path(folder, f"step-{step:08d}", "manifest.json")
@@ -75,12 +95,43 @@ def other_steps(b):
                                          folder="place")
 
 
+def other_exports(b):
+    """A run goes on with the same bits, and says what differs."""
+    adamw = "--optimizer", "adamw", "--lr", ".01"
+    export_again(b.path("tiny.pt2"), b.path("again.pt2"))
+    b.run(6, *adamw, folder="straight")
+    b.run(3, *adamw, folder="parts")
+    said = b.run(6, *adamw, "--resume", model="again.pt2", folder="parts")
+    assert "warning: this is another export of the model that saved the " \
+        "checkpoint, and computes the same" in said, said
+    assert "trained" not in said, said
+    parts, straight = b.saved("parts"), b.saved("straight")
+    assert parts == straight, [k for k in parts if parts[k] != straight[k]]
+    # And back, with something frozen, and trained again.
+    b.call("split", "tiny.pt2", "-o", "frozen.pln", "--freeze", "fc")
+    said = b.run(7, *adamw, "--resume", model="frozen.pln", folder="parts")
+    assert "'fc.weight', 'fc.bias': trained before and not now, the states " \
+        "of the optimizer are dropped" in said, said
+    said = b.run(8, *adamw, "--resume", folder="parts")
+    assert "'fc.weight', 'fc.bias': not trained before, the states of the " \
+        "optimizer begin here" in said, said
+    found = b.manifest("parts", 8)
+    assert (found["updates"], found["updates_before"]) == (
+        8, {"fc.weight": 7, "fc.bias": 7}), found
+    # What was known of it stays known.
+    assert "not trained before" not in b.run(9, *adamw, "--resume",
+                                             folder="parts")
+    assert b.manifest("parts", 9)["updates_before"] == {
+        "fc.weight": 7, "fc.bias": 7}
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, folder) as b:
         os.symlink(model, b.path("tiny.pt2"))
         other_steps(b)
+        other_exports(b)
     print("ok")
 
 
