@@ -423,7 +423,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
 
     *ret_control = r.control;
     if (status == PST_ERR_RANGE)
-        s->diverged = r.diverged;
+        s->diverged = r.diverged && !r.no_targets;
     if (r.stayed_step > 0)
         emit_partial(s, r.stayed_step, r.stayed_text);
     if (status == PST_OK) {

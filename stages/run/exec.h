@@ -195,8 +195,9 @@ struct pst_step_result {
     const double *losses; /* microbatches entries; borrowed until next step */
     double grad_norm;     /* before clipping; of the whole model */
     double lr;
-    bool applied;  /* false: a fault; nothing was changed on any rank */
-    bool diverged; /* the fault is a loss or gradient that is not finite */
+    bool applied;    /* false: a fault; nothing was changed on any rank */
+    bool diverged;   /* the fault is a loss or gradient that is not finite */
+    bool no_targets; /* because nothing in the step counts: the data alone */
     /* The update of that step, which was the one before, left elements as they
      * were, which would not be finite; 0: it did not. What is to be told of it,
      * borrowed until the next step. */

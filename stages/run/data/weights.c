@@ -36,6 +36,14 @@ static enum pst_status normalise(double *weights, unsigned n,
     return PST_OK;
 }
 
+static bool is_nothing(const double *weights, unsigned n)
+{
+    for (unsigned k = 0; k < n; k++)
+        if (weights[k] != 0)
+            return false;
+    return true;
+}
+
 /* Both plans must do the same things, only with other sizes: accumulators and
  * messages are shared. */
 static enum pst_status compare_plans(const struct pst_engine *engine,
@@ -94,7 +102,10 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
         return PST_OK;
     if (pst_engine_is_zero(engine)) {
         status = o->weigh(o->weigh_ctx, step, engine->weights, diag);
-        if (status == PST_OK)
+        /* A training step in which nothing counts is refused when all ranks
+         * have agreed on it, as one whose loss is not finite. */
+        if (status == PST_OK &&
+            !(o->train && is_nothing(engine->weights, o->microbatches)))
             status = normalise(engine->weights, o->microbatches, diag);
     }
     status = pst_engine_settle(engine, status, diag);

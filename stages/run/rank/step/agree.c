@@ -160,6 +160,7 @@ static double total_norm(const struct pst_agreement *a)
 static double mean_loss(struct pst_agreement *a)
 {
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
+    bool any = false;
     double sum = 0;
 
     for (unsigned k = 0; k < a->role->options.replicas; k++) {
@@ -169,11 +170,13 @@ static double mean_loss(struct pst_agreement *a)
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
             a->decision->losses[m] = report->values[m];
-            if (a->role->weights[m] > 0) /* else its mean may be of nothing */
-                sum += report->values[m] * a->role->weights[m];
+            if (!(a->role->weights[m] > 0)) /* its mean may be of nothing */
+                continue;
+            sum += report->values[m] * a->role->weights[m];
+            any = true;
         }
     }
-    return sum;
+    return any ? sum : NAN;
 }
 
 /* "is not a number" */
@@ -201,6 +204,15 @@ static void blame_gradient(const struct pst_agreement *a,
              not_finite(v->norm));
 }
 
+/* All microbatches of the step have the weight 0. */
+static bool counts_nothing(const struct pst_agreement *a)
+{
+    for (unsigned m = 0; m < a->role->options.microbatches; m++)
+        if (a->role->weights[m] > 0)
+            return false;
+    return true;
+}
+
 /* A step that would make parameters worthless, as far as it is known: losses
  * always are, gradients where they are looked at. */
 static void refuse_not_finite(const struct pst_agreement *a,
@@ -208,6 +220,14 @@ static void refuse_not_finite(const struct pst_agreement *a,
 {
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
 
+    if (counts_nothing(a)) {
+        v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
+        v->diverged = v->no_targets = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "every target of the step is ignored, so that its loss is the "
+                 "mean of nothing");
+        return;
+    }
     for (unsigned m = 0; m < a->role->options.microbatches && stage >= 0; m++) {
         if (isfinite(v->losses[m]) || !(a->role->weights[m] > 0))
             continue;
@@ -234,7 +254,7 @@ static void decide(struct pst_agreement *a)
     const double n = pst_role_job_size(a->role);
 
     v->work = v->optim = 0;
-    v->fault = v->diverged = 0;
+    v->fault = v->diverged = v->no_targets = 0;
     v->control = 0;
     v->loss = NAN;
     v->stayed_step = 0;

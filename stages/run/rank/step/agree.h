@@ -29,8 +29,9 @@ struct pst_report {
     double values[]; /* microbatches losses, then params' sums of squares */
 };
 struct pst_decision {
-    int32_t fault;    /* enum pst_error; 0: none */
-    int32_t diverged; /* the fault is a loss or gradient that is not finite */
+    int32_t fault;      /* enum pst_error; 0: none */
+    int32_t diverged;   /* the fault is a loss or gradient that is not finite */
+    int32_t no_targets; /* or the loss would be the mean of nothing */
     uint32_t control;
     char text[PST_FAULT_TEXT];
     double loss, norm;

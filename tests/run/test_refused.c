@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Steps that are not applied, and why. */
+#include <math.h>
+
+#include "tests/run/net.h"
+
+/* Its square root has the derivative infinity at 0, its logarithm is not
+ * finite; two ranks. */
+static const char roots[] =
+    "graph next_id=40 {\n"
+    "  input %x: f32[4, 3]\n"
+    "  param %w \"a.weight\" grad: f32[3]\n"
+    "  param %v \"b.weight\" grad: f32[3]\n"
+    "  %p: f32[4, 3] = aten.mul.Tensor(%x, %w)  # a - F id=0\n"
+    "  %q: f32[4, 3] = aten.mul.Tensor(%p, %p)  # a - F id=1\n"
+    "  %s: f32[4, 3] = aten.sqrt.default(%q)  # a here.py:3 F id=2\n"
+    "  pippy._pipe_split.default()  # - - F id=30\n"
+    "  %m: f32[4, 3] = aten.mul.Tensor(%s, %v)  # b - F id=3\n"
+    "  %g: bool[4, 3] = aten.gt.Scalar(%m, -inf)  # b - F id=4\n"
+    "  %loss: f32[] = aten.sum.default(%m)  # - - F id=5\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+struct job {
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_transport *transport;
+    struct pst_engine *engine;
+    struct pst_diag diag;
+};
+
+/* Of which step, microbatch a number is another one. */
+struct spoilt {
+    uint64_t step;
+    unsigned microbatch;
+    float x;
+};
+
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *diag)
+{
+    const struct spoilt *spoilt = ctx;
+    float *x = dst;
+
+    (void)input;
+    (void)diag;
+    for (unsigned i = 0; i < 12; i++)
+        x[i] = 1 + (float)i / 8;
+    if (step == spoilt->step && microbatch == spoilt->microbatch)
+        x[5] = spoilt->x;
+    return PST_OK;
+}
+
+/* Nothing counts in step 1. */
+static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
+                             struct pst_diag *diag)
+{
+    (void)ctx;
+    (void)diag;
+    for (unsigned k = 0; k < 4; k++)
+        ret[k] = step == 1 ? 0 : k;
+    return PST_OK;
+}
+
+static void job_init(struct job *job, bool weighs)
+{
+    static const char *const modules[] = {"a", "b"};
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "sgd");
+    const struct pst_split_options split = {0};
+
+    pst_diag_init(&job->diag);
+    options.weigh = weighs ? weigh : NULL;
+    model_init(&job->model, roots, modules, PST_COUNT(modules));
+    assert_ok(pst_split(&job->model, &split, &job->plan, &job->diag),
+              &job->diag);
+    assert_ok(pst_transport_self.open("2", &job->transport, &job->diag),
+              &job->diag);
+    assert_ok(pst_engine_new(job->plan, job->transport, &options, &job->engine,
+                             &job->diag),
+              &job->diag);
+}
+
+static void job_fini(struct job *job)
+{
+    pst_engine_free(job->engine);
+    pst_transport_self.close(job->transport);
+    pst_plan_free(job->plan);
+    model_fini(&job->model);
+}
+
+/* It is left out as one with a loss that is not finite, and names no
+ * operator. */
+static void leaves_out_steps_without_targets(void **state)
+{
+    struct spoilt none = {9, 0, 0};
+    struct pst_step_result result = {0};
+    struct job job;
+
+    (void)state;
+    job_init(&job, true);
+    assert_ok(
+        pst_engine_step(job.engine, 0, fill, &none, 0, &result, &job.diag),
+        &job.diag);
+    assert_int_equal(
+        pst_engine_step(job.engine, 1, fill, &none, 0x10, &result, &job.diag),
+        PST_ERR_RANGE);
+    assert_string_equal(job.diag.text,
+                        "step 2 was not applied: every target of the step is "
+                        "ignored, so that its loss is the mean of nothing");
+    assert_true(result.diverged && result.no_targets && isnan(result.loss));
+    assert_int_equal(result.control, 0x10); /* commands are not lost */
+    assert_ok(
+        pst_engine_step(job.engine, 2, fill, &none, 0, &result, &job.diag),
+        &job.diag);
+    job_fini(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaves_out_steps_without_targets),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
