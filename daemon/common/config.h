@@ -141,7 +141,7 @@ struct pstd_config {
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
     struct pstd_from resume;
     bool adopt, other_model, checkpoint_sync, accept_lost_backward;
-    const char *dump;
+    const char *dump, *dump_fault;
     const char *on_nan;
     uint64_t nan_limit, compare_replicas;
     double watchdog;

@@ -222,6 +222,9 @@ static const struct pstd_option rows[] = {
          "checkpoints"),
     PATH(dump, "dump", T_RUN, "FILE",
          "loss, outputs and gradients of the first step, then the parameters"),
+    PATH(dump_fault, "dump-fault", T_RUN, "FILE",
+         "the microbatch with which a step could not be made, as data to run "
+         "it again; the newest one, if there are several"),
     PATH(write_costs, "write-costs", T_RUN, "FILE",
          "what the parts of a step cost on these ranks, for --costs"),
     REAL(watchdog, "watchdog", T_LOCAL | PSTD_OPT_SERVE, NULL, 0, BIG,

@@ -91,6 +91,12 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status == PST_OK)
         status = pstd_check_apart("--dump", s->config.dump, s->config.eval_data,
                                   diag);
+    if (status == PST_OK)
+        status = pstd_check_apart("--dump-fault", s->config.dump_fault,
+                                  s->config.data, diag);
+    if (status == PST_OK)
+        status = pstd_check_apart("--dump-fault", s->config.dump_fault,
+                                  s->config.eval_data, diag);
     if (status != PST_OK)
         return status;
     return pstd_exec_options(&s->config,

@@ -413,7 +413,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
                             unsigned *ret_control, struct pst_diag *diag)
 {
     const double start = now_s();
-    struct pst_step_result r = {0};
+    struct pst_step_result r = {.microbatch = -1};
     enum pst_status status;
     double end;
 
@@ -438,6 +438,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     }
     if (status != PST_OK)
         tell_newest(s);
+    if (status == PST_ERR_RANGE)
+        status = pstd_session_explain(s, &r, diag);
     if (status == PST_ERR_RANGE && r.diverged &&
         strcmp(s->config.on_nan, "stop") != 0) {
         status = mend(s, diag);

@@ -2,7 +2,8 @@
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
 /* A run at work, and what is done with it: prepare.c, folders.c,
- * course.c, checkpoints.c, saving.c, measure.c and conclude.c. Exec thread. */
+ * course.c, checkpoints.c, faults.c, saving.c, measure.c and conclude.c. Exec
+ * thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
 #include "daemon/exec/health/straggler.h"
@@ -154,6 +155,12 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
 /* saving.c: the words of a checkpoint that was saved, and is a bad one. */
 void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
                    const char *why);
+
+/* faults.c: COLLECTIVE. What is known of a step that was refused
+ * (PST_ERR_RANGE) besides: returns its status, or why no rank can go on. */
+enum pst_status pstd_session_explain(struct pstd_session *s,
+                                     const struct pst_step_result *r,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /* saving.c */
 enum pstd_save {

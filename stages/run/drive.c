@@ -519,21 +519,23 @@ static void fill_result(const struct pst_engine *engine,
         .stayed_step = v->stayed_step,
         .stayed_text = v->stayed_text,
         .no_targets = v->no_targets,
+        .microbatch = v->microbatch,
+        .backward = v->backward,
         .control = v->control,
         .times = times,
         .bubble = bubble_of(v, &times),
     };
 }
 
-enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
-                                pst_fill_fn fill, void *fill_ctx,
-                                unsigned control, struct pst_step_result *ret,
-                                struct pst_diag *diag)
+/* Up to the decision. */
+static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
+                                 pst_fill_fn fill, void *fill_ctx,
+                                 unsigned control,
+                                 const struct pst_trace_order *trace,
+                                 struct pst_diag *diag)
 {
-    const struct pst_decision *decision;
     enum pst_status status;
 
-    ret->control = 0;
     pst_alive_step(step);
     pst_alive_goes_on();
     status = pst_engine_weigh(engine, step, diag);
@@ -552,13 +554,25 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     }
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_rank_set_diag(engine->ranks[i], diag);
-        pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control);
+        pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control, trace);
     }
     if (engine->scatter_fault[0] != '\0')
         pst_rank_note_fault(engine->ranks[0], engine->scatter_error,
                             engine->scatter_fault);
-    status = engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
-                                   : drive(engine, diag);
+    return engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
+                                 : drive(engine, diag);
+}
+
+enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
+                                pst_fill_fn fill, void *fill_ctx,
+                                unsigned control, struct pst_step_result *ret,
+                                struct pst_diag *diag)
+{
+    const struct pst_decision *decision;
+    enum pst_status status;
+
+    ret->control = 0;
+    status = make_step(engine, step, fill, fill_ctx, control, NULL, diag);
     if (status != PST_OK)
         return status;
     fill_result(engine, ret);
@@ -589,6 +603,29 @@ enum pst_status pst_engine_check_update(struct pst_engine *engine,
         status = pst_diag_set(diag, PST_E_RUN_NOT_FINITE, "%s", text);
     }
     return pst_engine_settle(engine, status, diag);
+}
+
+enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
+                                 pst_fill_fn fill, void *fill_ctx,
+                                 const struct pst_step_result *of,
+                                 struct pst_str *ret, int *ret_microbatch,
+                                 struct pst_diag *diag)
+{
+    const struct pst_trace_order order = {of->microbatch, of->backward};
+    const struct pst_decision *decision;
+    enum pst_status status;
+
+    /* What is made of parameters once a step is looked at, too. */
+    for (unsigned i = 0; i < engine->n_local; i++)
+        pst_rank_params_changed(engine->ranks[i]);
+    status = make_step(engine, step, fill, fill_ctx, 0, &order, diag);
+    if (status != PST_OK)
+        return status;
+    decision = pst_rank_decision(engine->ranks[0]);
+    pst_str_add(ret, decision->text);
+    *ret_microbatch =
+        decision->microbatch >= 0 ? decision->microbatch : of->microbatch;
+    return PST_OK;
 }
 
 struct pst_times pst_engine_reported(const struct pst_engine *engine,

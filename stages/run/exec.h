@@ -203,6 +203,10 @@ struct pst_step_result {
      * borrowed until the next step. */
     uint64_t stayed_step;
     const char *stayed_text;
+    /* Of a fault: the microbatch of the step that it was found in; -1: in none.
+     * backward: it is a gradient. */
+    int microbatch;
+    bool backward;
     unsigned control;       /* what ranks asked for, agreed by all */
     struct pst_times times; /* of local rank 0 */
     double bubble;          /* share of times.step without forward, backward and
@@ -230,6 +234,18 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
  * update left elements as they were, which would not be finite. */
 enum pst_status pst_engine_check_update(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
+
+/*
+ * COLLECTIVE. Makes a step again that was not applied because a number was not
+ * finite (`of`), and changes nothing. *ret: where the first such number came
+ * from; "" if that cannot be seen. *ret_microbatch: its microbatch, or that of
+ * `of`.
+ */
+enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
+                                 pst_fill_fn fill, void *fill_ctx,
+                                 const struct pst_step_result *of,
+                                 struct pst_str *ret, int *ret_microbatch,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* On rank 0: what a rank of the job has told of the step that was made last,
  * but for its optimizer; the microbatches that it had. */

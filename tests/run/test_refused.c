@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps that are not applied, and why. */
+/* Steps that are not applied: why, and where the first number that is not
+ * finite came from. */
 #include <math.h>
 
 #include "tests/run/net.h"
+
+#include "stages/base/str.h"
 
 /* Its square root has the derivative infinity at 0, its logarithm is not
  * finite; two ranks. */
@@ -88,6 +91,55 @@ static void job_fini(struct job *job)
     model_fini(&job->model);
 }
 
+static void assert_origin(float x, bool backward, const char *want)
+{
+    struct spoilt spoilt = {1, 2, x};
+    struct pst_step_result result = {0};
+    struct pst_str text = {0};
+    struct job job;
+    int microbatch = -7;
+
+    job_init(&job, false);
+    assert_ok(
+        pst_engine_step(job.engine, 0, fill, &spoilt, 0, &result, &job.diag),
+        &job.diag);
+    assert_int_equal(
+        pst_engine_step(job.engine, 1, fill, &spoilt, 0, &result, &job.diag),
+        PST_ERR_RANGE);
+    assert_true(result.diverged && !result.no_targets);
+    assert_int_equal(result.backward, backward);
+    assert_int_equal(result.microbatch, backward ? -1 : 2);
+    assert_ok(pst_engine_trace(job.engine, 1, fill, &spoilt, &result, &text,
+                               &microbatch, &job.diag),
+              &job.diag);
+    assert_string_equal(pst_str_text(&text), want);
+    assert_int_equal(microbatch, 2);
+    /* Nothing has changed. */
+    assert_ok(
+        pst_engine_step(job.engine, 2, fill, &spoilt, 0, &result, &job.diag),
+        &job.diag);
+    pst_str_fini(&text);
+    job_fini(&job);
+}
+
+static void finds_the_first_operator(void **state)
+{
+    (void)state;
+    assert_origin((float)NAN, false,
+                  "rank 0, stage 0, microbatch 2, the data of input 'x' has "
+                  "NaN in 1 of 12 numbers, the first at [1, 2]");
+    assert_origin(1e30f, false,
+                  "rank 0, stage 0, microbatch 2, aten.mul.Tensor of a gives "
+                  "infinity in 1 of 12 numbers, the first at [1, 2]");
+    assert_origin(
+        0, true,
+        "rank 0, stage 0, microbatch 2, the backward of "
+        "aten.sqrt.default of a at here.py:3 gives minus infinity in 1 "
+        "of 12 numbers, the first at [1, 2]; the first NaN: rank 0, "
+        "stage 0, microbatch 2, the backward of aten.mul.Tensor of a "
+        "gives NaN in 1 of 12 numbers, the first at [1, 2]");
+}
+
 /* It is left out as one with a loss that is not finite, and names no
  * operator. */
 static void leaves_out_steps_without_targets(void **state)
@@ -109,6 +161,8 @@ static void leaves_out_steps_without_targets(void **state)
                         "ignored, so that its loss is the mean of nothing");
     assert_true(result.diverged && result.no_targets && isnan(result.loss));
     assert_int_equal(result.control, 0x10); /* commands are not lost */
+    assert_int_equal(result.microbatch, -1);
+    assert_false(result.backward);
     assert_ok(
         pst_engine_step(job.engine, 2, fill, &none, 0, &result, &job.diag),
         &job.diag);
@@ -118,6 +172,7 @@ static void leaves_out_steps_without_targets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_first_operator),
         cmocka_unit_test(leaves_out_steps_without_targets),
     };
 

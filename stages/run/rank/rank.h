@@ -19,6 +19,7 @@ struct pst_rank_device;
 struct pst_rank_role;
 struct pst_ring;
 struct pst_stayed;
+struct pst_trace_order;
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -39,8 +40,10 @@ enum pst_status pst_rank_start(struct pst_rank *r,
 
 /* Where faults of the step go to; borrowed until the next call. */
 void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag);
+/* trace: what the step is made again for, NULL: it is an ordinary one. */
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
-                    void *fill_ctx, unsigned control);
+                    void *fill_ctx, unsigned control,
+                    const struct pst_trace_order *trace);
 /* The step has a fault from its begin on. */
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text);

@@ -21,6 +21,7 @@ static void note_fault(struct pst_rank *r, const struct pst_action *a,
         return;
     if (r->step.error == PST_E_NONE)
         r->step.error = PST_E_OP_DATA;
+    r->step.fault_microbatch = (int)r->role.first_mb + a->microbatch;
     snprintf(r->step.fault_text, sizeof(r->step.fault_text),
              "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
              pst_role_number(&r->role), a->stage,
@@ -68,6 +69,8 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                      const struct pst_exec_node *n, unsigned char *const *base,
                      const struct pst_action *a)
 {
+    const bool traced = pst_trace_wants(&r->step.trace, &r->role, a);
+    unsigned before = 0;
     const bool assigns =
         n->first_touch && (n->each || a->microbatch == stage->first_backward);
     struct pst_call call = n->call;
@@ -87,7 +90,12 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     if (n->role == PST_GRAD_ADD && assigns)
         r->device.mem.device->zero(&r->device.mem, call.in[0].data,
                                    pst_meta_bytes(call.in[0].meta));
+    if (traced)
+        before = pst_trace_before(&r->device, &call);
     r->device.mem.device->launch(&r->device.mem, n->kernel, &call);
+    if (traced)
+        pst_trace_after(&r->step.trace, &r->role, &r->device, a, n->node, &call,
+                        before);
     if (r->step.fault.set)
         note_fault(r, a, pst_node_origin(n->node), n->node->call->name,
                    n->node->source);
@@ -139,8 +147,10 @@ static void prepare(struct pst_rank *r)
     const double begin = r->step.last_progress = pst_now();
     bool any = false;
 
+    r->step.trace.preparing = true;
     for (unsigned s = 0; s < r->role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
+    r->step.trace.preparing = false;
     r->step.is_prepared = !r->step.fault.set;
     if (!any)
         return;
@@ -167,6 +177,9 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
                      pst_device_host(&r->device.mem, instr->to),
                      &diag) == PST_OK) {
         pst_device_push(&r->device.mem, instr->to, instr->bytes);
+        if (pst_trace_wants(&r->step.trace, &r->role, a))
+            pst_trace_input(&r->step.trace, &r->role, &r->device, a,
+                            instr->index, instr->to);
         return;
     }
     if (r->step.fault.set)
@@ -425,7 +438,8 @@ void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
 }
 
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
-                    void *fill_ctx, unsigned control)
+                    void *fill_ctx, unsigned control,
+                    const struct pst_trace_order *trace)
 {
     r->step.phase = PST_RANK_RUN;
     r->step.pc = r->step.instr = 0;
@@ -435,6 +449,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.control = control;
     r->step.fault.set = 0;
     r->step.error = PST_E_NONE;
+    r->step.fault_microbatch = -1;
     r->step.fault.text[0] = r->step.fault_text[0] = '\0';
     r->step.times = (struct pst_times){.optim = r->step.times.optim};
     pst_stash_begin(&r->stash, step);
@@ -443,6 +458,8 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.progressed = PST_OK;
     pst_ring_begin(&r->step.ring, step, r->step.started);
     pst_update_keep(&r->layout, &r->device);
+    pst_trace_begin(&r->step.trace, trace);
+    pst_trace_params(&r->step.trace, &r->role, &r->layout, &r->device);
 }
 
 /* What waits between its parts (a reduction) lasts from its first part on;
@@ -489,6 +506,8 @@ static enum pst_status report(struct pst_rank *r)
                  : r->step.error == PST_E_NONE ? PST_E_OP_DATA
                                                : r->step.error,
         .text = r->step.fault_text,
+        .microbatch = r->step.fault_microbatch,
+        .trace = &r->step.trace,
         .control = r->step.control,
         .started = r->step.started,
         .times = &r->step.times,

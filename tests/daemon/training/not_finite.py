@@ -128,9 +128,20 @@ def main():
         said, events, stopped = b.run("one", code=65)
         assert "step 6 was not applied: rank 1, stage 1, microbatch 1: the " \
             "loss is not a number" in said, said
+        assert "; the first number that is not finite: rank 1, stage 1, " \
+            "microbatch 1, the data of input 'extra.scale' has NaN in 1 of 8 " \
+            "numbers, the first at [3]; microbatch 1 is rows 22 to 23 of " \
+            "'tokens' in " in said, said
         assert not events and stopped[0] == "step-00000005"
         assert "ck2 is a bad one, from which no run goes on" in said, said
         assert len(b.events(f"log{b.n}", "checkpoint_bad", "rank-0")) == 1
+        # The microbatch alone fails as well.
+        b.run("one", "--dump-fault", "found.safetensors", "--resume",
+              folder="ck2", code=65)
+        said = b.done("run", "tiny.pt2", "-n", "1", "-m", "1", "--data",
+                      "found.safetensors", "--steps", "1", "--quiet",
+                      "--transport", "self", code=65).stderr
+        assert "step 1 was not applied" in said, said
         said, events, skipped = b.run("one", "--on-nan", "skip")
         assert events == [("step_skipped", "6", "1")], events
         assert "it is left out" in said, said

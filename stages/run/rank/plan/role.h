@@ -4,8 +4,7 @@
 /*
  * Which rank of a job it is, and what it is told of its engine. Fixed before
  * the rank is made; what it points to belongs to the engine, which outlives
- * it. Weights and counts of updates alone change, between steps. Any thread may
- * read it.
+ * it. Weights and counts of updates alone change, between steps. Any thread may read it.
  */
 #include "stages/run/batch.h"
 #include "stages/run/rank/plan/memory/uses.h"
@@ -16,7 +15,7 @@ struct pst_rank_role {
     const struct pst_uses *uses;
     const unsigned char *sharing; /* per parameter; NULL: options.shard */
     struct pst_exec_options options;
-    const double *weights; /* of all microbatches of the step */
+    const double *weights;  /* of all microbatches of the step */
     /* Of the optimizer before the step; per parameter before its states. */
     const uint64_t *updates, *since;
     size_t scattered_size;  /* bytes of inputs that rank 0 sends to it */

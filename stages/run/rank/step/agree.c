@@ -96,6 +96,10 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
 
     report->fault = (int32_t)o->fault;
     report->control = o->control;
+    report->microbatch = o->microbatch;
+    report->traced = o->trace->on;
+    report->nan = o->trace->nan;
+    report->inf = o->trace->inf;
     memcpy(report->text, o->text, sizeof(report->text));
     for (size_t i = 0; i < a->layout->params.n; i++) {
         const struct pst_rank_param *p = &a->layout->params.at[i];
@@ -233,6 +237,7 @@ static void refuse_not_finite(const struct pst_agreement *a,
             continue;
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = 1;
+        v->microbatch = (int32_t)m;
         snprintf(v->text, sizeof(v->text),
                  "rank %d, stage %d, microbatch %u: the loss %s",
                  a->role->sched->rank_of[stage], stage, m,
@@ -243,9 +248,34 @@ static void refuse_not_finite(const struct pst_agreement *a,
          a->role->options.check_grads) &&
         !isfinite(v->norm)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
-        v->diverged = 1;
+        v->diverged = v->backward = 1;
         blame_gradient(a, v);
     }
+}
+
+/* Of all ranks. An infinity is told if it came before the first NaN. */
+static void find_origin(const struct pst_agreement *a, struct pst_decision *v)
+{
+    const struct pst_origin *nan = &report_of(a, 0)->nan;
+    const struct pst_origin *inf = &report_of(a, 0)->inf;
+    const struct pst_origin *first;
+
+    for (unsigned k = 1; k < pst_role_job_size(a->role); k++) {
+        const struct pst_report *report = report_of(a, k);
+
+        nan = report->nan.order < nan->order ? &report->nan : nan;
+        inf = report->inf.order < inf->order ? &report->inf : inf;
+    }
+    first = inf->order < nan->order ? inf : nan;
+    v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
+    v->text[0] = '\0';
+    if (first->order == PST_ORIGIN_NONE)
+        return;
+    v->microbatch = first->microbatch;
+    snprintf(v->text, sizeof(v->text), "%s%s%s", first->text,
+             first == inf && nan->order != PST_ORIGIN_NONE ? "; the first NaN: "
+                                                           : "",
+             first == inf && nan->order != PST_ORIGIN_NONE ? nan->text : "");
 }
 
 static void decide(struct pst_agreement *a)
@@ -254,7 +284,8 @@ static void decide(struct pst_agreement *a)
     const double n = pst_role_job_size(a->role);
 
     v->work = v->optim = 0;
-    v->fault = v->diverged = v->no_targets = 0;
+    v->fault = v->diverged = v->no_targets = v->backward = 0;
+    v->microbatch = -1;
     v->control = 0;
     v->loss = NAN;
     v->stayed_step = 0;
@@ -265,7 +296,8 @@ static void decide(struct pst_agreement *a)
         v->control |= report->control;
         if (report->fault && !v->fault) {
             v->fault = report->fault;
-            memcpy(v->text, report->text, sizeof(v->text));
+            v->microbatch = report->microbatch;
+            memcpy(v->text, report->text, sizeof(report->text));
         }
         if (report->stayed.n > 0 && v->stayed_step == 0) {
             v->stayed_step = report->stayed.step;
@@ -279,7 +311,9 @@ static void decide(struct pst_agreement *a)
     if (a->role->plan->loss >= 0 &&
         a->role->plan->outputs.at[a->role->plan->loss].stage >= 0)
         v->loss = mean_loss(a);
-    if (!v->fault && pst_role_optim(a->role) != NULL)
+    if (report_of(a, 0)->traced)
+        find_origin(a, v);
+    else if (!v->fault && pst_role_optim(a->role) != NULL)
         refuse_not_finite(a, v);
 }
 

@@ -10,6 +10,7 @@
  */
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/run/rank/step/origin.h"
 #include "stages/run/rank/step/traffic.h"
 #include "stages/run/rank/step/update.h"
 
@@ -20,10 +21,13 @@ struct pst_rank_role;
 
 /* What a rank tells rank 0; losses and squares follow in memory. */
 struct pst_report {
-    int32_t fault;     /* enum pst_error; 0: none */
-    uint32_t control;  /* what its process asks for */
-    uint32_t first, n; /* microbatches of its replica */
+    int32_t fault;      /* enum pst_error; 0: none */
+    uint32_t control;   /* what its process asks for */
+    uint32_t first, n;  /* microbatches of its replica */
+    int32_t microbatch; /* of the fault, in the step; -1: of none */
+    int32_t traced;     /* the step is made again, for these */
     char text[PST_FAULT_TEXT];
+    struct pst_origin nan, inf;
     struct pst_times times;
     struct pst_stayed stayed; /* in the update before */
     double values[]; /* microbatches losses, then params' sums of squares */
@@ -33,7 +37,9 @@ struct pst_decision {
     int32_t diverged;   /* the fault is a loss or gradient that is not finite */
     int32_t no_targets; /* or the loss would be the mean of nothing */
     uint32_t control;
-    char text[PST_FAULT_TEXT];
+    int32_t microbatch; /* of the fault, in the step; -1: of none */
+    int32_t backward;   /* the fault is a gradient */
+    char text[2 * PST_ORIGIN_TEXT + 100];
     double loss, norm;
     /* Means over the ranks, seconds: forward and backward of this step, and the
      * optimizer of the step before, as this one's is to come; 0: none was. */
@@ -75,6 +81,8 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
 struct pst_outcome {
     enum pst_error fault;
     const char *text; /* of the fault; PST_FAULT_TEXT bytes */
+    int microbatch;   /* of the fault; -1: of none */
+    const struct pst_trace *trace;
     unsigned control;
     double started;
     const struct pst_times *times;   /* of what is over; optim: one step ago */

@@ -8,6 +8,7 @@
 #include "stages/ops/op.h"
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/agree.h"
+#include "stages/run/rank/step/origin.h"
 #include "stages/run/rank/step/ring.h"
 
 enum pst_rank_phase {
@@ -33,8 +34,10 @@ struct pst_step {
     struct pst_fault fault;          /* of a kernel */
     enum pst_error error;            /* of that, if it is set */
     char fault_text[PST_FAULT_TEXT]; /* the first fault, with its place */
-    struct pst_operand *operands;    /* of the node that runs */
-    bool is_prepared;                /* since parameters have changed */
+    int fault_microbatch;            /* of the step; -1: of none */
+    struct pst_trace trace;
+    struct pst_operand *operands; /* of the node that runs */
+    bool is_prepared;             /* since parameters have changed */
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* of messages looked at between kernels */
     struct pst_times times;

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/step/origin.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "stages/base/str.h"
+#include "stages/graph/schema.h"
+#include "stages/run/rank/plan/layout.h"
+
+/* Orders: microbatch, stage in the direction of the pass, look. */
+#define STAGE_BITS 16
+#define LOOK_BITS  24
+
+void pst_trace_begin(struct pst_trace *t, const struct pst_trace_order *order)
+{
+    t->on = order != NULL;
+    t->preparing = false;
+    t->n = 0;
+    t->nan.order = t->inf.order = PST_ORIGIN_NONE;
+    if (order != NULL)
+        t->of = *order;
+}
+
+bool pst_trace_wants(const struct pst_trace *t,
+                     const struct pst_rank_role *role,
+                     const struct pst_action *a)
+{
+    if (!t->on || t->preparing)
+        return t->on;
+    if (t->of.backward)
+        return a->kind != PST_ACT_F;
+    return a->kind == PST_ACT_F &&
+           (int)role->first_mb + a->microbatch == t->of.microbatch;
+}
+
+/* --- looking -------------------------------------------------------------- */
+
+/* What one tensor has that is not finite. */
+struct found {
+    unsigned kinds;
+    int64_t n, count; /* such elements, of all */
+    int64_t first;    /* the number of the first */
+    double value;
+};
+
+static bool is_real(enum pst_dtype dtype)
+{
+    return pst_dtype_kind(dtype) == PST_KIND_FLOAT;
+}
+
+static void count(const struct pst_meta *meta, const void *data,
+                  struct found *ret)
+{
+    const int64_t n = pst_meta_numel(meta);
+
+    ret->count = n;
+    for (int64_t i = 0; i < n; i++) {
+        const double x =
+            pst_load_f64(meta->dtype, data, pst_meta_offset(meta, i));
+
+        if (isfinite(x))
+            continue;
+        if (ret->n++ == 0) {
+            ret->first = i;
+            ret->value = x;
+        }
+        ret->kinds |= isnan(x) ? PST_TRACE_NAN : PST_TRACE_INF;
+    }
+}
+
+/* Most tensors are finite, and so is what lies in their gaps. */
+static struct found look(struct pst_rank_device *d, const struct pst_meta *meta,
+                         const void *at)
+{
+    struct found ret = {0};
+    const void *data;
+    size_t n;
+
+    if (at == NULL || !is_real(meta->dtype) || pst_meta_numel(meta) == 0)
+        return ret;
+    data = pst_device_pull(&d->mem, at, pst_meta_span(meta));
+    n = pst_meta_span(meta) / pst_dtype_size(meta->dtype);
+    if (pst_has_nan(meta->dtype, data, n, true))
+        count(meta, data, &ret);
+    return ret;
+}
+
+/* "NaN in 3 of 32 numbers, the first at [1, 2]" */
+static void describe(const struct pst_meta *meta, const struct found *f,
+                     struct pst_str *out)
+{
+    int64_t at[PST_MAX_RANK], rest = f->first;
+
+    pst_str_addf(out, "%s in %" PRId64 " of %" PRId64 " numbers",
+                 isnan(f->value) ? "NaN"
+                 : f->value > 0  ? "infinity"
+                                 : "minus infinity",
+                 f->n, f->count);
+    if (meta->rank == 0)
+        return;
+    for (unsigned i = meta->rank; i-- > 0; rest /= meta->size[i])
+        at[i] = rest % meta->size[i];
+    for (unsigned i = 0; i < meta->rank; i++)
+        pst_str_addf(out, "%s%" PRId64, i == 0 ? ", the first at [" : ", ",
+                     at[i]);
+    pst_str_add(out, "]");
+}
+
+/* --- recording ------------------------------------------------------------ */
+
+static uint64_t order_of(struct pst_trace *t, const struct pst_rank_role *role,
+                         const struct pst_action *a)
+{
+    const uint64_t most = ((uint64_t)1 << LOOK_BITS) - 1;
+    uint64_t mb, stage, look = t->n < most ? t->n++ : most;
+
+    if (t->preparing)
+        return look;
+    mb = role->first_mb + (unsigned)a->microbatch + 1;
+    stage = a->kind == PST_ACT_F
+                ? (unsigned)a->stage
+                : role->sched->n_stages - 1 - (unsigned)a->stage;
+    return (mb << STAGE_BITS | stage) << LOOK_BITS | look;
+}
+
+static void record(struct pst_trace *t, bool nan,
+                   const struct pst_rank_role *role, const struct pst_action *a,
+                   const struct pst_str *text)
+{
+    struct pst_origin *origin = nan ? &t->nan : &t->inf;
+    const uint64_t order = order_of(t, role, a);
+    char place[64] = "";
+
+    if (order >= origin->order)
+        return;
+    origin->order = order;
+    origin->microbatch =
+        t->preparing ? -1 : (int)role->first_mb + a->microbatch;
+    if (!t->preparing)
+        (void)snprintf(place, sizeof(place), ", stage %d, microbatch %d",
+                       a->stage, origin->microbatch);
+    (void)snprintf(origin->text, sizeof(origin->text), "rank %u%s, %.500s",
+                   pst_role_number(role), place, pst_str_text(text));
+}
+
+void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
+                      const struct pst_layout *layout,
+                      struct pst_rank_device *d)
+{
+    t->preparing = true;
+    for (size_t i = 0; t->on && i < layout->params.n; i++) {
+        const struct pst_rank_param *p = &layout->params.at[i];
+        const struct pst_plan_param *param = &role->plan->params.at[p->index];
+        const bool parts = pst_role_gathers(role, (unsigned)p->index);
+        struct pst_meta meta = param->meta;
+        struct pst_str text = {0};
+        struct found f;
+
+        if (parts)
+            meta = pst_meta_make(PST_F32, 1, &p->n);
+        pst_meta_set_contiguous(&meta);
+        f = look(d, &meta, pst_rank_at(d, parts ? p->own_data : p->data));
+        /* Buffers and constants may have infinite bounds. */
+        if (!(f.kinds & PST_TRACE_NAN) && param->kind != PST_VALUE_PARAM)
+            f.kinds = 0;
+        if (f.kinds == 0)
+            continue;
+        pst_str_addf(&text, "%s '%.300s' has ",
+                     param->kind == PST_VALUE_PARAM ? "parameter" : "buffer",
+                     param->fqn);
+        describe(&meta, &f, &text);
+        record(t, f.kinds & PST_TRACE_NAN, role, NULL, &text);
+        pst_str_fini(&text);
+    }
+    t->preparing = false;
+}
+
+void pst_trace_input(struct pst_trace *t, const struct pst_rank_role *role,
+                     struct pst_rank_device *d, const struct pst_action *a,
+                     unsigned input, const void *data)
+{
+    const struct pst_plan_input *in =
+        &pst_role_plan(role, a->microbatch)->inputs.at[input];
+    struct pst_meta meta = in->meta;
+    struct pst_str text = {0};
+    struct found f;
+
+    pst_meta_set_contiguous(&meta);
+    f = look(d, &meta, data);
+    if (f.kinds == 0)
+        return;
+    pst_str_addf(&text, "the data of input '%.300s' has ", in->name);
+    describe(&meta, &f, &text);
+    record(t, f.kinds & PST_TRACE_NAN, role, a, &text);
+    pst_str_fini(&text);
+}
+
+unsigned pst_trace_before(struct pst_rank_device *d,
+                          const struct pst_call *call)
+{
+    unsigned kinds = 0;
+
+    for (unsigned i = 0; i < call->n_in; i++)
+        kinds |= look(d, call->in[i].meta, call->in[i].data).kinds;
+    for (unsigned i = 0; call->accumulate && i < call->n_out; i++)
+        kinds |= look(d, call->out[i].meta, call->out[i].data).kinds;
+    return kinds;
+}
+
+/* An infinity that is made on purpose, as of a mask: from no number, or from
+ * one among the arguments. */
+static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
+{
+    bool reads = false;
+
+    for (unsigned i = 0; i < call->n_in; i++)
+        reads |= is_real(call->in[i].meta->dtype);
+    for (unsigned i = 0; i < node->schema->n_args; i++)
+        if (node->args[i].kind == PST_ARG_FLOAT && isinf(node->args[i].f))
+            return true;
+    return !reads;
+}
+
+/* The operator whose gradient a node of the backward pass is part of: they have
+ * one id. */
+static const struct pst_node *forward_of(const struct pst_rank_role *role,
+                                         const struct pst_action *a,
+                                         const struct pst_node *node)
+{
+    const struct pst_plan *plan = pst_role_plan(role, a->microbatch);
+    const struct pst_graph *graph = plan->stages.at[a->stage].graph;
+
+    for (size_t i = 0; a->kind != PST_ACT_F && i < graph->nodes.n; i++)
+        if (graph->nodes.at[i]->id == node->id)
+            return graph->nodes.at[i];
+    return node;
+}
+
+void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,
+                     struct pst_rank_device *d, const struct pst_action *a,
+                     const struct pst_node *node, const struct pst_call *call,
+                     unsigned before)
+{
+    for (unsigned i = 0; i < call->n_out; i++) {
+        const struct found f = look(d, call->out[i].meta, call->out[i].data);
+        const bool nan = f.kinds & ~before & PST_TRACE_NAN;
+        const char *module = node->call->name;
+        struct pst_str text = {0};
+
+        if (!nan && (!(f.kinds & PST_TRACE_INF) || before != 0 ||
+                     is_wanted(node, call)))
+            continue;
+        pst_str_addf(&text, "%s%.120s%s%.200s%s%.120s gives ",
+                     a->kind == PST_ACT_F ? "" : "the backward of ",
+                     pst_node_origin(forward_of(role, a, node)),
+                     module[0] != '\0' ? " of " : "", module,
+                     node->source[0] != '\0' ? " at " : "", node->source);
+        describe(call->out[i].meta, &f, &text);
+        record(t, nan, role, a, &text);
+        pst_str_fini(&text);
+    }
+}
