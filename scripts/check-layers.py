@@ -43,6 +43,9 @@ LAYERS = {
     "stages/optim": OPS,
     "stages/compile": PLAN,
 }
+LAYERS["stages/layout"] = PLAN + ["stages/sched", "stages/net",
+                                  "stages/optim", "stages/compile"]
+LAYERS["stages/tune"] = LAYERS["stages/layout"] + ["stages/layout"]
 RUN = list(LAYERS)
 LAYERS["stages/run"] = RUN
 LAYERS["stages/verify"] = RUN + ["stages/run"]
@@ -80,8 +83,8 @@ INSIDES = {
         "stages/run/rank/describe.c": "any of them may be what stands still",
         "tests/device/test_shadow.c": "plants a lie into one",
     },
-    "stages/ops/order.h": {
-        "stages/ops/registry.c": "finds a row's place in a device's table",
+    "stages/ops/core/order.h": {
+        "stages/ops/core/registry.c": "finds a row's place in a device's table",
         "stages/ops/cpu/kernels.c": "is the table of cpu",
         "tests/device/test_sparse.c": "has a table with holes",
     },

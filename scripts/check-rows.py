@@ -16,8 +16,8 @@ import subprocess
 import sys
 
 # prefix of the symbol, table, macros that may name it, the first by default
-TABLES = [("pst_op_", "stages/ops/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
-          ("pst_cpu_kernels_", "stages/ops/ops.def", ["PST_OP"]),
+TABLES = [("pst_op_", "stages/ops/core/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
+          ("pst_cpu_kernels_", "stages/ops/core/ops.def", ["PST_OP"]),
           ("pst_optim_", "stages/optim/optims.def", ["PST_OPTIM"])]
 # tables, where a name stands in them, documents that name all of it, how, but
 # for these

@@ -7,6 +7,7 @@
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
 #include "stages/split/evaluate.h"
+#include "stages/tune/choose.h"
 
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)

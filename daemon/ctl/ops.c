@@ -2,7 +2,7 @@
 /* penstock ops: what the registry has. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

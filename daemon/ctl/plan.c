@@ -11,9 +11,9 @@
 #include "daemon/ctl/timeline.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/run/choose.h"
-#include "stages/run/estimate.h"
 #include "stages/sched/simulate.h"
+#include "stages/tune/choose.h"
+#include "stages/tune/estimate.h"
 
 #define MIB (1024.0 * 1024.0)
 

@@ -10,7 +10,7 @@
 #include "stages/base/host/guard.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/run/headroom.h"
+#include "stages/base/host/headroom.h"
 
 /* Memory, processors, cgroups; zones of times. */
 static const char *const of_the_system[] = {

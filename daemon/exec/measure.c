@@ -3,9 +3,9 @@
 #include "daemon/exec/session.h"
 
 #include "stages/base/alloc.h"
-#include "stages/run/estimate.h"
 #include "stages/run/measure.h"
 #include "stages/sched/simulate.h"
+#include "stages/tune/estimate.h"
 
 static enum pst_status simulate(struct pstd_session *s,
                                 const struct pst_costs *costs,

@@ -13,8 +13,8 @@
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/data/tokens.h"
-#include "stages/run/estimate.h"
 #include "stages/run/watch/flight.h"
+#include "stages/tune/estimate.h"
 
 /* Options that are of no use without others. */
 static enum pst_status check_checkpoints(const struct pstd_config *c,

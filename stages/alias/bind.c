@@ -6,8 +6,8 @@
 #include "stages/alias/program.h"
 
 #include "stages/alias/binder.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "stages/base/str.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "stages/alias/binder.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/graph/build.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 /* Operands as inputs and parameters of the graph. */
 #include "stages/alias/binder.h"
 #include "stages/frontend/functional/overlap.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /* set_(a, b[, offset, size, stride]): a becomes a view of b. */
 #include "stages/alias/binder.h"
 #include "stages/base/checked.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 /* The offset of set_ counts from where its source begins. */
 static enum pst_status count_from_source(struct pst_binder *b,

@@ -2,8 +2,8 @@
 #include "stages/alias/strides.h"
 
 #include "stages/graph/schema.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

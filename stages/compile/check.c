@@ -6,7 +6,7 @@
  * there last.
  */
 #include "stages/compile/compile.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 /* Bytes that hold the numbers of a storage. */
 struct holding {

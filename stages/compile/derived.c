@@ -6,7 +6,7 @@
  * The backward makes them again instead, of the parameter that it gathers.
  */
 #include "stages/compile/recompute.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

@@ -9,8 +9,8 @@
  */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
-#include "stages/ops/call.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products that add straight into gradients. */
 #include "stages/compile/compile.h"
-#include "stages/ops/call.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/rows.h"
 
 bool pst_is_accumulate(const struct pst_node *node)
 {

@@ -3,8 +3,8 @@
 #include "stages/base/vec.h"
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
-#include "stages/ops/call.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/rewrite.h"
 
 bool pst_node_executes(const struct pst_node *node)

@@ -3,8 +3,8 @@
  * stage, of what a kernel cannot read with gaps. */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
-#include "stages/ops/call.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/rows.h"
 
 struct legaliser {
     struct pst_program *program;

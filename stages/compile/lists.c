@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What an action runs: kernels in order, with templates of their calls. */
 #include "stages/compile/compile.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 /* The gradient that the node's kernel adds into, NULL if there is none. */
 static struct pst_value *fused_into(const struct pst_compiler *c,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Where every operand of every kernel is. */
 #include "stages/compile/compile.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 static enum pst_status bind_operand(struct pst_compiler *c,
                                     const struct pst_exec_node *x,

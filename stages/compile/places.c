@@ -2,7 +2,7 @@
 /* Where every value of a stage lives. */
 #include "stages/base/checked.h"
 #include "stages/compile/compile.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 #include <string.h>
 

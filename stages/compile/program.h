@@ -7,7 +7,7 @@
  * depends on the slot that the action at hand uses, so one program serves all
  * microbatches in flight.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/passes/pass.h"
 #include "stages/split/plan.h"
 

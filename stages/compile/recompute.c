@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/compile/recompute.h"
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/passes/replay.h"
 #include "stages/passes/rewrite.h"
 

@@ -2,7 +2,7 @@
 /* Which forward nodes `--recompute` means. */
 #include "stages/base/str.h"
 #include "stages/compile/recompute.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/layers.h"
 
 #include <fnmatch.h>

@@ -7,8 +7,8 @@
  * takes its operations and the bytes that it touches at the rates of a machine
  * (stages/ops/matmul/rates.h). Pure functions; any thread.
  */
+#include "stages/ops/core/op.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/ops/op.h"
 
 /* A training step takes a forward pass three times: once as it is, twice for
  * gradients of inputs and of parameters. For whoever has no joint graph. */

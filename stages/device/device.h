@@ -107,9 +107,13 @@ struct pst_device {
                    const struct pst_kernel *kernel, struct pst_call *frame);
     void (*run)(struct pst_device_memory *mem, pst_task_fn fn,
                 const struct pst_task *task);
-    /* By enum pst_op_order (stages/ops/order.h); NULL: it has none. */
+    /* By enum pst_op_order (stages/ops/core/order.h); NULL: it has none. */
     const struct pst_kernels *const *kernels;
-    bool upcasts; /* those of f32 serve 16-bit dtypes (stages/ops/widened.h) */
+    /* A kernel that serves a call of 16-bit operands better than the reference,
+     * the last of `kernels`: NULL if there is none. It may set call->inner. The
+     * member is NULL: the device has no such kernels. */
+    const struct pst_kernel *(*adapt)(const struct pst_kernels *kernels,
+                                      struct pst_call *call, enum pst_isa isa);
     const struct pst_task_row *tasks;
     unsigned n_tasks;
 };

@@ -3,7 +3,7 @@
 
 #include "stages/graph/schema.h"
 #include "stages/graph/text/print.h"
-#include "stages/ops/mode.h"
+#include "stages/ops/core/mode.h"
 
 #include <string.h>
 

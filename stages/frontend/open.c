@@ -3,7 +3,7 @@
 #include "stages/base/budget.h"
 #include "stages/frontend/front.h"
 #include "stages/graph/bytes.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

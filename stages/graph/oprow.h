@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_GRAPH_OPROW_H
 /*
  * What the graph must know of an operator's row: name, schema, inference.
- * stages/ops/registry.c implements it over struct pst_op, so that this folder
- * includes nothing of the operators. Constant after pst_registry_init.
+ * stages/ops/core/registry.c implements it over struct pst_op, so that this
+ * folder includes nothing of the operators. Constant after pst_registry_init.
  */
 #include "stages/graph/schema.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/modules/widen.h"
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/passes/rewrite.h"
 
 #include <string.h>

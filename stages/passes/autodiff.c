@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/passes/autodiff.h"
 
-#include "stages/ops/call.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #define TAG PST_TAG_GRAPH
 

@@ -3,9 +3,9 @@
 
 #include "stages/graph/oprow.h"
 #include "stages/graph/schema.h"
-#include "stages/ops/mode.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/mode.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

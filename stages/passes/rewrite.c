@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/passes/rewrite.h"
 
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 enum pst_status pst_graph_rewrite(struct pst_graph *graph,
                                   pst_rewrite_node_fn each, void *ctx)

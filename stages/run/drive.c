@@ -6,125 +6,35 @@
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
+#include "stages/layout/layout.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/run/choose.h"
+#include "stages/run/claims.h"
 #include "stages/run/facts.h"
-#include "stages/run/headroom.h"
 #include "stages/run/lanes.h"
-#include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/stash.h"
-#include "stages/run/sharing.h"
+#include "stages/tune/choose.h"
 
 /* Looks at messages that have not come between two looks at the clock. */
 #define WATCH_EVERY 128
 
 /* --- making ------------------------------------------------------------- */
 
-static enum pst_status check_options(const struct pst_plan *plan,
-                                     const struct pst_exec_options *o,
-                                     struct pst_diag *diag)
-{
-    if (o->replicas > 4096 || o->replicas > o->microbatches)
-        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
-                            "%u replicas need at least as many microbatches, "
-                            "there are %u",
-                            o->replicas, o->microbatches);
-    if (o->microbatches < 1 || o->microbatches > 100000 || o->ranks < 1 ||
-        o->ranks > 100000)
-        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
-                            "%u microbatches on %u ranks make no step",
-                            o->microbatches, o->ranks);
-    if (pst_stash_check(o->stash, diag) != PST_OK)
-        return PST_ERR_USAGE;
-    if (o->train && plan->loss < 0)
-        return pst_diag_set(diag, PST_E_LOSS_MISSING,
-                            "the plan has no loss to train on: split the "
-                            ".pt2 with --loss-fn (cross_entropy, mse ...), or "
-                            "with --loss if an output is one");
-    if (!o->train || o->optim.row == NULL)
-        return PST_OK;
-    return pst_optim_check(&o->optim, diag);
-}
-
-unsigned pst_exec_threads(const struct pst_exec_options *o)
-{
-    const unsigned size = PST_MAX(o->ranks, 1) * PST_MAX(o->replicas, 1);
-
-    return o->threads > 0 ? o->threads : PST_MAX(1, pst_cpu_count() / size);
-}
-
-size_t pst_memory_of_host(const struct pst_memory *memory,
-                          const struct pst_exec_options *options)
-{
-    const bool ram =
-        options->stash != NULL && strcmp(options->stash, "ram") == 0;
-
-    return pst_size_add(memory->arena, ram ? memory->outside : 0);
-}
-
-/* Replicas sum gradients together in each microbatch. */
-static enum pst_status check_share(const struct pst_exec_options *o,
-                                   struct pst_diag *diag)
-{
-    const unsigned r = o->replicas, less = o->microbatches / r * r;
-
-    if (o->microbatches % r == 0)
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_SHARD_UNEQUAL,
-                        "--shard %s needs as many microbatches on each of %u "
-                        "replicas: give %u or %u microbatches, not %u",
-                        pst_sharing_word(o->shard), r, PST_MAX(less, r),
-                        PST_MAX(less, r) + r, o->microbatches);
-}
-
-/* What replicas share; options.shard becomes the most that any parameter
- * does. */
-static enum pst_status read_sharing(struct pst_engine *engine,
-                                    struct pst_diag *diag)
-{
-    struct pst_exec_options *o = &engine->options;
-    enum pst_status status = PST_OK;
-
-    if (o->shard_by != NULL) {
-        engine->sharing =
-            pst_calloc(PST_TAG_EXEC, engine->plan->params.n + 1, 1);
-        if (engine->sharing == NULL)
-            return pst_diag_nomem(diag, engine->plan->params.n);
-        status = pst_sharing_read(o->shard_by, &engine->uses, engine->sharing,
-                                  &o->shard, diag);
-    }
-    if (o->replicas < 2 || (!o->train && o->shard < PST_SHARING_ZERO3)) {
-        pst_free(engine->sharing);
-        engine->sharing = NULL;
-        o->shard = PST_SHARING_NONE;
-    }
-    if (status == PST_OK && o->shard >= PST_SHARING_ZERO2)
-        status = check_share(o, diag);
-    if (status == PST_OK && o->train && o->gather_bf16 &&
-        o->shard < PST_SHARING_ZERO3)
-        return pst_diag_set(diag, PST_E_SHARD_UNEQUAL,
-                            "--gather-dtype bf16 is for values that are "
-                            "gathered where they are used: it goes with "
-                            "--shard zero3 and several replicas (-n RxP)");
-    return status;
-}
-
 /* As the plan has it, until a checkpoint says more. */
 static enum pst_status count_init(struct pst_engine *engine,
                                   struct pst_diag *diag)
 {
-    const size_t n = engine->plan->params.n;
+    const size_t n = engine->grid.plan->params.n;
 
     engine->since = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*engine->since));
     engine->unread = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(void *));
     if (engine->since == NULL || engine->unread == NULL)
         return pst_diag_nomem(diag, n * sizeof(*engine->since));
     for (size_t i = 0; i < n; i++)
-        engine->since[i] = engine->plan->params.at[i].since;
+        engine->since[i] = engine->grid.plan->params.at[i].since;
     return PST_OK;
 }
 
@@ -134,29 +44,20 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
                                     struct pst_diag *diag)
 {
     struct pst_engine *engine = pst_calloc(PST_TAG_EXEC, 1, sizeof(*engine));
-    enum pst_status status = check_options(plan, options, diag);
+    struct pst_exec_options settled = *options;
+    enum pst_status status;
 
     if (engine == NULL)
         return pst_diag_nomem(diag, sizeof(*engine));
-    engine->plan = plan;
-    engine->options = *options;
-    engine->options.replicas = PST_MAX(options->replicas, 1);
-    engine->options.threads = pst_exec_threads(options);
-    engine->uses = (struct pst_uses){plan, options->train};
-    if (options->device == NULL)
-        engine->options.device = pst_device_default();
-    if (!options->train)
-        engine->options.schedule = "gpipe"; /* forward only: F in order */
-    engine->ranks = pst_calloc(PST_TAG_EXEC, pst_engine_size(engine),
-                               sizeof(struct pst_rank *));
-    if (status == PST_OK && engine->ranks == NULL)
-        status = pst_diag_nomem(diag, pst_engine_size(engine));
+    status = pst_exec_settle(plan, &settled, diag);
     if (status == PST_OK)
-        status = pst_exec_settle(plan, &engine->options, diag);
-    if (status == PST_OK)
-        status = read_sharing(engine, diag);
-    if (status == PST_OK)
-        status = pst_engine_arrange(engine, diag);
+        status = pst_grid_init(&engine->grid, plan, &settled, diag);
+    if (status == PST_OK) {
+        engine->ranks = pst_calloc(PST_TAG_EXEC, pst_grid_size(&engine->grid),
+                                   sizeof(struct pst_rank *));
+        if (engine->ranks == NULL)
+            status = pst_diag_nomem(diag, pst_grid_size(&engine->grid));
+    }
     if (status == PST_OK)
         status = pst_engine_weights_init(engine, diag);
     if (status == PST_OK)
@@ -169,11 +70,6 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     return PST_OK;
 }
 
-unsigned pst_engine_size(const struct pst_engine *engine)
-{
-    return engine->options.ranks * engine->options.replicas;
-}
-
 void pst_engine_free(struct pst_engine *engine)
 {
     if (engine == NULL)
@@ -182,17 +78,13 @@ void pst_engine_free(struct pst_engine *engine)
     for (unsigned i = 0; engine->ranks != NULL && i < engine->n_local; i++)
         pst_rank_free(engine->ranks[i]);
     pst_free(engine->ranks);
-    pst_schedule_free(engine->sched);
-    pst_schedule_free(engine->short_sched);
-    pst_vec_fini(&engine->links);
-    pst_vec_fini(&engine->shared);
+    pst_grid_fini(&engine->grid);
     pst_free(engine->weights);
     pst_free(engine->since);
-    for (size_t i = 0; engine->unread != NULL && i < engine->plan->params.n;
-         i++)
+    for (size_t i = 0;
+         engine->unread != NULL && i < engine->grid.plan->params.n; i++)
         pst_free(engine->unread[i]);
     pst_free(engine->unread);
-    pst_free(engine->sharing);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);
     pst_free(engine);
@@ -202,78 +94,6 @@ bool pst_engine_is_stuck(const struct pst_engine *engine)
 {
     return engine != NULL && engine->lanes != NULL &&
            pst_lanes_are_stuck(engine->lanes);
-}
-
-/* Copies of a rank's stash, for who simulates the schedule. */
-static enum pst_status note_copies(struct pst_engine *engine, unsigned k,
-                                   const struct pst_rank *rank,
-                                   struct pst_diag *diag)
-{
-    const struct pst_spills *s = &pst_rank_layout(rank)->spills;
-
-    for (size_t i = 0; i < s->jobs.n; i++) {
-        const struct pst_stash_copy copy = {s->jobs.at[i].issue,
-                                            s->jobs.at[i].need,
-                                            (double)s->jobs.at[i].bytes};
-
-        if (!pst_vec_push(PST_TAG_PLAN, &engine->sched->copies[k], copy))
-            return pst_diag_nomem(diag, sizeof(copy));
-    }
-    return PST_OK;
-}
-
-enum pst_status pst_exec_schedule(struct pst_plan *plan,
-                                  const struct pst_exec_options *options,
-                                  struct pst_memory *memory,
-                                  struct pst_schedule **ret,
-                                  struct pst_diag *diag)
-{
-    struct pst_engine *engine;
-    enum pst_status status = engine_alloc(plan, options, &engine, diag);
-
-    if (status != PST_OK)
-        return status;
-    if (memory != NULL && engine->options.stash != NULL) {
-        engine->sched->copies = pst_calloc(PST_TAG_PLAN, engine->sched->n_ranks,
-                                           sizeof(*engine->sched->copies));
-        if (engine->sched->copies == NULL)
-            status = pst_diag_nomem(diag, engine->sched->n_ranks);
-    }
-    for (unsigned k = 0;
-         memory != NULL && k < options->ranks && status == PST_OK; k++) {
-        struct pst_rank *rank;
-
-        status = pst_engine_plan_rank(engine, k, NULL, &rank, diag);
-        if (status != PST_OK)
-            break;
-        memory[k] = *pst_rank_memory(rank);
-        status = note_copies(engine, k, rank, diag);
-        pst_rank_free(rank);
-        if (status == PST_OK)
-            status = pst_engine_check_memory(
-                engine, k, pst_memory_of_host(&memory[k], &engine->options),
-                diag);
-    }
-    pst_joint_drop(plan);
-    if (status == PST_OK) {
-        *ret = engine->sched;
-        engine->sched = NULL;
-    }
-    pst_engine_free(engine);
-    return status;
-}
-
-enum pst_status pst_exec_plan(struct pst_plan *plan,
-                              const struct pst_exec_options *options,
-                              struct pst_memory *memory, struct pst_diag *diag)
-{
-    struct pst_schedule *sched;
-    enum pst_status status =
-        pst_exec_schedule(plan, options, memory, &sched, diag);
-
-    if (status == PST_OK)
-        pst_schedule_free(sched);
-    return status;
 }
 
 /* Costs and files of schedules may differ between hosts. */
@@ -296,14 +116,14 @@ static uint64_t digest_of(const struct pst_schedule *s)
 static enum pst_status handshake(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->options;
+    const struct pst_exec_options *o = &engine->grid.options;
     const struct pst_optim_options *p = &o->optim;
     struct pst_facts f = {0};
     enum pst_status status;
 
-    pst_facts_add(&f, "the plan", "%s", engine->plan->digest);
-    pst_facts_add(&f, "the schedule", "%s %016llx", engine->sched->name,
-                  (unsigned long long)digest_of(engine->sched));
+    pst_facts_add(&f, "the plan", "%s", engine->grid.plan->digest);
+    pst_facts_add(&f, "the schedule", "%s %016llx", engine->grid.sched->name,
+                  (unsigned long long)digest_of(engine->grid.sched));
     pst_facts_add(&f, "the grid of ranks", "%ux%u", o->replicas, o->ranks);
     pst_facts_add(&f, "the number of microbatches", "%u, %u of them smaller",
                   o->microbatches, o->tail != NULL ? o->n_tail : 0);
@@ -351,7 +171,7 @@ static bool compiles_code(const struct pst_engine *engine,
 {
     const struct pst_layout *layout = pst_rank_layout(r);
 
-    for (unsigned s = 0; s < engine->sched->n_stages; s++) {
+    for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
         const struct pst_program *p = layout->stages[s].program;
 
         for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
@@ -366,20 +186,25 @@ static enum pst_status plan_ranks(struct pst_engine *engine,
                                   struct pst_diag *diag)
 {
     const bool self = engine->transport->ops->one_process;
-    const unsigned n = self ? pst_engine_size(engine) : 1;
+    const unsigned n = self ? pst_grid_size(&engine->grid) : 1;
     enum pst_status status = PST_OK;
 
     engine->first = self ? 0 : engine->transport->ops->rank(engine->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status = pst_engine_plan_rank(engine, engine->first + k, NULL,
-                                      &engine->ranks[k], diag);
+        struct pst_rank_role role =
+            pst_grid_role(&engine->grid, engine->first + k);
+
+        role.weights = engine->weights;
+        role.updates = &engine->updates;
+        role.since = engine->since;
+        status = pst_rank_new(&role, &engine->ranks[k], diag);
         if (status != PST_OK)
             break;
         engine->n_local++;
-        status = pst_engine_check_memory(
-            engine, engine->first + k,
+        status = pst_grid_check_memory(
+            &engine->grid, engine->first + k,
             pst_memory_of_host(pst_rank_memory(engine->ranks[k]),
-                               &engine->options),
+                               &engine->grid.options),
             diag);
     }
     return status;
@@ -389,9 +214,9 @@ static enum pst_status start_ranks(struct pst_engine *engine,
                                    struct pst_diag *diag)
 {
     enum pst_status status =
-        engine->options.side_by_side && engine->n_local > 1
+        engine->grid.options.side_by_side && engine->n_local > 1
             ? pst_lanes_new(engine, &engine->lanes, diag)
-            : pst_pool_new(engine->options.threads, &engine->pool, diag);
+            : pst_pool_new(engine->grid.options.threads, &engine->pool, diag);
 
     for (unsigned k = 0; k < engine->n_local && status == PST_OK; k++) {
         if (k == 0 && compiles_code(engine, engine->ranks[k]))
@@ -416,10 +241,10 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    if (size != pst_engine_size(engine)) {
+    if (size != pst_grid_size(&engine->grid)) {
         status = pst_diag_set(diag, PST_E_RUN_RANKS,
                               "%u ranks are needed, %u were started",
-                              pst_engine_size(engine), size);
+                              pst_grid_size(&engine->grid), size);
         pst_engine_free(engine);
         return status;
     }
@@ -427,7 +252,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (!transport->ops->one_process)
         engine->first = transport->ops->rank(transport);
     else
-        engine->options.scatter = false; /* rank 0 reads where all are */
+        engine->grid.options.scatter = false; /* rank 0 reads where all are */
     status = handshake(engine, diag);
     if (status == PST_OK)
         status = pst_scatter_init(engine, diag);
@@ -511,8 +336,8 @@ static void fill_result(const struct pst_engine *engine,
         .loss = v->loss,
         .losses = v->losses,
         .grad_norm = v->norm,
-        .lr = engine->options.train
-                  ? pst_lr_at(&engine->options.optim, engine->updates)
+        .lr = engine->grid.options.train
+                  ? pst_lr_at(&engine->grid.options.optim, engine->updates)
                   : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
@@ -543,7 +368,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
         status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);
     if (status != PST_OK)
         return status;
-    if (engine->options.scatter && !pst_engine_is_zero(engine)) {
+    if (engine->grid.options.scatter && !pst_engine_is_zero(engine)) {
         fill = pst_scattered_fill;
         fill_ctx = engine;
     }
@@ -581,7 +406,7 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
         return pst_diag_set(diag, (enum pst_error)decision->fault,
                             "step %llu was not applied: %s",
                             (unsigned long long)step + 1, decision->text);
-    if (engine->options.train)
+    if (engine->grid.options.train)
         engine->updates++;
     return PST_OK;
 }
@@ -638,23 +463,25 @@ struct pst_times pst_engine_reported(const struct pst_engine *engine,
 
 const char *pst_engine_recompute(const struct pst_engine *engine)
 {
-    return engine->options.recompute != NULL ? engine->options.recompute
-                                             : "none";
+    return engine->grid.options.recompute != NULL
+               ? engine->grid.options.recompute
+               : "none";
 }
 
 const char *pst_engine_stash_place(const struct pst_engine *engine)
 {
-    return engine->options.stash != NULL ? engine->options.stash : "none";
+    return engine->grid.options.stash != NULL ? engine->grid.options.stash
+                                              : "none";
 }
 
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine)
 {
-    return engine->options.shard;
+    return engine->grid.options.shard;
 }
 
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine)
 {
-    return engine->sched;
+    return engine->grid.sched;
 }
 
 unsigned pst_engine_n_local(const struct pst_engine *engine)
@@ -687,7 +514,7 @@ void pst_engine_print_kernels(const struct pst_engine *engine,
     for (unsigned k = 0; k < engine->n_local; k++) {
         const struct pst_layout *layout = pst_rank_layout(engine->ranks[k]);
 
-        for (unsigned s = 0; s < engine->sched->n_stages; s++) {
+        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
             const struct pst_program *p = layout->stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)

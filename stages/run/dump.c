@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "stages/files/safetensors.h"
-#include "stages/run/batch.h"
+#include "stages/layout/batch.h"
+#include "stages/layout/layout.h"
 #include "stages/run/engine.h"
-#include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/split/bind/bind.h"
@@ -72,14 +72,15 @@ static enum pst_status add_losses(struct pst_engine *engine,
                                   struct pst_dump *dump, struct pst_diag *diag)
 {
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
-    int64_t m = engine->options.microbatches;
+    int64_t m = engine->grid.options.microbatches;
     struct pst_meta scalar, row;
     enum pst_dtype dtype;
     void *loss, *losses;
 
-    if (engine->plan->loss < 0)
+    if (engine->grid.plan->loss < 0)
         return PST_OK;
-    dtype = engine->plan->outputs.at[engine->plan->loss].meta.dtype == PST_F64
+    dtype = engine->grid.plan->outputs.at[engine->grid.plan->loss].meta.dtype ==
+                    PST_F64
                 ? PST_F64
                 : PST_F32;
     scalar = pst_meta_make(dtype, 0, NULL);
@@ -100,11 +101,11 @@ enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned *ret_dim, bool *ret_rows,
                                        struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->options;
+    const struct pst_exec_options *o = &engine->grid.options;
     enum pst_status status =
-        pst_plan_output_dim(engine->plan, i, ret_dim, ret_rows, diag);
+        pst_plan_output_dim(engine->grid.plan, i, ret_dim, ret_rows, diag);
 
-    *ret = engine->plan->outputs.at[i].meta;
+    *ret = engine->grid.plan->outputs.at[i].meta;
     if (ret->rank == 0) {
         ret->rank = 1;
         ret->size[0] = o->microbatches;
@@ -124,8 +125,9 @@ static enum pst_status add_outputs(struct pst_engine *engine,
     enum pst_status status = PST_OK;
     unsigned number = 0;
 
-    for (unsigned i = 0; i < engine->plan->outputs.n && status == PST_OK; i++) {
-        const struct pst_plan_output *o = &engine->plan->outputs.at[i];
+    for (unsigned i = 0; i < engine->grid.plan->outputs.n && status == PST_OK;
+         i++) {
+        const struct pst_plan_output *o = &engine->grid.plan->outputs.at[i];
         struct pst_meta meta;
         unsigned dim;
         char name[32];
@@ -134,7 +136,7 @@ static enum pst_status add_outputs(struct pst_engine *engine,
         if (!o->is_tensor)
             continue;
         snprintf(name, sizeof(name), "%u", number++);
-        if (!engine->options.keep_outputs)
+        if (!engine->grid.options.keep_outputs)
             continue;
         status = pst_engine_output_meta(engine, i, &meta, &dim, NULL, diag);
         if (status != PST_OK)
@@ -258,8 +260,9 @@ static enum pst_status add_params(struct pst_engine *engine,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < engine->plan->params.n && status == PST_OK; i++) {
-        const struct pst_plan_param *p = &engine->plan->params.at[i];
+    for (unsigned i = 0; i < engine->grid.plan->params.n && status == PST_OK;
+         i++) {
+        const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
         unsigned home = pst_engine_home(engine, i);
         struct pst_rank *r = pst_engine_local(engine, home);
         const void *src = NULL;
@@ -278,7 +281,7 @@ static enum pst_status add_params(struct pst_engine *engine,
         }
         if (p->n_stages == 0) { /* unused: its start value, no gradient */
             if (dst != NULL && strcmp(prefix, "grad.") != 0)
-                status = pst_plan_read_param(engine->plan, i, dst, diag);
+                status = pst_plan_read_param(engine->grid.plan, i, dst, diag);
         } else if (is_shared(engine, i, offset_of)) {
             status = pst_engine_fetch_shares(
                 engine, i, offset_of == grad_offset, dst, diag);
@@ -317,7 +320,7 @@ enum pst_status pst_engine_dump_first(struct pst_engine *engine,
         pst_engine_is_zero(engine) ? add_losses(engine, dump, diag) : PST_OK;
     if (status == PST_OK)
         status = add_outputs(engine, dump, diag);
-    if (status == PST_OK && engine->options.train)
+    if (status == PST_OK && engine->grid.options.train)
         status =
             add_params(engine, dump, "grad.", wants_grad, grad_offset, diag);
     if (status != PST_OK) {
@@ -411,10 +414,10 @@ static enum pst_status interleave(const struct pst_engine *engine,
                                   unsigned output, unsigned dim,
                                   unsigned char *data, struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->options;
-    const struct pst_meta *meta = &engine->plan->outputs.at[output].meta;
+    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_meta *meta = &engine->grid.plan->outputs.at[output].meta;
     const size_t all =
-        pst_output_bytes(engine->plan, o, output, o->microbatches);
+        pst_output_bytes(engine->grid.plan, o, output, o->microbatches);
     unsigned char *copy = pst_alloc(PST_TAG_EXEC, all + 1);
     size_t before = 1, at = 0;
 
@@ -424,9 +427,9 @@ static enum pst_status interleave(const struct pst_engine *engine,
     for (unsigned d = 0; d < dim; d++)
         before *= (size_t)meta->size[d];
     for (unsigned k = 0; k < o->microbatches && before > 0; k++) {
-        const size_t from = pst_output_bytes(engine->plan, o, output, k);
+        const size_t from = pst_output_bytes(engine->grid.plan, o, output, k);
         const size_t bytes =
-            pst_output_bytes(engine->plan, o, output, k + 1) - from;
+            pst_output_bytes(engine->grid.plan, o, output, k + 1) - from;
 
         for (size_t p = 0; p < before; p++)
             memcpy(data + p * (all / before) + at,
@@ -440,27 +443,27 @@ static enum pst_status interleave(const struct pst_engine *engine,
 enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
                                   void *dst, struct pst_diag *diag)
 {
-    const struct pst_plan_output *o = &engine->plan->outputs.at[i];
+    const struct pst_plan_output *o = &engine->grid.plan->outputs.at[i];
     enum pst_status status = PST_OK;
     unsigned dim;
 
     if (!o->is_tensor)
         return pst_diag_set(diag, PST_E_MODEL_OUTPUT_KIND,
                             "output '%s' is no tensor", o->path);
-    if (!engine->options.keep_outputs)
+    if (!engine->grid.options.keep_outputs)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "outputs were not kept by this engine");
-    for (unsigned k = 0; k < engine->options.replicas && status == PST_OK;
+    for (unsigned k = 0; k < engine->grid.options.replicas && status == PST_OK;
          k++) {
-        unsigned first, n = pst_engine_share(engine, k, &first);
+        unsigned first, n = pst_grid_share(&engine->grid, k, &first);
         unsigned from =
-            k * engine->options.ranks +
-            (unsigned)engine->sched->rank_of[pst_plan_output_stage(o)];
+            k * engine->grid.options.ranks +
+            (unsigned)engine->grid.sched->rank_of[pst_plan_output_stage(o)];
         struct pst_rank *r = pst_engine_local(engine, from);
-        const size_t at =
-            pst_output_bytes(engine->plan, &engine->options, i, first);
-        const size_t end =
-            pst_output_bytes(engine->plan, &engine->options, i, first + n);
+        const size_t at = pst_output_bytes(engine->grid.plan,
+                                           &engine->grid.options, i, first);
+        const size_t end = pst_output_bytes(
+            engine->grid.plan, &engine->grid.options, i, first + n);
         const void *src = NULL;
 
         if (r != NULL)
@@ -471,7 +474,7 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
             end - at, diag);
     }
     if (status == PST_OK)
-        status = pst_plan_output_dim(engine->plan, i, &dim, NULL, diag);
+        status = pst_plan_output_dim(engine->grid.plan, i, &dim, NULL, diag);
     if (status == PST_OK && dst != NULL && dim > 0)
         status = interleave(engine, i, dim, dst, diag);
     return status;

@@ -3,26 +3,16 @@
 #define PENSTOCK_STAGES_RUN_ENGINE_H
 /*
  * The engine's inside, for the files of this folder. Exec thread only.
- *
- * Rank numbers: of the job here and on the wire, replica * P + rank of the
- * pipeline; schedules know the rank of the pipeline only.
  */
-#include "stages/run/rank/plan/memory/uses.h"
 #include "stages/run/rank/rank.h"
+#include "stages/tune/grid.h"
 
 struct pst_lanes;
 
 struct pst_engine {
-    struct pst_plan *plan;
-    struct pst_transport *transport; /* NULL while only planned */
-    struct pst_exec_options options;
-    struct pst_schedule *sched;       /* of replica 0 */
-    struct pst_schedule *short_sched; /* of replicas with one microbatch less */
-    struct PST_VEC(struct pst_link) links;
-    struct PST_VEC(struct pst_shared) shared;
-    struct pst_uses uses;
-    unsigned char *sharing; /* per parameter, its mode; NULL: options.shard */
-    double *weights;        /* of the microbatches of a step; their sum is 1 */
+    struct pst_grid grid; /* plan, options, schedules */
+    struct pst_transport *transport;
+    double *weights; /* of the microbatches of a step; their sum is 1 */
     /* Of the optimizer: how many were applied in all of the run, and per
      * parameter how many of them before its states began. */
     uint64_t updates, *since;
@@ -38,27 +28,14 @@ struct pst_engine {
     unsigned n_local, first; /* first: rank of ranks[0] */
 };
 
-/* Makes the engine's schedules. */
-enum pst_status pst_engine_arrange(struct pst_engine *engine,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Plans a rank of the job (pst_rank_new). */
-enum pst_status pst_engine_plan_rank(const struct pst_engine *engine,
-                                     unsigned rank, struct pst_programs *lent,
-                                     struct pst_rank **ret,
-                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_USAGE if `bytes` of a rank are beyond the limit. */
-enum pst_status pst_engine_check_memory(const struct pst_engine *engine,
-                                        unsigned rank, size_t bytes,
-                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* data/scatter.c: bytes that a rank of the job gets for a step; room for
- * sending; COLLECTIVE sending and receiving before a step; what was received,
- * as a pst_fill_fn whose ctx is the engine. */
-size_t pst_scatter_size(const struct pst_engine *engine, unsigned rank);
+/* data/scatter.c. Allocates the buffer from which rank 0 sends. */
 enum pst_status pst_scatter_init(struct pst_engine *engine,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE, before a step: rank 0 sends inputs, the others receive them. */
 enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
                                    pst_fill_fn fill, void *fill_ctx,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* A pst_fill_fn that returns what was received; ctx is the engine. */
 enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst,
@@ -69,14 +46,6 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_engine_weights_init(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-const struct pst_schedule *pst_engine_schedule_of(
-    const struct pst_engine *engine, unsigned replica);
-/* Microbatches of a replica: how many, and the first one. */
-unsigned pst_engine_share(const struct pst_engine *engine, unsigned replica,
-                          unsigned *ret_first);
-unsigned pst_engine_size(
-    const struct pst_engine *engine); /* ranks of the job */
-
 /* Called while nothing moves, awake was {0} when that began. Over the limit of
  * the watchdog: PST_ERR_PEER that names rank, action and peer. */
 enum pst_status pst_engine_watch(struct pst_engine *engine,

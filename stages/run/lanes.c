@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "stages/base/host/thread.h"
+#include "stages/layout/role.h"
 #include "stages/run/engine.h"
-#include "stages/run/rank/plan/role.h"
 
 #define LOOK_EVERY      0.01 /* seconds that a rank waits without looking around */
 #define LOOKS_OF_A_STOP 100
@@ -274,7 +274,7 @@ enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
 
         l->lanes = lanes;
         l->rank = engine->ranks[i];
-        status = pst_pool_new(engine->options.threads, &l->pool, diag);
+        status = pst_pool_new(engine->grid.options.threads, &l->pool, diag);
         if (status == PST_OK && i > 0)
             status = start_thread(l, diag);
     }

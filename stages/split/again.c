@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/again.h"
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/join.h"
 #include "stages/split/split.h"
 #include "stages/split/store/pack.h"

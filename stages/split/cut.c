@@ -5,8 +5,8 @@
  */
 #include "stages/graph/build.h"
 #include "stages/graph/calls.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 #include "stages/split/carry.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/evaluate.h"
 
-#include "stages/ops/mode.h"
+#include "stages/ops/core/mode.h"
 #include "stages/split/join.h"
 #include "stages/split/split.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A plan as such: made, looked into, freed. */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/split.h"
 
 #define TAG PST_TAG_PLAN

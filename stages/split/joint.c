@@ -6,8 +6,8 @@
  * stage may not (a + (b + c) is not (a + b) + c) and sends each for itself.
  */
 #include "stages/graph/build.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/autodiff.h"
 #include "stages/split/split.h"
 

@@ -2,7 +2,7 @@
 #include "stages/split/split.h"
 
 #include "stages/frontend/identity.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdarg.h>
 #include <stdio.h>

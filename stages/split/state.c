@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Parameters, buffers and constants of a plan: who reads them, who holds them.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/carry.h"
 #include "stages/split/store/pack.h"
 

@@ -4,7 +4,7 @@
  * index the rows of a table (embedding), or are the classes of a loss.
  */
 #include "stages/graph/schema.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/plan.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "stages/base/host/alive.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/passes/autodiff.h"
 #include "stages/verify/signs.h"
 #include "stages/verify/widen.h"

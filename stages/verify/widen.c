@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/verify/widen.h"
 
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/replay.h"
 
 /* No gradient passes here though numbers do: torch.no_grad(), detach. */

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_VERIFY_WIDEN_H
 #define PENSTOCK_STAGES_VERIFY_WIDEN_H
 /* A forward graph in f64, for slopes of the loss. One thread. */
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 /*
  * The loss whose slopes are measured must not move where no gradient passes

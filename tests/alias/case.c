@@ -3,7 +3,7 @@
 
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/graph/schema.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdarg.h>
 #include <stdio.h>

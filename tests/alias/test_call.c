@@ -2,7 +2,7 @@
 /* What a file of cases cannot say: calls of one caller whose operands lie
  * elsewhere. */
 #include "stages/alias/call.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "tests/test.h"
 
 #define N 8

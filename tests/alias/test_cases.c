@@ -9,7 +9,7 @@
  */
 #include "tests/alias/case.h"
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -17,8 +17,8 @@
 
 #include "tests/ops/samples/sample.h"
 
+#include "stages/ops/cpu/simd/optim.h"
 #include "stages/ops/matmul/tiles.h"
-#include "stages/ops/simd/optim.h"
 
 #define LINE  4096
 #define ROOM  64

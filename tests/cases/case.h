@@ -6,7 +6,7 @@
  * one operator, its inputs, what must come out, and the gradients. One thread.
  */
 #include "stages/files/safetensors.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "tests/cases/excuse.h"
 
 #include <jansson.h>

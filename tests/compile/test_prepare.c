@@ -6,8 +6,9 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "stages/layout/layout.h"
 #include "stages/run/measure.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/tune/choose.h"
 #include "tests/run/job.h"
 
 static struct pst_exec_options bf16_options(const char *schedule,
@@ -97,7 +98,7 @@ static unsigned count_prepared(struct pst_engine *engine)
 
     n_counted = n_runs = 0;
     for (unsigned k = 0; k < engine->n_local; k++)
-        for (unsigned s = 0; s < engine->sched->n_stages; s++) {
+        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
             struct pst_program *p =
                 pst_rank_layout(engine->ranks[k])->stages[s].program;
             struct pst_exec_list *list =

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "stages/files/safetensors.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/split/plan.h"
 
 #define MAX_TENSORS 64

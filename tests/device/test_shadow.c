@@ -113,7 +113,7 @@ static void read_gradient(struct job *job)
 {
     struct pst_rank *r = job->engine->ranks[0];
     volatile unsigned char byte =
-        *pst_rank_at(&r->device, r->layout.grads.at[0].offset);
+        *pst_rank_at(&r->device, r->plan.layout.grads.at[0].offset);
 
     (void)byte;
 }
@@ -122,7 +122,8 @@ static void write_parameter(struct job *job)
 {
     struct pst_rank *r = job->engine->ranks[1];
 
-    *(volatile float *)pst_rank_at(&r->device, r->layout.params.at[0].data) = 1;
+    *(volatile float *)pst_rank_at(&r->device,
+                                   r->plan.layout.params.at[0].data) = 1;
 }
 
 static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A device that has kernels of its own for few operators, in a table of its
  * own beside the rows: what it lacks is refused by name, what it has runs. */
+#include "stages/ops/core/order.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/cpu/shadow.h"
-#include "stages/ops/order.h"
-#include "stages/ops/rows.h"
 #include "tests/run/job.h"
 
 static unsigned own_runs;
@@ -34,7 +34,7 @@ static struct pst_device device_of(const struct pst_kernels *const *table)
 
     ret.name = "sparse";
     ret.kernels = table;
-    ret.upcasts = false;
+    ret.adapt = NULL;
     return ret;
 }
 
@@ -84,7 +84,7 @@ static size_t place_of(const struct pst_op *op)
     static const struct pst_op *const ops[PST_N_KERNEL_OPS] = {
 #define PST_OP(id) [PST_AT_##id] = &pst_op_##id,
 #define PST_OP_NO_KERNEL(id)
-#include "stages/ops/ops.def"
+#include "stages/ops/core/ops.def"
     };
     size_t i = 0;
 

@@ -6,7 +6,7 @@
  * parameter if a leaf lies on it), a tensor of the case a window on it.
  */
 #include "stages/frontend/functional/functionalise.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/passes/autodiff.h"
 #include "tests/test.h"
 

@@ -3,7 +3,7 @@
  * The numbers are in test_aliasing.c. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/functional/overlap.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "stages/files/safetensors.h"
 #include "stages/frontend/model.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "tests/files/repack.h"
 
 #include <fcntl.h>
@@ -340,8 +340,7 @@ static void bad_programs_are_named(void **state)
         {PST_ERR_UNSUPPORTED,
          "depend on data: aten.relu.default (in the outermost module at "
          "make_tiny.py:39)",
-         PROGRAM,
-         "\"relu\": {\"dtype\": 7, \"sizes\": [{\"as_int\": 2}",
+         PROGRAM, "\"relu\": {\"dtype\": 7, \"sizes\": [{\"as_int\": 2}",
          "\"relu\": {\"dtype\": 7, \"sizes\": [{\"as_expr\": "
          "{\"expr_str\": \"u0\", \"hint\": null}}"},
         {PST_ERR_UNSUPPORTED, "writes its parameter \"fc.bias\"", PROGRAM,

@@ -6,7 +6,7 @@
 #include "stages/base/alloc.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/oprow.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "tests/files/repack.h"
 
 #include <string.h>

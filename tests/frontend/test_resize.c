@@ -3,7 +3,7 @@
  * that in the graph, and what is refused by which name. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/model.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "tests/test.h"
 
 #include <stdio.h>

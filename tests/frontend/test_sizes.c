@@ -7,7 +7,7 @@
 #include "stages/base/str.h"
 #include "stages/frontend/front.h"
 #include "stages/graph/schema.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "tests/files/repack.h"
 #include "tests/test.h"
 

@@ -6,7 +6,7 @@
 #include "tests/test.h"
 
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <jansson.h>
 #include <stdio.h>

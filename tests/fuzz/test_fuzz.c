@@ -15,6 +15,7 @@
 #include "stages/files/zip.h"
 #include "stages/frontend/model.h"
 #include "stages/run/exec.h"
+#include "stages/tune/choose.h"
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/patience.h"

@@ -18,6 +18,7 @@
 #include "stages/frontend/model.h"
 #include "stages/run/exec.h"
 #include "stages/split/store/pack.h"
+#include "stages/tune/choose.h"
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/patience.h"

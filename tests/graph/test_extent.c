@@ -4,8 +4,8 @@
 #include "stages/base/macros.h"
 #include "stages/graph/extent.h"
 #include "stages/graph/oprow.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 #include "tests/test.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "stages/graph/build.h"
 #include "stages/graph/calls.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "tests/test.h"
 
 #include "stages/graph/build.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

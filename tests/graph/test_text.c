@@ -4,7 +4,7 @@
 #include "tests/test.h"
 
 #include "stages/graph/build.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include "stages/base/host/cpu.h"
 #include "stages/graph/tensor.h"
-#include "stages/ops/simd/convert.h"
+#include "stages/ops/cpu/simd/convert.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
 #include "stages/graph/tensor.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 

@@ -3,8 +3,8 @@
  * that this processor has. */
 #include "tests/test.h"
 
+#include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/matmul/packed.h"
-#include "stages/ops/simd/simd.h"
 
 #include <math.h>
 #include <stdlib.h>

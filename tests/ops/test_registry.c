@@ -3,7 +3,7 @@
 #include "tests/test.h"
 
 #include "stages/base/map.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 
@@ -56,7 +56,7 @@ static void names_find_their_rows(void **state)
 
         assert_ptr_equal(pst_op_find(pst_op_schema(op)->name), op);
         if (pst_op_refusal(pst_op_schema(op)->name) != NULL)
-            fail_msg("%s has a row and stands in stages/ops/refused.def",
+            fail_msg("%s has a row and stands in stages/ops/core/refused.def",
                      pst_op_schema(op)->name);
     }
     assert_null(pst_op_find("aten.add.Tensors"));

@@ -6,7 +6,7 @@
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/matmul/tiles.h"

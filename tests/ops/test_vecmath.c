@@ -8,8 +8,8 @@
 #include "tests/test.h"
 
 #include "stages/base/host/cpu.h"
+#include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/pointwise/special_math.h"
-#include "stages/ops/simd/loops.h"
 
 #include <float.h>
 #include <math.h>

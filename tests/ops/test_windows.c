@@ -6,7 +6,7 @@
 #include "stages/base/host/pool.h"
 #include "stages/ops/conv/narrow.h"
 #include "stages/ops/conv/windows.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #include <math.h>
 #include <stdlib.h>

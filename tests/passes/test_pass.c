@@ -2,7 +2,7 @@
 /* The driver of passes, on a table of its own and on that of the compiler. */
 #include "stages/compile/program.h"
 #include "stages/frontend/model.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/passes/pass.h"
 #include "tests/test.h"
 

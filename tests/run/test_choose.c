@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is given up for memory: every way is what it says, and the limit takes
  * the fastest that fits. */
-#include "stages/run/choose.h"
+#include "stages/tune/choose.h"
 #include "tests/run/net.h"
 
 static struct pst_exec_options open_options(unsigned replicas,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a step copies within a rank: only what cannot be read where it lies. */
-#include "stages/run/rank/plan/actions.h"
+#include "stages/layout/actions.h"
 #include "tests/run/job.h"
 #include "tests/test.h"
 

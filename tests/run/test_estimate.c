@@ -3,8 +3,9 @@
  * chosen by them, within memory. */
 #include <math.h>
 
-#include "stages/run/estimate.h"
 #include "stages/sched/simulate.h"
+#include "stages/tune/choose.h"
+#include "stages/tune/estimate.h"
 #include "tests/run/job.h"
 
 static void add(struct pst_seconds *sum, struct pst_seconds more)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "stages/tune/choose.h"
 #include "tests/patience.h"
 #include "tests/run/job.h"
 

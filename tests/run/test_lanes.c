@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 #include "tests/run/job.h"
 
 static struct run run_so(bool side_by_side, unsigned stages, unsigned flags,

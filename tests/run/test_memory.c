@@ -4,9 +4,10 @@
 
 #include "stages/base/checked.h"
 #include "stages/base/host/fs.h"
+#include "stages/base/host/headroom.h"
 #include "stages/compile/memplan.h"
 #include "stages/run/exec.h"
-#include "stages/run/headroom.h"
+#include "stages/tune/choose.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

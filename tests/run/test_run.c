@@ -5,8 +5,9 @@
 
 #include <math.h>
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/tune/choose.h"
 
 static void all_cuts_of(unsigned microbatches, const char *optimizer)
 {
@@ -49,7 +50,7 @@ static void poison(struct pst_engine *engine)
         const struct pst_layout *l = pst_rank_layout(engine->ranks[i]);
         unsigned char *arena = pst_rank_device(engine->ranks[i])->mem.base;
 
-        for (unsigned s = 0; s < engine->sched->n_stages; s++)
+        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++)
             for (unsigned k = PST_R_FIRST; k < l->stages[s].n_pools; k++) {
                 const struct pst_slot_pool *pool = &l->stages[s].pools[k];
 
@@ -57,9 +58,10 @@ static void poison(struct pst_engine *engine)
             }
         memset(arena + l->work, 0xff, l->memory.arena - l->work);
         for (size_t g = 0; g < l->grads.n; g++)
-            memset(arena + l->grads.at[g].offset, 0xff,
-                   pst_meta_bytes(
-                       &engine->plan->params.at[l->grads.at[g].param].meta));
+            memset(
+                arena + l->grads.at[g].offset, 0xff,
+                pst_meta_bytes(
+                    &engine->grid.plan->params.at[l->grads.at[g].param].meta));
     }
 }
 

@@ -2,6 +2,7 @@
 /* Every schedule on the small model: the bits of one stage in one process. */
 #include <unistd.h>
 
+#include "stages/tune/choose.h"
 #include "tests/run/chance.h"
 #include "tests/run/job.h"
 #include "tests/sched/every.h"

@@ -2,8 +2,9 @@
 /* Microbatches that wait for their backward outside of the arena (--stash). */
 #include <sys/resource.h>
 
-#include "stages/run/rank/plan/memory/spill.h"
+#include "stages/layout/memory/spill.h"
 #include "stages/run/rank/rank.h"
+#include "stages/tune/choose.h"
 #include "tests/folder.h"
 
 #define CHANCE_MB 14

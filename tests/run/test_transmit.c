@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include "stages/compile/memplan.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/tune/choose.h"
 #include "tests/run/job.h"
 
 /* The same bits as replicated and as uncut; states of the optimizer once. */
@@ -64,7 +65,7 @@ static void saves_states(void **state)
 static const struct pst_rank_param *find(struct pst_engine *engine,
                                          unsigned rank, const char *fqn)
 {
-    const int index = pst_plan_find_param(engine->plan, fqn);
+    const int index = pst_plan_find_param(engine->grid.plan, fqn);
 
     return pst_layout_param(pst_rank_layout(engine->ranks[rank]),
                             (unsigned)index);

@@ -9,7 +9,7 @@
 
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/optim/rows.h"
 #include "stages/run/engine.h"
 

@@ -2,8 +2,8 @@
 #include "tests/run/watched.h"
 
 #include "stages/device/host.h"
-#include "stages/ops/call.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 /* Models from graph text, with made-up weights. */
 #include "tests/test.h"
 
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/split/plan.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * dense is sent by its own name. */
 #include "tests/split/golden.h"
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/again.h"
 #include "stages/split/store/pack.h"
 
@@ -111,7 +111,8 @@ static void run_golden(const struct golden *golden)
     if (pst_split(model, &options, &plan, &diag) == PST_OK) {
         print_message("%s\n", golden->name);
         assert_ok(pst_plan_model(plan, no_value, NULL, &again, &diag), &diag);
-        assert_ok(pst_split_again(again, plan, plan->loss, &other, &diag), &diag);
+        assert_ok(pst_split_again(again, plan, plan->loss, &other, &diag),
+                  &diag);
         compare(plan, other);
         pst_plan_free(other);
         pst_model_close(again);

@@ -8,7 +8,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #include "tests/split/model.h"
 
 #include "stages/files/safetensors.h"
-#include "stages/ops/call.h"
-#include "stages/ops/mode.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/core/mode.h"
 #include "stages/split/evaluate.h"
 #include "stages/split/join.h"
 

@@ -6,7 +6,7 @@
 #include "tests/split/golden.h"
 
 #include "stages/base/str.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <string.h>

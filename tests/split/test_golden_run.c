@@ -11,7 +11,7 @@
 #include "stages/base/str.h"
 #include "stages/files/safetensors.h"
 #include "stages/graph/build.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/run/dump.h"
 
 #include <math.h>

@@ -10,8 +10,8 @@
 #include "stages/base/str.h"
 #include "stages/optim/rows.h"
 #include "stages/run/engine.h"
-#include "stages/run/estimate.h"
 #include "stages/split/store/pack.h"
+#include "stages/tune/estimate.h"
 
 #include <stdio.h>
 #include <time.h>

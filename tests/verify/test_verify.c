@@ -2,7 +2,7 @@
 /* Joined plans, and whether pst_verify finds what is wrong. */
 #include "tests/run/net.h"
 
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/vjp.h"
 #include "stages/split/join.h"
 #include "stages/verify/verify.h"
 

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "stages/run/headroom.h"
+#include "stages/base/host/headroom.h"
 
 #define MIB      1048576.0
 #define LOW_MIB  512.0

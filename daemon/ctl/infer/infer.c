@@ -10,7 +10,7 @@
 #include "daemon/ctl/infer/forward.h"
 #include "daemon/ctl/infer/outputs.h"
 #include "daemon/ctl/print.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
                                 struct pst_diag *diag)

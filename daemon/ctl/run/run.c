@@ -19,7 +19,7 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/host/guard.h"
-#include "stages/run/headroom.h"
+#include "stages/base/host/headroom.h"
 
 /* What starts the ranks of a job. */
 struct job {

@@ -4,7 +4,7 @@
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/show/tree.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <stdlib.h>

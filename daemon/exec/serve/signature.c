@@ -2,7 +2,7 @@
 #include "daemon/exec/serve/signature.h"
 
 #include "stages/base/alloc.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <inttypes.h>
 #include <string.h>

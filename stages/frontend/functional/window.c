@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #define MAX_DEPTH 64 /* views of views; more than that nobody knows */
 

@@ -10,8 +10,8 @@
 #include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/functional/versions.h"
 #include "stages/graph/extent.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 

@@ -7,8 +7,8 @@
  * it is the dtype of their results. All others take what comes. f64 stays.
  */
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 #include <string.h>

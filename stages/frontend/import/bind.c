@@ -2,9 +2,9 @@
 /* Arguments of the document to arguments of a row. */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

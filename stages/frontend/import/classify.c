@@ -5,7 +5,7 @@
 #include "stages/frontend/import/nodes.h"
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/graph/oprow.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

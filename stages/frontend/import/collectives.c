@@ -8,7 +8,7 @@
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -13,8 +13,8 @@
  * shapes (one number for each sample) are not dropout of torch.nn.
  */
 #include "stages/frontend/import/nodes.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <math.h>
 

@@ -12,7 +12,7 @@
  * those of PyTorch.
  */
 #include "stages/frontend/import/nodes.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * how that is seen), as far as a gradient of a parameter goes through them.
  */
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

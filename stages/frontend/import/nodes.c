@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes in program order. */
 #include "stages/frontend/import/nodes.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

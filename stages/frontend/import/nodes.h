@@ -6,7 +6,7 @@
  * (subgraph.c) share. Names are borrowed from the document. One thread.
  */
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 /* Names of a node's results, lists flattened. */
 struct pst_names {

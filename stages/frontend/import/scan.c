@@ -2,7 +2,7 @@
 /* Finds all that is not supported before anything is built. */
 #include "stages/frontend/import/import.h"
 #include "stages/graph/oprow.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

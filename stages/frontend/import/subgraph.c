@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes that hold sub-graphs: regions, which are inlined, and branches. */
 #include "stages/frontend/import/nodes.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 struct pst_scope pst_import_inherit(const struct pst_scope *scope)
 {

@@ -12,8 +12,8 @@
 
 #include "stages/files/zip.h"
 #include "stages/frontend/functional/overlap.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "stages/modules/lora/linear.h"
 
 #include "stages/graph/schema.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #include "stages/base/rng.h"
 #include "stages/graph/calls.h"
 #include "stages/modules/lora/adapting.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <inttypes.h>
 #include <math.h>

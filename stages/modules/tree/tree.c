@@ -3,7 +3,7 @@
 
 #include "stages/base/str.h"
 #include "stages/graph/calls.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Other names of attention: with the logarithms of the sums of each row, or
  * with the probabilities as a second result. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <math.h>
 

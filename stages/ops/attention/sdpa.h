@@ -11,11 +11,11 @@
  * mask is that of s, (batch dimensions, L, S), not yet summed over what the
  * mask was broadcast to; it is the fourth result of sdpa_backward_mask.
  */
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
+#include "stages/ops/cpu/simd/tile.h"
 #include "stages/ops/matmul/gemm.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/simd/tile.h"
-#include "stages/ops/vjp.h"
 
 /* One operand: strides, with 0 where it is broadcast. */
 struct pst_sdpa_factor {

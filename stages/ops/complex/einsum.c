@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sums of products by letters. Pairs: complex.c. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 enum {
     EQUATION,

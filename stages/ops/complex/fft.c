@@ -7,8 +7,8 @@
  * image twice. Values and their parts: complex.c.
  */
 #include "stages/base/str.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products of all numbers along a dimension. Pairs: complex.c. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 static struct pst_value *part(struct pst_rewrite *w, struct pst_value *x,
                               int64_t dim, int64_t from, int64_t to)

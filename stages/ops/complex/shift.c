@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Spectra with the zero frequency in the middle. Pairs: complex.c. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 /* (self, dim): the element 0 goes to n // 2, or comes back from there. What is
  * complex has its dimensions named by the importer. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Spectra of short pieces of a real signal, and the signal of such spectra.
  * Pairs: complex.c. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 enum {
     SELF,

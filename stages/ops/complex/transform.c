@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows of the transforms that fft.c composes, and of their tables. */
 #include "stages/ops/complex/fourier.h"
-#include "stages/ops/infer.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #include <math.h>
 #include <string.h>

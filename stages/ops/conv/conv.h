@@ -9,9 +9,9 @@
  * Forward passes and gradients fill y, x or w from the other two; a transposed
  * convolution fills x.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
 
 #define PST_CONV_DIMS 3
 

@@ -5,7 +5,7 @@
 #include "stages/ops/conv/dnnl.h"
 #include "stages/ops/conv/narrow.h"
 #include "stages/ops/conv/windows.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 /* No size or step is larger, so that nothing overflows. */
 #define MAX_EXTENT (INT64_C(1) << 30)

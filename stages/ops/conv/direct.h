@@ -19,7 +19,7 @@
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct_plan.h"
 #include "stages/ops/conv/dnnl.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 struct pst_conv_tile {
     int64_t n;    /* positions; all are rounded up to whole vectors */

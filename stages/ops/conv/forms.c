@@ -3,8 +3,8 @@
 #include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
 
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

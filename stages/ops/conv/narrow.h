@@ -15,7 +15,7 @@
  * images; they do not depend on the number of threads.
  */
 #include "stages/ops/conv/dnnl.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #define PST_NARROW_LINE 16 /* rows are filled up to a multiple of it */
 

@@ -3,8 +3,8 @@
  * each is the other's gradient. */
 #include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "stages/ops/conv/windows_job.h"
 #include "stages/ops/conv/windows_lines.h"
 #include "stages/ops/conv/windows_weights.h"
-#include "stages/ops/simd/tile.h"
+#include "stages/ops/cpu/simd/tile.h"
 
 #include <string.h>
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The device "cpu": memory of the host. */
 #include "stages/device/host.h"
+#include "stages/ops/core/op.h"
 #include "stages/ops/cpu/kernels.h"
 #include "stages/ops/cpu/shadow.h"
 #include "stages/ops/cpu/tasks.h"
-#include "stages/ops/op.h"
+#include "stages/ops/cpu/upcast.h"
 
 static void launch(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, struct pst_call *frame)
@@ -35,7 +36,7 @@ const struct pst_device pst_device_cpu = {
     .launch = launch,
     .run = run,
     .kernels = pst_cpu_kernels,
-    .upcasts = true,
+    .adapt = pst_cpu_adapt,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };

@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "stages/device/host.h"
+#include "stages/ops/core/op.h"
 #include "stages/ops/cpu/kernels.h"
 #include "stages/ops/cpu/tasks.h"
-#include "stages/ops/op.h"
+#include "stages/ops/cpu/upcast.h"
 
 #define MAX_OPERANDS 1024
 
@@ -179,7 +180,7 @@ const struct pst_device pst_device_shadow = {
     .launch = shadow_launch,
     .run = shadow_run,
     .kernels = pst_cpu_kernels,
-    .upcasts = true,
+    .adapt = pst_cpu_adapt,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "stages/ops/simd/convert.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/convert.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #define MAX_BLOCKS     1024
 #define UPCAST_AT_ONCE 2048

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps of optimizers. */
+#include "stages/ops/cpu/simd/optim.h"
 #include "stages/ops/cpu/tasks.h"
-#include "stages/ops/simd/optim.h"
 
 #include <stdatomic.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Numbers at even distances, windows, indices of triangles. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

@@ -2,9 +2,9 @@
 /* Rows of a table taken together by two lists: entry i brings row from[i] of
  * the table to row to[i] of the result, unless keep[i] is false. What a bag is
  * made of never lies side by side in memory. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/places.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/check.h"
 
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What operators of the language and calls emit. */
 #include "stages/graph/extent.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <stdio.h>

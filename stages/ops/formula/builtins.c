@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions on what is known when a graph is made: shapes, dtypes, numbers. */
 #include "stages/graph/extent.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"
-#include "stages/ops/infer.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>

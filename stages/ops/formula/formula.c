@@ -3,8 +3,8 @@
 #include "stages/ops/formula/formula.h"
 
 #include "stages/graph/extent.h"
+#include "stages/ops/core/vjp.h"
 #include "stages/ops/formula/machine.h"
-#include "stages/ops/vjp.h"
 
 #include <ctype.h>
 #include <math.h>

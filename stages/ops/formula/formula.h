@@ -35,7 +35,7 @@
  *
  * Gradients are summed and converted to their input's shape and dtype.
  */
-#include "stages/ops/rewrite.h"
+#include "stages/ops/core/rewrite.h"
 
 enum pst_status pst_vjp_formula(struct pst_vjp *v);
 enum pst_status pst_rewrite_formula(struct pst_rewrite *w);

@@ -7,7 +7,7 @@
  * gradient is which is absent. After a failure of the builder everything gives
  * None.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #define PST_FORMULA_NAMES 24
 #define PST_FORMULA_ARGS  16

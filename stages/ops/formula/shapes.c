@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions of the language that change a tensor's shape. */
 #include "stages/graph/extent.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

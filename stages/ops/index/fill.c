@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/index/fill.h"
 
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
 #include "stages/ops/index/check.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/vjp.h"
 
 /* The mask stands last in the list; in front of it are whole dimensions. */
 static unsigned mask_at(const struct pst_arg *args)

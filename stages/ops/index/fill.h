@@ -6,7 +6,7 @@
  * is no matter, so this form of index_put depends on data in no shape.
  * Thread-safe; borrows all for the call.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 /* Are these arguments of index_put of that form? Its list has one bool tensor,
  * the last one, of dimensions of x. */

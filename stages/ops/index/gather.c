@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One index for each element along one dimension: gather, scatter. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/index/along.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

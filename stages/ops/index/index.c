@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Elements at places that other tensors name: index, index_put, index_select.
  * A place outside of its dimension is a fault; nothing is read or written. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/index/fill.h"
 #include "stages/ops/index/places.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

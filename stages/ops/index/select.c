@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Whole slices at places of one dimension: index_select; one_hot. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/index/places.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products whose number of factors depends on the arguments. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 /* What the info of a factorisation means. */
 #include "stages/ops/linalg/linalg.h"
 
-#include "stages/ops/infer.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <stdio.h>
 #include <string.h>

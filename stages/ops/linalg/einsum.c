@@ -5,8 +5,8 @@
  * result needs is summed as soon as possible, and two operands meet in one
  * batched matrix product.
  */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  * depend on the number of threads. It stores matrices by columns; tensors
  * store them by rows, which is the transposed matrix to LAPACK.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
 
 /* Reports what LAPACK's `info` > 0 of matrix number `matrix` means to the
  * operator `api` ("linalg.inv"). */

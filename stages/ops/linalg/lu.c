@@ -2,9 +2,9 @@
 /* A = P L U by LAPACK: of A (m, n) L is (m, k) and U (k, n), k = min(m, n). LU
  * has U in its upper triangle and L below, whose diagonal is 1; row i was
  * exchanged with row pivots[i] - 1. */
+#include "stages/ops/core/rewrite.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
-#include "stages/ops/rewrite.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Systems of equations: A X = B, or X A = B. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
-#include "stages/ops/rows.h"
 
 #include <cblas.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tensors as matrices: the dimensions of both sides are taken together. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 /* Sizes first, first + 1, ..., end - 1 of x; returns their product. */
 static struct pst_extent sizes_between(struct pst_rewrite *w,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Distances of the rows of two tensors: (..., n, m), (..., k, m) -> (..., n,
  * k); dimensions before them broadcast. */
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/loss/distance.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
 
 /* --- inference ------------------------------------------------------------ */
 

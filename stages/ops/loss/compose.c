@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Losses and distances that are compositions, as PyTorch composes them. */
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/loss/loss.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

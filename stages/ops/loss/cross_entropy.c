@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/loss/cross_entropy.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
  * Distances between rows, pair by pair, and their gradients: what all pairs of
  * differences would take is never there. f32 or f64, contiguous. Thread-safe.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 enum pst_distance_kind {
     PST_DISTANCE_0, /* how many coordinates differ */

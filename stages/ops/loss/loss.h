@@ -6,9 +6,9 @@
  * (C), targets of shape (N, d1, ...) or (). Position p of N * D counts through
  * the targets in row-major order, D = d1 * d2 * ...
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 enum { PST_REDUCE_NONE, PST_REDUCE_MEAN, PST_REDUCE_SUM };
 

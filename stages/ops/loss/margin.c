@@ -3,10 +3,10 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/loss/loss.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
 
 /* Samples (N, C), or one sample (C). */
 struct rows {

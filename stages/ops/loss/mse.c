@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/rows.h"
 #include "stages/ops/loss/loss.h"
-#include "stages/ops/rows.h"
 
 /* mse_loss: (a - b)^2, its mean or its sum; a and b broadcast. */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/rows.h"
 #include "stages/ops/loss/loss.h"
-#include "stages/ops/rows.h"
 
 /*
  * loss = -w_y x_y for log-probabilities x. The names differ in the number of

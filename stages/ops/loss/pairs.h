@@ -10,9 +10,9 @@
  * a number; those of the backward row are the gradient, the same, and the index
  * of the operand whose gradient is wanted.
  */
+#include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/loss/loss.h"
 #include "stages/ops/reduce/fold.h"
-#include "stages/ops/simd/loops.h"
 
 #define PST_PAIRS_MAX 4
 

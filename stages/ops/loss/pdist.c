@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Distances between all pairs of rows: (N, M) -> (N (N - 1) / 2). */
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/loss/distance.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
 
 static enum pst_status pdist_infer(struct pst_infer *c)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Losses between squares and absolute values, and the soft margin. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/loss/pairs.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/column_sum.h"
 
-#include "stages/ops/infer.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 /*
  * penstock.column_sum: (..., kept) -> (kept), the sum over all but the last

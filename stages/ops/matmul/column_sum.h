@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_MATMUL_COLUMN_SUM_H
 #define PENSTOCK_STAGES_OPS_MATMUL_COLUMN_SUM_H
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 /* y[0..cols-1] = (accumulate ? y : 0) + sum of `rows` rows, x's rows being
  * `stride` numbers of f32 or f64 apart. */

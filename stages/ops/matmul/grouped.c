@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/rows.h"
 #include "stages/ops/matmul/matmul.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/matmul.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 enum pst_status pst_matmul_operands(const struct pst_infer *c, unsigned first,
                                     unsigned n, const struct pst_meta **ret)

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPS_MATMUL_MATMUL_H
 #define PENSTOCK_STAGES_OPS_MATMUL_MATMUL_H
 /* What the product operators share besides the product itself. */
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
 #include "stages/ops/matmul/product.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/vjp.h"
 
 /* Arguments first..first+n-1 are floating tensors of one dtype; ret[i] their
  * metas. */

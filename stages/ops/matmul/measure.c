@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Measures what products and memory make of a core. */
 #include "stages/base/alloc.h"
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/packed.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/ops/simd/convert.h"
 
 #include <time.h>
 

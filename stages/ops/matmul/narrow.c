@@ -2,10 +2,10 @@
 #include "stages/ops/matmul/product.h"
 
 #include "stages/base/host/cpu.h"
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/convert.h"
 
 /*
  * Factors that do not have the type of the library's product are converted

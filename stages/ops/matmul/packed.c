@@ -2,7 +2,7 @@
 #include "stages/ops/matmul/packed.h"
 
 #include "stages/base/macros.h"
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #include <cblas.h>
 #include <pthread.h>

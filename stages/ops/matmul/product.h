@@ -8,7 +8,7 @@
  * where a, b, c have any strides and out is contiguous. An operator describes
  * its call as such a product; reference and libraries run the description.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 struct pst_factor {
     const void *data;                      /* c only: NULL if there is none */

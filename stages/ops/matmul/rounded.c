@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/convert.h"
-#include "stages/ops/vjp.h"
 
 /*
  * penstock.round_bf16: elements rounded to bf16, half to even, that stay f32.

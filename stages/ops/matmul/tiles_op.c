@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/product.h"
 #include "stages/ops/matmul/tiles.h"
-#include "stages/ops/simd/convert.h"
-#include "stages/ops/vjp.h"
 
 /*
  * penstock.tiles: a matrix k x n or, transposed, n x k, rounded to bf16

@@ -2,8 +2,8 @@
 /* The names of batch, instance and group norm, as compositions of the rows in
  * channel_norm.c. Running statistics are written where training says so, also
  * if the schema does not show it. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 struct bn {
     struct pst_rewrite *w;

@@ -14,9 +14,9 @@
  * with means over the M elements of a group in a block; without the means if
  * the statistics do not come from x.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 struct pst_channels {
     int64_t n, c, s;   /* images, channels, positions */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The rows that batch, group and instance norm consist of. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/norm/columns.h"
-#include "stages/ops/rows.h"
 
 /* Dtype of statistics and sums. */
 static enum pst_dtype wide(enum pst_dtype dtype)

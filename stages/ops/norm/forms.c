@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Further norms and the core set's backward operators as compositions. */
-#include "stages/ops/rewrite.h"
+#include "stages/ops/core/rewrite.h"
 
+#include "stages/ops/core/rows.h"
 #include "stages/ops/norm/norm.h"
-#include "stages/ops/rows.h"
 
 static struct pst_value *reduce(struct pst_rewrite *w, const struct pst_op *op,
                                 struct pst_value *x, const int64_t *dims,

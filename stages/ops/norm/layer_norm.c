@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/rows.h"
 #include "stages/ops/norm/norm.h"
-#include "stages/ops/rows.h"
 
 /* --- layer_norm, native_layer_norm --------------------------------------- */
 

@@ -4,8 +4,8 @@
  * value of the batch while training, in evaluation (replay.h) the running one,
  * or 1 / sqrt(running + eps) of a variance.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
 
 #include <math.h>
 

@@ -9,9 +9,9 @@
  * Backward passes recompute mean and rstd: two passes over a row that is in
  * the cache anyway, instead of buffers that live from forward to backward.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 struct pst_norm {
     bool centre;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/rows.h"
 #include "stages/ops/norm/norm.h"
-#include "stages/ops/rows.h"
 
 /* rms_norm(input, shape, weight, eps): x / sqrt(mean(x^2) + eps) * w. Any mix
  * of floating dtypes; the result is promoted. */

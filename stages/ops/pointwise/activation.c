@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Activations and the products of their derivatives with a gradient. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sums, products, quotients and the operators of one operand next to them. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

@@ -4,9 +4,9 @@
  * a false one is a fault of the step. Those on sizes and dtypes are inference
  * alone: the importer checks them and makes no node.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 /* --- on data -------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The same elements in another dtype or another place: casts, copies and the
  * operators that pass their input on. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 /* --- passing on ----------------------------------------------------------- */

@@ -2,8 +2,8 @@
 /* Broadcasting and conversion around the loops of simd/loops.def. */
 #include "stages/ops/pointwise/pointwise.h"
 
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/convert.h"
 
 #include <math.h>
 #include <string.h>

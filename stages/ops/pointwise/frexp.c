@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Mantissa in [0.5, 1) and exponent. */
+#include "stages/ops/core/infer.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/infer.h"
 
 #include <math.h>
 

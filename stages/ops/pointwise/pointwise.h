@@ -7,11 +7,11 @@
  * the work among threads. Reference kernels compute in double or int64, fast
  * ones in float.
  */
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/simd/loops.h"
-#include "stages/ops/vjp.h"
 
 #define PST_PW_MAX   4   /* operands of an operator */
 #define PST_PW_BLOCK 512 /* numbers in a block */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Choosing between elements: where, masked_fill, clamp, maximum, minimum. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

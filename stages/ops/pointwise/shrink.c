@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Activations made of pieces, most with numbers for parameters. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows of weighted sums: average pools, adaptive ones, resizing, and their
  * gradients, each of which is the transpose of the other. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_OPS_POOL_EXTENT_H
 #define PENSTOCK_STAGES_OPS_POOL_EXTENT_H
 /* How large windows and what they go over may be. */
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
 
 #define PST_POOL_MAX (INT64_C(1) << 30)
 

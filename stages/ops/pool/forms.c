@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The names of pools. */
 #include "stages/base/checked.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 /* --- maxima ------------------------------------------------------------- */
 

@@ -4,10 +4,10 @@
  * and fractional pools. The first of equals wins, the last NaN over all.
  * Gradients go to the indices: scatter_add over planes.
  */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>

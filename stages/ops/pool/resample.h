@@ -7,10 +7,10 @@
  * space, with weights that are products over these dimensions ("taps"). The
  * gradient is the transposed sum. Leading dimensions are planes.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #define PST_SPACE 3 /* most dimensions of space */
 

@@ -4,8 +4,8 @@
  * composition has both: this picks one without copying. Import writes it for
  * training; replay.h says who turns it.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
 
 static enum pst_status by_mode_infer(struct pst_infer *c)
 {

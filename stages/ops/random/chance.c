@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checks of what random numbers are drawn from: what PyTorch raises on is a
  * fault of the step. */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
 
 #include <math.h>
 

@@ -4,14 +4,14 @@
  * so that the backward pass draws the mask again instead of keeping it: the
  * gradient of dropout is dropout of the gradient under the same node id.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/layers/dropout.h"
+#include "stages/ops/cpu/simd/vecmath.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/simd/layers/dropout.h"
-#include "stages/ops/simd/vecmath.h"
-#include "stages/ops/vjp.h"
 
 /* p = 1 drops everything and gives zeros, not NaN. */
 static double scale_of(double p)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tensors of random numbers; element i is number i of the call's stream. */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
-#include "stages/ops/infer.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/layers/dropout.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/layers/dropout.h"
-#include "stages/ops/vjp.h"
 
 #include <math.h>
 

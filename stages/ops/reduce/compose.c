@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reductions that are compositions of others. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

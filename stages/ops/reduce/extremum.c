@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Largest and smallest elements, and where they are. NaN is larger than all;
  * the first of equals counts. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/reduce/fold.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

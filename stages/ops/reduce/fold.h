@@ -7,8 +7,8 @@
  * row, else across it, many results at a time. The order of a sum depends on
  * shapes and strides only.
  */
+#include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/reduce/reduce.h"
-#include "stages/ops/simd/simd.h"
 
 #define PST_FOLD_COLS 256 /* results at a time, at most */
 
@@ -29,7 +29,7 @@ struct pst_fold {
         pst_fold_##name##_avx2, pst_fold_##name##_avx512,                      \
         pst_fold_##name##_f64_any, pst_fold_##name##_f64_avx2,                 \
         pst_fold_##name##_f64_avx512;
-#include "stages/ops/simd/fold.def"
+#include "stages/ops/cpu/simd/fold.def"
 #undef FOLD
 
 /* One operator, its folds for f32 and for f64. n: elements of each result. */

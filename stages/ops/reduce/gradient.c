@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* torch.gradient: differences of neighbours along dimensions. */
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
 
 #define ENDS                                                                   \
     "x = transpose.int(self, dim, -1);"                                        \

@@ -6,10 +6,10 @@
  * are kept and those that are reduced. References feed the reduced elements of
  * each result, in row-major order, to an accumulator in double or int64.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/vjp.h"
 
 struct pst_reduce {
     const struct pst_call *call;

@@ -4,7 +4,7 @@
 /* Running sums, products and extremes along a dimension, several lanes at a
  * time; the same bits as lane by lane. in[0] and out[0] are contiguous; dim is
  * argument 1. Thread-safe. */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 /* Lanes that run together: their sums do not wait for each other. */
 #define PST_RUNNING_ROWS    8

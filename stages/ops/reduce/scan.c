@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Along one dimension, keeping it: cumsum, diff. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
 #include "stages/ops/reduce/running.h"
-#include "stages/ops/rows.h"
 
 /* --- cumsum --------------------------------------------------------------- */
 

@@ -2,10 +2,10 @@
 /* any, all, var, logsumexp. */
 #include "stages/ops/reduce/reduce.h"
 
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/reduce/fold.h"
 #include "stages/ops/reduce/whole.h"
-#include "stages/ops/rows.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/reduce/whole.h"
 
-#include "stages/ops/simd/whole.h"
+#include "stages/ops/cpu/simd/whole.h"
 
 #define COLS 512 /* columns at a time */
 

@@ -2,9 +2,9 @@
 /* grid_sampler, its two gradients, and the grid of an affine map. */
 #include "stages/ops/resize/grid.h"
 
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
 
 #include <math.h>
 #include <string.h>

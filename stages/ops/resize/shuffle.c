@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Blocks of pixels from and to channels. */
-#include "stages/ops/rewrite.h"
+#include "stages/ops/core/rewrite.h"
 
 /* Leading dimensions stay; (C r^2, H, W) is looked at as (C, r, r, H, W) and
  * back, or (C, H, r, W, r) for unshuffle. */

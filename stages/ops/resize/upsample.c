@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The names of resizing: all are penstock.resize. Factors are per dimension,
  * 0 where there is none. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <math.h>
 

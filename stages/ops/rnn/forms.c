@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The names of recurrent layers and cells: all are penstock.rnn_layer. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 struct rnn {
     struct pst_rewrite *w;

@@ -2,8 +2,8 @@
 /* The rows of a recurrent layer and of its gradient. */
 #include "stages/ops/rnn/rnn.h"
 
-#include "stages/ops/rows.h"
-#include "stages/ops/simd/loops.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/cpu/simd/loops.h"
 
 #include <math.h>
 #include <string.h>

@@ -15,10 +15,10 @@
  * Shapes: gates (T, B, G H), h (B, R), c (B, H), w_hh (G H, R), w_hr (R, H),
  * y (T, B, R), saved (T, B, K H). R is H unless it projects.
  */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/simd/simd.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 enum pst_rnn_mode { PST_RNN_LSTM, PST_RNN_GRU, PST_RNN_TANH, PST_RNN_RELU };
 

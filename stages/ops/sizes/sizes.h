@@ -10,7 +10,7 @@
  * them.
  */
 #include "stages/graph/extent.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 /* A node whose results get expressions. */
 struct pst_site {

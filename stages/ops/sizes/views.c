@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Results with other dimensions than operands: views, joins, factories. */
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/sizes/sizes.h"
 
 /* --- views -------------------------------------------------------------- */

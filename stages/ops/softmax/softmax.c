@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/softmax/softmax.h"
 
-#include "stages/ops/infer.h"
-#include "stages/ops/rows.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/core/vjp.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_OPS_SOFTMAX_SOFTMAX_H
 /* Loops over contiguous rows of n, f32 or f64 (simd/layers/softmax.c). y may be
  * x, dx may be g or y. */
-#include "stages/ops/simd/simd.h"
+#include "stages/ops/cpu/simd/simd.h"
 
 #define PST_SOFTMAX_COLS 64
 

@@ -2,9 +2,9 @@
 /* isin: is an element among others? These are sorted, and each is searched. */
 #include "stages/ops/sort/sort.h"
 
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
 
 #define BLOCK 64
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Compositions on sorted lanes; quantiles. */
+#include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_SORT_SORT_H
 #define PENSTOCK_STAGES_OPS_SORT_SORT_H
 /* What operators share that put the elements of a lane in order. */
+#include "stages/ops/core/infer.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/infer.h"
 #include "stages/ops/reduce/lane.h"
 
 /* An element by its rank in the order of its dtype: NaN is the largest. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Compositions whose number of parts depends on the arguments. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

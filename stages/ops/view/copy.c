@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/view/view.h"
 
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/convert.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Several tensors, or several copies of one, in one result. */
 #include "stages/base/checked.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>

@@ -3,9 +3,9 @@
 #include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

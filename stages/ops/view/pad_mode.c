@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Padding with the tensor's own elements, dimension by dimension: pieces of it,
  * flipped or expanded, in front and behind. Negative padding crops. */
-#include "stages/ops/rewrite.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rewrite.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

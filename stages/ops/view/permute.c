@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Dimensions in another order, and dimensions that are repeated. */
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 /* Result 0 := argument 0 with dimension order[d] at place d. */

@@ -2,7 +2,7 @@
 /* Windows into a tensor: select, slice, narrow; and their gradients, which put
  * a window into zeros. */
 #include "stages/base/checked.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One tensor as several views: split, chunk, unbind. Their gradient is put
  * together by one cat or stack, never by a sum of padded pieces. */
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 /* Results of sizes[k] (or all of `each`, the last one shorter) along dim. */

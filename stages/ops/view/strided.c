@@ -2,7 +2,7 @@
 /* Windows by strides: diagonal, unfold, as_strided; their gradients sum what
  * falls together. */
 #include "stages/base/checked.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>

@@ -2,8 +2,8 @@
 /* Triangles of matrices. */
 #include "stages/ops/view/view.h"
 
+#include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The order of elements along dimensions: flip, roll. */
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 /* Element i of dimension d of the result is element (origin + i step) mod size

@@ -3,9 +3,9 @@
 #define PENSTOCK_STAGES_OPS_VIEW_VIEW_H
 /* What views and copies share: strides of reshapes, bounds of slices, and the
  * copy between tensors of any strides. */
-#include "stages/ops/infer.h"
-#include "stages/ops/op.h"
-#include "stages/ops/vjp.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/vjp.h"
 
 /* meta without (select) dimension d, or with another size and stride there. */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);

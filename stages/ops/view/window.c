@@ -3,7 +3,7 @@
  * through views become: windows given by sizes, strides and an offset in the
  * row-major order of a tensor. */
 #include "stages/base/checked.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "stages/graph/schema.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 #include "stages/passes/replay.h"
 #include "stages/split/join.h"
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "stages/run/batch.h"
+#include "stages/layout/batch.h"
 #include "stages/run/engine.h"
 #include "stages/split/bind/bind.h"
 
@@ -49,7 +49,8 @@ static bool is_nothing(const double *weights, unsigned n)
 static enum pst_status compare_plans(const struct pst_engine *engine,
                                      struct pst_diag *diag)
 {
-    const struct pst_plan *a = engine->plan, *b = engine->options.tail;
+    const struct pst_plan *a = engine->grid.plan,
+                          *b = engine->grid.options.tail;
     bool same = a->stages.n == b->stages.n && a->edges.n == b->edges.n &&
                 a->params.n == b->params.n && a->outputs.n == b->outputs.n;
 
@@ -68,7 +69,7 @@ static enum pst_status compare_plans(const struct pst_engine *engine,
 enum pst_status pst_engine_weights_init(struct pst_engine *engine,
                                         struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->options;
+    const struct pst_exec_options *o = &engine->grid.options;
     enum pst_status status = PST_OK;
 
     if (o->tail != NULL && (o->n_tail == 0 || o->n_tail >= o->microbatches))
@@ -83,7 +84,7 @@ enum pst_status pst_engine_weights_init(struct pst_engine *engine,
         status = compare_plans(engine, diag);
     for (unsigned k = 0; k < o->microbatches; k++) {
         const struct pst_plan *plan =
-            k < pst_n_larger(o) ? engine->plan : o->tail;
+            k < pst_n_larger(o) ? engine->grid.plan : o->tail;
 
         engine->weights[k] =
             o->tail == NULL || o->weigh_equal ? 1 : (double)pst_plan_rows(plan);
@@ -95,7 +96,7 @@ enum pst_status pst_engine_weights_init(struct pst_engine *engine,
 enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
                                  struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->options;
+    const struct pst_exec_options *o = &engine->grid.options;
     enum pst_status status = PST_OK;
 
     if (o->weigh == NULL)

@@ -2,7 +2,7 @@
 #include "stages/run/rank/bind.h"
 
 #include "stages/compile/memplan.h"
-#include "stages/run/rank/plan/memory/residency.h"
+#include "stages/layout/memory/residency.h"
 
 /* One action. */
 struct binder {

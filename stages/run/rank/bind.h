@@ -6,7 +6,7 @@
  * once the arena is there: a step walks arrays and neither looks up nor
  * decides. Exec thread only.
  */
-#include "stages/run/rank/plan/channels.h"
+#include "stages/layout/channels.h"
 #include "stages/run/rank/step/counters.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/reduce.h"

@@ -8,7 +8,7 @@
 /* True of a message that the rank's next action waits for. */
 static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 {
-    const struct pst_rank_action *x = &r->actions.at[r->step.pc];
+    const struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
 
     if (x->a.kind == PST_ACT_REDUCE)
         return m->counter == &r->reductions.waiting || m->then != NULL;
@@ -23,7 +23,7 @@ static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 /* Any that is in flight if no other reason is known. */
 const struct pst_message *pst_rank_waits_for(const struct pst_rank *r)
 {
-    if (r->step.phase == PST_RANK_RUN && r->step.pc < r->actions.n)
+    if (r->step.phase == PST_RANK_RUN && r->step.pc < r->plan.actions.n)
         for (unsigned i = 0; i < r->traffic.n_active; i++)
             if (blocks(r, r->traffic.active[i]))
                 return r->traffic.active[i];
@@ -32,9 +32,9 @@ const struct pst_message *pst_rank_waits_for(const struct pst_rank *r)
 
 struct pst_flight *pst_rank_flight(const struct pst_rank *r)
 {
-    struct pst_flight *const *all = r->role.options.flights;
+    struct pst_flight *const *all = r->plan.role.options.flights;
 
-    return all != NULL ? all[pst_role_number(&r->role)] : NULL;
+    return all != NULL ? all[pst_role_number(&r->plan.role)] : NULL;
 }
 
 void pst_rank_record(const struct pst_rank *r, struct pst_flight *f,
@@ -63,20 +63,20 @@ static const char *const whiles[] = {
 static void add_action(const struct pst_rank *r, unsigned pc,
                        struct pst_str *out)
 {
-    const struct pst_action *a = &r->actions.at[pc].a;
+    const struct pst_action *a = &r->plan.actions.at[pc].a;
 
     pst_action_print(a, out);
     pst_str_addf(out, " (stage %d", a->stage);
     if (a->microbatch >= 0)
         pst_str_addf(out, ", microbatch %d",
-                     (int)r->role.first_mb + a->microbatch);
-    pst_str_addf(out, ", action %u of %u)", pc, r->actions.n);
+                     (int)r->plan.role.first_mb + a->microbatch);
+    pst_str_addf(out, ", action %u of %u)", pc, r->plan.actions.n);
 }
 
 void pst_rank_describe(const struct pst_rank *r, struct pst_str *out)
 {
-    pst_str_addf(out, "rank %u waits ", pst_role_number(&r->role));
-    if (r->step.phase == PST_RANK_RUN && r->step.pc < r->actions.n) {
+    pst_str_addf(out, "rank %u waits ", pst_role_number(&r->plan.role));
+    if (r->step.phase == PST_RANK_RUN && r->step.pc < r->plan.actions.n) {
         pst_str_add(out, "to run ");
         add_action(r, r->step.pc, out);
     } else if ((unsigned)r->step.phase < PST_COUNT(whiles) &&
@@ -92,6 +92,6 @@ void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out)
         atomic_load_explicit(&r->signs.at, memory_order_relaxed);
 
     pst_str_addf(out, "rank %u does not come out of ",
-                 pst_role_number(&r->role));
-    add_action(r, PST_MIN(pc, r->actions.n - 1), out);
+                 pst_role_number(&r->plan.role));
+    add_action(r, PST_MIN(pc, r->plan.actions.n - 1), out);
 }

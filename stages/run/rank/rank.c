@@ -2,25 +2,19 @@
 #include "stages/run/rank/rank.h"
 
 #include "stages/run/rank/bind.h"
-#include "stages/run/rank/plan/plan.h"
 #include "stages/run/rank/whole.h"
 
 /* --- life ----------------------------------------------------------------- */
 
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
-                             struct pst_programs *lent, struct pst_rank **ret,
-                             struct pst_diag *diag)
+                             struct pst_rank **ret, struct pst_diag *diag)
 {
     struct pst_rank *r = pst_calloc(PST_TAG_EXEC, 1, sizeof(*r));
     enum pst_status status;
 
     if (r == NULL)
         return pst_diag_nomem(diag, sizeof(*r));
-    pst_arena_init(&r->heap, PST_TAG_EXEC);
-    r->role = *role;
-    r->lent = lent;
-    status = pst_rank_plan(&r->role, lent, &r->layout, &r->actions,
-                           &r->channels, &r->heap, diag);
+    status = pst_rank_plan_init(&r->plan, role, NULL, diag);
     if (status != PST_OK) {
         pst_rank_free(r);
         return status;
@@ -33,23 +27,15 @@ void pst_rank_free(struct pst_rank *r)
 {
     if (r == NULL)
         return;
-    for (unsigned s = 0; r->layout.stages != NULL && r->lent == NULL &&
-                         s < r->role.sched->n_stages;
-         s++) {
-        pst_program_free(r->layout.stages[s].program);
-        pst_program_free(r->layout.stages[s].tail);
-    }
     pst_stash_close(&r->stash);
     pst_rank_device_close(&r->device);
-    pst_layout_fini(&r->layout);
-    pst_channels_fini(&r->channels);
-    pst_arena_fini(&r->heap);
+    pst_rank_plan_fini(&r->plan);
     pst_free(r);
 }
 
 /* --- start ---------------------------------------------------------------- */
 
-/* Who works with whom. */
+/* Wires the parts of the rank together. */
 static void join(struct pst_rank *r, struct pst_transport *transport)
 {
     const unsigned spaces = transport->ops->spaces;
@@ -58,14 +44,14 @@ static void join(struct pst_rank *r, struct pst_transport *transport)
         .transport = transport,
         .mem = &r->device.mem,
         .signs = &r->signs,
-        .rank = pst_role_number(&r->role),
-        .staged = (r->role.options.device->space & spaces) == 0};
+        .rank = pst_role_number(&r->plan.role),
+        .staged = (r->plan.role.options.device->space & spaces) == 0};
     r->reductions = (struct pst_reductions){
-        .role = &r->role, .device = &r->device, .traffic = &r->traffic};
+        .role = &r->plan.role, .device = &r->device, .traffic = &r->traffic};
     r->replicas = (struct pst_replicas){
-        .role = &r->role, .device = &r->device, .traffic = &r->traffic};
-    r->agreement = (struct pst_agreement){.role = &r->role,
-                                          .layout = &r->layout,
+        .role = &r->plan.role, .device = &r->device, .traffic = &r->traffic};
+    r->agreement = (struct pst_agreement){.role = &r->plan.role,
+                                          .layout = &r->plan.layout,
                                           .device = &r->device,
                                           .traffic = &r->traffic};
 }
@@ -73,35 +59,38 @@ static void join(struct pst_rank *r, struct pst_transport *transport)
 /* What moves in a step; messages that are not those of actions. */
 static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
 {
-    enum pst_status status =
-        pst_counters_init(&r->counters, &r->role, &r->layout, &r->heap, diag);
+    enum pst_status status = pst_counters_init(
+        &r->counters, &r->plan.role, &r->plan.layout, &r->plan.heap, diag);
 
     if (status == PST_OK)
-        status = pst_transmission_init(&r->values, &r->role, &r->layout,
-                                       &r->device, &r->heap, diag);
+        status =
+            pst_transmission_init(&r->values, &r->plan.role, &r->plan.layout,
+                                  &r->device, &r->plan.heap, diag);
     if (status == PST_OK)
-        status = pst_reductions_init(&r->reductions, &r->layout, &r->actions,
-                                     &r->heap, diag);
+        status = pst_reductions_init(&r->reductions, &r->plan.layout,
+                                     &r->plan.actions, &r->plan.heap, diag);
     if (status == PST_OK)
-        status = pst_replicas_init(&r->replicas, &r->layout, &r->heap, diag);
+        status = pst_replicas_init(&r->replicas, &r->plan.layout, &r->plan.heap,
+                                   diag);
     if (status == PST_OK)
-        status = pst_agree_init(&r->agreement, &r->heap, diag);
+        status = pst_agree_init(&r->agreement, &r->plan.heap, diag);
     if (status == PST_OK)
-        status = pst_ring_init(&r->step.ring, &r->heap, r->actions.n, diag);
+        status = pst_ring_init(&r->step.ring, &r->plan.heap, r->plan.actions.n,
+                               diag);
     return status;
 }
 
 static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
 {
-    const struct pst_binding b = {.role = &r->role,
-                                  .layout = &r->layout,
-                                  .actions = &r->actions,
-                                  .channels = &r->channels,
+    const struct pst_binding b = {.role = &r->plan.role,
+                                  .layout = &r->plan.layout,
+                                  .actions = &r->plan.actions,
+                                  .channels = &r->plan.channels,
                                   .device = &r->device,
                                   .counters = &r->counters,
                                   .reductions = &r->reductions,
                                   .losses = r->agreement.report->values,
-                                  .heap = &r->heap,
+                                  .heap = &r->plan.heap,
                                   .diag = diag};
     unsigned n = 0;
     enum pst_status status = pst_bind_messages(&b, &n);
@@ -112,7 +101,7 @@ static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
         return status;
     n += r->reductions.n_messages + r->replicas.n_messages + r->values.n +
          r->agreement.n_messages;
-    return pst_traffic_init(&r->traffic, n, &r->heap, diag);
+    return pst_traffic_init(&r->traffic, n, &r->plan.heap, diag);
 }
 
 /* Room for the operands of any node of this rank. */
@@ -120,9 +109,9 @@ static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
 {
     unsigned most = 0;
 
-    for (unsigned s = 0; s < r->role.sched->n_stages; s++) {
-        const struct pst_program *programs[] = {r->layout.stages[s].program,
-                                                r->layout.stages[s].tail};
+    for (unsigned s = 0; s < r->plan.role.sched->n_stages; s++) {
+        const struct pst_program *programs[] = {
+            r->plan.layout.stages[s].program, r->plan.layout.stages[s].tail};
 
         for (size_t i = 0; i < PST_COUNT(programs); i++)
             for (int l = 0; programs[i] != NULL && l < PST_N_LISTS; l++)
@@ -132,7 +121,7 @@ static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
                                        programs[i]->lists[l].at[k].call.n_out);
     }
     r->step.operands =
-        pst_arena_calloc(&r->heap, most + 1, sizeof(*r->step.operands));
+        pst_arena_calloc(&r->plan.heap, most + 1, sizeof(*r->step.operands));
     return r->step.operands != NULL
                ? PST_OK
                : pst_diag_nomem(diag, most * sizeof(*r->step.operands));
@@ -142,8 +131,8 @@ enum pst_status pst_rank_start(struct pst_rank *r,
                                struct pst_transport *transport,
                                struct pst_pool *pool, struct pst_diag *diag)
 {
-    enum pst_status status =
-        pst_rank_device_open(&r->device, &r->role, &r->layout, pool, diag);
+    enum pst_status status = pst_rank_device_open(&r->device, &r->plan.role,
+                                                  &r->plan.layout, pool, diag);
 
     if (status != PST_OK)
         return status;
@@ -152,8 +141,8 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     if (status == PST_OK)
         status = start_parts(r, diag);
     if (status == PST_OK)
-        status = pst_stash_open(&r->stash, &r->role, &r->layout, &r->device,
-                                &r->heap, diag);
+        status = pst_stash_open(&r->stash, &r->plan.role, &r->plan.layout,
+                                &r->device, &r->plan.heap, diag);
     return status == PST_OK ? bind(r, diag) : status;
 }
 
@@ -203,17 +192,17 @@ struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
 
 const struct pst_rank_role *pst_rank_role(const struct pst_rank *r)
 {
-    return &r->role;
+    return &r->plan.role;
 }
 
 const struct pst_layout *pst_rank_layout(const struct pst_rank *r)
 {
-    return &r->layout;
+    return &r->plan.layout;
 }
 
 const struct pst_memory *pst_rank_memory(const struct pst_rank *r)
 {
-    return &r->layout.memory;
+    return &r->plan.layout.memory;
 }
 
 struct pst_stash_totals pst_rank_stash(const struct pst_rank *r)
@@ -223,7 +212,7 @@ struct pst_stash_totals pst_rank_stash(const struct pst_rank *r)
 
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r)
 {
-    return &r->actions;
+    return &r->plan.actions;
 }
 
 const struct pst_ring *pst_rank_ring(const struct pst_rank *r)

@@ -13,7 +13,6 @@ struct pst_decision;
 struct pst_flight;
 struct pst_layout;
 struct pst_message;
-struct pst_programs;
 struct pst_rank;
 struct pst_rank_device;
 struct pst_rank_role;
@@ -23,10 +22,9 @@ struct pst_trace_order;
 
 /* --- life ----------------------------------------------------------------- */
 
-/* Plans; allocates no arena. lent: NULL, or programs that it borrows until it
- * is freed; then it cannot be started. The role is copied. */
+/* Plans; allocates no arena. The role is copied. */
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
-                             struct pst_programs *lent, struct pst_rank **ret,
+                             struct pst_rank **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_rank_free(struct pst_rank *r);
 /* Allocates the arena, loads parameters, binds messages. Borrows transport and

@@ -21,11 +21,11 @@ static void note_fault(struct pst_rank *r, const struct pst_action *a,
         return;
     if (r->step.error == PST_E_NONE)
         r->step.error = PST_E_OP_DATA;
-    r->step.fault_microbatch = (int)r->role.first_mb + a->microbatch;
+    r->step.fault_microbatch = (int)r->plan.role.first_mb + a->microbatch;
     snprintf(r->step.fault_text, sizeof(r->step.fault_text),
              "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
-             pst_role_number(&r->role), a->stage,
-             (int)r->role.first_mb + a->microbatch, what,
+             pst_role_number(&r->plan.role), a->stage,
+             (int)r->plan.role.first_mb + a->microbatch, what,
              module[0] != '\0' ? " of " : "", module,
              source[0] != '\0' ? " at " : "", source, r->step.fault.text);
 }
@@ -43,7 +43,7 @@ static void progress(struct pst_rank *r)
     double now;
 
     pst_signs_moved(&r->signs);
-    if (pst_role_job_size(&r->role) < 2)
+    if (pst_role_job_size(&r->plan.role) < 2)
         return;
     now = pst_now();
     if (now - r->step.last_progress < PROGRESS_EVERY)
@@ -69,7 +69,7 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                      const struct pst_exec_node *n, unsigned char *const *base,
                      const struct pst_action *a)
 {
-    const bool traced = pst_trace_wants(&r->step.trace, &r->role, a);
+    const bool traced = pst_trace_wants(&r->step.trace, &r->plan.role, a);
     unsigned before = 0;
     const bool assigns =
         n->first_touch && (n->each || a->microbatch == stage->first_backward);
@@ -83,9 +83,9 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
         call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
     call.pool = r->device.pool;
     call.fault = &r->step.fault;
-    call.rng.seed = r->role.options.seed;
+    call.rng.seed = r->plan.role.options.seed;
     call.rng.step = r->step.number;
-    call.rng.microbatch = r->role.first_mb + (uint32_t)a->microbatch;
+    call.rng.microbatch = r->plan.role.first_mb + (uint32_t)a->microbatch;
     call.accumulate = n->role == PST_GRAD_FUSED && !assigns;
     if (n->role == PST_GRAD_ADD && assigns)
         r->device.mem.device->zero(&r->device.mem, call.in[0].data,
@@ -94,8 +94,8 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
         before = pst_trace_before(&r->device, &call);
     r->device.mem.device->launch(&r->device.mem, n->kernel, &call);
     if (traced)
-        pst_trace_after(&r->step.trace, &r->role, &r->device, a, n->node, &call,
-                        before);
+        pst_trace_after(&r->step.trace, &r->plan.role, &r->device, a, n->node,
+                        &call, before);
     if (r->step.fault.set)
         note_fault(r, a, pst_node_origin(n->node), n->node->call->name,
                    n->node->source);
@@ -105,7 +105,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
                         const struct pst_exec_list *l, unsigned begin,
                         unsigned end, unsigned char *const *base)
 {
-    const struct pst_rank_stage *stage = &r->layout.stages[a->stage];
+    const struct pst_rank_stage *stage = &r->plan.layout.stages[a->stage];
 
     for (unsigned i = begin; i < end; i++) {
         if (l->at[i].elsewhere)
@@ -122,11 +122,12 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
 /* Returns whether there was anything to do. */
 static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
-    const struct pst_program *programs[] = {r->layout.stages[stage].program,
-                                            r->layout.stages[stage].tail};
+    const struct pst_program *programs[] = {
+        r->plan.layout.stages[stage].program,
+        r->plan.layout.stages[stage].tail};
     unsigned char *base[PST_R_BOUNDARY] = {
         [PST_R_FIXED] = r->device.mem.base,
-        [PST_R_WORK] = pst_rank_at(&r->device, r->layout.work)};
+        [PST_R_WORK] = pst_rank_at(&r->device, r->plan.layout.work)};
     const struct pst_action a = {.stage = (int)stage};
     bool any = false;
 
@@ -148,7 +149,7 @@ static void prepare(struct pst_rank *r)
     bool any = false;
 
     r->step.trace.preparing = true;
-    for (unsigned s = 0; s < r->role.sched->n_stages; s++)
+    for (unsigned s = 0; s < r->plan.role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
     r->step.trace.preparing = false;
     r->step.is_prepared = !r->step.fault.set;
@@ -173,12 +174,12 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
 
     pst_diag_init(&diag);
     if (r->step.fill(r->step.fill_ctx, r->step.number,
-                     r->role.first_mb + (unsigned)a->microbatch, instr->index,
-                     pst_device_host(&r->device.mem, instr->to),
+                     r->plan.role.first_mb + (unsigned)a->microbatch,
+                     instr->index, pst_device_host(&r->device.mem, instr->to),
                      &diag) == PST_OK) {
         pst_device_push(&r->device.mem, instr->to, instr->bytes);
-        if (pst_trace_wants(&r->step.trace, &r->role, a))
-            pst_trace_input(&r->step.trace, &r->role, &r->device, a,
+        if (pst_trace_wants(&r->step.trace, &r->plan.role, a))
+            pst_trace_input(&r->step.trace, &r->plan.role, &r->device, a,
                             instr->index, instr->to);
         return;
     }
@@ -196,7 +197,7 @@ static void seed(struct pst_rank *r, const struct pst_instr *instr)
     const struct pst_task task = {.dtype = instr->dtype,
                                   .n = 1,
                                   .to = instr->to,
-                                  .number = r->role.weights[instr->index]};
+                                  .number = r->plan.role.weights[instr->index]};
 
     r->device.mem.device->run(&r->device.mem, r->device.seed, &task);
 }
@@ -232,7 +233,7 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
     case PST_RESIDENCY_SUM:
         return pst_replicas_scatter(
             with, event->bucket,
-            a->microbatch == r->layout.stages[a->stage].first_backward);
+            a->microbatch == r->plan.layout.stages[a->stage].first_backward);
     case PST_RESIDENCY_VALUES:
         return pst_replicas_has_values(with, event->bucket) ? PST_OK
                                                             : PST_AGAIN;
@@ -310,8 +311,8 @@ static bool ready(const struct pst_rank_action *x)
 static void end_wait(struct pst_rank *r)
 {
     const bool receives = r->step.phase == PST_RANK_RUN &&
-                          r->step.pc < r->actions.n &&
-                          r->actions.at[r->step.pc].a.kind <= PST_ACT_W;
+                          r->step.pc < r->plan.actions.n &&
+                          r->plan.actions.at[r->step.pc].a.kind <= PST_ACT_W;
     const double now = pst_now();
 
     if (receives)
@@ -341,7 +342,7 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
     while (pst_stash_await(&r->stash, x->copies_before, &moved) == PST_AGAIN) {
         if (moved)
             pst_signs_moved(&r->signs);
-        if (pst_role_job_size(&r->role) > 1)
+        if (pst_role_job_size(&r->plan.role) > 1)
             look_at_messages(r);
     }
     r->step.times.wait_other += pst_now() - begin;
@@ -425,7 +426,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     default:
         return pst_diag_set(r->traffic.diag, PST_E_INTERNAL_BUG,
                             "rank %u: unknown action %d",
-                            pst_role_number(&r->role), (int)x->a.kind);
+                            pst_role_number(&r->plan.role), (int)x->a.kind);
     }
 }
 
@@ -457,28 +458,31 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.waiting_since = 0;
     r->step.progressed = PST_OK;
     pst_ring_begin(&r->step.ring, step, r->step.started);
-    pst_update_keep(&r->layout, &r->device);
+    pst_update_keep(&r->plan.layout, &r->device);
     pst_trace_begin(&r->step.trace, trace);
-    pst_trace_params(&r->step.trace, &r->role, &r->layout, &r->device);
+    pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout,
+                     &r->device);
 }
 
 /* What waits between its parts (a reduction) lasts from its first part on;
  * compute sets its own mark. */
 static enum pst_status run_next(struct pst_rank *r)
 {
-    struct pst_rank_action *x = &r->actions.at[r->step.pc];
+    struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
     struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
     const bool computes = x->a.kind <= PST_ACT_W;
     struct pst_flight *const f = pst_rank_flight(r);
     enum pst_status status;
 
     atomic_store_explicit(&r->signs.at, r->step.pc, memory_order_relaxed);
-    pst_alive_action(
-        x->a.kind, x->a.stage,
-        x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
-    pst_flight_begin(
-        f, r->step.number, x->a.kind, x->a.stage,
-        x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
+    pst_alive_action(x->a.kind, x->a.stage,
+                     x->a.microbatch < 0
+                         ? -1
+                         : (int)r->plan.role.first_mb + x->a.microbatch);
+    pst_flight_begin(f, r->step.number, x->a.kind, x->a.stage,
+                     x->a.microbatch < 0
+                         ? -1
+                         : (int)r->plan.role.first_mb + x->a.microbatch);
     if (pst_fault_is_set())
         pst_fault_point(pst_action_word((enum pst_action_kind)x->a.kind));
     if (!computes && mark->start <= r->step.started)
@@ -515,8 +519,8 @@ static enum pst_status report(struct pst_rank *r)
     enum pst_status status;
 
     pst_fault_point("report");
-    r->step.phase =
-        pst_role_number(&r->role) == 0 ? PST_RANK_COLLECT : PST_RANK_DECISION;
+    r->step.phase = pst_role_number(&r->plan.role) == 0 ? PST_RANK_COLLECT
+                                                        : PST_RANK_DECISION;
     status = pst_agree_report(&r->agreement, &outcome);
     r->step.stayed = (struct pst_stayed){0};
     return status;
@@ -528,8 +532,8 @@ static void update(struct pst_rank *r)
     const double begin = mem->device->now(mem);
 
     r->step.stayed =
-        pst_update_apply(&r->role, &r->layout, &r->device, r->step.number,
-                         r->agreement.decision->norm);
+        pst_update_apply(&r->plan.role, &r->plan.layout, &r->device,
+                         r->step.number, r->agreement.decision->norm);
     r->step.is_prepared = false;
     r->step.ring.now->optim = (struct pst_mark){begin, mem->device->now(mem)};
     r->step.times.optim = r->step.ring.now->optim.end - begin;
@@ -538,8 +542,8 @@ static void update(struct pst_rank *r)
 /* For tests: a bit of the first parameter that is trained. */
 static void damage(struct pst_rank *r)
 {
-    for (size_t i = 0; i < r->layout.params.n; i++) {
-        const struct pst_rank_param *p = &r->layout.params.at[i];
+    for (size_t i = 0; i < r->plan.layout.params.n; i++) {
+        const struct pst_rank_param *p = &r->plan.layout.params.at[i];
         unsigned char *at = pst_rank_at(&r->device, p->data);
 
         if (!p->trained)
@@ -558,11 +562,11 @@ static enum pst_status conclude(struct pst_rank *r)
     r->step.phase = PST_RANK_VALUES;
     r->step.times.optim = 0; /* until here, of the step before */
     if (r->agreement.decision->fault) {
-        pst_update_restore(&r->layout, &r->device);
+        pst_update_restore(&r->plan.layout, &r->device);
         return PST_OK;
     }
     pst_fault_point("update");
-    if (pst_role_optim(&r->role) != NULL)
+    if (pst_role_optim(&r->plan.role) != NULL)
         update(r);
     pst_fault_point("updated");
     if (pst_fault_is_set())
@@ -634,7 +638,7 @@ static enum pst_status advance_once(struct pst_rank *r)
     }
     if (!r->step.is_prepared)
         prepare(r);
-    if (r->step.pc < r->actions.n)
+    if (r->step.pc < r->plan.actions.n)
         return run_next(r);
     pst_alive_action(0, -1, -1);
     r->step.phase = PST_RANK_DRAIN;

@@ -6,8 +6,7 @@
  * all of them include this (scripts/check-layers.py has the list); everything
  * else gets the parts that it works on as arguments.
  */
-#include "stages/run/rank/plan/channels.h"
-#include "stages/run/rank/plan/programs.h"
+#include "stages/layout/plan.h"
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/counters.h"
 #include "stages/run/rank/step/reduce.h"
@@ -17,16 +16,9 @@
 #include "stages/run/rank/step/transmit.h"
 
 struct pst_rank {
-    struct pst_arena heap; /* tables of all parts */
-
-    /* Decided before there is memory, constant afterwards. */
-    struct pst_rank_role role;
-    struct pst_programs *lent; /* owner of the programs, or NULL */
-    struct pst_layout layout;
-    struct pst_channels channels;
+    struct pst_rank_plan plan; /* decided before there is memory */
 
     /* Made when the rank starts; constant but for what they count. */
-    struct pst_actions actions;
     struct pst_rank_device device;
     struct pst_counters counters;
 

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "stages/base/host/alive.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/entries.h"
-#include "stages/run/state/passage.h"
+#include "stages/run/state/migration.h"
 
 #define TAG PST_TAG_EXEC
 
@@ -27,7 +27,7 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
     }
     return pst_diag_set(diag, PST_E_CHECKPOINT_WHERE,
                         "no rank of this process has \"%s\"%s",
-                        engine->plan->params.at[param].fqn,
+                        engine->grid.plan->params.at[param].fqn,
                         pst_engine_has_parts(engine, param) ? " whole" : "");
 }
 
@@ -36,9 +36,9 @@ enum pst_status pst_engine_read_unread(const struct pst_engine *engine,
                                        struct pst_diag *diag)
 {
     if (engine->unread[param] == NULL)
-        return pst_plan_read_param(engine->plan, param, dst, diag);
+        return pst_plan_read_param(engine->grid.plan, param, dst, diag);
     memcpy(dst, engine->unread[param],
-           pst_meta_bytes(&engine->plan->params.at[param].meta));
+           pst_meta_bytes(&engine->grid.plan->params.at[param].meta));
     return PST_OK;
 }
 
@@ -70,12 +70,12 @@ enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
                                         struct pst_diag *diag)
 {
     const unsigned home = pst_engine_home(engine, param);
-    const unsigned n = engine->options.replicas;
+    const unsigned n = engine->grid.options.replicas;
     const struct pst_flats *flats = &pst_rank_layout(engine->ranks[0])->flats;
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        const unsigned from = k * engine->options.ranks + home;
+        const unsigned from = k * engine->grid.options.ranks + home;
         struct pst_rank *r = pst_engine_local(engine, from);
         unsigned char *to = dst;
         const void *src = NULL;
@@ -102,7 +102,7 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag)
 {
-    const struct pst_plan_param *p = &engine->plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
     const unsigned home = pst_engine_home(engine, param);
     struct pst_rank *r = pst_engine_local(engine, home);
     const struct pst_rank_param *at =
@@ -128,14 +128,16 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
                                         unsigned param, void *dst,
                                         struct pst_diag *diag)
 {
-    const size_t bytes = pst_meta_bytes(&engine->plan->params.at[param].meta);
+    const size_t bytes =
+        pst_meta_bytes(&engine->grid.plan->params.at[param].meta);
     const bool zero = pst_engine_is_zero(engine);
     enum pst_status status =
         pst_engine_fetch_shares(engine, param, false, zero ? dst : NULL, diag);
 
     if (engine->transport->ops->one_process)
         return status;
-    for (unsigned k = 1; k < pst_engine_size(engine) && status == PST_OK; k++)
+    for (unsigned k = 1; k < pst_grid_size(&engine->grid) && status == PST_OK;
+         k++)
         if (zero || engine->first == k)
             status = pst_engine_transfer(engine, zero, zero ? k : 0, dst, bytes,
                                          diag);
@@ -149,10 +151,11 @@ static enum pst_status find_shown(const struct pst_engine *to,
                                   const struct pst_engine *from, unsigned param,
                                   int *ret, struct pst_diag *diag)
 {
-    const struct pst_plan_param *p = &to->plan->params.at[param];
+    const struct pst_plan_param *p = &to->grid.plan->params.at[param];
 
-    *ret = pst_plan_find_param(from->plan, p->fqn);
-    if (*ret >= 0 && pst_meta_same(&from->plan->params.at[*ret].meta, &p->meta))
+    *ret = pst_plan_find_param(from->grid.plan, p->fqn);
+    if (*ret >= 0 &&
+        pst_meta_same(&from->grid.plan->params.at[*ret].meta, &p->meta))
         return PST_OK;
     return pst_diag_set(diag, PST_E_INTERNAL_BUG, "\"%s\" is not in both modes",
                         p->fqn);
@@ -180,7 +183,7 @@ static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
         void *at = pst_rank_at(d, p->data);
         int old;
 
-        if (to->plan->params.at[p->index].kind == PST_VALUE_CONST)
+        if (to->grid.plan->params.at[p->index].kind == PST_VALUE_CONST)
             continue;
         status = find_shown(to, from, (unsigned)p->index, &old, diag);
         if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old))
@@ -201,20 +204,20 @@ static enum pst_status show_shared(struct pst_engine *to,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++) {
-        struct pst_passage p = {
+    for (unsigned i = 0; i < to->grid.plan->params.n && status == PST_OK; i++) {
+        struct pst_migration p = {
             .to = to, .from = from, .new = (int)i, .state = -1};
 
-        if (to->plan->params.at[i].kind != PST_VALUE_PARAM ||
-            to->plan->params.at[i].n_stages == 0)
+        if (to->grid.plan->params.at[i].kind != PST_VALUE_PARAM ||
+            to->grid.plan->params.at[i].n_stages == 0)
             continue;
         status = find_shown(to, from, i, &p.old, diag);
         if (status != PST_OK || !is_shared(to, from, i, p.old))
             continue;
-        for (p.rank = 0; p.rank < to->options.ranks && status == PST_OK;
+        for (p.rank = 0; p.rank < to->grid.options.ranks && status == PST_OK;
              p.rank++)
-            if (pst_passage_is_on(to, p.new, p.rank))
-                status = pst_passage_run(&p, diag);
+            if (pst_migration_is_on(to, p.new, p.rank))
+                status = pst_migration_run(&p, diag);
     }
     return status;
 }
@@ -246,7 +249,7 @@ struct adoption {
  * state of the optimizer. */
 static const char *fqn_of(const struct pst_engine *engine, const char *name)
 {
-    const struct pst_optim *optim = engine->options.optim.row;
+    const struct pst_optim *optim = engine->grid.options.optim.row;
 
     for (unsigned k = 0; optim != NULL && k < PST_OPTIM_MAX_STATES; k++) {
         const size_t n =
@@ -280,7 +283,7 @@ static const struct pst_entry *find(const struct adoption *a,
                                     const struct pst_entry *entry, size_t n,
                                     const char *fqn)
 {
-    const struct pst_plan *plan = a->from->plan;
+    const struct pst_plan *plan = a->from->grid.plan;
     const int index = pst_plan_find_param(plan, fqn);
     struct pst_str name = {0};
     const struct pst_entry *ret = NULL;
@@ -325,14 +328,14 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
 /* The parameter's index in the old plan, -1: it begins anew. */
 static int old_index(const struct adoption *a, unsigned param)
 {
-    const struct pst_plan_param *p = &a->to->plan->params.at[param];
+    const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
     const char *name = a->how->states(a->how->ctx, p->fqn);
     const int old =
-        name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
+        name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
 
     if (old < 0 ||
         !pst_role_shares(pst_rank_role(a->from->ranks[0]), (unsigned)old) ||
-        !pst_meta_same(&a->from->plan->params.at[old].meta, &p->meta))
+        !pst_meta_same(&a->from->grid.plan->params.at[old].meta, &p->meta))
         return -1;
     return old;
 }
@@ -340,21 +343,22 @@ static int old_index(const struct adoption *a, unsigned param)
 static enum pst_status adopt_states(const struct adoption *a, unsigned param,
                                     struct pst_diag *diag)
 {
-    const struct pst_optim_options *optim = &a->to->options.optim;
+    const struct pst_optim_options *optim = &a->to->grid.options.optim;
     const unsigned n_states = pst_optim_n_states(optim->row, optim);
-    struct pst_passage p = {.to = a->to,
-                            .from = a->from,
-                            .old = old_index(a, param),
-                            .new = (int)param};
+    struct pst_migration p = {.to = a->to,
+                              .from = a->from,
+                              .old = old_index(a, param),
+                              .new = (int)param};
     enum pst_status status = PST_OK;
 
-    for (p.rank = 0; p.old >= 0 && p.rank < a->to->options.ranks; p.rank++) {
-        if (!pst_passage_is_on(a->from, p.old, p.rank) ||
-            !pst_passage_is_on(a->to, p.new, p.rank))
+    for (p.rank = 0; p.old >= 0 && p.rank < a->to->grid.options.ranks;
+         p.rank++) {
+        if (!pst_migration_is_on(a->from, p.old, p.rank) ||
+            !pst_migration_is_on(a->to, p.new, p.rank))
             continue;
         for (p.state = 0; p.state < (int)n_states && status == PST_OK;
              p.state++)
-            status = pst_passage_run(&p, diag);
+            status = pst_migration_run(&p, diag);
     }
     return status;
 }
@@ -362,25 +366,25 @@ static enum pst_status adopt_states(const struct adoption *a, unsigned param,
 static enum pst_status adopt_value(const struct adoption *a, unsigned param,
                                    struct pst_diag *diag)
 {
-    const struct pst_plan_param *to = &a->to->plan->params.at[param];
+    const struct pst_plan_param *to = &a->to->grid.plan->params.at[param];
     const char *name = a->how->values(a->how->ctx, to->fqn);
-    struct pst_passage p = {
+    struct pst_migration p = {
         .to = a->to, .from = a->from, .new = (int)param, .state = -1};
     enum pst_status status = PST_OK;
 
-    p.old = name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
+    p.old = name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
     if (p.old < 0 || !is_shared(a->to, a->from, param, p.old))
         return PST_OK;
-    if (!pst_meta_same(&a->from->plan->params.at[p.old].meta, &to->meta))
+    if (!pst_meta_same(&a->from->grid.plan->params.at[p.old].meta, &to->meta))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "\"%s\" has another size now", to->fqn);
-    for (p.rank = 0; p.rank < a->to->options.ranks && status == PST_OK;
+    for (p.rank = 0; p.rank < a->to->grid.options.ranks && status == PST_OK;
          p.rank++) {
-        if (!pst_passage_is_on(a->to, p.new, p.rank))
+        if (!pst_migration_is_on(a->to, p.new, p.rank))
             continue;
-        status = pst_passage_run(&p, diag);
+        status = pst_migration_run(&p, diag);
         if (status == PST_OK && a->how->convert != NULL)
-            pst_passage_convert(&p, a->how);
+            pst_migration_convert(&p, a->how);
     }
     return status;
 }
@@ -389,12 +393,12 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
 static const struct pst_plan_param *goes_on_from(const struct adoption *a,
                                                  unsigned param)
 {
-    const struct pst_plan_param *p = &a->to->plan->params.at[param];
+    const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
     const char *name = a->how->states(a->how->ctx, p->fqn);
     const int old =
-        name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
+        name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
     const struct pst_plan_param *of =
-        old >= 0 ? &a->from->plan->params.at[old] : NULL;
+        old >= 0 ? &a->from->grid.plan->params.at[old] : NULL;
 
     return of != NULL && of->requires_grad && pst_meta_same(&of->meta, &p->meta)
                ? of
@@ -404,12 +408,12 @@ static const struct pst_plan_param *goes_on_from(const struct adoption *a,
 static void adopt_counts(const struct adoption *a)
 {
     a->to->updates = a->from->updates;
-    for (unsigned i = 0; i < a->to->plan->params.n; i++) {
+    for (unsigned i = 0; i < a->to->grid.plan->params.n; i++) {
         const struct pst_plan_param *of = goes_on_from(a, i);
 
-        a->to->since[i] = of != NULL
-                              ? a->from->since[of - a->from->plan->params.at]
-                              : a->from->updates;
+        a->to->since[i] =
+            of != NULL ? a->from->since[of - a->from->grid.plan->params.at]
+                       : a->from->updates;
     }
 }
 
@@ -433,7 +437,7 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         pst_arena_fini(&a.arena);
     }
     status = pst_engine_settle(to, status, diag);
-    for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++) {
+    for (unsigned i = 0; i < to->grid.plan->params.n && status == PST_OK; i++) {
         if (pst_role_shares(pst_rank_role(to->ranks[0]), i))
             status = adopt_states(&a, i, diag);
         if (status == PST_OK)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/layout/layout.h"
 #include "stages/run/engine.h"
-#include "stages/run/rank/plan/layout.h"
 #include "stages/split/split.h"
 #include "stages/split/store/pack.h"
 
@@ -17,7 +17,7 @@
 
 static struct pst_plan *root_of(const struct pst_engine *engine)
 {
-    struct pst_plan *plan = engine->plan;
+    struct pst_plan *plan = engine->grid.plan;
 
     while (plan->parent != NULL)
         plan = plan->parent;
@@ -33,7 +33,8 @@ static bool is_carried(const struct pst_engine *engine)
 static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
                         const struct pst_rank_param *p)
 {
-    const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+    const struct pst_plan_param *param =
+        &engine->grid.plan->params.at[p->index];
 
     return pst_engine_home(engine, (unsigned)p->index) ==
                pst_role_number(pst_rank_role(r)) &&
@@ -150,7 +151,8 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
         status = each_of_plan(engine, fn, ctx, diag);
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+        const struct pst_plan_param *param =
+            &engine->grid.plan->params.at[p->index];
         struct pst_str name = {0};
 
         if (!is_left_out(engine, r, p))

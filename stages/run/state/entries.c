@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "stages/base/host/alive.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
                                   void *ctx, const char *prefix,
@@ -44,7 +44,8 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
 
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+        const struct pst_plan_param *param =
+            &engine->grid.plan->params.at[p->index];
         const bool here =
             !home || pst_engine_home(engine, (unsigned)p->index) == role->rank;
         const bool first = !home || role->replica == 0;

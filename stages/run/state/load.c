@@ -21,7 +21,7 @@ static const struct pst_safetensors_entry *find(const struct loader *l,
                                                 const char *name)
 {
     const struct pst_safetensors_entry *e = pst_checkpoint_find(l->ckpt, name);
-    const struct pst_plan *plan = l->engine->plan;
+    const struct pst_plan *plan = l->engine->grid.plan;
 
     for (size_t i = 0; e == NULL && i < plan->params.n; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
@@ -59,8 +59,9 @@ static bool has_any(const struct loader *l, const char *state)
  * that wrote it did not train the parameter. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
-    const struct pst_optim *optim =
-        l->engine->options.train ? l->engine->options.optim.row : NULL;
+    const struct pst_optim *optim = l->engine->grid.options.train
+                                        ? l->engine->grid.options.optim.row
+                                        : NULL;
 
     if (optim == NULL)
         return false;
@@ -117,16 +118,17 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
 /* A gradient of it reaches the optimizer. */
 static bool is_trained(const struct pst_engine *engine, unsigned param)
 {
-    return engine->options.train && pst_uses_total(&engine->uses, param) > 0;
+    return engine->grid.options.train &&
+           pst_uses_total(&engine->grid.uses, param) > 0;
 }
 
 /* The name of its first state; false: the optimizer keeps none. */
 static bool state_name(const struct pst_engine *engine,
                        const struct pst_plan_param *p, char ret[1200])
 {
-    const struct pst_optim_options *o = &engine->options.optim;
+    const struct pst_optim_options *o = &engine->grid.options.optim;
 
-    return engine->options.train && o->row != NULL &&
+    return engine->grid.options.train && o->row != NULL &&
            pst_optim_n_states(o->row, o) > 0 && p->kind == PST_VALUE_PARAM &&
            snprintf(ret, 1200, "%s.%s", o->row->states[0], p->fqn) < 1200;
 }
@@ -135,7 +137,7 @@ static bool state_name(const struct pst_engine *engine,
 static void add_differing(const struct loader *l, bool here, const char *what,
                           struct pst_str *out)
 {
-    const struct pst_plan *plan = l->engine->plan;
+    const struct pst_plan *plan = l->engine->grid.plan;
     unsigned n = 0;
 
     for (size_t i = 0; i < plan->params.n; i++) {
@@ -185,18 +187,19 @@ static void take_counts(struct pst_engine *engine, const struct loader *l)
     const struct pst_checkpoint *ckpt = l->ckpt;
 
     engine->updates = ckpt->info.updates;
-    for (size_t i = 0; i < engine->plan->params.n; i++)
-        engine->since[i] =
-            ckpt->info.counts_updates ? 0 : engine->plan->params.at[i].since;
+    for (size_t i = 0; i < engine->grid.plan->params.n; i++)
+        engine->since[i] = ckpt->info.counts_updates
+                               ? 0
+                               : engine->grid.plan->params.at[i].since;
     for (size_t i = 0; i < ckpt->names.since.n; i++) {
         const struct pst_state_since *s = &ckpt->names.since.at[i];
-        const int param = pst_plan_find_param(engine->plan, s->param);
+        const int param = pst_plan_find_param(engine->grid.plan, s->param);
 
         if (param >= 0)
             engine->since[param] = s->updates;
     }
-    for (size_t i = 0; i < engine->plan->params.n; i++) {
-        const struct pst_plan_param *p = &engine->plan->params.at[i];
+    for (size_t i = 0; i < engine->grid.plan->params.n; i++) {
+        const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
         char name[1200];
 
         if (is_trained(engine, (unsigned)i) && state_name(engine, p, name) &&
@@ -212,8 +215,9 @@ static enum pst_status load_unread(struct pst_engine *engine,
 {
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < engine->plan->params.n && status == PST_OK; i++) {
-        const struct pst_plan_param *p = &engine->plan->params.at[i];
+    for (size_t i = 0; i < engine->grid.plan->params.n && status == PST_OK;
+         i++) {
+        const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
         const struct pst_safetensors_entry *e = NULL;
         struct pst_str name = {0};
 

@@ -8,9 +8,9 @@
 
 #include "stages/base/checked.h"
 #include "stages/base/host/thread.h"
+#include "stages/layout/role.h"
+#include "stages/run/claims.h"
 #include "stages/run/engine.h"
-#include "stages/run/headroom.h"
-#include "stages/run/rank/plan/role.h"
 #include "stages/run/state/save.h"
 #include "stages/run/state/shard.h"
 
@@ -112,7 +112,8 @@ static enum pst_status work_on(struct pst_saver *s)
         return commit_files(s);
     default:
         return pst_save_commit(s->dir, &s->info, &s->names, s->shards,
-                               s->engine->options.ranks, s->keep, &s->diag);
+                               s->engine->grid.options.ranks, s->keep,
+                               &s->diag);
     }
 }
 
@@ -233,8 +234,8 @@ static enum pst_status find_local(struct pst_saver *s,
 {
     s->engine = engine;
     s->shares = pst_save_shares(engine);
-    s->shards =
-        pst_calloc(PST_TAG_EXEC, pst_engine_size(engine), sizeof(*s->shards));
+    s->shards = pst_calloc(PST_TAG_EXEC, pst_grid_size(&engine->grid),
+                           sizeof(*s->shards));
     s->local = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*s->local));
     s->shards_of =
         pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(struct pst_shard *));
@@ -271,8 +272,7 @@ static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
     if (status == PST_OK)
         status = pst_engine_settle(
             engine,
-            pst_headroom_check(engine, bytes, "to copy their state", diag),
-            diag);
+            pst_claims_check(engine, bytes, "to copy their state", diag), diag);
     if (status == PST_OK)
         status = pst_engine_settle(engine, make_room(s, diag), diag);
     drop_shards(s);
@@ -302,7 +302,7 @@ static enum pst_status copy(struct pst_saver *s)
 
 static void begin_shards(struct pst_saver *s)
 {
-    memset(s->shards, 0, pst_engine_size(s->engine) * sizeof(*s->shards));
+    memset(s->shards, 0, pst_grid_size(&s->engine->grid) * sizeof(*s->shards));
     if (s->n_local == 0) /* of another replica */
         s->part = SHARDS;
     else
@@ -353,7 +353,7 @@ static void discard(struct pst_saver *s)
     for (unsigned i = 0; i < s->n_local && s->dir != NULL; i++) {
         if (s->local[i].shard != NULL)
             pst_shard_close(s->local[i].shard);
-        if (s->local[i].rank < s->engine->options.ranks)
+        if (s->local[i].rank < s->engine->grid.options.ranks)
             pst_checkpoint_shard_discard(s->dir, s->info.step,
                                          &s->shards[s->local[i].rank]);
     }

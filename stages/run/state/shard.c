@@ -9,7 +9,7 @@
 #include "stages/base/arena.h"
 #include "stages/base/host/fault.h"
 #include "stages/base/host/fs.h"
-#include "stages/run/rank/plan/role.h"
+#include "stages/layout/role.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/carried.h"
 #include "stages/run/state/entries.h"
@@ -80,7 +80,7 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
  */
 static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
 {
-    const struct pst_plan *plan = s->engine->plan;
+    const struct pst_plan *plan = s->engine->grid.plan;
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {

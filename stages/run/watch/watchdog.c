@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Whoever waits too long says for whom. */
+#include "stages/layout/role.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
-#include "stages/run/rank/plan/role.h"
 #include "stages/run/rank/step/ring.h"
 #include "stages/run/rank/step/traffic.h"
 
@@ -67,9 +67,9 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
     pst_awake_look(&engine->awake, pst_now());
     if (engine->awake.slept > 0)
         engine->awake.now = 0;
-    if (engine->options.watchdog <= 0 ||
+    if (engine->grid.options.watchdog <= 0 ||
         engine->awake.now <
-            PST_MAX(engine->options.watchdog, pst_alive_limit()))
+            PST_MAX(engine->grid.options.watchdog, pst_alive_limit()))
         return PST_OK;
     if (engine->lanes != NULL)
         pst_lanes_stop(engine->lanes); /* so that they can be looked at */

@@ -6,7 +6,7 @@
  */
 #include "stages/split/attr/cast.h"
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

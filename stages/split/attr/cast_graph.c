@@ -6,8 +6,8 @@
  */
 #include "stages/split/attr/cast.h"
 
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/rewrite.h"
 
 #define TAG PST_TAG_PLAN

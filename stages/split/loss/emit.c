@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 static struct pst_value *reshape(struct pst_loss_adder *a, struct pst_value *x,
                                  const int64_t *sizes, unsigned rank)

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 /* --- the options ---------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include "stages/split/show/show.h"
 
 #include "stages/graph/calls.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 /* The call itself, or the one in `outer` around it. */
 static const struct pst_module_call *below(const struct pst_module_call *call,

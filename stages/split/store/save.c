@@ -3,7 +3,7 @@
  * that a save that fails leaves what was there. */
 #include "stages/base/str.h"
 #include "stages/files/safetensors.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/split.h"
 #include "stages/split/store/pack.h"
 #include "stages/split/store/values.h"

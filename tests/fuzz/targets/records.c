@@ -10,7 +10,7 @@
 #include "stages/base/wire.h"
 #include "stages/files/manifest.h"
 #include "stages/files/pt2/document.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/plan.h"
 #include "stages/split/store/pack.h"
 #include "tests/fuzz/targets/target.h"

@@ -13,7 +13,7 @@
 #include "stages/base/alloc.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/symbol.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/sched/costs.h"
 #include "stages/sched/sched.h"
 #include "tests/fuzz/targets/target.h"

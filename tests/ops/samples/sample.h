@@ -22,7 +22,7 @@
  */
 #include "tests/test.h"
 
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 enum sample_flags { SAMPLE_NO_GRADIENT = 1 };
 

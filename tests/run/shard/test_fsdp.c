@@ -15,7 +15,7 @@
  *   F20    other_faults in tests/frontend/test_resize.c
  */
 #include "stages/frontend/model.h"
-#include "stages/run/rank/plan/memory/residency.h"
+#include "stages/layout/memory/residency.h"
 #include "stages/run/rank/step/device.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"

@@ -4,8 +4,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/tune/choose.h"
 #include "tests/run/job.h"
 
 static struct run replicated(unsigned stages, unsigned ranks, unsigned replicas,

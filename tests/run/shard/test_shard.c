@@ -2,9 +2,10 @@
 /* Replicas that have a share of a stage's state each: the same numbers. */
 #include <math.h>
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/saver.h"
+#include "stages/tune/choose.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Values of parameters that are gathered where they are used (zero3): when, and
  * the proof of it. */
-#include "stages/run/rank/plan/memory/residency.h"
+#include "stages/layout/memory/residency.h"
+#include "stages/tune/choose.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"
 
@@ -373,7 +374,7 @@ static void proves_what_is_here(void **state)
 static void forward(struct job *job, enum pst_sharing shard, bool rows,
                     double *ret_losses, struct pst_memory *ret)
 {
-    struct pst_exec_options options = job->engine->options;
+    struct pst_exec_options options = job->engine->grid.options;
     struct pst_diag *diag = &job->net.diag;
     struct pst_step_result result;
     struct pst_engine *engine;

@@ -2,7 +2,7 @@
 /* The bytes that replicas send each other in a step are those of the formula:
  * of a group of n bytes each of D owners sends (D - 1) / D n, whenever it is
  * gathered or summed. */
-#include "stages/run/rank/plan/memory/residency.h"
+#include "stages/layout/memory/residency.h"
 #include "tests/run/job.h"
 
 #define GROUPS   4

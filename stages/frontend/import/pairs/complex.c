@@ -7,8 +7,8 @@
  */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 
@@ -195,8 +195,8 @@ static struct pst_value *operand(struct pst_import *import,
 /* Places and choices stay what they are. */
 static bool stays_real(const char *name)
 {
-    static const char *const names[] = {"index", "indices", "condition",
-                                        "mask", "window"};
+    static const char *const names[] = {"index", "indices", "condition", "mask",
+                                        "window"};
 
     for (size_t i = 0; i < PST_COUNT(names); i++)
         if (strcmp(names[i], name) == 0)

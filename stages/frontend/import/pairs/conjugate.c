@@ -6,8 +6,8 @@
  */
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
-#include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

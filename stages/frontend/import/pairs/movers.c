@@ -4,7 +4,7 @@
  * pairs, whose last dimension they must leave alone.
  */
 #include "stages/frontend/import/import.h"
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 
 #include <string.h>
 

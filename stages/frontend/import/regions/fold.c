@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Numbers that follow from the constants of a file alone. */
 #include "stages/frontend/import/regions/regions.h"
-#include "stages/ops/call.h"
+#include "stages/ops/core/call.h"
 
 #define MAX_NODES   256  /* between constants and the number */
 #define MAX_NUMBERS 4096 /* of a tensor among these */

@@ -5,7 +5,7 @@
  * gradients, cuts and memory need to know nothing of loops.
  */
 #include "stages/frontend/import/regions/regions.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Operators of a vmap region, each for all lanes at once. */
 #include "stages/frontend/import/regions/regions.h"
-#include "stages/ops/infer.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/infer.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

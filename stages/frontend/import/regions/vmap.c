@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Borders of vmap and jvp regions, and which names stand for many tensors. */
 #include "stages/frontend/import/regions/regions.h"
-#include "stages/ops/rows.h"
+#include "stages/ops/core/rows.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 static struct pst_report *report_of(const struct pst_agreement *a,
                                     unsigned rank)

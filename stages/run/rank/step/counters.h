@@ -7,7 +7,7 @@
  * are sent from. Actions and messages hold addresses of the numbers. Memory of
  * the rank's heap. The rank's own thread.
  */
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 struct pst_counters {
     unsigned **arriving; /* by stage: [forward, backward][microbatch]; NULL: of

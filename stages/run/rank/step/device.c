@@ -5,7 +5,7 @@
 
 #include "stages/base/host/alive.h"
 #include "stages/compile/memplan.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 static enum pst_status find_tasks(struct pst_rank_device *d,
                                   const struct pst_rank_role *role,

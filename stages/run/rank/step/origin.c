@@ -7,7 +7,7 @@
 
 #include "stages/base/str.h"
 #include "stages/graph/schema.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 /* Orders: microbatch, stage in the direction of the pass, look. */
 #define STAGE_BITS 16

@@ -5,8 +5,8 @@
  */
 #include "stages/run/rank/step/reduce.h"
 
-#include "stages/run/rank/plan/layout.h"
-#include "stages/run/rank/plan/owners.h"
+#include "stages/layout/layout.h"
+#include "stages/layout/owners.h"
 
 /* One parameter's, with addresses; made once. */
 struct pst_reduction {

@@ -2,10 +2,11 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
 /*
- * The gradient of a parameter with several accumulators (plan/uses.h), on one
- * rank or several: each of the k ranks that own it sums one k-th of it over all
- * accumulators, last use first, and hands the sum to the others
- * (reduce-scatter, then all-gather). Every rank ends with the same bits.
+ * The gradient of a parameter with several accumulators
+ * (stages/layout/memory/uses.h), on one rank or several: each of the k ranks
+ * that own it sums one k-th of it over all accumulators, last use first, and
+ * hands the sum to the others (reduce-scatter, then all-gather). Every rank
+ * ends with the same bits.
  *
  * If its home transmits the parameter, home alone sums, in the same order, one
  * piece after the other.

@@ -3,7 +3,7 @@
 
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/fault.h"
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 struct pst_replica_sum {
     struct pst_replicas *replicas;

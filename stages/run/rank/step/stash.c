@@ -26,17 +26,6 @@ struct pst_stash_mark {
     uint32_t crc; /* with options.verify */
 };
 
-enum pst_status pst_stash_check(const char *words, struct pst_diag *diag)
-{
-    if (words == NULL || strcmp(words, "ram") == 0 ||
-        (strncmp(words, DISK, strlen(DISK)) == 0 &&
-         words[strlen(DISK)] != '\0'))
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_STASH_WORDS,
-                        "--stash is none, ram or disk:FOLDER, not \"%s\"",
-                        words);
-}
-
 /* --- one copy ------------------------------------------------------------- */
 
 static unsigned char *slot_of(const struct pst_stash *s,

@@ -4,8 +4,8 @@
 /*
  * Slots of the stash that wait outside of the arena (--stash): in other memory
  * of the host, or in a file without a name. A thread of its own copies them, in
- * the order that was planned (plan/spill.h): behind the actions that made them,
- * ahead of those that read them.
+ * the order that was planned (stages/layout/memory/spill.h): behind the actions
+ * that made them, ahead of those that read them.
  *
  * What goes out is marked with step, stage, region and microbatch, and what
  * comes back is compared with that; with options.verify its bytes are too, and
@@ -15,7 +15,8 @@
  *
  * Calls: the rank's own thread, or before there are others.
  */
-#include "stages/run/rank/plan/memory/spill.h"
+#include "stages/layout/memory/spill.h"
+#include "stages/run/exec.h"
 #include "stages/run/rank/step/device.h"
 
 #include <pthread.h>
@@ -43,10 +44,6 @@ struct pst_stash {
     enum pst_status status;
     struct pst_diag diag; /* why it failed */
 };
-
-/* Checks the words of --stash. */
-enum pst_status pst_stash_check(const char *words,
-                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Opens what the layout needs, and starts the thread. Borrows all. */
 enum pst_status pst_stash_open(struct pst_stash *s,

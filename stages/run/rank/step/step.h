@@ -5,7 +5,7 @@
  * How far a rank is in the running step, and what has come of it so far. The
  * rank's own thread; another one may look while it is stopped.
  */
-#include "stages/ops/op.h"
+#include "stages/ops/core/op.h"
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/origin.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/step/transmit.h"
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 /* True if rank `rank` of the pipeline reads it. */
 static bool is_reader(const struct pst_rank_role *role,

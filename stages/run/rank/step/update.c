@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "stages/run/rank/plan/layout.h"
+#include "stages/layout/layout.h"
 
 void pst_update_keep(const struct pst_layout *layout, struct pst_rank_device *d)
 {

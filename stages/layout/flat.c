@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/layout/flat.h"
+
+#include "stages/compile/memplan.h"
+#include "stages/layout/options.h"
+
+#include <string.h>
+
+struct maker {
+    const struct pst_uses *uses;
+    const unsigned char *modes;
+    bool rows;
+    struct pst_flats *flats;
+    int *open; /* per stage: the flat that the next parameter joins, or -1 */
+    int *last; /* per stage: the parameter that joined it last */
+    struct pst_diag *diag;
+};
+
+static bool is_number(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return len > 0;
+}
+
+size_t pst_flat_group(const char *fqn)
+{
+    const char *last = strrchr(fqn, '.');
+
+    for (const char *at = fqn; last != NULL && at <= last;) {
+        const size_t len = strcspn(at, ".");
+
+        if (is_number(at, len))
+            return (size_t)(at - fqn) + len;
+        at += len + 1;
+    }
+    return last == NULL ? 0 : (size_t)(last - fqn);
+}
+
+static bool same_group(const struct maker *m, unsigned param, unsigned other)
+{
+    const char *a = m->uses->plan->params.at[param].fqn;
+    const char *b = m->uses->plan->params.at[other].fqn;
+    const size_t len = pst_flat_group(a);
+
+    if (m->modes[param] != m->modes[other])
+        return false;
+    return m->modes[param] < PST_SHARING_ZERO2 ||
+           (len == pst_flat_group(b) && strncmp(a, b, len) == 0);
+}
+
+static int64_t row_of(const struct pst_meta *meta)
+{
+    const int64_t rows = meta->rank > 0 ? meta->size[0] : 1;
+
+    return rows > 0 ? PST_MAX(pst_meta_numel(meta) / rows, 1) : 1;
+}
+
+/* The flat that this use joins; a new one where there is none. */
+static enum pst_status find_flat(struct maker *m, unsigned param,
+                                 unsigned stage, bool alone, unsigned *ret)
+{
+    const bool rows = m->rows && m->modes[param] != PST_SHARING_NONE;
+    const enum pst_dtype dtype = m->uses->plan->params.at[param].meta.dtype;
+    struct pst_flats *f = m->flats;
+    const struct pst_flat new = {
+        .stage = stage,
+        .dtype = dtype,
+        .alone = alone,
+        .unit = rows ? row_of(&m->uses->plan->params.at[param].meta) : 1};
+    const int open = m->open[stage];
+
+    if (!alone && !rows && open >= 0 && f->all.at[open].dtype == dtype &&
+        same_group(m, param, (unsigned)m->last[stage])) {
+        *ret = (unsigned)open;
+        m->last[stage] = (int)param;
+        return PST_OK;
+    }
+    *ret = (unsigned)f->all.n;
+    if (!pst_vec_push(PST_TAG_EXEC, &f->all, new))
+        return pst_diag_nomem(m->diag, sizeof(new));
+    if (!alone && !rows) {
+        m->open[stage] = (int)*ret;
+        m->last[stage] = (int)param;
+    }
+    return PST_OK;
+}
+
+static enum pst_status add_use(struct maker *m, unsigned param, unsigned stage,
+                               unsigned use)
+{
+    const struct pst_meta *meta = &m->uses->plan->params.at[param].meta;
+    const int64_t unit =
+        (int64_t)(pst_mem_round(1) / pst_dtype_size(meta->dtype));
+    struct pst_flat_part part = {.param = (int)param,
+                                 .stage = stage,
+                                 .use = use,
+                                 .numel = pst_meta_numel(meta)};
+    struct pst_flat *flat;
+    const bool alone = m->uses->plan->params.at[param].n_stages > 1 ||
+                       pst_uses_total(m->uses, param) > 1;
+    enum pst_status status = find_flat(m, param, stage, alone, &part.flat);
+
+    if (status != PST_OK)
+        return status;
+    flat = &m->flats->all.at[part.flat];
+    part.begin = (flat->numel + unit - 1) / unit * unit;
+    flat->numel = part.begin + part.numel;
+    if (m->flats->first[param] < 0)
+        m->flats->first[param] = (int)m->flats->parts.n;
+    return pst_vec_push(PST_TAG_EXEC, &m->flats->parts, part)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(part));
+}
+
+static enum pst_status add_param(struct maker *m, unsigned param)
+{
+    const struct pst_plan_param *p = &m->uses->plan->params.at[param];
+    enum pst_status status = PST_OK;
+
+    m->flats->first[param] = -1;
+    if (!m->uses->train && m->modes[param] == PST_SHARING_NONE)
+        return PST_OK; /* nothing travels */
+    for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
+        const unsigned n = pst_uses_parts(m->uses, param, p->stages[i]);
+
+        for (unsigned use = 0; use < n && status == PST_OK; use++)
+            status = add_use(m, param, p->stages[i], use);
+    }
+    return status;
+}
+
+enum pst_status pst_flats_make(const struct pst_uses *uses,
+                               const unsigned char *modes, bool rows,
+                               struct pst_arena *heap, struct pst_flats *ret,
+                               struct pst_diag *diag)
+{
+    const struct pst_plan *plan = uses->plan;
+    struct maker m = {
+        .uses = uses, .modes = modes, .rows = rows, .flats = ret, .diag = diag};
+    enum pst_status status = PST_OK;
+
+    *ret = (struct pst_flats){0};
+    ret->first =
+        pst_arena_calloc(heap, plan->params.n + 1, sizeof(*ret->first));
+    m.open = pst_calloc(PST_TAG_EXEC, plan->stages.n + 1, sizeof(*m.open));
+    m.last = pst_calloc(PST_TAG_EXEC, plan->stages.n + 1, sizeof(*m.last));
+    if (ret->first == NULL || m.open == NULL || m.last == NULL)
+        status = pst_diag_nomem(diag, plan->params.n * sizeof(*ret->first));
+    for (unsigned s = 0; status == PST_OK && s < plan->stages.n; s++)
+        m.open[s] = -1;
+    for (unsigned i = 0; status == PST_OK && i < plan->params.n; i++)
+        status = add_param(&m, i);
+    pst_free(m.open);
+    pst_free(m.last);
+    return status;
+}
+
+void pst_flats_fini(struct pst_flats *flats)
+{
+    pst_vec_fini(&flats->all);
+    pst_vec_fini(&flats->parts);
+}
+
+void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
+                    int64_t *ret_begin, int64_t *ret_n)
+{
+    const int64_t units = (numel + unit - 1) / unit;
+    const int64_t each = (units + n - 1) / n * unit;
+
+    *ret_begin = PST_MIN(each * k, numel);
+    *ret_n = PST_MIN(each, numel - *ret_begin);
+}
+
+void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,
+                     unsigned k, int64_t *ret_begin, int64_t *ret_n)
+{
+    const int at = flats->first[param];
+    const struct pst_flat_part *part;
+    int64_t begin, numel, end;
+
+    *ret_begin = *ret_n = 0;
+    if (at < 0)
+        return;
+    part = &flats->parts.at[at];
+    pst_flat_share(flats->all.at[part->flat].numel,
+                   flats->all.at[part->flat].unit, n, k, &begin, &numel);
+    end = PST_MIN(begin + numel, part->begin + part->numel);
+    begin = PST_MAX(begin, part->begin);
+    *ret_begin = PST_MIN(begin - part->begin, part->numel);
+    *ret_n = PST_MAX(end - begin, 0);
+}

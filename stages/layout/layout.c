@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/layout/layout.h"
+
+void pst_layout_fini(struct pst_layout *l)
+{
+    pst_vec_fini(&l->params);
+    pst_vec_fini(&l->grads);
+    pst_vec_fini(&l->buckets);
+    pst_vec_fini(&l->residency);
+    pst_vec_fini(&l->spills.jobs);
+    pst_flats_fini(&l->flats);
+}
+
+const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
+                                              unsigned param)
+{
+    const int at = l->param_at[param];
+
+    return at < 0 ? NULL : &l->params.at[at];
+}
+
+size_t pst_layout_grads_of(const struct pst_layout *l, int param)
+{
+    const int at = l->grad_at[param];
+
+    return at < 0 ? l->grads.n : (size_t)at;
+}
+
+unsigned char *pst_layout_address(const struct pst_layout *l,
+                                  unsigned char *base, int stage,
+                                  struct pst_loc loc, int slot)
+{
+    const struct pst_slot_pool *pool = &l->stages[stage].pools[loc.region];
+
+    if (loc.region == PST_R_FIXED)
+        return base + loc.offset;
+    if (loc.region == PST_R_WORK)
+        return base + l->work + loc.offset;
+    if (slot < 0)
+        return NULL;
+    return base + pool->base + (size_t)slot * pool->size + loc.offset;
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_LAYOUT_MAKER_H
+#define PENSTOCK_STAGES_LAYOUT_MAKER_H
+/* What the files that make a layout have at hand; private to them. */
+#include "stages/layout/layout.h"
+#include "stages/layout/prepare.h"
+
+struct pst_layout_maker {
+    struct pst_layout *l;
+    const struct pst_rank_role *role;
+    struct pst_arena *heap;
+    struct pst_prepared prepared;
+    struct pst_diag *diag;
+};
+
+/* The next bytes of the arena, which count for that part of it. */
+size_t pst_layout_reserve(struct pst_layout_maker *m, size_t bytes,
+                          size_t *account);
+/* params.c: of programs that have their graphs. */
+enum pst_status pst_layout_params(struct pst_layout_maker *m) PST_MUST_CHECK;
+
+#endif

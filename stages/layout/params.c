@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Parameters of a rank, their gradients and the states of the optimizer: which
+ * of them lie together, and what of them replicas share. */
+#include "stages/base/checked.h"
+#include "stages/compile/memplan.h"
+#include "stages/layout/maker.h"
+#include "stages/layout/memory/residency.h"
+
+static bool reads(const struct pst_plan_param *param, unsigned stage)
+{
+    for (unsigned i = 0; i < param->n_stages; i++)
+        if (param->stages[i] == stage)
+            return true;
+    return false;
+}
+
+static bool is_updated(const struct pst_layout_maker *m, unsigned stage,
+                       unsigned param)
+{
+    const struct pst_graph *graph = m->l->stages[stage].program->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
+            pst_plan_find_param(m->role->plan,
+                                graph->outputs.at[i].target->fqn) == (int)param)
+            return true;
+    return false;
+}
+
+static enum pst_status add_bucket(struct pst_layout_maker *m,
+                                  struct pst_bucket b)
+{
+    pst_flat_share(b.numel, b.unit, m->role->options.replicas, m->role->replica,
+                   &b.begin, &b.n);
+    return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(b));
+}
+
+static struct pst_bucket *find_bucket(const struct pst_layout *l, unsigned flat)
+{
+    for (size_t i = 0; i < l->buckets.n; i++)
+        if (l->buckets.at[i].flat == flat)
+            return &l->buckets.at[i];
+    return NULL;
+}
+
+/* The vectors of this rank's stages. */
+static enum pst_status layout_buckets(struct pst_layout_maker *m)
+{
+    struct pst_layout *l = m->l;
+    struct pst_bucket *b = NULL;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < l->flats.all.n && status == PST_OK; i++) {
+        const struct pst_flat *f = &l->flats.all.at[i];
+
+        if (l->stages[f->stage].program != NULL)
+            status = add_bucket(
+                m, (struct pst_bucket){.stage = f->stage,
+                                       .flat = (unsigned)i,
+                                       .dtype = f->dtype,
+                                       .numel = f->numel,
+                                       .unit = f->unit,
+                                       .gathers = !m->role->options.train});
+    }
+    for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
+        const struct pst_flat_part *part = &l->flats.parts.at[i];
+
+        if (b == NULL || b->flat != part->flat)
+            b = find_bucket(l, part->flat);
+        if (b == NULL)
+            continue;
+        b->shared = pst_role_shares(m->role, (unsigned)part->param);
+        b->scatters = pst_role_scatters(m->role, (unsigned)part->param);
+    }
+    return status;
+}
+
+static size_t bucket_bytes(const struct pst_bucket *b)
+{
+    return pst_size_mul((size_t)b->numel, pst_dtype_size(b->dtype));
+}
+
+static size_t share_bytes(const struct pst_bucket *b)
+{
+    return pst_size_mul((size_t)b->n, pst_dtype_size(b->dtype));
+}
+
+/* Where this rank's share of a parameter is in its share of the bucket. */
+static size_t own_offset(const struct pst_layout_maker *m,
+                         const struct pst_bucket *b,
+                         const struct pst_flat_part *part, size_t base)
+{
+    int64_t begin, n;
+
+    pst_flats_range(&m->l->flats, (unsigned)part->param,
+                    m->role->options.replicas, m->role->replica, &begin, &n);
+    return n == 0 ? base
+                  : base + (size_t)(part->begin + begin - b->begin) *
+                               pst_dtype_size(b->dtype);
+}
+
+/* The accumulators of a vector lie together, so that few messages do for all of
+ * them (replicas.c). */
+static void layout_sums(struct pst_layout_maker *m)
+{
+    struct pst_layout *l = m->l;
+
+    for (size_t i = 0; i < l->buckets.n; i++) {
+        struct pst_bucket *b = &l->buckets.at[i];
+
+        if (b->scatters)
+            b->own_grads =
+                pst_layout_reserve(m, share_bytes(b), &l->memory.grads);
+        else if (!b->gathers)
+            b->offset =
+                pst_layout_reserve(m, bucket_bytes(b), &l->memory.grads);
+    }
+}
+
+/* Once all buckets have their places. */
+static enum pst_status layout_grads(struct pst_layout_maker *m)
+{
+    struct pst_layout *l = m->l;
+    struct pst_bucket *b = NULL;
+
+    for (size_t i = 0; i < l->flats.parts.n; i++) {
+        const struct pst_flat_part *part = &l->flats.parts.at[i];
+        struct pst_rank_grad g = {
+            .param = part->param, .stage = part->stage, .use = part->use};
+
+        if (l->stages[part->stage].program == NULL)
+            continue;
+        if (b == NULL || b->flat != part->flat)
+            b = find_bucket(l, part->flat);
+        g.offset = b->offset + (size_t)part->begin * pst_dtype_size(b->dtype);
+        g.own = b->scatters ? own_offset(m, b, part, b->own_grads) : g.offset;
+        if (b->shared && !b->scatters)
+            g.own = own_offset(m, b, part,
+                               b->offset +
+                                   (size_t)b->begin * pst_dtype_size(b->dtype));
+        if (l->grad_at[g.param] < 0)
+            l->grad_at[g.param] = (int)l->grads.n;
+        if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
+            return pst_diag_nomem(m->diag, sizeof(g));
+    }
+    return PST_OK;
+}
+
+/* The bucket that a parameter's values are gathered with: of its first use on
+ * this rank. NULL: no memory. */
+static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
+                                       unsigned index,
+                                       const struct pst_flat_part **ret_part)
+{
+    struct pst_layout *l = m->l;
+    const struct pst_flat_part *first =
+        &l->flats.parts.at[l->flats.first[index]];
+    const struct pst_flat_part *end = l->flats.parts.at + l->flats.parts.n;
+
+    for (const struct pst_flat_part *p = first;
+         p < end && p->param == (int)index; p++) {
+        struct pst_bucket *b = find_bucket(l, p->flat);
+
+        *ret_part = p;
+        if (b != NULL)
+            return b;
+    }
+    /* Other ranks contribute; the sum comes here. */
+    *ret_part = first;
+    if (add_bucket(
+            m, (struct pst_bucket){
+                   .stage = first->stage,
+                   .flat = first->flat,
+                   .dtype = PST_F32,
+                   .numel = first->numel,
+                   .unit = l->flats.all.at[first->flat].unit,
+                   .gathers = true,
+                   .shared = true,
+                   .scatters = pst_role_scatters(m->role, index)}) != PST_OK)
+        return NULL;
+    return &l->buckets.at[l->buckets.n - 1];
+}
+
+/* Values that replicas gather lie as their gradients do. */
+static enum pst_status layout_value(struct pst_layout_maker *m,
+                                    struct pst_rank_param *p)
+{
+    struct pst_layout *l = m->l;
+    const unsigned index = (unsigned)p->index;
+    const struct pst_plan_param *param = &m->role->plan->params.at[index];
+    const struct pst_flat_part *part;
+    struct pst_bucket *b;
+
+    if (!pst_role_shares(m->role, index)) {
+        p->data = p->own_data = pst_layout_reserve(
+            m, p->bytes,
+            param->kind == PST_VALUE_PARAM ? &l->memory.params
+                                           : &l->memory.buffers);
+        return PST_OK;
+    }
+    b = value_bucket(m, index, &part);
+    if (b == NULL)
+        return pst_diag_nomem(m->diag, sizeof(*b));
+    if (pst_role_gathers(m->role, index)) {
+        if (b->own_data == 0)
+            b->own_data =
+                pst_layout_reserve(m, share_bytes(b), &l->memory.params);
+        p->own_data = own_offset(m, b, part, b->own_data);
+        return PST_OK;
+    }
+    if (b->data == 0)
+        b->data = pst_layout_reserve(m, bucket_bytes(b), &l->memory.params);
+    p->data = b->data + (size_t)part->begin * sizeof(float);
+    p->own_data =
+        own_offset(m, b, part, b->data + (size_t)b->begin * sizeof(float));
+    return PST_OK;
+}
+
+/* The value, and a copy of what a step changes. */
+static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    const struct pst_plan_param *param = &role->plan->params.at[index];
+    size_t bytes = pst_meta_bytes(&param->meta);
+    struct pst_rank_param p = {
+        .index = (int)index, .bytes = bytes, .updated = param->carried};
+    bool here = false, changes = false;
+    enum pst_status status;
+
+    l->param_at[index] = -1;
+    for (unsigned s = 0; s < role->sched->n_stages; s++) {
+        if (l->stages[s].program == NULL || !reads(param, s))
+            continue;
+        here = true;
+        changes = changes || is_updated(m, s, index);
+    }
+    if (!here)
+        return PST_OK;
+    p.updated = p.updated || changes;
+    status = layout_value(m, &p);
+    if (status != PST_OK)
+        return status;
+    if (changes && (param->carried || !role->options.no_undo))
+        p.shadow = pst_layout_reserve(m, bytes, &l->memory.buffers);
+    l->param_at[index] = (int)l->params.n;
+    return pst_vec_push(PST_TAG_EXEC, &l->params, p)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(p));
+}
+
+/* Where the sum of the parameter's gradient is kept. */
+static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
+                       size_t bytes)
+{
+    struct pst_layout *l = m->l;
+    const struct pst_flat_part *part;
+    const struct pst_bucket *b;
+
+    for (size_t i = pst_layout_grads_of(l, p->index);
+         i < l->grads.n && l->grads.at[i].param == p->index && p->own_grad == 0;
+         i++)
+        p->own_grad = l->grads.at[i].own;
+    if (p->own_grad != 0)
+        return;
+    /* Only other ranks contribute; the sum comes here. */
+    if (!pst_role_scatters(m->role, (unsigned)p->index)) {
+        p->own_grad = pst_layout_reserve(m, bytes, &l->memory.grads) +
+                      (size_t)p->begin * sizeof(float);
+        return;
+    }
+    b = value_bucket(m, (unsigned)p->index, &part);
+    p->own_grad = own_offset(m, b, part, b->own_grads);
+}
+
+static enum pst_status layout_states(struct pst_layout_maker *m,
+                                     struct pst_rank_param *p)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    const struct pst_plan_param *param = &role->plan->params.at[p->index];
+    const size_t bytes = pst_meta_bytes(&param->meta);
+    unsigned n_states;
+
+    if (pst_role_gathers(role, (unsigned)p->index))
+        pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
+                        role->replica, &p->begin, &p->n);
+    if (!role->options.train ||
+        pst_uses_total(role->uses, (unsigned)p->index) == 0 ||
+        !pst_role_owns(role, (unsigned)p->index))
+        return PST_OK;
+    p->n = pst_meta_numel(&param->meta);
+    if (pst_role_shares(role, (unsigned)p->index))
+        pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
+                        role->replica, &p->begin, &p->n);
+    layout_sum(m, p, bytes);
+    p->trained = true;
+    p->counted =
+        pst_role_wants_norm(role) &&
+        (role->replica == 0 || pst_role_shares(role, (unsigned)p->index)) &&
+        param->meta.dtype == PST_F32 &&
+        role->sched->rank_of[param->stages[0]] == (int)role->rank;
+    if (pst_role_optim(role) == NULL)
+        return PST_OK;
+    if (param->meta.dtype != PST_F32)
+        return pst_diag_set(m->diag, PST_E_OPTIMIZER_DTYPE,
+                            "parameter '%s' is %s: only f32 is trained (the "
+                            "optimizer \"none\" leaves it as it is)",
+                            param->fqn, pst_dtype_name(param->meta.dtype));
+    n_states = pst_optim_n_states(pst_role_optim(role), &role->options.optim);
+    for (unsigned i = 0; i < n_states; i++)
+        p->state[i] = pst_layout_reserve(m, (size_t)p->n * sizeof(float),
+                                         &l->memory.optim);
+    return PST_OK;
+}
+
+/* What replicas share is there in turn; which kernels need it is known once
+ * programs have their lists. */
+static enum pst_status layout_residency(struct pst_layout_maker *m)
+{
+    struct pst_layout *l = m->l;
+    enum pst_status status = PST_OK;
+    size_t base, size = 0;
+
+    for (unsigned s = 0; s < m->role->sched->n_stages; s++) {
+        struct pst_program *programs[] = {l->stages[s].program,
+                                          l->stages[s].tail};
+
+        for (size_t k = 0; k < PST_COUNT(programs) && status == PST_OK; k++)
+            if (programs[k] != NULL && !pst_program_is_compiled(programs[k]))
+                status = pst_program_compile(programs[k], NULL, NULL, "kernels",
+                                             m->diag);
+    }
+    if (status == PST_OK)
+        status = pst_residency_make(l, m->role, m->heap, &size, m->diag);
+    if (status != PST_OK)
+        return status;
+    base = pst_layout_reserve(m, size, &l->memory.gathered);
+    for (size_t i = 0; i < l->buckets.n; i++) {
+        struct pst_bucket *b = &l->buckets.at[i];
+
+        if (b->own_data != 0)
+            b->data += base;
+        if (b->scatters && !b->gathers) {
+            b->offset += base;
+            b->incoming += base;
+        }
+    }
+    for (size_t i = 0; i < l->params.n; i++) {
+        struct pst_rank_param *p = &l->params.at[i];
+        const struct pst_flat_part *part;
+
+        if (pst_role_gathers(m->role, (unsigned)p->index))
+            p->data = value_bucket(m, (unsigned)p->index, &part)->data +
+                      (size_t)part->begin * sizeof(float);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_layout_params(struct pst_layout_maker *m)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    unsigned char *modes =
+        pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
+    bool in_turn = false;
+    enum pst_status status;
+
+    l->param_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
+                                   sizeof(*l->param_at));
+    l->grad_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
+                                  sizeof(*l->grad_at));
+    if (l->param_at == NULL || l->grad_at == NULL || modes == NULL)
+        return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
+    for (unsigned i = 0; i < role->plan->params.n; i++) {
+        l->grad_at[i] = -1;
+        modes[i] = (unsigned char)pst_role_sharing(role, i);
+        in_turn = in_turn || modes[i] >= PST_SHARING_ZERO2;
+    }
+    status = pst_flats_make(role->uses, modes, role->options.shard_rows,
+                            m->heap, &l->flats, m->diag);
+    if (status == PST_OK)
+        status = layout_buckets(m);
+    for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)
+        status = layout_param(m, i);
+    if (status == PST_OK)
+        layout_sums(m);
+    if (status == PST_OK && in_turn)
+        status = layout_residency(m);
+    if (status == PST_OK && role->options.train)
+        status = layout_grads(m);
+    for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
+        status = layout_states(m, &l->params.at[i]);
+    return status;
+}

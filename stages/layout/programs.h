@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_LAYOUT_PROGRAMS_H
+#define PENSTOCK_STAGES_LAYOUT_PROGRAMS_H
+/*
+ * Programs of all stages, made once for ranks that are only planned: their
+ * sizes are the same for every schedule. Exec thread only.
+ */
+#include "stages/compile/program.h"
+
+struct pst_programs {
+    struct pst_program **at; /* [stage][splits I and W][tail] */
+    unsigned n_stages;
+};
+
+enum pst_status pst_programs_init(struct pst_programs *programs,
+                                  unsigned n_stages,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees them all, or those that could not be compiled. */
+void pst_programs_fini(struct pst_programs *programs);
+void pst_programs_tidy(struct pst_programs *programs);
+/* The program of that place: NULL until the caller has made it. */
+static inline struct pst_program **pst_programs_at(
+    const struct pst_programs *programs, unsigned stage, bool split_iw,
+    bool tail)
+{
+    return &programs
+                ->at[4 * (size_t)stage + (split_iw ? 2 : 0) + (tail ? 1 : 0)];
+}
+
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/call.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Kernel threads may report at the same moment: one of them writes. */
+void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
+{
+    int unset = 0;
+    va_list args;
+
+    if (c->fault == NULL ||
+        !__atomic_compare_exchange_n(&c->fault->set, &unset, 1, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return;
+    va_start(args, fmt);
+    vsnprintf(c->fault->text, sizeof(c->fault->text), fmt, args);
+    va_end(args);
+}
+
+unsigned pst_call_count_arg(const struct pst_schema *schema, unsigned i,
+                            const struct pst_arg *arg)
+{
+    switch (schema->args[i].type) {
+    case PST_TYPE_TENSOR:
+        return 1;
+    case PST_TYPE_TENSORS:
+    case PST_TYPE_OPTIONAL_TENSORS:
+        return arg->kind == PST_ARG_VALUES ? arg->n : 0;
+    default:
+        return 0;
+    }
+}
+
+unsigned pst_call_count_in(const struct pst_schema *schema,
+                           const struct pst_arg *args)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < schema->n_args; i++)
+        n += pst_call_count_arg(schema, i, &args[i]);
+    return n;
+}
+
+void pst_call_bind_metas(const struct pst_schema *schema,
+                         const struct pst_arg *args, struct pst_operand *in)
+{
+    for (unsigned i = 0; i < schema->n_args; i++) {
+        const unsigned n = pst_call_count_arg(schema, i, &args[i]);
+
+        for (unsigned k = 0; k < n; k++) {
+            const struct pst_value *value = NULL;
+
+            if (args[i].kind == PST_ARG_VALUE)
+                value = args[i].value;
+            else if (args[i].kind == PST_ARG_VALUES)
+                value = args[i].values[k];
+            *in = (struct pst_operand){
+                .meta = value != NULL ? &value->meta : &pst_meta_absent};
+            in++;
+        }
+    }
+}

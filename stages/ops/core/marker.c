@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Boundaries that the model's author wrote: pipe_split(). Never executed. */
+#include "stages/ops/core/op.h"
+
+static enum pst_status infer_nothing(struct pst_infer *c)
+{
+    c->n_outs = 0;
+    return PST_OK;
+}
+
+const struct pst_op pst_op__pipe_split = {
+    .schema = "pippy::_pipe_split() -> ()",
+    .flags = PST_OP_MARKER,
+    .infer = infer_nothing,
+    .vjp = pst_vjp_none,
+};

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CORE_ROWS_H
+#define PENSTOCK_STAGES_OPS_CORE_ROWS_H
+/*
+ * The rows of ops.def, for code that names one: `&pst_op_clone`. Sources only,
+ * no headers: what includes this is built again whenever a row is added.
+ */
+#include "stages/ops/core/op.h"
+
+#define PST_OP(id) extern const struct pst_op pst_op_##id;
+#include "stages/ops/core/ops.def"
+
+#endif

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CORE_VJP_H
+#define PENSTOCK_STAGES_OPS_CORE_VJP_H
+/*
+ * What gradient functions share. All emitters pass NULL on (an operand that is
+ * NULL gives NULL), as does a builder that has failed: a vjp writes its formula
+ * and checks once, at its end: "return v->build.status" or pst_vjp_set.
+ */
+#include "stages/ops/core/op.h"
+
+/* Gradient of result i, NULL if none reaches it. */
+static inline struct pst_value *pst_vjp_grad(const struct pst_vjp *v,
+                                             unsigned i)
+{
+    return v->grads[i];
+}
+/* Flat tensor index (as call->in) of schema argument i, which is a tensor or a
+ * list of tensors (then of its first). */
+unsigned pst_vjp_flat(const struct pst_vjp *v, unsigned arg);
+/* Is the gradient of (the first tensor of) schema argument i wanted? */
+bool pst_vjp_needs(const struct pst_vjp *v, unsigned arg);
+/* Gradient of flat tensor index: shape and dtype must be the input's (else
+ * PST_ERR_INTERNAL). NULL: none. Ignored where none is wanted. Returns the
+ * builder's status, so that the last one can be returned. */
+enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
+                            struct pst_value *grad);
+
+/* Emits the operator of that name ("aten.mul.Tensor"); use with PST_ARGS. */
+struct pst_value *pst_vjp_emit(struct pst_vjp *v, const struct pst_op *op,
+                               const struct pst_arg *args, unsigned n_args);
+
+/* Tensor with tensor, broadcast as usual (aten.add.Tensor ...). */
+struct pst_value *pst_vjp_add(struct pst_vjp *v, struct pst_value *a,
+                              struct pst_value *b);
+struct pst_value *pst_vjp_sub(struct pst_vjp *v, struct pst_value *a,
+                              struct pst_value *b);
+struct pst_value *pst_vjp_mul(struct pst_vjp *v, struct pst_value *a,
+                              struct pst_value *b);
+struct pst_value *pst_vjp_div(struct pst_vjp *v, struct pst_value *a,
+                              struct pst_value *b);
+/* Tensor with number (aten.mul.Scalar, aten.add.Scalar, aten.pow...). */
+struct pst_value *pst_vjp_mul_scalar(struct pst_vjp *v, struct pst_value *a,
+                                     double b);
+struct pst_value *pst_vjp_add_scalar(struct pst_vjp *v, struct pst_value *a,
+                                     double b);
+struct pst_value *pst_vjp_div_scalar(struct pst_vjp *v, struct pst_value *a,
+                                     double b);
+struct pst_value *pst_vjp_pow_scalar(struct pst_vjp *v, struct pst_value *a,
+                                     double b);
+struct pst_value *pst_vjp_neg(struct pst_vjp *v, struct pst_value *a);
+/* Nothing is emitted if a has the dtype. */
+struct pst_value *pst_vjp_cast(struct pst_vjp *v, struct pst_value *a,
+                               enum pst_dtype dtype);
+/* cond ? a : b; a or b NULL means zero. */
+struct pst_value *pst_vjp_where(struct pst_vjp *v, struct pst_value *cond,
+                                struct pst_value *a, struct pst_value *b);
+
+struct pst_value *pst_vjp_full(struct pst_vjp *v, const struct pst_meta *meta,
+                               double value);
+struct pst_value *pst_vjp_zeros_like(struct pst_vjp *v,
+                                     const struct pst_value *like);
+
+/* aten.reshape: a view where strides allow, else a copy; nothing if the sizes
+ * are equal already. */
+struct pst_value *pst_vjp_reshape(struct pst_vjp *v, struct pst_value *a,
+                                  unsigned rank, const int64_t *sizes);
+struct pst_value *pst_vjp_reshape_as(struct pst_vjp *v, struct pst_value *a,
+                                     const struct pst_meta *like);
+struct pst_value *pst_vjp_expand_as(struct pst_vjp *v, struct pst_value *a,
+                                    const struct pst_meta *like);
+struct pst_value *pst_vjp_unsqueeze(struct pst_vjp *v, struct pst_value *a,
+                                    int64_t dim);
+struct pst_value *pst_vjp_transpose(struct pst_vjp *v, struct pst_value *a,
+                                    int64_t dim0, int64_t dim1);
+struct pst_value *pst_vjp_permute(struct pst_vjp *v, struct pst_value *a,
+                                  const int64_t *dims, unsigned n);
+struct pst_value *pst_vjp_sum_dims(struct pst_vjp *v, struct pst_value *a,
+                                   const int64_t *dims, unsigned n,
+                                   bool keepdim);
+/* Puts back dimensions that a reduction without keepdim removed, and expands:
+ * gradient of sum over the dimensions `reduced` of a tensor like `like`. */
+struct pst_value *pst_vjp_unreduce(struct pst_vjp *v, struct pst_value *g,
+                                   const struct pst_meta *like,
+                                   const bool reduced[PST_MAX_RANK],
+                                   bool keepdim);
+
+#endif

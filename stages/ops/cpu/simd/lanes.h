@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_LANES_H
+#define PENSTOCK_STAGES_OPS_CPU_SIMD_LANES_H
+/*
+ * Reductions with PST_LANES explicit partial results, joined by a fixed tree:
+ * the compiler may not reorder a sum, so the order that it vectorises is
+ * written down. Element i belongs to lane i % PST_LANES whatever the width of
+ * a vector is.
+ */
+#include "stages/ops/cpu/simd/real.h"
+
+#include <stdint.h>
+
+#define PST_LANES 32
+
+static inline pst_real pst_lanes_sum(pst_real lane[PST_LANES])
+{
+    for (int w = PST_LANES / 2; w > 0; w /= 2)
+        for (int j = 0; j < w; j++)
+            lane[j] += lane[j + w];
+    return lane[0];
+}
+
+/* NaN is not passed on. */
+static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
+{
+    for (int w = PST_LANES / 2; w > 0; w /= 2)
+        for (int j = 0; j < w; j++)
+            lane[j] = lane[j] > lane[j + w] ? lane[j] : lane[j + w];
+    return lane[0];
+}
+
+/* sum += over i of the expression `term` in i, for 0 <= i < n. */
+#define PST_LANES_SUM(sum, n, term)                                            \
+    do {                                                                       \
+        pst_real lane_[PST_LANES] = {0};                                       \
+        int64_t i0_ = 0;                                                       \
+                                                                               \
+        for (; i0_ + PST_LANES <= (n); i0_ += PST_LANES)                       \
+            for (int j_ = 0; j_ < PST_LANES; j_++) {                           \
+                const int64_t i = i0_ + j_;                                    \
+                                                                               \
+                lane_[j_] += (term);                                           \
+            }                                                                  \
+        for (int64_t i = i0_; i < (n); i++)                                    \
+            lane_[i - i0_] += (term);                                          \
+        (sum) += pst_lanes_sum(lane_);                                         \
+    } while (0)
+
+/* max = the largest `term`, at least the max it was. */
+#define PST_LANES_MAX(max, n, term)                                            \
+    do {                                                                       \
+        pst_real lane_[PST_LANES];                                             \
+        int64_t i0_ = 0;                                                       \
+                                                                               \
+        for (int j_ = 0; j_ < PST_LANES; j_++)                                 \
+            lane_[j_] = (max);                                                 \
+        for (; i0_ + PST_LANES <= (n); i0_ += PST_LANES)                       \
+            for (int j_ = 0; j_ < PST_LANES; j_++) {                           \
+                const int64_t i = i0_ + j_;                                    \
+                                                                               \
+                lane_[j_] = (term) > lane_[j_] ? (term) : lane_[j_];           \
+            }                                                                  \
+        for (int64_t i = i0_; i < (n); i++)                                    \
+            lane_[i - i0_] =                                                   \
+                (term) > lane_[i - i0_] ? (term) : lane_[i - i0_];             \
+        (max) = pst_lanes_max(lane_);                                          \
+    } while (0)
+
+#endif

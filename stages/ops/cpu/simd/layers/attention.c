@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/attention/sdpa.h"
+#include "stages/ops/matmul/packed.h"
+
+#include "stages/ops/cpu/simd/layers/exprow.h"
+
+/* A causal row has any length: filled up with -inf to whole lanes it needs no
+ * scalar rest. */
+static int64_t fill(int64_t n, float *x, float value)
+{
+    const int64_t whole = (n + PST_LANES - 1) / PST_LANES * PST_LANES;
+
+    for (int64_t i = n; i < whole; i++)
+        x[i] = value;
+    return whole;
+}
+
+static void softmax(int64_t n, float *x)
+{
+    const int64_t m = fill(n, x, -INFINITY);
+    const float max = pst_row_max(m, x);
+
+    if (max == -INFINITY) {
+        /* Nothing allowed; but a NaN compares like that too, and stays. */
+        for (int64_t i = 0; i < m; i++)
+            x[i] = x[i] == -INFINITY ? 0.0f : x[i];
+    } else {
+        const float scale = 1.0f / pst_row_exp(m, x, max, x);
+
+        for (int64_t i = 0; i < m; i++)
+            x[i] *= scale;
+    }
+}
+
+static void backward(int64_t n, const float *restrict p, float *restrict dp)
+{
+    const int64_t m = fill(n, dp, 0.0f);
+    float sum = 0.0f;
+
+    PST_LANES_SUM(sum, m, p[i] * dp[i]);
+    for (int64_t i = 0; i < m; i++)
+        dp[i] = p[i] * (dp[i] - sum);
+}
+
+static void product(const struct pst_tile *tile)
+{
+    pst_tile_product(tile);
+}
+
+static void transpose(int64_t rows, int64_t cols, const float *from,
+                      int64_t ld_from, float *to, int64_t ld_to)
+{
+    pst_tile_transpose(rows, cols, from, ld_from, to, ld_to);
+    for (int64_t c = 0; c < cols; c++)
+        fill(rows, to + c * ld_to, 0.0f);
+}
+
+const struct pst_sdpa_loops PST_SIMD(pst_sdpa_loops) = {
+    .softmax = softmax,
+    .backward = backward,
+    .product = product,
+    .dots = PST_SIMD(pst_simd_dots),
+    .transpose = transpose,
+};

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
+#define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
+/* Loops of the optimizers, and the tables behind pst_simd_best, one per
+ * instruction set. */
+#include "stages/ops/cpu/simd/simd.h"
+
+/*
+ * An element whose new value, or a state of it, would not be finite, although
+ * they are so far, stays as it is with its states: one outlier in the data
+ * would make it worthless for good. Each loop returns how many stayed.
+ */
+struct pst_simd_updates {
+    /*
+     * torch.optim.AdamW, one tensor: g *= gscale; p *= 1 - lr * weight_decay;
+     * m += (1 - beta1) (g - m); v = beta2 v + (1 - beta2) g^2;
+     * p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
+     * with bias1 = 1 - beta1^t, bias2 = 1 - beta2^t, t = 1 in the first step.
+     */
+    int64_t (*adamw)(int64_t n, float *p, const float *g, float *m, float *v,
+                     double lr, double beta1, double beta2, double eps,
+                     double weight_decay, double bias1, double bias2,
+                     double gscale);
+    /*
+     * torch.optim.SGD, one tensor: g = g * gscale + weight_decay * p; with
+     * buf: buf = first ? g : momentum * buf + (1 - dampening) * g, then
+     * g = nesterov ? g + momentum * buf : buf; p -= lr * g. buf NULL: no
+     * momentum.
+     */
+    int64_t (*sgd)(int64_t n, float *p, const float *g, float *buf, double lr,
+                   double momentum, double dampening, double weight_decay,
+                   bool nesterov, bool first, double gscale);
+};
+
+extern const struct pst_simd_updates pst_simd_updates_any;
+extern const struct pst_simd_updates pst_simd_updates_avx2;
+extern const struct pst_simd_updates pst_simd_updates_avx512;
+
+/* The loops for that instruction set. */
+const struct pst_simd_updates *pst_simd_updates_best(enum pst_isa isa);
+
+extern const struct pst_simd_ops pst_simd_ops_any;
+extern const struct pst_simd_ops pst_simd_ops_avx2;
+extern const struct pst_simd_ops pst_simd_ops_avx512;
+
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/cpu/upcast.h"
+
+#include "stages/ops/cpu/simd/convert.h"
+#include "stages/ops/pointwise/nd.h"
+
+/* Operators with more operands keep their reference. */
+#define MAX_OPERANDS 16
+
+/* The call of the inner kernel; its operands. */
+struct wide {
+    struct pst_call call;
+    struct pst_operand in[MAX_OPERANDS], out[MAX_OPERANDS];
+    struct pst_meta in_metas[MAX_OPERANDS], out_metas[MAX_OPERANDS];
+    size_t size; /* bytes of scratch in use */
+};
+
+/* A narrow operand gets a place in the scratch at base (may be NULL). */
+static void widen(struct wide *w, const struct pst_operand *from, char *base,
+                  struct pst_operand *to, struct pst_meta *meta)
+{
+    *to = *from;
+    if (!pst_simd_is_16(from->meta->dtype))
+        return;
+    *meta = *from->meta;
+    meta->dtype = PST_F32;
+    pst_meta_set_contiguous(meta);
+    to->meta = meta;
+    to->data = base == NULL || from->data == NULL ? NULL : base + w->size;
+    w->size += (pst_meta_bytes(to->meta) + 63) / 64 * 64;
+}
+
+static void describe(const struct pst_call *c, char *base, struct wide *w)
+{
+    w->call = *c;
+    w->call.in = w->in;
+    w->call.out = w->out;
+    w->size = 0;
+    for (unsigned i = 0; i < c->n_in; i++)
+        widen(w, &c->in[i], base, &w->in[i], &w->in_metas[i]);
+    for (unsigned i = 0; i < c->n_out; i++)
+        widen(w, &c->out[i], base, &w->out[i], &w->out_metas[i]);
+}
+
+static size_t scratch(const struct pst_call *c, unsigned threads)
+{
+    struct wide w;
+
+    describe(c, NULL, &w);
+    return w.size + (c->inner->scratch != NULL
+                         ? c->inner->scratch(&w.call, threads)
+                         : 0);
+}
+
+struct conversion {
+    const struct pst_operand *narrow, *wide;
+    bool back;
+};
+
+static void convert_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct conversion *v = ctx;
+    const enum pst_dtype dtype = v->narrow->meta->dtype;
+    uint16_t *narrow = v->narrow->data;
+    float *wide = v->wide->data;
+    int64_t first, last;
+
+    pst_pool_share(pst_meta_numel(v->wide->meta), 64, part, parts, &first,
+                   &last);
+    if (v->back)
+        pst_simd_to_16_best(dtype, pst_cpu_isa())(last - first, wide + first,
+                                                  narrow + first);
+    else
+        pst_simd_from_16_best(dtype, pst_cpu_isa())(
+            last - first, narrow + first, wide + first);
+}
+
+static void convert(const struct pst_call *c, const struct pst_operand *narrow,
+                    const struct pst_operand *wide, bool back)
+{
+    struct conversion v = {narrow, wide, back};
+
+    if (pst_simd_is_16(narrow->meta->dtype) && narrow->data != NULL)
+        pst_pool_run(
+            pst_pool_if(c->pool, pst_meta_numel(wide->meta) >= PST_ND_SERIAL),
+            convert_part, &v);
+}
+
+static void run(const struct pst_call *c)
+{
+    struct wide w;
+
+    describe(c, c->scratch, &w);
+    w.call.scratch = (char *)c->scratch + w.size;
+    w.call.scratch_size = c->scratch_size - w.size;
+    for (unsigned i = 0; i < c->n_in; i++)
+        convert(c, &c->in[i], &w.in[i], false);
+    c->inner->run(&w.call);
+    for (unsigned i = 0; i < c->n_out; i++)
+        convert(c, &c->out[i], &w.out[i], true);
+}
+
+static const struct pst_kernel widened = {
+    .name = "widened",
+    .dtypes = PST_D(BF16) | PST_D(F16),
+    .scratch = scratch,
+    .run = run,
+    .tolerance = 1e-2,
+};
+
+const struct pst_kernel *pst_cpu_adapt(const struct pst_kernels *kernels,
+                                       struct pst_call *call, enum pst_isa isa)
+{
+    struct wide w;
+
+    if (call->n_in > MAX_OPERANDS || call->n_out > MAX_OPERANDS)
+        return NULL;
+    describe(call, NULL, &w);
+    for (unsigned i = 0; i + 1 < kernels->n; i++) {
+        if (!pst_kernel_fits(&kernels->at[i], &w.call, isa))
+            continue;
+        call->inner = &kernels->at[i];
+        return &widened;
+    }
+    return NULL;
+}

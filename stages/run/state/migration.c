@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/state/migration.h"
+
+#include <string.h>
+
+#include "stages/base/host/alive.h"
+#include "stages/layout/layout.h"
+#include "stages/run/rank/step/device.h"
+
+/* One end of it: elements of a replica, and where the first one lies. */
+struct end {
+    struct pst_rank *rank; /* NULL: of another process */
+    int64_t begin, n;
+    size_t offset;
+};
+
+static struct end end_of(const struct pst_engine *engine,
+                         const struct pst_migration *p, int param,
+                         unsigned replica)
+{
+    struct end e = {
+        .rank = pst_engine_local(engine, replica * engine->grid.options.ranks +
+                                             p->rank),
+        .n = pst_meta_numel(&engine->grid.plan->params.at[param].meta)};
+    const bool whole =
+        p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);
+    const struct pst_rank_param *at;
+
+    if (!whole)
+        pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats,
+                        (unsigned)param, engine->grid.options.replicas, replica,
+                        &e.begin, &e.n);
+    if (e.rank == NULL)
+        return e;
+    at = pst_layout_param(pst_rank_layout(e.rank), (unsigned)param);
+    e.offset = p->state >= 0 ? at->state[p->state]
+               : whole       ? at->data
+                             : at->own_data;
+    return e;
+}
+
+/* Replica `a` gives what replica `b` has of it now. */
+static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
+                                 unsigned b, struct pst_diag *diag)
+{
+    const unsigned ranks = p->to->grid.options.ranks;
+    const struct end src = end_of(p->from, p, p->old, a);
+    const struct end dst = end_of(p->to, p, p->new, b);
+    const int64_t begin = PST_MAX(src.begin, dst.begin);
+    const int64_t end = PST_MIN(src.begin + src.n, dst.begin + dst.n);
+    const size_t bytes = (size_t)PST_MAX(end - begin, 0) * sizeof(float);
+    enum pst_status status = PST_OK;
+    const void *data = NULL;
+    void *at = NULL;
+
+    if (bytes == 0)
+        return PST_OK;
+    if (src.rank != NULL)
+        data = pst_rank_pull(
+            pst_rank_device(src.rank),
+            src.offset + (size_t)(begin - src.begin) * sizeof(float), bytes);
+    if (dst.rank != NULL)
+        at = pst_rank_at(pst_rank_device(dst.rank),
+                         dst.offset +
+                             (size_t)(begin - dst.begin) * sizeof(float));
+    if (src.rank != NULL && dst.rank != NULL)
+        memcpy(pst_device_host(&pst_rank_device(dst.rank)->mem, at), data,
+               bytes);
+    else if (src.rank != NULL)
+        status = pst_engine_transfer(p->to, true, b * ranks + p->rank,
+                                     (void *)data, bytes, diag);
+    else if (dst.rank != NULL)
+        status = pst_engine_transfer(
+            p->to, false, a * ranks + p->rank,
+            pst_device_host(&pst_rank_device(dst.rank)->mem, at), bytes, diag);
+    if (status == PST_OK && dst.rank != NULL)
+        pst_device_push(&pst_rank_device(dst.rank)->mem, at, bytes);
+    return status;
+}
+
+/* All of it, on one rank of the pipeline. A replica that has all gives it to
+ * itself. */
+static enum pst_status pass(const struct pst_migration *p,
+                            struct pst_diag *diag)
+{
+    const unsigned n = p->to->grid.options.replicas;
+    const bool whole =
+        p->state < 0 && !pst_engine_has_parts(p->from, (unsigned)p->old);
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < n * n && status == PST_OK; i++)
+        if (!whole || i / n == i % n)
+            status = pass_part(p, i / n, i % n, diag);
+    pst_alive_goes_on();
+    return status;
+}
+
+bool pst_migration_is_on(const struct pst_engine *engine, int param,
+                         unsigned rank)
+{
+    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+
+    for (unsigned i = 0; i < p->n_stages; i++)
+        if (engine->grid.sched->rank_of[p->stages[i]] == (int)rank)
+            return true;
+    return false;
+}
+
+enum pst_status pst_migration_run(const struct pst_migration *p,
+                                  struct pst_diag *diag)
+{
+    return pst_migration_is_on(p->from, p->old, p->rank)
+               ? pass(p, diag)
+               : pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",
+                              p->rank, p->to->grid.plan->params.at[p->new].fqn);
+}
+
+void pst_migration_convert(const struct pst_migration *p,
+                           const struct pst_adoption *how)
+{
+    for (unsigned k = 0; k < p->to->grid.options.replicas; k++) {
+        const struct end e = end_of(p->to, p, p->new, k);
+        struct pst_device_memory *mem;
+        void *at;
+
+        if (e.rank == NULL || e.n == 0)
+            continue;
+        mem = &pst_rank_device(e.rank)->mem;
+        at = pst_rank_at(pst_rank_device(e.rank), e.offset);
+        how->convert(how->ctx, p->to->grid.plan->params.at[p->new].fqn,
+                     pst_device_pull(mem, at, (size_t)e.n * sizeof(float)),
+                     e.n);
+        pst_device_push(mem, at, (size_t)e.n * sizeof(float));
+    }
+}

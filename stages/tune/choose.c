@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/tune/choose.h"
+
+#include <string.h>
+
+#include "stages/base/str.h"
+#include "stages/compile/recompute.h"
+#include "stages/sched/simulate.h"
+#include "stages/tune/estimate.h"
+#include "stages/tune/grid.h"
+
+static const char *const words[] = {
+    "none", "attention", "block", "block,attention", "full", "full,block"};
+/* Where the backward is split. */
+static const char *const split_words[] = {"block,twice", "full,twice"};
+
+/* The fewest slots of a stage (stages/layout/memory/spill.h). */
+#define LEAST_SLOTS 2
+
+static bool is(const char *word, const char *text)
+{
+    return word != NULL && strcmp(word, text) == 0;
+}
+
+/* --- one way -------------------------------------------------------------- */
+
+static const char *unless_none(const char *word)
+{
+    return is(word, "none") ? NULL : word;
+}
+
+static void apply(const struct pst_choice *c, struct pst_exec_options *o)
+{
+    o->recompute = unless_none(c->recompute);
+    o->shard_by = unless_none(c->shard);
+    o->stash = unless_none(c->stash);
+    if (o->stash != NULL && o->stash_keep == 0)
+        o->stash_keep = LEAST_SLOTS;
+}
+
+static bool is_split_word(const char *word)
+{
+    for (size_t k = 0; k < PST_COUNT(split_words); k++)
+        if (is(word, split_words[k]))
+            return true;
+    return false;
+}
+
+static bool splits(const struct pst_schedule *sched)
+{
+    for (unsigned r = 0; r < sched->n_ranks; r++)
+        for (size_t i = 0; i < sched->ranks[r].n; i++)
+            if (sched->ranks[r].at[i].kind == PST_ACT_W)
+                return true;
+    return false;
+}
+
+/* As pst_exec_schedule, of options that leave nothing open. */
+static enum pst_status lay_out(struct pst_plan *plan,
+                               const struct pst_exec_options *o,
+                               struct pst_memory *memory,
+                               struct pst_schedule **ret, struct pst_diag *diag)
+{
+    struct pst_grid grid;
+    enum pst_status status = pst_grid_init(&grid, plan, o, diag);
+
+    if (status == PST_OK && memory != NULL)
+        status = pst_grid_measure(&grid, memory, diag);
+    pst_joint_drop(plan);
+    if (status == PST_OK) {
+        *ret = grid.sched;
+        grid.sched = NULL;
+    }
+    pst_grid_fini(&grid);
+    return status;
+}
+
+static enum pst_status measure(struct pst_plan *plan,
+                               const struct pst_exec_options *o,
+                               struct pst_memory *memory,
+                               struct pst_choice *ret, struct pst_diag *diag)
+{
+    struct pst_schedule *sched = NULL;
+    struct pst_costs costs = {0};
+    struct pst_sim sim = {0};
+    enum pst_status status = lay_out(plan, o, memory, &sched, diag);
+
+    if (status == PST_OK && is_split_word(ret->recompute) && !splits(sched)) {
+        pst_schedule_free(sched); /* it would be said to be slower than it is */
+        return PST_OK;
+    }
+    if (status == PST_OK)
+        status = pst_plan_costs(plan, o, &costs, diag);
+    if (status == PST_OK)
+        status = pst_schedule_simulate(sched, &costs, &sim, diag);
+    if (status == PST_OK) {
+        ret->possible = true;
+        ret->step = sim.step;
+        ret->peak = 0;
+        for (unsigned k = 0; k < o->ranks; k++) {
+            const size_t bytes = pst_memory_of_host(&memory[k], o);
+
+            if (bytes > ret->peak) {
+                ret->peak = bytes;
+                ret->rank = k;
+            }
+        }
+    }
+    pst_sim_fini(&sim);
+    pst_costs_fini(&costs);
+    pst_schedule_free(sched);
+    return status;
+}
+
+/* Only schedule "auto" has to know the limit: it decides by it. If none of its
+ * schedules fits, the way is measured without. Words that the options have
+ * themselves are refused by name. */
+static enum pst_status appraise(struct pst_plan *plan,
+                                const struct pst_exec_options *options,
+                                struct pst_memory *memory, bool is_asked,
+                                struct pst_choice *ret, struct pst_diag *diag)
+{
+    struct pst_exec_options o = *options;
+    struct pst_diag why;
+    enum pst_status status;
+
+    pst_diag_init(&why);
+    apply(ret, &o);
+    if (!is_asked && pst_recompute_check(plan, o.recompute, &why) != PST_OK)
+        return PST_OK; /* the model has no such part */
+    status = measure(plan, &o, memory, ret, &why);
+    if (status == PST_ERR_USAGE && o.memory_limit > 0) {
+        o.memory_limit = 0;
+        status = measure(plan, &o, memory, ret, &why);
+    }
+    if (status == PST_ERR_USAGE && !is_asked)
+        return PST_OK; /* microbatches cannot be divided so */
+    if (status != PST_OK)
+        return pst_diag_pass(diag, &why, "%s", why.text);
+    ret->fits = options->memory_limit <= 0 ||
+                (double)ret->peak <= options->memory_limit;
+    return PST_OK;
+}
+
+/* --- all ways ------------------------------------------------------------- */
+
+/* The words of one dimension. */
+struct dimension {
+    const char *at[12];
+    unsigned n;
+};
+
+/* These two never do. */
+static bool may_split(const struct pst_exec_options *o)
+{
+    return !is(o->schedule, "gpipe") && !is(o->schedule, "1f1b");
+}
+
+static struct dimension recomputes(const struct pst_plan *plan,
+                                   const struct pst_exec_options *o, bool all)
+{
+    struct dimension ret = {{"none"}, 1};
+
+    if (all || is(o->recompute, "auto")) {
+        for (; ret.n < PST_COUNT(words); ret.n++)
+            ret.at[ret.n] = words[ret.n];
+        for (size_t k = 0; k < PST_COUNT(split_words) && may_split(o); k++)
+            ret.at[ret.n++] = split_words[k];
+        if (pst_recompute_default(plan) != NULL)
+            ret.at[ret.n++] = pst_recompute_default(plan);
+    } else if (o->recompute != NULL) {
+        ret.at[0] = o->recompute;
+    }
+    return ret;
+}
+
+static struct dimension shards(const struct pst_exec_options *o, bool all)
+{
+    struct dimension ret = {{"none"}, 1};
+
+    if (o->replicas > 1 && (all || is(o->shard_by, "auto")))
+        for (int s = PST_SHARING_ZERO1; s <= PST_SHARING_ZERO3; s++)
+            ret.at[ret.n++] = pst_sharing_word((enum pst_sharing)s);
+    else if (o->shard_by != NULL && !is(o->shard_by, "auto"))
+        ret.at[0] = o->shard_by;
+    return ret;
+}
+
+static struct dimension stashes(const struct pst_exec_options *o, bool all)
+{
+    struct dimension ret = {{"none"}, 1};
+
+    if (o->stash != NULL && (all || o->stash_keep == 0))
+        ret.at[ret.n++] = o->stash;
+    else if (o->stash != NULL)
+        ret.at[0] = o->stash;
+    return ret;
+}
+
+enum pst_status pst_exec_choices(struct pst_plan *plan,
+                                 const struct pst_exec_options *options,
+                                 bool all, struct pst_choices *ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_memory *memory =
+        pst_calloc(PST_TAG_EXEC, options->ranks + 1, sizeof(*memory));
+    const struct dimension a = stashes(options, all), b = shards(options, all);
+    const struct dimension c = recomputes(plan, options, all);
+    const unsigned n = a.n * b.n * c.n;
+    enum pst_status status = PST_OK;
+
+    *ret = (struct pst_choices){0};
+    if (memory == NULL ||
+        !pst_vec_reserve(PST_TAG_EXEC, &ret->all, (size_t)n)) {
+        pst_free(memory);
+        return pst_diag_nomem(diag, options->ranks * sizeof(*memory));
+    }
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        struct pst_choice *choice = &ret->all.at[ret->all.n++];
+
+        *choice = (struct pst_choice){.recompute = c.at[i % c.n],
+                                      .shard = b.at[i / c.n % b.n],
+                                      .stash = a.at[i / c.n / b.n]};
+        status = appraise(plan, options, memory, n == 1, choice, diag);
+    }
+    pst_free(memory);
+    if (status != PST_OK)
+        pst_choices_fini(ret);
+    return status;
+}
+
+void pst_choices_fini(struct pst_choices *choices)
+{
+    pst_vec_fini(&choices->all);
+}
+
+void pst_choice_print(const struct pst_choice *c, struct pst_str *out)
+{
+    const char *const parts[] = {c->recompute, c->shard,
+                                 is(c->stash, "none") ? "none" : "stash"};
+    const size_t before = out->len;
+
+    for (size_t i = 0; i < PST_COUNT(parts); i++)
+        if (!is(parts[i], "none"))
+            pst_str_addf(out, "%s%s", out->len > before ? " + " : "", parts[i]);
+    if (out->len == before)
+        pst_str_add(out, "none");
+}
+
+/* --- the best ------------------------------------------------------------- */
+
+/* What replicas share, or where stash waits, is changed for more than what
+ * estimates may be wrong by. */
+#define MARGIN 0.98
+
+static bool is_faster(const struct pst_choice *c, const struct pst_choice *best)
+{
+    const bool alike = c->shard == best->shard && c->stash == best->stash;
+
+    return c->step < (alike ? 1 : MARGIN) * best->step;
+}
+
+static const struct pst_choice *best_of(const struct pst_choices *choices)
+{
+    const struct pst_choice *best = NULL, *least = NULL;
+
+    for (size_t i = 0; i < choices->all.n; i++) {
+        const struct pst_choice *c = &choices->all.at[i];
+
+        if (c->possible && (least == NULL || c->peak < least->peak))
+            least = c;
+        if (c->possible && c->fits && (best == NULL || is_faster(c, best)))
+            best = c;
+    }
+    return best != NULL ? best : least;
+}
+
+/* The more slots, the fewer copies: as many as fit. */
+static enum pst_status settle_slots(struct pst_plan *plan,
+                                    struct pst_exec_options *o,
+                                    struct pst_diag *diag)
+{
+    const unsigned share =
+        (o->microbatches + o->replicas - 1) / PST_MAX(o->replicas, 1);
+    unsigned low = LEAST_SLOTS, high = PST_MAX(share, LEAST_SLOTS);
+    struct pst_memory *memory =
+        pst_calloc(PST_TAG_EXEC, o->ranks + 1, sizeof(*memory));
+    enum pst_status status = PST_OK;
+
+    if (memory == NULL)
+        return pst_diag_nomem(diag, o->ranks * sizeof(*memory));
+    while (low < high && status == PST_OK) {
+        struct pst_choice c = {
+            .recompute = o->recompute, .shard = o->shard_by, .stash = o->stash};
+
+        o->stash_keep = low + (high - low + 1) / 2;
+        status = appraise(plan, o, memory, true, &c, diag);
+        if (c.possible && c.fits)
+            low = o->stash_keep;
+        else
+            high = o->stash_keep - 1;
+    }
+    o->stash_keep = low;
+    pst_free(memory);
+    return status;
+}
+
+static enum pst_status take_best(struct pst_plan *plan,
+                                 struct pst_exec_options *options,
+                                 struct pst_diag *diag)
+{
+    struct pst_choices choices;
+    const struct pst_choice *best;
+    enum pst_status status =
+        pst_exec_choices(plan, options, false, &choices, diag);
+
+    if (status != PST_OK)
+        return status;
+    best = best_of(&choices);
+    if (best == NULL) { /* none is possible: what is asked for says why */
+        options->recompute =
+            is(options->recompute, "auto") ? NULL : options->recompute;
+        options->shard_by =
+            is(options->shard_by, "auto") ? NULL : options->shard_by;
+    } else {
+        const bool counts = options->stash_keep == 0;
+
+        apply(best, options);
+        if (options->stash != NULL && counts && best->fits)
+            status = settle_slots(plan, options, diag);
+    }
+    pst_choices_fini(&choices);
+    return status;
+}
+
+enum pst_status pst_exec_settle(struct pst_plan *plan,
+                                struct pst_exec_options *options,
+                                struct pst_diag *diag)
+{
+    const bool is_open = is(options->recompute, "auto") ||
+                         is(options->shard_by, "auto") ||
+                         (options->stash != NULL && options->stash_keep == 0);
+
+    pst_exec_fill(options);
+    if (is_open && options->train && options->memory_limit > 0)
+        return take_best(plan, options, diag);
+    if (is(options->recompute, "auto"))
+        options->recompute =
+            options->train ? pst_recompute_default(plan) : NULL;
+    if (is(options->shard_by, "auto"))
+        options->shard_by = NULL;
+    return PST_OK;
+}
+
+enum pst_status pst_exec_schedule(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_memory *memory,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_exec_options o = *options;
+    const enum pst_status status = pst_exec_settle(plan, &o, diag);
+
+    return status == PST_OK ? lay_out(plan, &o, memory, ret, diag) : status;
+}
+
+enum pst_status pst_exec_plan(struct pst_plan *plan,
+                              const struct pst_exec_options *options,
+                              struct pst_memory *memory, struct pst_diag *diag)
+{
+    struct pst_schedule *sched;
+    enum pst_status status =
+        pst_exec_schedule(plan, options, memory, &sched, diag);
+
+    if (status == PST_OK)
+        pst_schedule_free(sched);
+    return status;
+}

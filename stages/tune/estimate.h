@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_TUNE_ESTIMATE_H
+#define PENSTOCK_STAGES_TUNE_ESTIMATE_H
+/*
+ * Costs of a plan without running it. Any thread, one at a time.
+ */
+#include "stages/cost/cost.h"
+#include "stages/layout/options.h"
+#include "stages/sched/costs.h"
+
+/*
+ * Seconds of each node (stages/cost/cost.h) at the options' rates, or times of
+ * the file that they name; links and bytes are exact, stash and keep those of
+ * a memory plan without slack. Fills ret; release with pst_costs_fini.
+ */
+enum pst_status pst_plan_costs(const struct pst_plan *plan,
+                               const struct pst_exec_options *options,
+                               struct pst_costs *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* ret[stage]: seconds of one microbatch, forward and backward; without --costs
+ * by the forward graph alone, which is there without building another. */
+enum pst_status pst_plan_seconds(const struct pst_plan *plan,
+                                 const struct pst_exec_options *options,
+                                 double *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* On what the nodes of an engine with these options run (threads not 0). */
+struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *options);
+struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase);
+
+/*
+ * Puts measured times in the place of estimated ones: those of the stages if
+ * they were measured with this plan, else those of the modules: each stage has
+ * of a module the share that the estimate gives it, and what was not measured
+ * is scaled as the rest. PST_ERR_MISMATCH if the plan has none of the modules.
+ */
+enum pst_status pst_costs_apply(const struct pst_plan *plan,
+                                const struct pst_exec_options *options,
+                                const struct pst_costs *measured,
+                                struct pst_costs *costs,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Fills costs->modules: the time of each stage, shared out among its modules
+ * as the estimate does. So a file of costs serves other cuts too. */
+enum pst_status pst_costs_add_modules(const struct pst_plan *plan,
+                                      const struct pst_exec_options *options,
+                                      struct pst_costs *costs,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

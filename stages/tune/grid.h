@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_TUNE_GRID_H
+#define PENSTOCK_STAGES_TUNE_GRID_H
+/*
+ * The grid of ranks: R replicas of a pipeline of P ranks. The schedules of a
+ * pipeline, lowered and proven; what part of the microbatches each replica has;
+ * what replicas share. Decided by plan and options alone, the same on all
+ * ranks. Constant once it is made. Exec thread only.
+ *
+ * Ranks are numbered as in the job and on the wire: replica * P + rank of the
+ * pipeline. Schedules know the rank of the pipeline only.
+ */
+#include "stages/base/vec.h"
+#include "stages/layout/plan.h"
+
+struct pst_grid {
+    struct pst_plan *plan; /* borrowed */
+    struct pst_exec_options options;
+    struct pst_schedule *sched;       /* of replica 0 */
+    struct pst_schedule *short_sched; /* of replicas with one microbatch less */
+    struct PST_VEC(struct pst_link) links;
+    struct PST_VEC(struct pst_shared) shared;
+    struct pst_uses uses;
+    unsigned char *sharing; /* per parameter, its mode; NULL: options.shard */
+};
+
+/* Nothing in the options is left open (stages/tune/choose.h): the grid keeps a
+ * copy of them. Borrows the plan until it is released. Not to be moved
+ * afterwards. Release with pst_grid_fini also on failure. */
+enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
+                              const struct pst_exec_options *options,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Also of {0}. */
+void pst_grid_fini(struct pst_grid *grid);
+
+/* Ranks of the job. */
+unsigned pst_grid_size(const struct pst_grid *grid);
+/* Microbatches of a replica: how many, and the first one. */
+unsigned pst_grid_share(const struct pst_grid *grid, unsigned replica,
+                        unsigned *ret_first);
+const struct pst_schedule *pst_grid_schedule_of(const struct pst_grid *grid,
+                                                unsigned replica);
+/* The role of a rank of the job; weights are left to the caller. */
+struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank);
+/* PST_ERR_USAGE if `bytes` of a rank are more than options.memory_limit. */
+enum pst_status pst_grid_check_memory(const struct pst_grid *grid,
+                                      unsigned rank, size_t bytes,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Plans the ranks of the first replica, which has the most microbatches, checks
+ * them against the limit, and drops the plans again. memory: an entry for each
+ * rank of the pipeline. Adds copies of the stash to the schedule. */
+enum pst_status pst_grid_measure(struct pst_grid *grid,
+                                 struct pst_memory *memory,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif
