@@ -9,8 +9,7 @@
 #define OPTIONS                                                                \
     "*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "    \
     "bool? pin_memory=None) -> Tensor"
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema OPTIONS, formula)
+#define FACTORY(id, schema, formula) PST_COMPOSE(id, schema OPTIONS, formula)
 
 /* --- linspace, logspace --------------------------------------------------- */
 
@@ -179,9 +178,9 @@ PST_REWRITE(
 /* Functions of i / n, n the last place or (periodic) the length. */
 
 #define WINDOW(name, formula)                                                  \
-    COMPOSE(name##_window, #name "_window(int window_length, ",                \
+    FACTORY(name##_window, #name "_window(int window_length, ",                \
             #name "_window.periodic(window_length, True, dtype=dtype)");       \
-    COMPOSE(name##_window_periodic,                                            \
+    FACTORY(name##_window_periodic,                                            \
             #name "_window.periodic(int window_length, bool periodic, ",       \
             formula)
 /* One element is 1, as in NumPy; none is none. */
@@ -196,15 +195,15 @@ WINDOW(hann, SMALL("0.5 - cos(u) * 0.5"));
 WINDOW(hamming, SMALL("0.54 - cos(u) * 0.46"));
 WINDOW(blackman, SMALL("cos(u * 2) * 0.08 - cos(u) * 0.5 + 0.42"));
 WINDOW(bartlett, SMALL("1 - abs(at * (2 / n) - 1)"));
-COMPOSE(hamming_window_periodic_alpha,
+FACTORY(hamming_window_periodic_alpha,
         "hamming_window.periodic_alpha(int window_length, bool periodic, "
         "float alpha, ",
         SMALL("alpha - cos(u) * 0.46"));
-COMPOSE(hamming_window_periodic_alpha_beta,
+FACTORY(hamming_window_periodic_alpha_beta,
         "hamming_window.periodic_alpha_beta(int window_length, bool periodic, "
         "float alpha, float beta, ",
         SMALL("alpha - cos(u) * beta"));
-COMPOSE(kaiser_window_beta,
+FACTORY(kaiser_window_beta,
         "kaiser_window.beta(int window_length, bool periodic, float beta, ",
         SMALL("i0(sqrt(1 - square(at * (2 / n) - 1)) * beta) / "
               "i0(full([], beta, dtype=to))"));
@@ -285,10 +284,10 @@ TRIANGLE(triu_indices);
 
 /* --- empty: strides are ours to choose ------------------------------------ */
 
-COMPOSE(empty_permuted, "empty_permuted(SymInt[] size, int[] physical_layout, ",
+FACTORY(empty_permuted, "empty_permuted(SymInt[] size, int[] physical_layout, ",
         "zeros(size, dtype=dtype)");
-COMPOSE(empty_strided, "empty_strided(SymInt[] size, SymInt[] stride, ",
+FACTORY(empty_strided, "empty_strided(SymInt[] size, SymInt[] stride, ",
         "zeros(size, dtype=dtype)");
-COMPOSE(new_empty_strided,
+FACTORY(new_empty_strided,
         "new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, ",
         "new_zeros(self, size, dtype=dtype)");

@@ -62,24 +62,22 @@ BAG(_embedding_bag, "_embedding_bag", ", int padding_idx=-1");
 BAG(_embedding_bag_forward_only, "_embedding_bag_forward_only",
     ", int padding_idx=-1");
 
-PST_REWRITE_FORMULA(
-    embedding_bag_padding_idx,
-    "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, "
-    "Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, "
-    "Tensor? per_sample_weights, bool include_last_offset, "
-    "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)",
-    "pad = is(padding_idx) ? (padding_idx < 0 ? "
-    "padding_idx + size(weight, 0) : padding_idx) : -1;"
-    "bag(weight, indices, offsets, scale_grad_by_freq, mode, "
-    "per_sample_weights, include_last_offset, pad)");
+PST_COMPOSE(embedding_bag_padding_idx,
+            "embedding_bag.padding_idx(Tensor weight, Tensor indices, "
+            "Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, "
+            "Tensor? per_sample_weights, bool include_last_offset, "
+            "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)",
+            "pad = is(padding_idx) ? (padding_idx < 0 ? "
+            "padding_idx + size(weight, 0) : padding_idx) : -1;"
+            "bag(weight, indices, offsets, scale_grad_by_freq, mode, "
+            "per_sample_weights, include_last_offset, pad)");
 
 /* Rows that are read and too long are shortened. */
-PST_REWRITE_FORMULA(
-    embedding_renorm,
-    "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, "
-    "float norm_type) -> Tensor",
-    "read = scatter.value(zeros([size(self, 0)], dtype=bool), 0, "
-    "reshape(indices, [-1]), True);"
-    "norm = linalg_vector_norm(self, norm_type, [1], True);"
-    "scale = norm > max_norm ? max_norm / (norm + 1e-7) : 1.0;"
-    "unsqueeze(read, 1) ? self * scale : self");
+PST_COMPOSE(embedding_renorm,
+            "embedding_renorm(Tensor self, Tensor indices, float max_norm, "
+            "float norm_type) -> Tensor",
+            "read = scatter.value(zeros([size(self, 0)], dtype=bool), 0, "
+            "reshape(indices, [-1]), True);"
+            "norm = linalg_vector_norm(self, norm_type, [1], True);"
+            "scale = norm > max_norm ? max_norm / (norm + 1e-7) : 1.0;"
+            "unsqueeze(read, 1) ? self * scale : self");

@@ -45,5 +45,8 @@ enum pst_status pst_rewrite_formula(struct pst_rewrite *w);
     const struct pst_op pst_op_##id = {.schema = (schema_),                    \
                                        .rewrite = pst_rewrite_formula,         \
                                        .formula = (text_)}
+/* The same of an ATen operator: schema without "aten::". */
+#define PST_COMPOSE(id, schema_, text_)                                        \
+    PST_REWRITE_FORMULA(id, "aten::" schema_, text_)
 
 #endif

@@ -318,9 +318,9 @@ const struct pst_op pst_op_scatter_reduce = {
 };
 PST_CPU_KERNELS(scatter_reduce, scatter_reduce_kernels);
 
-PST_REWRITE_FORMULA(scatter_reduce_two,
-                    "aten::scatter_reduce.two(Tensor self, int dim, "
-                    "Tensor index, Tensor src, str reduce, *, "
-                    "bool include_self=True) -> Tensor",
-                    "scatter_reduce(self, dim, index, cropped(src, index), "
-                    "reduce, include_self=include_self)");
+PST_COMPOSE(scatter_reduce_two,
+            "scatter_reduce.two(Tensor self, int dim, "
+            "Tensor index, Tensor src, str reduce, *, "
+            "bool include_self=True) -> Tensor",
+            "scatter_reduce(self, dim, index, cropped(src, index), "
+            "reduce, include_self=include_self)");

@@ -92,19 +92,18 @@ const struct pst_op pst_op_eigh_of = {
 PST_CPU_KERNELS(eigh_of, eigh_kernels);
 
 #define UPPER "same(UPLO, 'U') ? True : same(UPLO, 'u')"
-PST_REWRITE_FORMULA(linalg_eigh,
-                    "aten::linalg_eigh(Tensor self, str UPLO='L') -> (Tensor "
-                    "eigenvalues, Tensor eigenvectors)",
-                    "y = eigh_of(self, " UPPER "); y[0], y[1]");
-PST_REWRITE_FORMULA(_linalg_eigh,
-                    "aten::_linalg_eigh(Tensor A, str UPLO='L', bool "
-                    "compute_v=True) -> (Tensor eigenvalues, Tensor "
-                    "eigenvectors)",
-                    "y = eigh_of(A, " UPPER "); y[0], y[1]");
-PST_REWRITE_FORMULA(
-    linalg_eigvalsh,
-    "aten::linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
-    "eigh_of(self, " UPPER ")[0]");
+PST_COMPOSE(linalg_eigh,
+            "linalg_eigh(Tensor self, str UPLO='L') -> (Tensor "
+            "eigenvalues, Tensor eigenvectors)",
+            "y = eigh_of(self, " UPPER "); y[0], y[1]");
+PST_COMPOSE(_linalg_eigh,
+            "_linalg_eigh(Tensor A, str UPLO='L', bool "
+            "compute_v=True) -> (Tensor eigenvalues, Tensor "
+            "eigenvectors)",
+            "y = eigh_of(A, " UPPER "); y[0], y[1]");
+PST_COMPOSE(linalg_eigvalsh,
+            "linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
+            "eigh_of(self, " UPPER ")[0]");
 
 /* --- QR ------------------------------------------------------------------- */
 
@@ -178,28 +177,27 @@ PST_CPU_KERNELS(qr_of, qr_kernels);
     "y = qr_of(A);"                                                            \
     "same(mode, 'reduced') ? y[0] : fail('only mode reduced is supported'), "  \
     "y[1]"
-PST_REWRITE_FORMULA(linalg_qr,
-                    "aten::linalg_qr(Tensor A, str mode='reduced') -> (Tensor "
-                    "Q, Tensor R)",
-                    QR);
+PST_COMPOSE(linalg_qr,
+            "linalg_qr(Tensor A, str mode='reduced') -> (Tensor "
+            "Q, Tensor R)",
+            QR);
 
 /* Columns of the product of the reflections 1 - t v v^T, where v stands below
  * the diagonal of a column and has a 1 on it: 1 - V T V^T with the triangle
  * T = (1 + D triu(V^T V, 1))^-1 D, D = diag(t), which no t = 0 disturbs. */
-PST_REWRITE_FORMULA(
-    linalg_householder_product,
-    "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
-    "m = size(input, -2); k = size(tau, -1);"
-    "v = tril(slice.Tensor(input, -1, 0, k), -1) + "
-    "eye.m(m, k, dtype=dtype(input));"
-    "s = triu(matmul(mT(v), v), 1) * unsqueeze(tau, -1);"
-    "t = linalg_solve_triangular(s, diag_embed(tau), upper=True, "
-    "unitriangular=True);"
-    "n = size(input, -1);"
-    "eye.m(m, n, dtype=dtype(input)) - matmul(matmul(v, t), "
-    "mT(slice.Tensor(v, -2, 0, n)))");
-PST_REWRITE_FORMULA(orgqr, "aten::orgqr(Tensor self, Tensor input2) -> Tensor",
-                    "linalg_householder_product(self, input2)");
+PST_COMPOSE(linalg_householder_product,
+            "linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
+            "m = size(input, -2); k = size(tau, -1);"
+            "v = tril(slice.Tensor(input, -1, 0, k), -1) + "
+            "eye.m(m, k, dtype=dtype(input));"
+            "s = triu(matmul(mT(v), v), 1) * unsqueeze(tau, -1);"
+            "t = linalg_solve_triangular(s, diag_embed(tau), upper=True, "
+            "unitriangular=True);"
+            "n = size(input, -1);"
+            "eye.m(m, n, dtype=dtype(input)) - matmul(matmul(v, t), "
+            "mT(slice.Tensor(v, -2, 0, n)))");
+PST_COMPOSE(orgqr, "orgqr(Tensor self, Tensor input2) -> Tensor",
+            "linalg_householder_product(self, input2)");
 
 /* --- pseudo-inverse ------------------------------------------------------- */
 
@@ -321,31 +319,29 @@ PST_CPU_KERNELS(pinv_of, pinv_kernels);
     "1.1920928955078125e-07);"
 #define PLAIN(value)                                                           \
     "hermitian ? fail('hermitian=True is not supported') : " value
-PST_REWRITE_FORMULA(linalg_pinv,
-                    "aten::linalg_pinv(Tensor self, float rcond, bool "
-                    "hermitian=False) -> Tensor",
-                    PLAIN("pinv_of(self, 0., rcond)"));
-PST_REWRITE_FORMULA(linalg_pinv_atol_rtol_float,
-                    "aten::linalg_pinv.atol_rtol_float(Tensor self, *, float? "
-                    "atol=None, float? rtol=None, bool hermitian=False) -> "
-                    "Tensor",
-                    ZERO PLAIN("pinv_of(self, is(atol) ? atol : 0., "
-                               "is(rtol) ? rtol : is(atol) ? (atol > 0 ? 0. "
-                               ": tiny) : tiny)"));
-PST_REWRITE_FORMULA(linalg_pinv_atol_rtol_tensor,
-                    "aten::linalg_pinv.atol_rtol_tensor(Tensor self, *, "
-                    "Tensor? atol=None, Tensor? rtol=None, bool "
-                    "hermitian=False) -> Tensor",
-                    ZERO
-                    "a = is(atol) ? unsqueeze(unsqueeze(atol, -1), -1) : None;"
-                    "r = is(rtol) ? unsqueeze(unsqueeze(rtol, -1), -1) :"
-                    "    is(atol) ? (a > 0 ? 0. : tiny) : None;" PLAIN(
-                        "pinv_of(self, 0., is(r) ? 0. : tiny, a, r)"));
-PST_REWRITE_FORMULA(linalg_pinv_rcond_tensor,
-                    "aten::linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, "
-                    "bool hermitian=False) -> Tensor",
-                    PLAIN("pinv_of(self, 0., 0., None, "
-                          "unsqueeze(unsqueeze(rcond, -1), -1))"));
-PST_REWRITE_FORMULA(pinverse,
-                    "aten::pinverse(Tensor self, float rcond=1e-15) -> Tensor",
-                    "pinv_of(self, 0., rcond)");
+PST_COMPOSE(linalg_pinv,
+            "linalg_pinv(Tensor self, float rcond, bool "
+            "hermitian=False) -> Tensor",
+            PLAIN("pinv_of(self, 0., rcond)"));
+PST_COMPOSE(linalg_pinv_atol_rtol_float,
+            "linalg_pinv.atol_rtol_float(Tensor self, *, float? "
+            "atol=None, float? rtol=None, bool hermitian=False) -> "
+            "Tensor",
+            ZERO PLAIN("pinv_of(self, is(atol) ? atol : 0., "
+                       "is(rtol) ? rtol : is(atol) ? (atol > 0 ? 0. "
+                       ": tiny) : tiny)"));
+PST_COMPOSE(linalg_pinv_atol_rtol_tensor,
+            "linalg_pinv.atol_rtol_tensor(Tensor self, *, "
+            "Tensor? atol=None, Tensor? rtol=None, bool "
+            "hermitian=False) -> Tensor",
+            ZERO "a = is(atol) ? unsqueeze(unsqueeze(atol, -1), -1) : None;"
+                 "r = is(rtol) ? unsqueeze(unsqueeze(rtol, -1), -1) :"
+                 "    is(atol) ? (a > 0 ? 0. : tiny) : None;" PLAIN(
+                     "pinv_of(self, 0., is(r) ? 0. : tiny, a, r)"));
+PST_COMPOSE(linalg_pinv_rcond_tensor,
+            "linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, "
+            "bool hermitian=False) -> Tensor",
+            PLAIN("pinv_of(self, 0., 0., None, "
+                  "unsqueeze(unsqueeze(rcond, -1), -1))"));
+PST_COMPOSE(pinverse, "pinverse(Tensor self, float rcond=1e-15) -> Tensor",
+            "pinv_of(self, 0., rcond)");

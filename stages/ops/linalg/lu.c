@@ -190,8 +190,6 @@ PST_CPU_KERNELS(lu_rows, rows_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 #define LU_OF(name, check)                                                     \
     "r = lu_info(" name ", pivot ? " check                                     \
     " : fail('pivot=False is not supported, nor is it by PyTorch on the "      \
@@ -202,28 +200,30 @@ PST_CPU_KERNELS(lu_rows, rows_kernels);
     "u = size(" lu ", -2) == k ? " lu " : slice.Tensor(" lu ", -2, 0, k);"     \
     "lu_rows(" lu ", " p "), tril(l, -1) + tril(triu(ones_like(l))), triu(u)"
 
-COMPOSE(
+PST_COMPOSE(
     linalg_lu_factor_ex,
     "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool "
     "check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)",
     LU_OF("A",
           "(check_errors ? 'linalg.lu_factor_ex' : '')") "r[0], r[1], r[2]");
-COMPOSE(
+PST_COMPOSE(
     _lu_with_info,
     "_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> "
     "(Tensor LU, Tensor pivots, Tensor info)",
     LU_OF("self", "(check_errors ? 'lu' : '')") "r[0], r[1], r[2]");
-COMPOSE(linalg_lu_factor,
-        "linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor "
-        "pivots)",
-        LU_OF("A", "'linalg.lu_factor'") "r[0], r[1]");
-COMPOSE(linalg_lu,
-        "linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, "
-        "Tensor U)",
-        LU_OF("A", "''") "f = r[0];" UNPACK("f", "r[1]"));
-COMPOSE(lu_unpack,
-        "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, "
-        "bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)",
-        "f = unpack_data ? (unpack_pivots ? LU_data : fail('unpack_pivots="
-        "False is not supported')) : fail('unpack_data=False is not "
-        "supported');" UNPACK("f", "LU_pivots"));
+PST_COMPOSE(
+    linalg_lu_factor,
+    "linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor "
+    "pivots)",
+    LU_OF("A", "'linalg.lu_factor'") "r[0], r[1]");
+PST_COMPOSE(linalg_lu,
+            "linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, "
+            "Tensor U)",
+            LU_OF("A", "''") "f = r[0];" UNPACK("f", "r[1]"));
+PST_COMPOSE(
+    lu_unpack,
+    "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, "
+    "bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)",
+    "f = unpack_data ? (unpack_pivots ? LU_data : fail('unpack_pivots="
+    "False is not supported')) : fail('unpack_data=False is not "
+    "supported');" UNPACK("f", "LU_pivots"));

@@ -526,30 +526,29 @@ PST_REWRITE(cholesky_inverse,
             "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
             cholesky_inverse_rewrite);
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
-
-COMPOSE(linalg_inv, "linalg_inv(Tensor A) -> Tensor",
-        "inverse_info(A, 'linalg.inv')[0]");
-COMPOSE(inverse, "inverse(Tensor self) -> Tensor", "linalg_inv(self)");
-COMPOSE(linalg_inv_ex,
-        "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor "
-        "inverse, Tensor info)",
-        "r = inverse_info(A, check_errors ? 'linalg.inv_ex' : ''); r[0], r[1]");
-COMPOSE(linalg_cholesky,
-        "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
-        "cholesky_info(self, upper, 'linalg.cholesky')[0]");
-COMPOSE(linalg_cholesky_ex,
-        "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool "
-        "check_errors=False) -> (Tensor L, Tensor info)",
-        "r = cholesky_info(self, upper, check_errors ? 'linalg.cholesky_ex' : "
-        "''); r[0], r[1]");
-COMPOSE(linalg_slogdet,
-        "linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)",
-        "r = _linalg_slogdet(A); r[0], r[1]");
-COMPOSE(slogdet, "slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)",
-        "r = _linalg_slogdet(self); r[0], r[1]");
-COMPOSE(linalg_det, "linalg_det(Tensor A) -> Tensor", "_linalg_det(A)[0]");
-COMPOSE(det, "det(Tensor self) -> Tensor", "_linalg_det(self)[0]");
-COMPOSE(logdet, "logdet(Tensor self) -> Tensor",
-        "r = _linalg_slogdet(self); r[1] + log(r[0])");
+PST_COMPOSE(linalg_inv, "linalg_inv(Tensor A) -> Tensor",
+            "inverse_info(A, 'linalg.inv')[0]");
+PST_COMPOSE(inverse, "inverse(Tensor self) -> Tensor", "linalg_inv(self)");
+PST_COMPOSE(
+    linalg_inv_ex,
+    "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor "
+    "inverse, Tensor info)",
+    "r = inverse_info(A, check_errors ? 'linalg.inv_ex' : ''); r[0], r[1]");
+PST_COMPOSE(linalg_cholesky,
+            "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
+            "cholesky_info(self, upper, 'linalg.cholesky')[0]");
+PST_COMPOSE(
+    linalg_cholesky_ex,
+    "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool "
+    "check_errors=False) -> (Tensor L, Tensor info)",
+    "r = cholesky_info(self, upper, check_errors ? 'linalg.cholesky_ex' : "
+    "''); r[0], r[1]");
+PST_COMPOSE(linalg_slogdet,
+            "linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)",
+            "r = _linalg_slogdet(A); r[0], r[1]");
+PST_COMPOSE(slogdet, "slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)",
+            "r = _linalg_slogdet(self); r[0], r[1]");
+PST_COMPOSE(linalg_det, "linalg_det(Tensor A) -> Tensor", "_linalg_det(A)[0]");
+PST_COMPOSE(det, "det(Tensor self) -> Tensor", "_linalg_det(self)[0]");
+PST_COMPOSE(logdet, "logdet(Tensor self) -> Tensor",
+            "r = _linalg_slogdet(self); r[1] + log(r[0])");

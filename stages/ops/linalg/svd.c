@@ -140,27 +140,27 @@ PST_CPU_KERNELS(svd, svd_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
-
 /* In square matrices there is nothing more. */
 #define FULL "full = full_matrices ? size(A, -2) != size(A, -1) : False;"
-COMPOSE(_linalg_svd,
-        "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, "
-        "*, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
-        "none = slice.Tensor(reshape(A, [-1]), 0, 0, 0);" FULL
-        "y = compute_uv ? svd(A, full) : svd(A);"
-        "compute_uv ? y[0] : none, y[1], compute_uv ? mT(y[2]) : none");
-COMPOSE(linalg_svd,
-        "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> "
-        "(Tensor U, Tensor S, Tensor Vh)",
-        FULL "y = svd(A, full); y[0], y[1], mT(y[2])");
-COMPOSE(linalg_svdvals,
-        "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", "svd(A)[1]");
-COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
-        "s = svd(self)[1]; high = amax(s, [-1]); low = amin(s, [-1]);"
-        "is(p) ? (p == 2 ? high / low : (p == -2 ? low / high : "
-        "fail('only p=2 and p=-2 are supported'))) : high / low");
+PST_COMPOSE(
+    _linalg_svd,
+    "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, "
+    "*, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
+    "none = slice.Tensor(reshape(A, [-1]), 0, 0, 0);" FULL
+    "y = compute_uv ? svd(A, full) : svd(A);"
+    "compute_uv ? y[0] : none, y[1], compute_uv ? mT(y[2]) : none");
+PST_COMPOSE(
+    linalg_svd,
+    "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> "
+    "(Tensor U, Tensor S, Tensor Vh)",
+    FULL "y = svd(A, full); y[0], y[1], mT(y[2])");
+PST_COMPOSE(linalg_svdvals,
+            "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor",
+            "svd(A)[1]");
+PST_COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
+            "s = svd(self)[1]; high = amax(s, [-1]); low = amin(s, [-1]);"
+            "is(p) ? (p == 2 ? high / low : (p == -2 ? low / high : "
+            "fail('only p=2 and p=-2 are supported'))) : high / low");
 
 /* A number counts if it is more than `least` and than `of` of the largest. */
 #define RANK(name, least, of)                                                  \
@@ -170,22 +170,24 @@ COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
     "s = hermitian ? abs(eigh_of(x, False)[0]) : svd(x)[1];"                   \
     "sum.dim_IntList(logical_and(s > " least                                   \
     ", s > amax(s, [-1], True) * (" of ")), [-1])"
-COMPOSE(linalg_matrix_rank,
-        "linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> "
-        "Tensor",
-        RANK("self", "tol", "0."));
-COMPOSE(linalg_matrix_rank_tol_tensor,
-        "linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool "
-        "hermitian=False) -> Tensor",
-        RANK("input", "unsqueeze(tol, -1)", "0."));
-COMPOSE(linalg_matrix_rank_atol_rtol_float,
-        "linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, "
-        "float? rtol=None, bool hermitian=False) -> Tensor",
-        RANK("self", "(is(atol) ? atol : 0.)",
-             "is(rtol) ? rtol : (is(atol) ? (atol > 0 ? 0. : tiny) : tiny)"));
-COMPOSE(linalg_matrix_rank_atol_rtol_tensor,
-        "linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? "
-        "atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
-        RANK("input", "(is(atol) ? unsqueeze(atol, -1) : 0.)",
-             "is(rtol) ? unsqueeze(rtol, -1) : "
-             "(is(atol) ? (unsqueeze(atol, -1) > 0 ? 0. : tiny) : tiny)"));
+PST_COMPOSE(
+    linalg_matrix_rank,
+    "linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> "
+    "Tensor",
+    RANK("self", "tol", "0."));
+PST_COMPOSE(linalg_matrix_rank_tol_tensor,
+            "linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool "
+            "hermitian=False) -> Tensor",
+            RANK("input", "unsqueeze(tol, -1)", "0."));
+PST_COMPOSE(
+    linalg_matrix_rank_atol_rtol_float,
+    "linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, "
+    "float? rtol=None, bool hermitian=False) -> Tensor",
+    RANK("self", "(is(atol) ? atol : 0.)",
+         "is(rtol) ? rtol : (is(atol) ? (atol > 0 ? 0. : tiny) : tiny)"));
+PST_COMPOSE(linalg_matrix_rank_atol_rtol_tensor,
+            "linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? "
+            "atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+            RANK("input", "(is(atol) ? unsqueeze(atol, -1) : 0.)",
+                 "is(rtol) ? unsqueeze(rtol, -1) : "
+                 "(is(atol) ? (unsqueeze(atol, -1) > 0 ? 0. : tiny) : tiny)"));

@@ -166,11 +166,11 @@ PST_PW_ROW(remainder_Scalar_Tensor,
     "is(rounding_mode) ? (same(rounding_mode, 'floor') ? "                     \
     "floor_divide(self, other) : trunc_divide(self, other)) : self / other"
 
-PST_REWRITE_FORMULA(div_Tensor_mode,
-                    "aten::div.Tensor_mode(Tensor self, Tensor other, *, "
-                    "str? rounding_mode) -> Tensor",
-                    MODE);
-PST_REWRITE_FORMULA(div_Scalar_mode,
-                    "aten::div.Scalar_mode(Tensor self, Scalar other, *, "
-                    "str? rounding_mode) -> Tensor",
-                    MODE);
+PST_COMPOSE(div_Tensor_mode,
+            "div.Tensor_mode(Tensor self, Tensor other, *, "
+            "str? rounding_mode) -> Tensor",
+            MODE);
+PST_COMPOSE(div_Scalar_mode,
+            "div.Scalar_mode(Tensor self, Scalar other, *, "
+            "str? rounding_mode) -> Tensor",
+            MODE);

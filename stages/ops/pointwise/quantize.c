@@ -32,44 +32,38 @@ PST_REWRITE_FORMULA(
 #define ONES                                                                   \
     "quantised(self, reshape(scale, []), reshape(zero_point, []), "            \
     "quant_min, quant_max)"
-PST_REWRITE_FORMULA(
-    fake_quantize_per_tensor_affine,
-    "aten::fake_quantize_per_tensor_affine(Tensor self, float scale, "
-    "int zero_point" LIMITS ") -> Tensor",
-    NUMBERS "[0]");
-PST_REWRITE_FORMULA(
-    fake_quantize_per_tensor_affine_cachemask,
-    "aten::fake_quantize_per_tensor_affine_cachemask(Tensor self, "
-    "float scale, int zero_point" LIMITS AND_MASK,
-    "r = " NUMBERS "; r[0], r[1]");
-PST_REWRITE_FORMULA(
-    fake_quantize_per_tensor_affine_tensor_qparams,
-    "aten::fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, "
-    "Tensor scale, Tensor zero_point" LIMITS ") -> Tensor",
-    ONES "[0]");
-PST_REWRITE_FORMULA(
-    _fake_quantize_per_tensor_affine_cachemask_tensor_qparams,
-    "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams("
-    "Tensor self, Tensor scale, Tensor zero_point, "
-    "Tensor fake_quant_enabled" LIMITS AND_MASK,
-    "r = " ONES "; on = reshape(fake_quant_enabled, []) != 0;"
-    "on ? r[0] : self, logical_or(r[1], logical_not(on))");
+PST_COMPOSE(fake_quantize_per_tensor_affine,
+            "fake_quantize_per_tensor_affine(Tensor self, float scale, "
+            "int zero_point" LIMITS ") -> Tensor",
+            NUMBERS "[0]");
+PST_COMPOSE(fake_quantize_per_tensor_affine_cachemask,
+            "fake_quantize_per_tensor_affine_cachemask(Tensor self, "
+            "float scale, int zero_point" LIMITS AND_MASK,
+            "r = " NUMBERS "; r[0], r[1]");
+PST_COMPOSE(fake_quantize_per_tensor_affine_tensor_qparams,
+            "fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, "
+            "Tensor scale, Tensor zero_point" LIMITS ") -> Tensor",
+            ONES "[0]");
+PST_COMPOSE(_fake_quantize_per_tensor_affine_cachemask_tensor_qparams,
+            "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams("
+            "Tensor self, Tensor scale, Tensor zero_point, "
+            "Tensor fake_quant_enabled" LIMITS AND_MASK,
+            "r = " ONES "; on = reshape(fake_quant_enabled, []) != 0;"
+            "on ? r[0] : self, logical_or(r[1], logical_not(on))");
 
 /* --- for each channel ----------------------------------------------------- */
 
 #define CHANNELS                                                               \
     "quantised(self, along(scale, self, axis), "                               \
     "along(zero_point, self, axis), quant_min, quant_max)"
-PST_REWRITE_FORMULA(
-    fake_quantize_per_channel_affine,
-    "aten::fake_quantize_per_channel_affine(Tensor self, Tensor scale, "
-    "Tensor zero_point, int axis" LIMITS ") -> Tensor",
-    CHANNELS "[0]");
-PST_REWRITE_FORMULA(
-    fake_quantize_per_channel_affine_cachemask,
-    "aten::fake_quantize_per_channel_affine_cachemask(Tensor self, "
-    "Tensor scale, Tensor zero_point, int axis" LIMITS AND_MASK,
-    "r = " CHANNELS "; r[0], r[1]");
+PST_COMPOSE(fake_quantize_per_channel_affine,
+            "fake_quantize_per_channel_affine(Tensor self, Tensor scale, "
+            "Tensor zero_point, int axis" LIMITS ") -> Tensor",
+            CHANNELS "[0]");
+PST_COMPOSE(fake_quantize_per_channel_affine_cachemask,
+            "fake_quantize_per_channel_affine_cachemask(Tensor self, "
+            "Tensor scale, Tensor zero_point, int axis" LIMITS AND_MASK,
+            "r = " CHANNELS "; r[0], r[1]");
 
 /* --- with a scale and a zero point that learn ----------------------------- */
 
@@ -92,20 +86,18 @@ PST_REWRITE_FORMULA(
     " + (zero_point - detach(zero_point)) * (dz * grad_factor)");
 #define ROUNDED "clamp(round(detach(z)), quant_min, quant_max)"
 /* PyTorch adds a half to the zero point and cuts, for the numbers alone. */
-PST_REWRITE_FORMULA(
-    _fake_quantize_learnable_per_tensor_affine,
-    "aten::_fake_quantize_learnable_per_tensor_affine(Tensor self, "
-    "Tensor scale, Tensor zero_point" LIMITS
-    ", float grad_factor=1.) -> Tensor",
-    "z = reshape(zero_point, []);"
-    "quantised_learning(self, reshape(scale, []), z, "
-    "trunc(clamp(detach(z) + 0.5, quant_min, quant_max)), " ROUNDED
-    ", quant_min, quant_max, grad_factor)");
-PST_REWRITE_FORMULA(
-    _fake_quantize_learnable_per_channel_affine,
-    "aten::_fake_quantize_learnable_per_channel_affine(Tensor self, "
-    "Tensor scale, Tensor zero_point, int axis" LIMITS
-    ", float grad_factor=1.) -> Tensor",
-    "z = along(zero_point, self, axis); r = " ROUNDED ";"
-    "quantised_learning(self, along(scale, self, axis), z, r, r, "
-    "quant_min, quant_max, grad_factor)");
+PST_COMPOSE(_fake_quantize_learnable_per_tensor_affine,
+            "_fake_quantize_learnable_per_tensor_affine(Tensor self, "
+            "Tensor scale, Tensor zero_point" LIMITS
+            ", float grad_factor=1.) -> Tensor",
+            "z = reshape(zero_point, []);"
+            "quantised_learning(self, reshape(scale, []), z, "
+            "trunc(clamp(detach(z) + 0.5, quant_min, quant_max)), " ROUNDED
+            ", quant_min, quant_max, grad_factor)");
+PST_COMPOSE(_fake_quantize_learnable_per_channel_affine,
+            "_fake_quantize_learnable_per_channel_affine(Tensor self, "
+            "Tensor scale, Tensor zero_point, int axis" LIMITS
+            ", float grad_factor=1.) -> Tensor",
+            "z = along(zero_point, self, axis); r = " ROUNDED ";"
+            "quantised_learning(self, along(scale, self, axis), z, r, r, "
+            "quant_min, quant_max, grad_factor)");

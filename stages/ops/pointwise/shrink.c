@@ -51,14 +51,14 @@ PIECES(mish, 0, "mish(Tensor self)", a *tanh(log1p(exp(a))),
 PIECES(log_sigmoid, 0, "log_sigmoid(Tensor self)",
        fmin(a, 0.0) - log1p(exp(-fabs(a))), "self: grad * sigmoid(-self)");
 
-PST_REWRITE_FORMULA(log_sigmoid_forward,
-                    "aten::log_sigmoid_forward(Tensor self) -> "
-                    "(Tensor output, Tensor buffer)",
-                    "log_sigmoid(self), exp(-abs(self))");
-PST_REWRITE_FORMULA(celu, "aten::celu(Tensor self, Scalar alpha=1.) -> Tensor",
-                    "elu(self, alpha, 1, 1 / alpha)");
-PST_REWRITE_FORMULA(selu, "aten::selu(Tensor self) -> Tensor",
-                    "elu(self, 1.6732632423543772, 1.0507009873554805)");
+PST_COMPOSE(log_sigmoid_forward,
+            "log_sigmoid_forward(Tensor self) -> "
+            "(Tensor output, Tensor buffer)",
+            "log_sigmoid(self), exp(-abs(self))");
+PST_COMPOSE(celu, "celu(Tensor self, Scalar alpha=1.) -> Tensor",
+            "elu(self, alpha, 1, 1 / alpha)");
+PST_COMPOSE(selu, "selu(Tensor self) -> Tensor",
+            "elu(self, 1.6732632423543772, 1.0507009873554805)");
 
 /* --- pieces that integers have too ---------------------------------------- */
 
@@ -81,8 +81,7 @@ PST_PW_FAST_ROW(
     "Tensor",
     pst_infer_same_as_0, hardtanh, 0.0,
     "self: logical_or(self <= min_val, self >= max_val) ? 0 : grad");
-PST_REWRITE_FORMULA(relu6, "aten::relu6(Tensor self) -> Tensor",
-                    "hardtanh(self, 0, 6)");
+PST_COMPOSE(relu6, "relu6(Tensor self) -> Tensor", "hardtanh(self, 0, 6)");
 
 /* --- with two operands ---------------------------------------------------- */
 
@@ -113,15 +112,15 @@ static enum pst_status prelu_rewrite(struct pst_rewrite *w)
 
 PST_REWRITE(prelu, "aten::prelu(Tensor self, Tensor weight) -> Tensor",
             prelu_rewrite);
-PST_REWRITE_FORMULA(glu, "aten::glu(Tensor self, int dim=-1) -> Tensor",
-                    "halves = chunk(self, 2, dim);"
-                    "halves[0] * sigmoid(halves[1])");
+PST_COMPOSE(glu, "glu(Tensor self, int dim=-1) -> Tensor",
+            "halves = chunk(self, 2, dim);"
+            "halves[0] * sigmoid(halves[1])");
 
 /* --- rrelu: a random slope below zero while training ---------------------- */
 
-PST_REWRITE_FORMULA(
+PST_COMPOSE(
     rrelu_with_noise_functional,
-    "aten::rrelu_with_noise_functional(Tensor self, Tensor noise, "
+    "rrelu_with_noise_functional(Tensor self, Tensor noise, "
     "Scalar lower=0.125, Scalar upper=0.33333333333333331, "
     "bool training=False, Generator? generator=None) -> "
     "(Tensor, Tensor noise_out)",
@@ -129,9 +128,9 @@ PST_REWRITE_FORMULA(
     "even = leaky_relu(self, (lower + upper) / 2);"
     "training ? by_mode(self * slope, even, True) : even,"
     "training ? slope : noise");
-PST_REWRITE_FORMULA(
+PST_COMPOSE(
     rrelu,
-    "aten::rrelu(Tensor self, Scalar lower=0.125, "
+    "rrelu(Tensor self, Scalar lower=0.125, "
     "Scalar upper=0.33333333333333331, bool training=False, "
     "Generator? generator=None) -> Tensor",
     "rrelu_with_noise_functional(self, self, lower, upper, training)[0]");

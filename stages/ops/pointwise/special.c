@@ -103,14 +103,14 @@ PST_PW_ROW_OF(polygamma, "polygamma(int n, Tensor self) -> Tensor",
               infer_polygamma, polygamma,
               "self: grad * polygamma(n + 1, self)");
 
-PST_REWRITE_FORMULA(
-    mvlgamma, "aten::mvlgamma(Tensor self, int p) -> Tensor",
+PST_COMPOSE(
+    mvlgamma, "mvlgamma(Tensor self, int p) -> Tensor",
     "at = unsqueeze(self, -1) + arange.start_step((1 - p) / 2, 0.5, 0.5, "
     "dtype=float_type(self));"
     "sum.dim_IntList(lgamma(at), [-1]) + p * (p - 1) / 4 * log_of(pi)");
 
 /* polygamma_(self, n) is the only in-place form with arguments of its own. */
-PST_REWRITE_FORMULA(polygamma_of,
-                    "aten::polygamma.Tensor_default(Tensor self, int n) -> "
-                    "Tensor",
-                    "polygamma(n, self)");
+PST_COMPOSE(polygamma_of,
+            "polygamma.Tensor_default(Tensor self, int n) -> "
+            "Tensor",
+            "polygamma(n, self)");

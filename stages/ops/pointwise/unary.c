@@ -90,9 +90,8 @@ PST_PW_REF_PARAMS(round_decimals, 1, 1, round_decimals_f64, whole_i64)
 PST_PW_ROW(round_decimals,
            "round.decimals(Tensor self, *, int decimals) -> Tensor",
            pst_infer_same_as_0, round_decimals, "self: 0");
-PST_REWRITE_FORMULA(
-    special_round,
-    "aten::special_round(Tensor self, *, int decimals=0) -> Tensor",
+PST_COMPOSE(
+    special_round, "special_round(Tensor self, *, int decimals=0) -> Tensor",
     "decimals == 0 ? round(self) : round.decimals(self, decimals=decimals)");
 
 /* --- questions ----------------------------------------------------------- */

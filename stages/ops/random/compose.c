@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema ") -> Tensor", formula)
+#define FACTORY(id, schema, formula)                                           \
+    PST_COMPOSE(id, schema ") -> Tensor", formula)
 #define GENERATOR ", *, Generator? generator=None"
 #define OPTIONS                                                                \
     ", *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "  \
@@ -32,21 +32,21 @@
             "random expects \"from\" to be less than \"to\"")
 
 /* Of the numbers that the dtype has: none is rounded to 1. */
-COMPOSE(uniform, "uniform(Tensor self, float from=0., float to=1." GENERATOR,
+FACTORY(uniform, "uniform(Tensor self, float from=0., float to=1." GENERATOR,
         "u = cast(rand_like(self), dtype(self) == f64 ? f64 : f32);" CHECKED(
             "from <= to", AS_SELF("u * (to - from) + from"),
             "uniform expects from <= to"));
-COMPOSE(normal_functional,
+FACTORY(normal_functional,
         "normal_functional(Tensor self, float mean=0., float std=1." GENERATOR,
         NORMAL STD(AS_SELF("z * std + mean")));
-COMPOSE(exponential, "exponential(Tensor self, float lambd=1." GENERATOR,
+FACTORY(exponential, "exponential(Tensor self, float lambd=1." GENERATOR,
         UNIFORM CHECKED("lambd > 0", AS_SELF("log1p(-u) * (-1 / lambd)"),
                         "exponential expects lambda > 0.0"));
-COMPOSE(log_normal,
+FACTORY(log_normal,
         "log_normal(Tensor self, float mean=1., float std=2." GENERATOR,
         NORMAL CHECKED("std > 0", AS_SELF("exp(z * std + mean)"),
                        "log_normal expects std > 0.0"));
-COMPOSE(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
+FACTORY(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
         UNIFORM CHECKED("sigma > 0",
                         AS_SELF("tan((u - 0.5) * pi) * sigma + median"),
                         "cauchy expects sigma > 0.0"));
@@ -54,18 +54,18 @@ COMPOSE(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
 /* --- normal numbers around given ones; no gradient passes ----------------- */
 
 #define STDS "'normal expects all elements of std >= 0.0'"
-COMPOSE(normal_Tensor_float,
+FACTORY(normal_Tensor_float,
         "normal.Tensor_float(Tensor mean, float std=1." GENERATOR,
         STD("randn_like(mean) * std + detach(mean)"));
-COMPOSE(normal_float_Tensor,
+FACTORY(normal_float_Tensor,
         "normal.float_Tensor(float mean, Tensor std" GENERATOR,
         "s = not_negative(std, " STDS ");"
         "randn_like(s) * s + mean");
-COMPOSE(normal_Tensor_Tensor,
+FACTORY(normal_Tensor_Tensor,
         "normal.Tensor_Tensor(Tensor mean, Tensor std" GENERATOR,
         "m = detach(mean); s = not_negative(std, " STDS ");"
         "randn_like(m + s) * s + m");
-COMPOSE(normal_float_float,
+FACTORY(normal_float_float,
         "normal.float_float(float mean, float std, SymInt[] size, *, "
         "Generator? generator=None, ScalarType? dtype=None, "
         "Layout? layout=None, Device? device=None, bool? pin_memory=None",
@@ -75,36 +75,36 @@ COMPOSE(normal_float_float,
 
 /* Of all values that the dtype has, from 0; a number of 64 bits is made of
  * two, since a double has 53. */
-COMPOSE(random, "random(Tensor self" GENERATOR,
+FACTORY(random, "random(Tensor self" GENERATOR,
         "most = is_bool(self) ? 2 : values_of(self);"
         "high = cast(floor(rand_like(self, dtype=f64) * 4294967296), i64);"
         "low = cast(floor(rand_like(self, dtype=f64) * 2147483648), i64);"
         "dtype(self) == i64 ? high * 2147483648 + low : "
         "cast(floor(rand_like(self, dtype=f64) * most), dtype(self))");
-COMPOSE(random_to, "random.to(Tensor self, int to" GENERATOR,
+FACTORY(random_to, "random.to(Tensor self, int to" GENERATOR,
         BELOW_HIGH("0", "to",
                    "cast(floor(rand_like(self, dtype=f64) * to), "
                    "dtype(self))"));
-COMPOSE(randint_low,
+FACTORY(randint_low,
         "randint.low(SymInt low, SymInt high, SymInt[] size" OF_I64,
         BELOW_HIGH("low", "high",
                    "cast(floor(rand(size, dtype=f64) * (high - low)) + low, "
                    "dtype)"));
-COMPOSE(randint, "randint(SymInt high, SymInt[] size" OF_I64,
+FACTORY(randint, "randint(SymInt high, SymInt[] size" OF_I64,
         "randint.low(0, high, size, dtype=dtype)");
-COMPOSE(randint_like_low_dtype,
+FACTORY(randint_like_low_dtype,
         "randint_like.low_dtype(Tensor self, SymInt low, "
         "SymInt high" OPTIONS FORMAT,
         BELOW_HIGH("low", "high",
                    "cast(floor(rand_like(self, dtype=f64) * (high - low)) + "
                    "low, is(dtype) ? dtype : dtype(self))"));
-COMPOSE(randint_like, "randint_like(Tensor self, SymInt high" OPTIONS FORMAT,
+FACTORY(randint_like, "randint_like(Tensor self, SymInt high" OPTIONS FORMAT,
         "randint_like.low_dtype(self, 0, high, dtype=dtype)");
-COMPOSE(randint_like_Tensor,
+FACTORY(randint_like_Tensor,
         "randint_like.Tensor(Tensor self, Tensor high" OPTIONS FORMAT,
         "cast(floor(rand_like(self, dtype=f64) * cast(high, f64)), "
         "is(dtype) ? dtype : dtype(self))");
-COMPOSE(randperm, "randperm(SymInt n" OF_I64,
+FACTORY(randperm, "randperm(SymInt n" OF_I64,
         "cast(argsort(rand([n], dtype=f64)), dtype)");
 /* --- with a generator, of which a file knows only that there is none ------ */
 
@@ -116,40 +116,40 @@ COMPOSE(randperm, "randperm(SymInt n" OF_I64,
     ", ScalarType? dtype=4, Layout? layout=None, Device? device=None, "        \
     "bool? pin_memory=None"
 
-COMPOSE(rand_generator, "rand.generator(SymInt[] size" GIVEN OPTIONS_BEHIND,
+FACTORY(rand_generator, "rand.generator(SymInt[] size" GIVEN OPTIONS_BEHIND,
         "rand(size, dtype=dtype)");
-COMPOSE(randn_generator, "randn.generator(SymInt[] size" GIVEN OPTIONS_BEHIND,
+FACTORY(randn_generator, "randn.generator(SymInt[] size" GIVEN OPTIONS_BEHIND,
         "randn(size, dtype=dtype)");
-COMPOSE(rand_like_generator,
+FACTORY(rand_like_generator,
         "rand_like.generator(Tensor self" GIVEN OPTIONS_BEHIND FORMAT,
         "rand_like(self, dtype=dtype)");
-COMPOSE(randn_like_generator,
+FACTORY(randn_like_generator,
         "randn_like.generator(Tensor self" GIVEN OPTIONS_BEHIND FORMAT,
         "randn_like(self, dtype=dtype)");
-COMPOSE(randint_generator,
+FACTORY(randint_generator,
         "randint.generator(SymInt high, SymInt[] size" GIVEN OF_I64_BEHIND,
         "randint.low(0, high, size, dtype=dtype)");
-COMPOSE(randint_low_generator,
+FACTORY(randint_low_generator,
         "randint.low_generator(SymInt low, SymInt high, "
         "SymInt[] size" GIVEN OF_I64_BEHIND,
         "randint.low(low, high, size, dtype=dtype)");
-COMPOSE(randint_like_generator,
+FACTORY(randint_like_generator,
         "randint_like.generator(Tensor self, SymInt high" GIVEN OPTIONS_BEHIND
             FORMAT,
         "randint_like.low_dtype(self, 0, high, dtype=dtype)");
-COMPOSE(randint_like_low_generator_dtype,
+FACTORY(randint_like_low_generator_dtype,
         "randint_like.low_generator_dtype(Tensor self, SymInt low, "
         "SymInt high" GIVEN OPTIONS_BEHIND FORMAT,
         "randint_like.low_dtype(self, low, high, dtype=dtype)");
-COMPOSE(randint_like_Tensor_generator,
+FACTORY(randint_like_Tensor_generator,
         "randint_like.Tensor_generator(Tensor self, "
         "Tensor high" GIVEN OPTIONS_BEHIND FORMAT,
         "randint_like.Tensor(self, high, dtype=dtype)");
-COMPOSE(randperm_generator, "randperm.generator(SymInt n" GIVEN OF_I64_BEHIND,
+FACTORY(randperm_generator, "randperm.generator(SymInt n" GIVEN OF_I64_BEHIND,
         "randperm(n, dtype=dtype)");
 
 #define IN_0_1 "geometric expects p to be in (0, 1)"
-COMPOSE(geometric, "geometric(Tensor self, float p" GENERATOR,
+FACTORY(geometric, "geometric(Tensor self, float p" GENERATOR,
         "u = rand_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
         "n = ceil(log1p(-u) * (1 / log_of(1 - p)));"
         "p > 0 ? " CHECKED("p < 1", "cast(clamp(n, 1), dtype(self))",
@@ -195,7 +195,7 @@ const struct pst_op pst_op_poisson_quantile = {
     .vjp = pst_vjp_none,
 };
 PST_CPU_KERNELS(poisson_quantile, poisson_quantile_kernels);
-COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
+FACTORY(poisson, "poisson(Tensor self, Generator? generator=None",
         "poisson_quantile(rand_like(self), not_negative(self, "
         "'invalid Poisson rate, expected rate to be non-negative'))");
 
@@ -203,16 +203,16 @@ COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
 
 #define BELOW(p, like)                                                         \
     "chosen(rand_like(" like ", dtype=f32) < " p ", " p ", self)"
-COMPOSE(bernoulli, "bernoulli(Tensor self" GENERATOR, BELOW("self", "self"));
+FACTORY(bernoulli, "bernoulli(Tensor self" GENERATOR, BELOW("self", "self"));
 /* What bernoulli_.float writes. */
-COMPOSE(bernoulli_float, "bernoulli.float(Tensor self, float p=0.5" GENERATOR,
+FACTORY(bernoulli_float, "bernoulli.float(Tensor self, float p=0.5" GENERATOR,
         "bernoulli.p(self, p)");
-COMPOSE(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
+FACTORY(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
         BELOW("p", "self"));
 
 /* With replacement: places in the sums of the weights. Without: the largest of
  * weights over exponential numbers. */
-COMPOSE(multinomial,
+FACTORY(multinomial,
         "multinomial(Tensor self, SymInt num_samples, "
         "bool replacement=False" GENERATOR,
         "p = weights(self);"

@@ -6,36 +6,34 @@
 
 #include <math.h>
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
-
 /* --- counts --------------------------------------------------------------- */
 
-COMPOSE(_is_all_true, "_is_all_true(Tensor self) -> Tensor", "all(self)");
-COMPOSE(_is_any_true, "_is_any_true(Tensor self) -> Tensor", "any(self)");
-COMPOSE(count_nonzero, "count_nonzero(Tensor self, int? dim=None) -> Tensor",
-        "is(dim) ? sum.dim_IntList(self != 0, [dim]) : sum(self != 0)");
-COMPOSE(count_nonzero_dim_IntList,
-        "count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
-        "sum.dim_IntList(self != 0, dim)");
-COMPOSE(aminmax,
-        "aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> "
-        "(Tensor min, Tensor max)",
-        "amin(self, dims(self, dim), keepdim),"
-        "amax(self, dims(self, dim), keepdim)");
+PST_COMPOSE(_is_all_true, "_is_all_true(Tensor self) -> Tensor", "all(self)");
+PST_COMPOSE(_is_any_true, "_is_any_true(Tensor self) -> Tensor", "any(self)");
+PST_COMPOSE(count_nonzero,
+            "count_nonzero(Tensor self, int? dim=None) -> Tensor",
+            "is(dim) ? sum.dim_IntList(self != 0, [dim]) : sum(self != 0)");
+PST_COMPOSE(count_nonzero_dim_IntList,
+            "count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
+            "sum.dim_IntList(self != 0, dim)");
+PST_COMPOSE(aminmax,
+            "aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> "
+            "(Tensor min, Tensor max)",
+            "amin(self, dims(self, dim), keepdim),"
+            "amax(self, dims(self, dim), keepdim)");
 
 /* --- without NaN ---------------------------------------------------------- */
 
-COMPOSE(nansum,
-        "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
-        "ScalarType? dtype=None) -> Tensor",
-        "x = floating(self) ? (isnan(self) ? 0 : self) : self;"
-        "sum.dim_IntList(x, dim, keepdim, dtype=dtype)");
-COMPOSE(nanmean,
-        "nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
-        "ScalarType? dtype=None) -> Tensor",
-        "nansum(self, dim, keepdim, dtype=dtype) / "
-        "sum.dim_IntList(!isnan(self), dim, keepdim)");
+PST_COMPOSE(nansum,
+            "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
+            "ScalarType? dtype=None) -> Tensor",
+            "x = floating(self) ? (isnan(self) ? 0 : self) : self;"
+            "sum.dim_IntList(x, dim, keepdim, dtype=dtype)");
+PST_COMPOSE(nanmean,
+            "nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
+            "ScalarType? dtype=None) -> Tensor",
+            "nansum(self, dim, keepdim, dtype=dtype) / "
+            "sum.dim_IntList(!isnan(self), dim, keepdim)");
 
 /* --- variances, deviations ------------------------------------------------ */
 
@@ -54,36 +52,37 @@ const struct pst_op pst_op_deviation = {
 PST_CPU_KERNELS(deviation, deviation_kernels);
 
 #define BY "unbiased ? 1 : 0"
-COMPOSE(var, "var(Tensor self, bool unbiased=True) -> Tensor",
-        "var.correction(self, None, correction=" BY ")");
-COMPOSE(std, "std(Tensor self, bool unbiased=True) -> Tensor",
-        "deviation(var(self, unbiased))");
-COMPOSE(std_dim,
-        "std.dim(Tensor self, int[1]? dim, bool unbiased=True, "
-        "bool keepdim=False) -> Tensor",
-        "deviation(var.dim(self, dim, unbiased, keepdim))");
-COMPOSE(std_correction,
-        "std.correction(Tensor self, int[1]? dim=None, *, "
-        "Scalar? correction=None, bool keepdim=False) -> Tensor",
-        "deviation(var.correction(self, dim, correction=correction, "
-        "keepdim=keepdim))");
+PST_COMPOSE(var, "var(Tensor self, bool unbiased=True) -> Tensor",
+            "var.correction(self, None, correction=" BY ")");
+PST_COMPOSE(std, "std(Tensor self, bool unbiased=True) -> Tensor",
+            "deviation(var(self, unbiased))");
+PST_COMPOSE(std_dim,
+            "std.dim(Tensor self, int[1]? dim, bool unbiased=True, "
+            "bool keepdim=False) -> Tensor",
+            "deviation(var.dim(self, dim, unbiased, keepdim))");
+PST_COMPOSE(std_correction,
+            "std.correction(Tensor self, int[1]? dim=None, *, "
+            "Scalar? correction=None, bool keepdim=False) -> Tensor",
+            "deviation(var.correction(self, dim, correction=correction, "
+            "keepdim=keepdim))");
 
 #define WITH_MEAN(name)                                                        \
-    COMPOSE(name##_mean,                                                       \
-            #name "_mean(Tensor self, bool unbiased=True) -> "                 \
-                  "(Tensor, Tensor)",                                          \
-            #name "(self, unbiased), mean(self)");                             \
-    COMPOSE(name##_mean_dim,                                                   \
-            #name "_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, "   \
-                  "bool keepdim=False) -> (Tensor, Tensor)",                   \
-            #name ".dim(self, dim, unbiased, keepdim),"                        \
-                  "mean.dim(self, dim, keepdim)");                             \
-    COMPOSE(name##_mean_correction,                                            \
-            #name "_mean.correction(Tensor self, int[1]? dim=None, *, "        \
-                  "Scalar? correction=None, bool keepdim=False) -> "           \
-                  "(Tensor, Tensor)",                                          \
-            #name ".correction(self, dim, correction=correction, "             \
-                  "keepdim=keepdim), mean.dim(self, dim, keepdim)")
+    PST_COMPOSE(name##_mean,                                                   \
+                #name "_mean(Tensor self, bool unbiased=True) -> "             \
+                      "(Tensor, Tensor)",                                      \
+                #name "(self, unbiased), mean(self)");                         \
+    PST_COMPOSE(name##_mean_dim,                                               \
+                #name                                                          \
+                "_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, "     \
+                "bool keepdim=False) -> (Tensor, Tensor)",                     \
+                #name ".dim(self, dim, unbiased, keepdim),"                    \
+                      "mean.dim(self, dim, keepdim)");                         \
+    PST_COMPOSE(name##_mean_correction,                                        \
+                #name "_mean.correction(Tensor self, int[1]? dim=None, *, "    \
+                      "Scalar? correction=None, bool keepdim=False) -> "       \
+                      "(Tensor, Tensor)",                                      \
+                #name ".correction(self, dim, correction=correction, "         \
+                      "keepdim=keepdim), mean.dim(self, dim, keepdim)")
 WITH_MEAN(var);
 WITH_MEAN(std);
 
@@ -97,20 +96,23 @@ WITH_MEAN(std);
     "w = rank(x) == rank(y) ? transpose.int(x, dim, -1) : x;"                  \
     "areas = pairs * (slice.Tensor(w, -1, 1) - slice.Tensor(w, -1, 0, -1));"
 
-COMPOSE(trapezoid_dx,
-        "trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
-        PAIRS "sum.dim_IntList(pairs, [-1]) * (dx / 2)");
-COMPOSE(trapz_dx, "trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor",
-        "trapezoid.dx(y, dx=dx, dim=dim)");
-COMPOSE(trapezoid_x, "trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
-        PAIRS WIDTHS "sum.dim_IntList(areas, [-1]) * 0.5");
-COMPOSE(cumulative_trapezoid_dx,
-        "cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> "
-        "Tensor",
-        PAIRS "transpose.int(cumsum(pairs, -1), dim, -1) * (dx / 2)");
-COMPOSE(cumulative_trapezoid_x,
-        "cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
-        PAIRS WIDTHS "transpose.int(cumsum(areas, -1), dim, -1) * 0.5");
+PST_COMPOSE(trapezoid_dx,
+            "trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
+            PAIRS "sum.dim_IntList(pairs, [-1]) * (dx / 2)");
+PST_COMPOSE(trapz_dx,
+            "trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor",
+            "trapezoid.dx(y, dx=dx, dim=dim)");
+PST_COMPOSE(trapezoid_x,
+            "trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
+            PAIRS WIDTHS "sum.dim_IntList(areas, [-1]) * 0.5");
+PST_COMPOSE(cumulative_trapezoid_dx,
+            "cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> "
+            "Tensor",
+            PAIRS "transpose.int(cumsum(pairs, -1), dim, -1) * (dx / 2)");
+PST_COMPOSE(
+    cumulative_trapezoid_x,
+    "cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
+    PAIRS WIDTHS "transpose.int(cumsum(areas, -1), dim, -1) * 0.5");
 
 /* --- back from a broadcast ------------------------------------------------ */
 

@@ -154,38 +154,39 @@ PST_CPU_KERNELS(linalg_vector_norm, vector_norm_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 /* None is 2. */
 #define NORM(extra) "linalg_vector_norm(self, is(p) ? p : 2" extra ")"
 
-COMPOSE(norm_Scalar, "norm.Scalar(Tensor self, Scalar p=2) -> Tensor", NORM());
-COMPOSE(norm_ScalarOpt_dim,
-        "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, "
-        "bool keepdim=False) -> Tensor",
-        NORM(", dim, keepdim"));
-COMPOSE(norm_ScalarOpt_dtype,
-        "norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> "
-        "Tensor",
-        NORM(", dtype=dtype"));
-COMPOSE(norm_ScalarOpt_dim_dtype,
-        "norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, "
-        "bool keepdim, *, ScalarType dtype) -> Tensor",
-        NORM(", dim, keepdim, dtype=dtype"));
-COMPOSE(frobenius_norm_dim,
-        "frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> "
-        "Tensor",
-        "linalg_vector_norm(self, 2, dim, keepdim)");
-COMPOSE(dist, "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
-        "linalg_vector_norm(self - other, p)");
-COMPOSE(norm_except_dim,
-        "norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor",
-        "dim == -1 ? linalg_vector_norm(v, pow) : "
-        "linalg_vector_norm(v, pow, others(v, dim), True)");
-COMPOSE(renorm,
-        "renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
-        "norm = linalg_vector_norm(self, p, others(self, dim), True);"
-        "self * (norm > maxnorm ? maxnorm / (norm + 1e-7) : 1.0)");
+PST_COMPOSE(norm_Scalar, "norm.Scalar(Tensor self, Scalar p=2) -> Tensor",
+            NORM());
+PST_COMPOSE(norm_ScalarOpt_dim,
+            "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, "
+            "bool keepdim=False) -> Tensor",
+            NORM(", dim, keepdim"));
+PST_COMPOSE(
+    norm_ScalarOpt_dtype,
+    "norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> "
+    "Tensor",
+    NORM(", dtype=dtype"));
+PST_COMPOSE(norm_ScalarOpt_dim_dtype,
+            "norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, "
+            "bool keepdim, *, ScalarType dtype) -> Tensor",
+            NORM(", dim, keepdim, dtype=dtype"));
+PST_COMPOSE(
+    frobenius_norm_dim,
+    "frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> "
+    "Tensor",
+    "linalg_vector_norm(self, 2, dim, keepdim)");
+PST_COMPOSE(dist, "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
+            "linalg_vector_norm(self - other, p)");
+PST_COMPOSE(norm_except_dim,
+            "norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor",
+            "dim == -1 ? linalg_vector_norm(v, pow) : "
+            "linalg_vector_norm(v, pow, others(v, dim), True)");
+PST_COMPOSE(renorm,
+            "renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
+            "norm = linalg_vector_norm(self, p, others(self, dim), True);"
+            "self * (norm > maxnorm ? maxnorm / (norm + 1e-7) : 1.0)");
 
 /* Sums of magnitudes along one of two dimensions and their extreme over the
  * other, or singular values. */
@@ -212,31 +213,34 @@ PST_REWRITE_FORMULA(
     "[-2, -1])), [-1]);"
     "keepdim ? kept(s, self, dim, False) : s");
 
-COMPOSE(nuclear_norm, "nuclear_norm(Tensor self, bool keepdim=False) -> Tensor",
-        "sum_singular(self, [0, 1], keepdim)");
-COMPOSE(nuclear_norm_dim,
-        "nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> "
-        "Tensor",
-        "sum_singular(self, dim, keepdim)");
-COMPOSE(linalg_matrix_norm,
-        "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], "
-        "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-        "matrix_norm(cast(self, dtype), ord, dim, keepdim)");
-COMPOSE(linalg_matrix_norm_str_ord,
-        "linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", "
-        "int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) "
-        "-> Tensor",
-        "same(ord, 'nuc') ? sum_singular(cast(self, dtype), dim, keepdim) : "
-        "linalg_vector_norm(self, 2, dim, keepdim, dtype)");
-COMPOSE(linalg_norm,
-        "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, "
-        "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-        "vector = is(ord) ? (is(dim) ? len(dim) : rank(self)) == 1 : True;"
-        "vector ? linalg_vector_norm(self, is(ord) ? ord : 2, dim, keepdim, "
-        "dtype) : matrix_norm(cast(self, dtype), ord, "
-        "is(dim) ? dim : [0, 1], keepdim)");
-COMPOSE(linalg_norm_ord_str,
-        "linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, "
-        "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-        "linalg_matrix_norm.str_ord(self, ord, is(dim) ? dim : [0, 1], "
-        "keepdim, dtype)");
+PST_COMPOSE(nuclear_norm,
+            "nuclear_norm(Tensor self, bool keepdim=False) -> Tensor",
+            "sum_singular(self, [0, 1], keepdim)");
+PST_COMPOSE(nuclear_norm_dim,
+            "nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> "
+            "Tensor",
+            "sum_singular(self, dim, keepdim)");
+PST_COMPOSE(linalg_matrix_norm,
+            "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], "
+            "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            "matrix_norm(cast(self, dtype), ord, dim, keepdim)");
+PST_COMPOSE(
+    linalg_matrix_norm_str_ord,
+    "linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", "
+    "int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) "
+    "-> Tensor",
+    "same(ord, 'nuc') ? sum_singular(cast(self, dtype), dim, keepdim) : "
+    "linalg_vector_norm(self, 2, dim, keepdim, dtype)");
+PST_COMPOSE(
+    linalg_norm,
+    "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, "
+    "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+    "vector = is(ord) ? (is(dim) ? len(dim) : rank(self)) == 1 : True;"
+    "vector ? linalg_vector_norm(self, is(ord) ? ord : 2, dim, keepdim, "
+    "dtype) : matrix_norm(cast(self, dtype), ord, "
+    "is(dim) ? dim : [0, 1], keepdim)");
+PST_COMPOSE(linalg_norm_ord_str,
+            "linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, "
+            "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            "linalg_matrix_norm.str_ord(self, ord, is(dim) ? dim : [0, 1], "
+            "keepdim, dtype)");

@@ -5,17 +5,15 @@
 
 #include <string.h>
 
-#define COMPOSE(id, schema, formula)                                           \
-    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
-
-COMPOSE(argsort,
-        "argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor",
-        "sort(self, dim, descending)[1]");
-COMPOSE(argsort_stable,
-        "argsort.stable(Tensor self, *, bool stable, int dim=-1, "
-        "bool descending=False) -> Tensor",
-        "sort.stable(self, stable=stable, dim=dim, descending=descending)[1]");
-COMPOSE(msort, "msort(Tensor self) -> Tensor", "sort(self, 0)[0]");
+PST_COMPOSE(argsort,
+            "argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor",
+            "sort(self, dim, descending)[1]");
+PST_COMPOSE(
+    argsort_stable,
+    "argsort.stable(Tensor self, *, bool stable, int dim=-1, "
+    "bool descending=False) -> Tensor",
+    "sort.stable(self, stable=stable, dim=dim, descending=descending)[1]");
+PST_COMPOSE(msort, "msort(Tensor self) -> Tensor", "sort(self, 0)[0]");
 
 /* Lanes in the last dimension, and their quantiles at the places q (a vector)
  * in another last dimension. Places count in the ordered lane; a NaN is taken
