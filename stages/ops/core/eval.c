@@ -39,7 +39,7 @@ enum pst_status pst_eval_new(const struct pst_graph *graph,
     eval->owned = pst_calloc(TAG, eval->n + 1, sizeof(*eval->owned));
     if (eval->data == NULL || eval->owned == NULL) {
         pst_eval_free(eval);
-        return pst_diag_nomem(diag, eval->n * sizeof(*eval->data));
+        return pst_diag_nomem(diag, graph->values.n * sizeof(void *));
     }
     *ret = eval;
     return PST_OK;
