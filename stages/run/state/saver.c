@@ -30,6 +30,8 @@ struct local {
 
 struct pst_saver {
     struct pst_engine *engine; /* that the copies are of; NULL: none so far */
+    /* Of the engine, which may be freed before the saver. */
+    unsigned first, ranks;
     bool refused;
     bool shares; /* files are opened by all together, and committed behind */
     bool copied; /* the state that is to be saved */
@@ -111,9 +113,8 @@ static enum pst_status work_on(struct pst_saver *s)
     case FILES:
         return commit_files(s);
     default:
-        return pst_save_commit(s->dir, &s->info, &s->names, s->shards,
-                               s->engine->grid.options.ranks, s->keep,
-                               &s->diag);
+        return pst_save_commit(s->dir, &s->info, &s->names, s->shards, s->ranks,
+                               s->keep, &s->diag);
     }
 }
 
@@ -196,7 +197,7 @@ static void drop_shards(struct pst_saver *s)
     for (unsigned i = 0; i < s->n_local; i++) {
         pst_shard_free(s->local[i].shard);
         s->local[i].shard = NULL;
-        s->shards_of[s->local[i].rank - s->engine->first] = NULL;
+        s->shards_of[s->local[i].rank - s->first] = NULL;
     }
 }
 
@@ -210,7 +211,7 @@ static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
         status = pst_shard_new(s->engine, pst_engine_local(s->engine, l->rank),
                                &l->shard, diag);
         if (status == PST_OK)
-            s->shards_of[l->rank - s->engine->first] = l->shard;
+            s->shards_of[l->rank - s->first] = l->shard;
     }
     return status;
 }
@@ -233,6 +234,8 @@ static enum pst_status find_local(struct pst_saver *s,
                                   struct pst_diag *diag)
 {
     s->engine = engine;
+    s->first = engine->first;
+    s->ranks = engine->grid.options.ranks;
     s->shares = pst_save_shares(engine);
     s->shards = pst_calloc(PST_TAG_EXEC, pst_grid_size(&engine->grid),
                            sizeof(*s->shards));
@@ -353,7 +356,7 @@ static void discard(struct pst_saver *s)
     for (unsigned i = 0; i < s->n_local && s->dir != NULL; i++) {
         if (s->local[i].shard != NULL)
             pst_shard_close(s->local[i].shard);
-        if (s->local[i].rank < s->engine->grid.options.ranks)
+        if (s->local[i].rank < s->ranks)
             pst_checkpoint_shard_discard(s->dir, s->info.step,
                                          &s->shards[s->local[i].rank]);
     }
