@@ -19,9 +19,7 @@ static char *identity_of(struct pst_arena *arena,
                                         : strlen(frame->key));
 }
 
-/* In the bodies of regions the model stands in a module that torch.export has
- * made. */
-static const char *beneath_wrapper(const char *path)
+const char *pst_import_user_path(const char *path)
 {
     static const char wrapper[] = "_export_root";
     const size_t n = sizeof(wrapper) - 1;
@@ -46,8 +44,9 @@ enum pst_status pst_import_enter(struct pst_import *import,
         import->cut = place;
     for (unsigned i = 0; stack != NULL && i < stack->n_nested; i++) {
         const struct pst_doc_frame *f = &stack->frames[i];
-        const char *path =
-            import->build.region != NULL ? beneath_wrapper(f->path) : f->path;
+        const char *path = import->build.region != NULL
+                               ? pst_import_user_path(f->path)
+                               : f->path;
         struct pst_module_call like = {.parent = call,
                                        .path = path,
                                        .index = path[0] ? f->call : 0,

@@ -285,6 +285,9 @@ enum pst_status pst_import_bind(struct pst_import *import,
 
 /* --- calls.c ------------------------------------------------------------ */
 
+/* A module's path without the "_export_root" that torch.export puts in front of
+ * it in the bodies of regions. */
+const char *pst_import_user_path(const char *path);
 /* What is built next stands at this place of the model. */
 enum pst_status pst_import_enter(struct pst_import *import,
                                  const struct pst_doc_place *place)

@@ -71,11 +71,12 @@ struct places {
 
 static bool add_place(struct places *to, const struct pst_doc_place *place)
 {
+    const char *module = pst_import_user_path(place->module);
     struct pst_str text = {0};
     bool done = true;
 
-    if (place->module[0] != '\0')
-        pst_str_addf(&text, "module \"%.60s\"", place->module);
+    if (module[0] != '\0')
+        pst_str_addf(&text, "module \"%.60s\"", module);
     else
         pst_str_add(&text, "the model");
     if (place->source[0] != '\0' && strchr(place->source, '<') == NULL)
