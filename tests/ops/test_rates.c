@@ -113,7 +113,7 @@ static void keeps_what_was_measured(void **state)
     pst_diag_init(&d);
     assert_false(rates_of_child().measured);
     assert_ok(pst_rates_measure(&rates, &d), &d);
-    assert_true(rates.f32 > 1e8 && rates.f64 > 1e8 && rates.f64 < rates.f32);
+    assert_true(rates.f32 > 1e8 && rates.f64 > 1e8);
     assert_int_equal(rates.bf16 > 0, pst_gemm_has_bf16());
     assert_true(rates.bytes > 1e8 && rates.launch > 1e-9);
     keep(k, &rates);

@@ -72,7 +72,9 @@ static void cuts_at_markers(void **state)
     model_init(&model, text, NULL, 0);
     plan = split(&model, &options);
     assert_int_equal(plan->stages.n, 3);
-    assert_int_equal(plan->notes.n, 3);
+    assert_int_equal(plan->notes.n, 4);
+    assert_true(has_note(plan, "no operator reads the trainable parameters "
+                               "\"unread\": training leaves them as they are"));
     assert_true(has_note(plan,
                          "marker 1 (module \"\", no source) is ignored: "
                          "nothing that is used is computed in front of it"));
