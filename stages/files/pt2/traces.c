@@ -82,9 +82,23 @@ static bool take_line(const char *p, struct line *ret)
     return false;
 }
 
-/* A frame of PyTorch itself tells a user nothing. */
+/* Files of torch.nn.modules that have a forward. */
+static const char *const module_files[] = {
+    "activation.py", "adaptive.py",      "batchnorm.py",    "channelshuffle.py",
+    "container.py",  "conv.py",          "distance.py",     "dropout.py",
+    "flatten.py",    "fold.py",          "instancenorm.py", "linear.py",
+    "loss.py",       "normalization.py", "padding.py",      "pixelshuffle.py",
+    "pooling.py",    "rnn.py",           "sparse.py",       "transformer.py",
+    "upsampling.py",
+};
+
+/* A frame of PyTorch itself tells a user nothing. Where paths were cut to the
+ * names of files, those of torch.nn's modules count as PyTorch's. */
 static bool is_library(const struct line *line)
 {
+    for (size_t i = 0; i < PST_COUNT(module_files); i++)
+        if (is(&line->path, module_files[i]))
+            return true;
     return (line->path.n > 6 && strncmp(line->path.at, "torch/", 6) == 0) ||
            has(&line->path, "/torch/");
 }
