@@ -185,7 +185,7 @@ CASES = [
     ("swap.file", 64, "--swap", SPLIT + "--swap head"),
     ("swap.interface", 65, "head", SPLIT + "--swap head=norm.pt2"),
     ("infer.model", 65, "", "infer norm.pt2 --prompt x"),
-    ("eval.model", 65, "conv.weight", WITH + "--eval-data data.safetensors "
+    ("eval.model", 65, "norm.", WITH + "--eval-data data.safetensors "
      "--eval-model norm.pt2"),
     ("loss.missing-mean", 65, "--loss",
      "eval tiny.pt2 --data data.safetensors --loss none"),

@@ -13,7 +13,7 @@ import time
 
 import greedy
 import versions
-from bench import PATIENCE, rows, safetensors
+from bench import PATIENCE, rows, safetensors, zeros
 
 RUN = ["run", "tiny.plan", "-m", "2", "--data", "data.safetensors"]
 SELF = [*RUN, "--transport", "self", "-n", "1"]
@@ -32,8 +32,11 @@ def checkpoints(b, expect):
     expect("checkpoint.none", 65, "none", run("none", "--resume"))
     expect("checkpoint.kept", 77, "step 4",
            b.call("checkpoints", "ck", "--remove", "4"))
+    safetensors(b.at("wide.safetensors"), {
+        "tokens": zeros("I64", [4, 5]), "scale": zeros("F32", [4, 1, 1]),
+        "target": zeros("I64", [4, 5])})
     expect("checkpoint.other-model", 78, "step 4", b.call(
-        "eval", "dynamic.plan", "--data", "data.safetensors", "--checkpoint",
+        "eval", "dynamic.plan", "--data", "wide.safetensors", "--checkpoint",
         "ck"))
     for step in "00000002", "00000004":
         name = next(n for n in os.listdir(b.at("ck", "step-" + step))
