@@ -28,6 +28,7 @@ import os
 import random
 import signal
 import statistics
+import struct
 import sys
 import tempfile
 import threading
@@ -79,9 +80,14 @@ class Job:
 
 
 class Model:
-    """A plan, rows, and the outputs that `infer` has for them."""
+    """A plan, rows, and the outputs that `infer` has for them.
 
-    def __init__(self, bench, model, name, inputs, outputs):
+    limit: of the difference, by the largest number. Products of a library may
+    round a row otherwise at another place of a microbatch, or with another
+    number of threads: not with AVX-512, but with AVX2."""
+
+    def __init__(self, bench, model, name, inputs, outputs, limit=0):
+        self.limit = limit
         self.plan = name + ".plan"
         self.inputs = inputs
         bench.call("split", os.path.abspath(model), "--stages", "2", "-o",
@@ -103,7 +109,13 @@ class Model:
         for name, t in self.want.items():
             got, want = answer.outputs[name], t.rows(begin, end)
             assert got.size == want.size, (name, got.size, want.size)
-            assert got.data == want.data, (name, begin, end)
+            if self.limit == 0:
+                assert got.data == want.data, (name, begin, end)
+                continue
+            numbers = [struct.unpack(f"<{len(t.data) // 4}f", t.data)
+                       for t in (got, want)]
+            assert max(abs(a - b) for a, b in zip(*numbers)) <= \
+                self.limit * max(map(abs, numbers[1])), (name, begin, end)
 
 
 def write_text(bench, model):
@@ -561,7 +573,7 @@ def main():
                        "target": integers(rng, 5, ROWS)}, ["1"])
         gpt = Model(bench, args.gpt, "gpt",
                     {"x": integers(rng, 256, 16, 128),
-                     "y": integers(rng, 256, 16, 128)}, ["1"])
+                     "y": integers(rng, 256, 16, 128)}, ["1"], 2e-6)
         norm = Model(bench, args.norm, "norm", {"x": floats(rng, ROWS, 4)},
                      ["1"])
         mse = Model(bench, args.mse, "mse", {"x": floats(rng, ROWS, 3),
