@@ -17,6 +17,7 @@ import argparse
 import copy
 import itertools
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -41,6 +42,9 @@ MICROBATCHES = [1, 4, 5]
 OPTIMIZERS = ["sgd", "adamw"]
 STEPS = 3
 LR = 0.01
+
+# A model whose file lost a backward runs, too: PyTorch's numbers judge it.
+os.environ.setdefault("PENSTOCK_ACCEPT_LOST_BACKWARD", "1")
 
 
 class Failed(Exception):

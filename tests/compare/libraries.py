@@ -38,6 +38,7 @@ from pathlib import Path
 
 warnings.filterwarnings("ignore")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("PENSTOCK_ACCEPT_LOST_BACKWARD", "1")
 
 import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
