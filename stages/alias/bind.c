@@ -99,7 +99,10 @@ static enum pst_status binder_init(struct pst_binder *b,
     if (status != PST_OK)
         return status;
     pst_build_init(&b->build, b->graph, diag);
-    return pst_functionalise_new(&b->build, &b->functional, diag);
+    status = pst_functionalise_new(&b->build, &b->functional, diag);
+    if (status == PST_OK)
+        pst_functionalise_share(b->functional);
+    return status;
 }
 
 /* What operands does the program change, if none shares memory with another? */

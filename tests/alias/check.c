@@ -413,7 +413,7 @@ void alias_case_check(struct alias_case *c, struct alias_verdict *ret)
     for (unsigned i = 0; i < c->n_args; i++)
         k.first[i] = c->operands[i].as;
     for (size_t i = 0; i < n && ran; i++) {
-        if (i > 0)
+        if (i > 0 && !json_is_true(json_object_get(c->json, "fresh")))
             keep_geometry(&k);
         alias_case_overwrite(c, json_array_get(runs, i));
         ran = call(&k, caller);

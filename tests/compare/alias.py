@@ -497,6 +497,7 @@ class Program:
         values = {n: [self.rng.randrange(0, 9) for _ in s["values"]]
                   for n, s in self.storages.items() if self.rng.random() < .6}
         case["runs"] = [{}, values]
+        case["fresh"] = True # tensors of the geometry that the first run had
         for name, given in values.items():
             machine.overwrite(name, given)
         machine.call()

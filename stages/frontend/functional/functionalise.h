@@ -23,6 +23,9 @@ enum pst_status pst_functionalise_new(struct pst_build *build,
                                       struct pst_functionalise **ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 void pst_functionalise_free(struct pst_functionalise *f);
+/* The caller sees the memory that names stand for: a write to a detached name
+ * must reach it, or is refused. */
+void pst_functionalise_share(struct pst_functionalise *f);
 
 /* Current value for v; NULL after a failure of the builder. */
 struct pst_value *pst_functionalise_read(struct pst_functionalise *f,

@@ -24,6 +24,11 @@ enum pst_status pst_functionalise_new(struct pst_build *build,
     return PST_OK;
 }
 
+void pst_functionalise_share(struct pst_functionalise *f)
+{
+    f->is_shared = true;
+}
+
 void pst_functionalise_free(struct pst_functionalise *f)
 {
     if (f == NULL)
@@ -458,7 +463,8 @@ static bool is_by_strides(const struct pst_value *v)
 struct pst_value *pst_versions_written(struct pst_functionalise *f,
                                        const struct pst_write_target *t)
 {
-    if (t->detached || !is_by_strides(t->value))
+    /* Without a storage nothing is written: t_() only moves the name. */
+    if (t->storage == NULL || t->detached || !is_by_strides(t->value))
         return pst_functionalise_read(f, t->value);
     if (!pst_versions_is_filled(f, t->value, t->storage))
         return NULL;

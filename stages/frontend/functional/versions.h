@@ -49,6 +49,7 @@ struct pst_functionalise {
     struct PST_VEC(
         struct pst_storage *) storages; /* in order of first writes */
     struct PST_VEC(struct pst_silent) silents;
+    bool is_shared; /* the caller sees the memory that is written */
 };
 
 /* A window that is about to be written. */

@@ -255,7 +255,8 @@ static struct pst_value *leave(struct pst_functionalise *f,
 {
     const struct pst_value *owner = t->storage->owner;
 
-    if (owner->kind != PST_VALUE_NODE || f->facts[owner->id].original != NULL) {
+    if (f->is_shared || owner->kind != PST_VALUE_NODE ||
+        f->facts[owner->id].original != NULL) {
         f->build->status =
             pst_versions_refuse(f, t->value,
                                 "it is detached, but what is written has a "
