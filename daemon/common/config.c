@@ -384,7 +384,8 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
     return PST_OK;
 }
 
-/* Of no option: for tests, and for the scripts that come with it. */
+/* Variables that are no options: tests and the scripts of the source use them.
+ */
 static const char *const other_variables[] = {
     "PENSTOCK_FAULT",  "PENSTOCK_FAULT_ONCE", "PENSTOCK_FAULT_RANK",
     "PENSTOCK_DEVICE", "PENSTOCK_FAULT_BIT",  "PENSTOCK_SHADOW",

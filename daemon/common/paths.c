@@ -125,7 +125,8 @@ static enum pst_status check_own(const char *dir, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Who can put a socket there could answer in the place of our job. */
+/* Refuses a folder in which another user could put a socket of his own: it
+ * would answer instead of our job. */
 static enum pst_status check_folder(const char *dir, bool closed,
                                     struct pst_diag *diag)
 {

@@ -43,9 +43,9 @@ enum pst_status pstd_open_eval_data(const struct pstd_config *config,
                                     const struct pst_batch *batch, bool compare,
                                     struct pst_data **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* What an evaluation by --microbatch-weights counts. Targets are counted where
- * the loss can ignore some, also if nobody asked: else the mean would depend on
- * how the rows are divided. */
+/* What the mean of an evaluation counts, by --microbatch-weights. Where the
+ * loss can ignore targets it counts targets even without that option: otherwise
+ * the mean would depend on how the rows are divided. */
 enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
 
 /* Is what `option` has written the file that is read? Then it would be gone.

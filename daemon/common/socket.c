@@ -115,7 +115,7 @@ void pstd_socket_unbind(struct pstd_listener *listener)
     base = listener->own_dir ? pstd_lock_base() : -1;
     if (listener->fd >= 0)
         (void)close(listener->fd);
-    /* Of a folder that was removed, another job may have the name by now. */
+    /* If the folder was removed, another job may have its name by now. */
     if (pstd_lock_is_current(listener->lock_fd, listener->lock)) {
         (void)unlink(listener->path);
         (void)unlink(listener->lock);

@@ -58,7 +58,8 @@ enum pst_status pstd_socket_find(struct pst_str *out,
  * their files, sockets, locks and folders. Nothing if others keep the lock of
  * BASE: the next start does it. */
 void pstd_socket_sweep(void);
-/* The same of the job of this socket, by whoever has the lock of BASE. */
+/* The same for the job of this socket alone. The caller holds the lock of BASE.
+ */
 void pstd_socket_sweep_job(int base, const char *socket);
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What jobs that were killed have left beside their sockets. All of it happens
- * under the lock of BASE: a folder or file that is found without a lock is not
- * one that is just being made. */
+/* Removes what killed jobs have left beside their sockets. The lock of BASE is
+ * held meanwhile, so a folder or file without a lock is not just being made. */
 #include "daemon/common/socket.h"
 
 #include <dirent.h>
@@ -53,7 +52,8 @@ static bool is_held(int dir, const char *name)
     return fd < 0 && faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Whoever cleans /tmp may have removed the lock of a process that listens. */
+/* True if a process still listens: a program that cleans /tmp may have removed
+ * its lock alone. */
 static bool is_heard(int dir, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -108,7 +108,7 @@ static bool each(int fd, bool (*fn)(int dir, const char *name))
 
 static bool remove_file(int dir, const char *name)
 {
-    (void)unlinkat(dir, name, 0); /* what stays is tried by the next one */
+    (void)unlinkat(dir, name, 0); /* the next sweep tries again */
     return true;
 }
 

@@ -12,13 +12,13 @@
 /* text: one sentence for the user, with what to do. */
 typedef void (*pstd_doubt_fn)(void *ctx, const char *text);
 
-/* Of a file of data (path) and the batch that takes it; rows: of a step that
- * is trained on, 0 of an evaluation. */
+/* Looks at a data file (path) and the batch that reads it. rows: what a step
+ * trains on; 0 for an evaluation. */
 void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
                          const struct pst_batch *batch,
                          const struct pst_data *data, uint64_t rows,
                          pstd_doubt_fn tell, void *ctx);
-/* Of a plan that is trained. */
+/* Looks at a plan that is about to be trained. */
 void pstd_doubts_of_plan(const struct pstd_config *config,
                          const struct pst_plan *plan, pstd_doubt_fn tell,
                          void *ctx);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What of a model's inputs are tokens, whose number in a second is told. */
+/* Finds the inputs of a model that are tokens, for the tokens per second. */
 #include <string.h>
 
 #include "daemon/common/setup.h"

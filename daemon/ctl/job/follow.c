@@ -65,8 +65,8 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     Pst__Control__Watch watch = PST__CONTROL__WATCH__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 
-    /* Who started these ranks wants to know nothing of those before. A journal
-     * that could not be read back has begun anew, and its numbers with it. */
+    /* The client that started these ranks skips the events of earlier ones. A
+     * journal that could not be read back begins anew, with new numbers. */
     watch.from = f->run_id[0] != '\0'        ? PST_MAX(f->next, first)
                  : is_new && first < f->next ? first
                                              : f->next;

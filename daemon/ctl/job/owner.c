@@ -13,7 +13,7 @@
 
 #include "daemon/common/lock.h"
 
-#define TRIES 100 /* of a millisecond */
+#define TRIES 100 /* one each millisecond */
 #define PIDS_LEN                                                               \
     23 /* of what the lock begins with; how the job ended follows */
 /* Comes with the SIGINT of who asks for a stop. */
