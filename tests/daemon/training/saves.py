@@ -17,6 +17,7 @@ refused both folders take nothing for a while: steps go on, also with --shard
         and --keep-best, and the next save is as if nothing had been
 memory  `penstock plan` knows what evaluations will have reserved
 """
+import ctypes
 import json
 import os
 import re
@@ -31,6 +32,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 from patience import PATIENCE  # noqa: E402
 
 SLOW_MS = 1500
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
 
 
 class Bench(evaluate.Bench):
@@ -165,18 +168,27 @@ def moved(b):
     assert steps == [f"step-{evaluate.STEPS:08}"], steps
 
 
+def exchange(a, b):
+    """In one step: a job that saves meanwhile makes a folder that is missing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, a.encode(), AT_FDCWD, b.encode(),
+                      RENAME_EXCHANGE):
+        raise OSError(ctypes.get_errno(), "renameat2", a)
+
+
 def spoil(path, how):
-    os.rename(path, path + ".old")
+    old = path + ".old"
     if how == "file":
-        with open(path, "w", encoding="utf-8"):
+        with open(old, "x", encoding="utf-8"):
             pass
     else:
-        os.symlink("/proc/self", path)
+        os.symlink("/proc/self", old)
+    exchange(path, old)
 
 
 def mend(path):
-    os.unlink(path)
-    os.rename(path + ".old", path)
+    exchange(path, path + ".old")
+    os.unlink(path + ".old")
 
 
 WAYS = {
