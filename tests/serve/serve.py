@@ -347,6 +347,8 @@ def large(bench, gpt, transport, seed, seconds):
     """Answers that wait for who asked do not cost anybody theirs."""
     job = Job(bench, gpt.plan, transport, "unread", "--queue", "200",
               "--client-timeout", "100")
+    with open(f"/proc/{bench.pid('unread', 0)}/cmdline", "rb") as file:
+        assert b"--client-timeout=100" in file.read().split(b"\0")
     askers = [job.ask() for _ in range(CLIENTS)]
     for client in askers:
         for _ in range(2):

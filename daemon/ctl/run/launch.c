@@ -313,9 +313,14 @@ static enum pst_status start(const struct argv *argv,
     return PST_OK;
 }
 
+/* Those of the process are all passed on as they were given, but its ranks and
+ * transport, which the client has decided. */
 static bool is_for_ranks(const struct pstd_config *config,
                          const struct pstd_option *row)
 {
+    if (row->groups & PSTD_OPT_RANKS)
+        return strcmp(row->name, "ranks") != 0 &&
+               strcmp(row->name, "transport") != 0;
     return (row->groups & PSTD_OPT_TRAIN) != 0 ||
            (config->serve && (row->groups & PSTD_OPT_SERVE) &&
             (row->groups & PSTD_OPT_DAEMON));
@@ -375,8 +380,6 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--job", job->name);
     add_option(&argv, "--one-run", job->run_id);
     add_option(&argv, "--journal", job->journal);
-    add_option(&argv, "--log-dir", config->log_dir);
-    add_option(&argv, "--prom", config->prom);
     add_option(&argv, "--tensorboard", config->tensorboard);
     if (config->serve)
         add(&argv, "--serve");
@@ -384,10 +387,6 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
         add(&argv, "--stay");
     if (config->begin_paused)
         add(&argv, "--begin-paused");
-    if (config->verify_messages)
-        add(&argv, "--verify-messages");
-    if (config->core_files)
-        add(&argv, "--core-files");
     status = add_run(&argv, config, texts, diag);
     if (status == PST_OK)
         status =
