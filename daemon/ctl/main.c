@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -169,6 +170,18 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     return finish(status, &diag);
 }
 
+/* A shell that was given no PATH has one of its own, and gives it to nobody.
+ * Without it mpirun finds neither ssh nor the programs that it starts. */
+static void have_path(void)
+{
+    char usual[256];
+
+    // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread
+    if (confstr(_CS_PATH, usual, sizeof(usual)) <= sizeof(usual))
+        (void)setenv("PATH", usual, 0);
+    // NOLINTEND(concurrency-mt-unsafe)
+}
+
 int main(int argc, char **argv)
 {
     const struct pstctl_command *command;
@@ -176,6 +189,7 @@ int main(int argc, char **argv)
 
     pst_diag_init(&diag);
     start_us = pstd_now_us();
+    have_path();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a write says so, and is cleaned up */
     if (argc < 2) {

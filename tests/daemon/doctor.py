@@ -55,8 +55,9 @@ class Machine:
     def ask(self, *words, before=None, program=None, **env):
         done = subprocess.run(
             [program or self.penstock, "doctor", "--json", *words],
-            env={**self.env, **env}, text=True, check=False, timeout=PATIENCE,
-            cwd=self.folder, capture_output=True, preexec_fn=before)
+            env={k: v for k, v in {**self.env, **env}.items() if v is not None},
+            text=True, check=False, timeout=PATIENCE, cwd=self.folder,
+            capture_output=True, preexec_fn=before)
         said = json.loads(done.stdout)
         assert done.returncode == (1 if said["faults"] else 0), done
         found = said["findings"]
@@ -105,6 +106,9 @@ def programs(m):
         file.write("#!/bin/sh\nexec sleep 100\n")
     m.finds("mpirun", "fault", "does not answer within",
             PATH=m.at("bin") + ":" + os.environ["PATH"])
+    # A shell that was given no PATH has one that its programs do not see.
+    if shutil.which("mpirun", path=os.confstr("CS_PATH")):
+        assert ("mpirun", "fault") not in m.ask(PATH=None)
     m.own = OWN
     shutil.copy(m.penstock, m.at("bin/penstock"))
     m.finds("penstockd", "fault", program=m.at("bin/penstock"))
