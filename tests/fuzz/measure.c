@@ -61,8 +61,8 @@ static double cpu_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static void measure_here(reader_fn read, const struct bytes *b, unsigned tries,
-                         struct measured *ret)
+static void measure_here(reader_fn read, const struct bytes *b,
+                         struct tries tries, struct measured *ret)
 {
     const struct bytes cut = {.at = (unsigned char *)"\x80", .n = 1};
 
@@ -72,7 +72,9 @@ static void measure_here(reader_fn read, const struct bytes *b, unsigned tries,
     (void)read(b->n < SMALL ? b : &cut, NULL);
     ret->ms = 1e9;
     ret->grown = SIZE_MAX;
-    for (unsigned i = 0; i < tries; i++) {
+    for (unsigned i = 0;
+         i < tries.most && (ret->ms > tries.ms || ret->grown > tries.grown);
+         i++) {
         struct pst_diag diag;
         const bool counts = malloc_trim(0) >= 0 && forget_peak();
         const size_t before = status_bytes("VmRSS:");
@@ -87,7 +89,8 @@ static void measure_here(reader_fn read, const struct bytes *b, unsigned tries,
     }
 }
 
-struct measured measure(reader_fn read, const struct bytes *b, unsigned tries)
+struct measured measure(reader_fn read, const struct bytes *b,
+                        struct tries tries)
 {
     struct measured *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,

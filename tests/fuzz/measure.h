@@ -36,7 +36,15 @@ struct measured {
 /* None yet, and ROOM for them. */
 struct bytes map_bytes(void);
 void put(struct bytes *b, const void *data, size_t n);
-/* tries: for the time alone. */
-struct measured measure(reader_fn read, const struct bytes *b, unsigned tries);
+/* How often it is tried, if no try before stays within both limits: another
+ * one could tell nothing new. */
+struct tries {
+    unsigned most;
+    double ms;
+    size_t grown;
+};
+
+struct measured measure(reader_fn read, const struct bytes *b,
+                        struct tries tries);
 
 #endif

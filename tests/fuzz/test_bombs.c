@@ -5,6 +5,7 @@
  * 10 ms of the reader and without memory of more than four times their size.
  * Both are measured in a process of its own, as the best of some.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,9 @@ static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
 static void refuse(reader_fn read, const struct bytes *b, const char *what,
                    bool harmless)
 {
-    const struct measured m = measure(read, b, TRIES);
+    const size_t most = MAX_FOR * b->n + SLACK;
+    const struct measured m =
+        measure(read, b, (struct tries){TRIES, MAX_MS, most});
     const double times = (double)m.grown / (double)b->n;
 
     if (getenv("PST_VERBOSE") != NULL)
@@ -209,7 +212,7 @@ static void refuse(reader_fn read, const struct bytes *b, const char *what,
     }
     if (!SANITIZED && m.ms > MAX_MS)
         failed("%s: refused in %.1f ms\n", what, m.ms);
-    if (!SANITIZED && m.grown > MAX_FOR * b->n + SLACK)
+    if (!SANITIZED && m.grown > most)
         failed("%s: %zu bytes take %zu\n", what, b->n, m.grown);
 }
 
@@ -464,7 +467,8 @@ static void lines(void **state)
 
         repeat(&b, all[i], strlen(all[i]));
         wrap_lines(&b, &file);
-        m = measure(read_plan, &file, TRIES);
+        m = measure(read_plan, &file,
+                    (struct tries){TRIES, INFINITY, MAX_LINES * file.n});
         if (m.status != PST_ERR_INPUT)
             failed("lines %u: %s\n", i, pst_status_name(m.status));
         if (!SANITIZED && m.grown > MAX_LINES * file.n)

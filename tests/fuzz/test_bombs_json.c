@@ -252,7 +252,7 @@ static unsigned try_one(size_t reader, size_t kind, const struct bytes *text)
     readers[reader].write(text);
     pst_diag_init(&diag);
     assert_ok(pst_file_open(path, &file, &diag), &diag);
-    m = measure(readers[reader].read, text, 1);
+    m = measure(readers[reader].read, text, (struct tries){.most = 1});
     if (getenv("PST_VERBOSE") != NULL) // NOLINT(concurrency-mt-unsafe)
         print_message("%-15s %-8s %9llu bytes %7.2f ms %6.2f times  %s\n",
                       readers[reader].name, kinds[kind].name,
