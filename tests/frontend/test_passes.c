@@ -110,13 +110,13 @@ static void fixes_sizes(void **state)
     (void)state;
     expect("parts.pt2", "sizes",
            "-  %fft_rfft: f64[12{?}] = penstock.fft_table.default(6{s27})  "
-           "# - make_parts.py:55 F id=57 of=aten.fft_rfft.default\n"
+           "# - make_parts.py:55 F id=58 of=aten.fft_rfft.default\n"
            "-  %fft_irfft_24: f64[12{?}] = penstock.fft_table.default("
-           "6{s27})  # - make_parts.py:57 F id=87 of=aten.fft_irfft.default\n"
+           "6{s27})  # - make_parts.py:57 F id=88 of=aten.fft_irfft.default\n"
            "+  %fft_rfft: f64[12] = penstock.fft_table.default(6{s27})  "
-           "# - make_parts.py:55 F id=57 of=aten.fft_rfft.default\n"
+           "# - make_parts.py:55 F id=58 of=aten.fft_rfft.default\n"
            "+  %fft_irfft_24: f64[12] = penstock.fft_table.default("
-           "6{s27})  # - make_parts.py:57 F id=87 of=aten.fft_irfft.default\n");
+           "6{s27})  # - make_parts.py:57 F id=88 of=aten.fft_irfft.default\n");
 }
 
 /* Runs last. */

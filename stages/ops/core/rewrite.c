@@ -144,6 +144,14 @@ struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
                   PST_ARGS(pst_v(a), pst_extents_arg(w->build, sizes, rank)));
 }
 
+struct pst_value *pst_rw_own(struct pst_rewrite *w, struct pst_value *a,
+                             unsigned i)
+{
+    return a == NULL || (a->base == NULL && a != pst_rewrite_in(w, i))
+               ? a
+               : pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(a)));
+}
+
 void pst_rw_strides(struct pst_rewrite *w, const struct pst_value *v,
                     struct pst_extent ret[PST_MAX_RANK])
 {

@@ -75,6 +75,10 @@ static inline struct pst_arg pst_rw_ints(struct pst_rewrite *w,
 }
 struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
                                  const int64_t *dims, unsigned n);
+/* a, copied if it is operand i or a view: for operators whose result is always
+ * a new tensor. */
+struct pst_value *pst_rw_own(struct pst_rewrite *w, struct pst_value *a,
+                             unsigned i);
 /* Nothing is emitted if a has the dtype. */
 struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
                               enum pst_dtype dtype);

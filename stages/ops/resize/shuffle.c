@@ -49,7 +49,8 @@ static enum pst_status shuffle(struct pst_rewrite *w, bool up)
     size[lead] = up ? c : pst_extent_mul(b, c, pst_extent(r * r));
     size[lead + 1] = up ? pst_extent_mul(b, h, by) : h;
     size[lead + 2] = up ? pst_extent_mul(b, v, by) : v;
-    return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, lead + 3, size));
+    x = pst_rw_reshape(w, x, lead + 3, size);
+    return pst_rewrite_out(w, 0, pst_rw_own(w, x, 0));
 }
 
 static enum pst_status shuffle_rewrite(struct pst_rewrite *w)

@@ -94,7 +94,9 @@ PST_COMPOSE(linalg_diagonal,
 PST_COMPOSE(trace, "trace(Tensor self) -> Tensor", "sum(diagonal(self))");
 PST_COMPOSE(channel_shuffle,
             "channel_shuffle(Tensor self, SymInt groups) -> Tensor",
-            "split = unflatten.int(self, 1, [groups, size(self, 1) // groups]);"
+            "each = size(self, 1) // groups;"
+            "split = unflatten.int(self, 1, [groups, each]);"
+            "groups == 1 ? clone(self) : each == 1 ? clone(self) : "
             "flatten.using_ints(transpose.int(split, 1, 2), 1, 2)");
 
 /* --- flips ---------------------------------------------------------------- */

@@ -114,7 +114,7 @@ static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
         x = pad_dim(w, x, x->meta.rank - 1 - k,
                     pst_extent_in(w->build, by, 2 * k),
                     pst_extent_in(w->build, by, 2 * k + 1), mode);
-    return pst_rewrite_out(w, 0, pst_rw_cast(w, x, dtype));
+    return pst_rewrite_out(w, 0, pst_rw_own(w, pst_rw_cast(w, x, dtype), 0));
 }
 
 static enum pst_status pad_rewrite(struct pst_rewrite *w)
