@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Operators in program order, in-place ones among them. */
 #include "stages/alias/binder.h"
-#include "stages/alias/strides.h"
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
+#include "stages/frontend/functional/eager.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
@@ -268,7 +268,9 @@ static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
         return lay_like(e, v, args[0].value);
     if ((v->base != NULL && e->row != &pst_op_rot90) || args == NULL)
         return v;
-    if (!pst_eager_strides(e->row, args, e->schema->n_args, &meta, strides))
+    if (!pst_eager_strides(e->row, args, e->schema->n_args, PST_EAGER_PRESERVE,
+                           &meta, strides) ||
+        memcmp(strides, meta.stride, meta.rank * sizeof(*strides)) == 0)
         return v;
     order_of(&meta, strides, order);
     v = pst_emit(build, &pst_op_permute,
