@@ -328,6 +328,7 @@ static void drop_names(struct pst_import *import)
     pst_functionalise_free(import->functional);
     import->functional = NULL;
     pst_vec_fini(&import->notes);
+    pst_vec_fini(&import->strides);
     pst_map_fini(&import->outer.values);
     pst_map_fini(&import->outer.read);
     pst_map_fini(&import->outer.numbers);

@@ -23,8 +23,16 @@ struct pst_storage_note {
     int64_t shift; /* of an input: where PyTorch's storage had it begin */
 };
 
-/* Names whose results get storages in the recorded order (layout.c); they stay
- * from one import of a document to the next. */
+/* PyTorch's strides of a value. */
+struct pst_import_strides {
+    bool known;
+    bool put_right; /* the file says others */
+    unsigned rank;
+    int64_t stride[PST_MAX_RANK];
+};
+
+/* Names whose results get storages in the order of PyTorch's (layout/layout.c);
+ * they stay from one import of a document to the next. */
 struct pst_layouts {
     struct pst_map wanted; /* keys */
     bool again;            /* one was added */
@@ -82,10 +90,14 @@ struct pst_import {
     struct pst_map shared;  /* FQN -> FQN of another window on its memory */
     struct pst_layouts layouts;
     struct PST_VEC(struct pst_storage_note) notes;
-    const struct pst_doc_place *place; /* of the node at work */
-    const struct pst_doc_stack *stack; /* whose call build.call is */
-    const struct pst_doc_place *cut;   /* the first whose stack is not nested */
-    struct pst_scope outer;            /* of the outermost graph */
+    /* By the id of the value; where they are other ones than ours, or were put
+     * right (layout/eager.h). */
+    struct PST_VEC(struct pst_import_strides) strides;
+    struct pst_import_strides expected; /* of the next result */
+    const struct pst_doc_place *place;  /* of the node at work */
+    const struct pst_doc_stack *stack;  /* whose call build.call is */
+    const struct pst_doc_place *cut; /* the first whose stack is not nested */
+    struct pst_scope outer;          /* of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
     struct PST_VEC(struct pst_lost_node) lost; /* in the order of the nodes */
@@ -322,7 +334,8 @@ bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
 enum pst_status pst_import_nodes(struct pst_import *import,
                                  struct pst_scope *scope) PST_MUST_CHECK;
 
-/* --- layout.c ----------------------------------------------------------- */
+/* --- layout/layout.c
+ * ----------------------------------------------------------- */
 
 void pst_layouts_init(struct pst_layouts *l);
 void pst_layouts_fini(struct pst_layouts *l);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes in program order. */
 #include "stages/frontend/import/nodes.h"
+
+#include "stages/frontend/import/layout/eager.h"
 #include "stages/ops/core/rows.h"
 
 #include <string.h>
@@ -96,6 +98,7 @@ enum pst_status pst_import_define(struct pst_import *import,
     char ours[PST_META_TEXT], theirs[PST_META_TEXT];
     struct pst_doc_meta t;
     enum pst_status status;
+    bool put_right;
 
     if (pst_map_has(&scope->values, name))
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
@@ -109,12 +112,15 @@ enum pst_status pst_import_define(struct pst_import *import,
                             "%s",
                             name, pst_meta_text(meta, ours),
                             pst_meta_text(&t.meta, theirs));
+    put_right = pst_import_put_right(import, value, &t);
     if (!is_unused(name))
         status = pst_import_lay_out(import, scope, name, &t, &value);
+    if (status == PST_OK && !is_unused(name))
+        status = pst_import_keep_strides(import, value, &t, put_right);
     if (status == PST_OK && t.symbolic) /* shorter than ours, if not more */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
-    if (status == PST_OK)
+    if (status == PST_OK && !put_right)
         status = explain(import, value, &t);
     if (status != PST_OK)
         return status;
@@ -201,9 +207,13 @@ static enum pst_status import_rewrite(struct pst_import *import,
                                   "result %u is None, but the file names it "
                                   "\"%s\"",
                                   i, names->at[i]);
-        else if (names->at[i] != NULL)
-            status = pst_import_define(import, scope, names->at[i], w.outs[i],
-                                       &w.outs[i]->meta);
+        else if (names->at[i] != NULL) {
+            status = pst_import_expect(import, scope, doc_node, target->op,
+                                       args, i, w.outs[i]);
+            if (status == PST_OK)
+                status = pst_import_define(import, scope, names->at[i],
+                                           w.outs[i], &w.outs[i]->meta);
+        }
     if (status == PST_OK)
         status = pst_import_joins_storages(import, target->op, args,
                                            schema->n_args, w.outs, w.n_outs);
@@ -259,6 +269,9 @@ static enum pst_status import_op(struct pst_import *import,
             continue;
         status = pst_import_dropout(import, node, &value);
         if (status == PST_OK)
+            status = pst_import_expect(import, scope, doc_node, target->op,
+                                       args, i, value);
+        if (status == PST_OK)
             status = pst_import_define(import, scope, names->at[i], value,
                                        &value->meta);
     }
@@ -312,7 +325,11 @@ static enum pst_status import_inplace(struct pst_import *import,
         status = pst_import_reflect(import, written);
     if (status != PST_OK)
         return status;
-    if (names->n == 1 && names->at[0] != NULL) /* t_() gives a new shape */
+    if (names->n == 1 && names->at[0] != NULL &&
+        (target->op->flags & PST_OP_VIEW) != 0) /* t_() gives a new shape */
+        status = pst_import_expect(import, scope, doc_node, target->op, args, 0,
+                                   now);
+    if (status == PST_OK && names->n == 1 && names->at[0] != NULL)
         status = pst_import_define(
             import, scope, names->at[0],
             target->op->flags & PST_OP_VIEW ? now : written, &now->meta);
@@ -390,16 +407,25 @@ static enum pst_dtype wanted_dtype(const struct pst_import *import,
     return dtype_in_file(import, other != NULL ? other : v);
 }
 
-static bool same_strides(const struct pst_doc_tensor *a,
-                         const struct pst_doc_tensor *b)
+static enum pst_status import_copy(struct pst_import *import,
+                                   struct pst_scope *scope,
+                                   const struct pst_doc_node *doc_node,
+                                   struct pst_value *v, const char *name)
 {
-    if (a == NULL || b == NULL || a->rank != b->rank)
-        return false;
-    for (unsigned d = 0; d < a->rank; d++)
-        if (a->strides[d].expr != b->strides[d].expr ||
-            a->strides[d].value != b->strides[d].value)
-            return false;
-    return true;
+    struct pst_arg args[] = {
+        pst_v(pst_functionalise_read(import->functional, v)), pst_none()};
+    enum pst_status status;
+
+    v = args[0].value == NULL
+            ? NULL
+            : pst_emit(&import->build, &pst_op_clone, args, 1);
+    if (v == NULL)
+        return import->build.status;
+    status =
+        pst_import_expect(import, scope, doc_node, &pst_op_clone, args, 0, v);
+    return status != PST_OK
+               ? status
+               : pst_import_define(import, scope, name, v, &v->meta);
 }
 
 /* They return their input if it has the dtype, and lies in memory as the result
@@ -421,13 +447,9 @@ static enum pst_status import_convert(struct pst_import *import,
         names->at[0] == NULL || dtype_in_file(import, v) != v->meta.dtype ||
         wanted_dtype(import, scope, doc_node, v) != v->meta.dtype)
         return import_op(import, scope, doc_node, target, names);
-    if (!same_strides(pst_doc_tensor(scope->graph, self->name),
-                      pst_doc_tensor(scope->graph, names->at[0])))
-        v = pst_emit(
-            &import->build, &pst_op_clone,
-            PST_ARGS(pst_v(pst_functionalise_read(import->functional, v))));
-    if (v == NULL)
-        return import->build.status;
+    if (!pst_import_returns_itself(import, doc_node, v,
+                                   target->op == &pst_op_contiguous))
+        return import_copy(import, scope, doc_node, v, names->at[0]);
     return pst_import_define(import, scope, names->at[0], v, &v->meta);
 }
 
@@ -494,6 +516,9 @@ static enum pst_status import_target(struct pst_import *import,
 
     switch (target->kind) {
     case PST_TARGET_OP:
+        if (target->op == &pst_op_contiguous && !target->pairs &&
+            pst_import_wants_channels(doc_node))
+            return import_convert(import, scope, doc_node, target, names);
         return import_op(import, scope, doc_node, target, names);
     case PST_TARGET_INPLACE:
         return import_inplace(import, scope, doc_node, target, names);

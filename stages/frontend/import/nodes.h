@@ -37,7 +37,7 @@ enum pst_status pst_import_dropout(struct pst_import *import,
                                    const struct pst_node *node,
                                    struct pst_value **value) PST_MUST_CHECK;
 
-/* --- layout.c ----------------------------------------------------------- */
+/* --- layout/layout.c ----------------------------------------------------------- */
 
 /* The results of op may be views of its arguments. */
 enum pst_status pst_import_joins_storages(struct pst_import *import,

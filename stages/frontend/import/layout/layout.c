@@ -2,15 +2,17 @@
 /*
  * Where elements lie in PyTorch's storages. Results are contiguous here; in
  * PyTorch they may be permuted (relu(x.t()), channels_last), and the file says
- * how. That matters in two places only:
+ * how, as far as that is what eager mode does (eager.h). That matters in two
+ * places only:
  *   - an operator that reads a storage by strides of its own (as_strided);
  *   - a write, where a reshape (contiguous, to, ...) of such a result is a view
  *     for one of us and a copy for the other.
  * When an import comes to such a place it notes the result that began to
  * differ, and is done again: the noted results then get storages of their own
- * in the recorded order (permute, clone, permute back), and views of them are
+ * in that order (permute, clone, permute back), and views of them are
  * those of PyTorch.
  */
+#include "stages/frontend/import/layout/eager.h"
 #include "stages/frontend/import/nodes.h"
 #include "stages/ops/core/rows.h"
 
@@ -75,7 +77,8 @@ static enum pst_status want_if_told(struct pst_import *import,
                : PST_OK;
 }
 
-/* --- a storage in the recorded order ------------------------------------ */
+/* --- a storage in the order of PyTorch's ------------------------------------
+ */
 
 static bool same_strides(const struct pst_meta *a, const struct pst_meta *b)
 {
@@ -196,6 +199,8 @@ static enum pst_status lay_out_input(struct pst_import *import,
     status = pst_import_meta(import, scope, name, &t);
     if (status == PST_OK)
         status = pst_import_lay_out(import, scope, name, &t, &now);
+    if (status == PST_OK)
+        status = pst_import_keep_strides(import, now, &t, false);
     if (status == PST_OK && now != v) {
         status = pst_functionalise_stand_for(import->functional, now, v);
         if (status == PST_OK && !pst_map_put(&scope->values, name, now))
