@@ -341,8 +341,8 @@ static void fill_result(const struct pst_engine *engine,
                   : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
-        .stayed_step = v->stayed_step,
-        .stayed_text = v->stayed_text,
+        .stayed_step = v->stayed.n > 0 ? v->stayed.step : 0,
+        .stayed_text = pst_rank_decision_stayed(engine->ranks[0]),
         .no_targets = v->no_targets,
         .microbatch = v->microbatch,
         .backward = v->backward,
@@ -405,7 +405,8 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     if (!ret->applied)
         return pst_diag_set(diag, (enum pst_error)decision->fault,
                             "step %llu was not applied: %s",
-                            (unsigned long long)step + 1, decision->text);
+                            (unsigned long long)step + 1,
+                            pst_rank_decision_text(engine->ranks[0]));
     if (engine->grid.options.train)
         engine->updates++;
     return PST_OK;
@@ -447,7 +448,7 @@ enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
     if (status != PST_OK)
         return status;
     decision = pst_rank_decision(engine->ranks[0]);
-    pst_str_add(ret, decision->text);
+    pst_str_add(ret, pst_rank_decision_text(engine->ranks[0]));
     *ret_microbatch =
         decision->microbatch >= 0 ? decision->microbatch : of->microbatch;
     return PST_OK;

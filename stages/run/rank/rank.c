@@ -168,6 +168,16 @@ const struct pst_decision *pst_rank_decision(const struct pst_rank *r)
     return r->agreement.decision;
 }
 
+const char *pst_rank_decision_text(const struct pst_rank *r)
+{
+    return r->agreement.text;
+}
+
+const char *pst_rank_decision_stayed(struct pst_rank *r)
+{
+    return pst_agree_describe_stayed(&r->agreement);
+}
+
 struct pst_times pst_rank_times(const struct pst_rank *r)
 {
     struct pst_times ret = r->step.times;

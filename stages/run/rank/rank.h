@@ -52,6 +52,10 @@ bool pst_rank_is_done(const struct pst_rank *r);
 uint64_t pst_rank_moves(const struct pst_rank *r);
 /* Of the last step. */
 const struct pst_decision *pst_rank_decision(const struct pst_rank *r);
+/* Why it is not applied; "" if it is. */
+const char *pst_rank_decision_text(const struct pst_rank *r);
+/* What the update before left as it was; "" if nothing. */
+const char *pst_rank_decision_stayed(struct pst_rank *r);
 struct pst_times pst_rank_times(const struct pst_rank *r);
 /* What its newest update left as it was, if no step has reported it. */
 struct pst_stayed pst_rank_stayed(const struct pst_rank *r);

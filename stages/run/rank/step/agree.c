@@ -59,14 +59,15 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     a->decision_size = sizeof(struct pst_decision) +
                        a->role->options.microbatches * sizeof(double);
     a->report = pst_arena_calloc(heap, n, a->report_size);
+    a->report_text = pst_arena_calloc(heap, n, sizeof(*a->report_text));
     a->decision = pst_arena_calloc(heap, 1, a->decision_size);
     a->n_messages = 2 * pst_role_job_size(a->role);
     a->messages = pst_arena_calloc(heap, a->n_messages, sizeof(*a->messages));
     a->squares = pst_arena_calloc(
         heap, a->role->plan->params.n * a->role->options.replicas + 1,
         sizeof(*a->squares));
-    if (a->report == NULL || a->decision == NULL || a->messages == NULL ||
-        a->squares == NULL)
+    if (a->report == NULL || a->report_text == NULL || a->decision == NULL ||
+        a->messages == NULL || a->squares == NULL)
         return pst_diag_nomem(diag, a->report_size * n);
     find_squares(a);
     return PST_OK;
@@ -89,6 +90,12 @@ static double sum_of_squares(struct pst_rank_device *d,
     return *(const double *)pst_device_pull(&d->mem, task.to, sizeof(double));
 }
 
+/* Does a second message follow? */
+static bool has_text(const struct pst_report *report)
+{
+    return report->fault != PST_E_NONE || report->traced;
+}
+
 static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
 {
     struct pst_report *report = a->report;
@@ -98,9 +105,13 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
     report->control = o->control;
     report->microbatch = o->microbatch;
     report->traced = o->trace->on;
-    report->nan = o->trace->nan;
-    report->inf = o->trace->inf;
-    memcpy(report->text, o->text, sizeof(report->text));
+    if (has_text(report)) {
+        struct pst_report_text *text = a->report_text;
+
+        text->nan = o->trace->nan;
+        text->inf = o->trace->inf;
+        (void)snprintf(text->fault, sizeof(text->fault), "%s", o->text);
+    }
     for (size_t i = 0; i < a->layout->params.n; i++) {
         const struct pst_rank_param *p = &a->layout->params.at[i];
 
@@ -135,10 +146,15 @@ enum pst_status pst_agree_report(struct pst_agreement *a,
     enum pst_status status = PST_OK;
 
     write_report(a, o);
+    a->text_asked = false;
+    a->text[0] = '\0';
     if (pst_role_number(a->role) != 0) {
         status = post(a, 0, true, 0, PST_MSG_REPORT, a->report, a->report_size);
+        if (status == PST_OK && has_text(a->report))
+            status = post(a, 1, true, 0, PST_MSG_REPORT, a->report_text,
+                          sizeof(*a->report_text));
         if (status == PST_OK)
-            status = post(a, 1, false, 0, PST_MSG_DECISION, a->decision,
+            status = post(a, 2, false, 0, PST_MSG_DECISION, a->decision,
                           a->decision_size);
         return status;
     }
@@ -190,8 +206,7 @@ static const char *not_finite(double x)
 }
 
 /* The first parameter whose gradient is not finite. */
-static void blame_gradient(const struct pst_agreement *a,
-                           struct pst_decision *v)
+static void blame_gradient(struct pst_agreement *a)
 {
     for (unsigned k = 0; k < a->n_squares; k++) {
         const struct pst_squares *x = &a->squares[k];
@@ -199,13 +214,13 @@ static void blame_gradient(const struct pst_agreement *a,
 
         if (isfinite(*x->at))
             continue;
-        snprintf(v->text, sizeof(v->text),
+        snprintf(a->text, sizeof(a->text),
                  "rank %u, stage %u: the gradient of '%.300s' %s", x->rank,
                  p->stages[0], p->fqn, not_finite(*x->at));
         return;
     }
-    snprintf(v->text, sizeof(v->text), "the norm of all gradients %s",
-             not_finite(v->norm));
+    snprintf(a->text, sizeof(a->text), "the norm of all gradients %s",
+             not_finite(a->decision->norm));
 }
 
 /* All microbatches of the step have the weight 0. */
@@ -219,15 +234,15 @@ static bool counts_nothing(const struct pst_agreement *a)
 
 /* A step that would make parameters worthless, as far as it is known: losses
  * always are, gradients where they are looked at. */
-static void refuse_not_finite(const struct pst_agreement *a,
-                              struct pst_decision *v)
+static void refuse_not_finite(struct pst_agreement *a)
 {
+    struct pst_decision *v = a->decision;
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
 
     if (counts_nothing(a)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = v->no_targets = 1;
-        snprintf(v->text, sizeof(v->text),
+        snprintf(a->text, sizeof(a->text),
                  "every target of the step is ignored, so that its loss is the "
                  "mean of nothing");
         return;
@@ -238,7 +253,7 @@ static void refuse_not_finite(const struct pst_agreement *a,
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = 1;
         v->microbatch = (int32_t)m;
-        snprintf(v->text, sizeof(v->text),
+        snprintf(a->text, sizeof(a->text),
                  "rank %d, stage %d, microbatch %u: the loss %s",
                  a->role->sched->rank_of[stage], stage, m,
                  not_finite(v->losses[m]));
@@ -249,30 +264,31 @@ static void refuse_not_finite(const struct pst_agreement *a,
         !isfinite(v->norm)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = v->backward = 1;
-        blame_gradient(a, v);
+        blame_gradient(a);
     }
 }
 
 /* Of all ranks. An infinity is told if it came before the first NaN. */
-static void find_origin(const struct pst_agreement *a, struct pst_decision *v)
+static void find_origin(struct pst_agreement *a)
 {
-    const struct pst_origin *nan = &report_of(a, 0)->nan;
-    const struct pst_origin *inf = &report_of(a, 0)->inf;
+    struct pst_decision *v = a->decision;
+    const struct pst_origin *nan = &a->report_text[0].nan;
+    const struct pst_origin *inf = &a->report_text[0].inf;
     const struct pst_origin *first;
 
     for (unsigned k = 1; k < pst_role_job_size(a->role); k++) {
-        const struct pst_report *report = report_of(a, k);
+        const struct pst_report_text *text = &a->report_text[k];
 
-        nan = report->nan.order < nan->order ? &report->nan : nan;
-        inf = report->inf.order < inf->order ? &report->inf : inf;
+        nan = text->nan.order < nan->order ? &text->nan : nan;
+        inf = text->inf.order < inf->order ? &text->inf : inf;
     }
     first = inf->order < nan->order ? inf : nan;
     v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
-    v->text[0] = '\0';
+    a->text[0] = '\0';
     if (first->order == PST_ORIGIN_NONE)
         return;
     v->microbatch = first->microbatch;
-    snprintf(v->text, sizeof(v->text), "%s%s%s", first->text,
+    snprintf(a->text, sizeof(a->text), "%s%s%s", first->text,
              first == inf && nan->order != PST_ORIGIN_NONE ? "; the first NaN: "
                                                            : "",
              first == inf && nan->order != PST_ORIGIN_NONE ? nan->text : "");
@@ -288,8 +304,8 @@ static void decide(struct pst_agreement *a)
     v->microbatch = -1;
     v->control = 0;
     v->loss = NAN;
-    v->stayed_step = 0;
-    v->stayed_text[0] = '\0';
+    v->stayed = (struct pst_stayed){0};
+    a->text[0] = '\0';
     for (unsigned k = 0; k < pst_role_job_size(a->role); k++) {
         const struct pst_report *report = report_of(a, k);
 
@@ -297,12 +313,12 @@ static void decide(struct pst_agreement *a)
         if (report->fault && !v->fault) {
             v->fault = report->fault;
             v->microbatch = report->microbatch;
-            memcpy(v->text, report->text, sizeof(report->text));
+            (void)snprintf(a->text, sizeof(a->text), "%s",
+                           a->report_text[k].fault);
         }
-        if (report->stayed.n > 0 && v->stayed_step == 0) {
-            v->stayed_step = report->stayed.step;
-            pst_stayed_describe(&report->stayed, a->role, k, v->stayed_text,
-                                sizeof(v->stayed_text));
+        if (report->stayed.n > 0 && v->stayed.n == 0) {
+            v->stayed = report->stayed;
+            v->stayed_rank = k;
         }
         v->work += (report->times.forward + report->times.backward) / n;
         v->optim += report->times.optim / n;
@@ -312,26 +328,71 @@ static void decide(struct pst_agreement *a)
         a->role->plan->outputs.at[a->role->plan->loss].stage >= 0)
         v->loss = mean_loss(a);
     if (report_of(a, 0)->traced)
-        find_origin(a, v);
+        find_origin(a);
     else if (!v->fault && pst_role_optim(a->role) != NULL)
-        refuse_not_finite(a, v);
+        refuse_not_finite(a);
+}
+
+/* Receives the second messages of reports, once. */
+static enum pst_status receive_texts(struct pst_agreement *a)
+{
+    enum pst_status status = PST_OK;
+
+    if (a->text_asked)
+        return PST_OK;
+    a->text_asked = true;
+    for (unsigned k = 1; k < pst_role_job_size(a->role) && status == PST_OK;
+         k++)
+        if (has_text(report_of(a, k)))
+            status = post(a, k, false, k, PST_MSG_REPORT, &a->report_text[k],
+                          sizeof(a->report_text[k]));
+    return status;
 }
 
 enum pst_status pst_agree_decide(struct pst_agreement *a)
+{
+    const unsigned n = pst_role_job_size(a->role);
+    enum pst_status status;
+
+    if (a->waiting > 0)
+        return PST_AGAIN;
+    status = receive_texts(a);
+    if (status != PST_OK || a->waiting > 0)
+        return status != PST_OK ? status : PST_AGAIN;
+    decide(a);
+    for (unsigned k = 1; k < n && status == PST_OK; k++) {
+        status = post(a, k, true, k, PST_MSG_DECISION, a->decision,
+                      a->decision_size);
+        if (status == PST_OK && a->decision->fault)
+            status = post(a, n + k, true, k, PST_MSG_DECISION, a->text,
+                          sizeof(a->text));
+    }
+    return status;
+}
+
+enum pst_status pst_agree_wait(struct pst_agreement *a)
 {
     enum pst_status status = PST_OK;
 
     if (a->waiting > 0)
         return PST_AGAIN;
-    decide(a);
-    for (unsigned k = 1; k < pst_role_job_size(a->role) && status == PST_OK;
-         k++)
-        status = post(a, k, true, k, PST_MSG_DECISION, a->decision,
-                      a->decision_size);
+    if (pst_role_number(a->role) != 0 && a->decision->fault && !a->text_asked) {
+        a->text_asked = true;
+        status =
+            post(a, 2, false, 0, PST_MSG_DECISION, a->text, sizeof(a->text));
+    }
+    if (status == PST_OK && a->waiting > 0)
+        return PST_AGAIN;
     return status;
 }
 
-enum pst_status pst_agree_wait(const struct pst_agreement *a)
+const char *pst_agree_describe_stayed(struct pst_agreement *a)
 {
-    return a->waiting > 0 ? PST_AGAIN : PST_OK;
+    const struct pst_decision *v = a->decision;
+
+    a->stayed_text[0] = '\0';
+    if (v->stayed.n > 0)
+        pst_stayed_describe(&v->stayed, a->role, v->stayed_rank, a->stayed_text,
+                            sizeof(a->stayed_text));
+    return a->stayed_text;
 }
