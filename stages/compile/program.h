@@ -88,7 +88,8 @@ enum pst_list { PST_LIST_P, PST_LIST_F, PST_LIST_B, PST_LIST_W, PST_N_LISTS };
 struct pst_exec_list {
     struct pst_exec_node *at;
     unsigned n;
-    size_t work; /* bytes of the workspace */
+    unsigned first_site; /* number of at[0] among all nodes of the rank */
+    size_t work;         /* bytes of the workspace */
 };
 
 struct pst_program_options {

@@ -22,19 +22,18 @@ enum pst_instr_kind {
     PST_INSTR_KERNELS, /* a kernel sequence of the program */
     PST_INSTR_BUCKET,  /* of what is not always there (residency.h) */
     PST_INSTR_COPY,    /* a value, within the rank */
-    PST_INSTR_LOSS,    /* a loss, to the report */
 };
 struct pst_instr {
     enum pst_instr_kind kind;
-    enum pst_dtype dtype;            /* SEED, LOSS: of the scalar */
+    enum pst_dtype dtype;            /* SEED: of the scalar */
     unsigned index;                  /* FILL: in plan->inputs; SEED: microbatch
                                         of the step */
     const struct pst_exec_list *run; /* KERNELS: from .. end - 1 of it */
     unsigned begin, end;
     const struct pst_residency_event *event; /* BUCKET */
-    void *to;                                /* LOSS: a double */
-    const void *from;                        /* COPY, LOSS */
-    size_t bytes; /* FILL; COPY as they lie, if > 0 */
+    void *to;
+    const void *from; /* COPY */
+    size_t bytes;     /* FILL; COPY as they lie, if > 0 */
     const struct pst_meta *from_meta, *to_meta; /* COPY of elements, else */
 };
 

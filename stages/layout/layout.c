@@ -40,3 +40,24 @@ unsigned char *pst_layout_address(const struct pst_layout *l,
         return NULL;
     return base + pool->base + (size_t)slot * pool->size + loc.offset;
 }
+
+const struct pst_exec_node *pst_layout_site(const struct pst_layout *l,
+                                            const struct pst_rank_role *role,
+                                            unsigned site, int *ret_stage)
+{
+    for (unsigned s = 0; s < role->sched->n_stages; s++) {
+        const struct pst_program *programs[] = {l->stages[s].program,
+                                                l->stages[s].tail};
+
+        for (size_t i = 0; i < PST_COUNT(programs); i++)
+            for (int k = 0; programs[i] != NULL && k < PST_N_LISTS; k++) {
+                const struct pst_exec_list *list = &programs[i]->lists[k];
+
+                *ret_stage = (int)s;
+                if (site >= list->first_site &&
+                    site - list->first_site < list->n)
+                    return &list->at[site - list->first_site];
+            }
+    }
+    return NULL;
+}

@@ -78,7 +78,19 @@ struct pst_spills {
     unsigned n_trips, n_outside;
 };
 
+/* The begin of the arena, where kernels leave what the host reads once a step
+ * (step/readback.h). */
+struct pst_readback {
+    size_t fault;   /* struct pst_fault */
+    size_t stayed;  /* two u64 of the optimizer's kernel (device.h) */
+    size_t losses;  /* PST_READBACK_LOSS bytes for each microbatch */
+    size_t squares; /* an f64 for each of params */
+    size_t bytes;   /* of all of it */
+};
+#define PST_READBACK_LOSS 8
+
 struct pst_layout {
+    struct pst_readback readback;
     struct pst_rank_stage *stages; /* by plan stage */
     unsigned n_slots;              /* of all pools */
     struct PST_VEC(struct pst_rank_param) params;
@@ -94,6 +106,7 @@ struct pst_layout {
     size_t work;      /* of the workspace that all actions share */
     size_t scattered; /* of inputs that rank 0 sends */
     size_t *outputs;  /* per plan output: of kept data */
+    unsigned n_sites; /* nodes of all lists, which faults name by number */
 };
 
 /* Not the programs. */
@@ -104,6 +117,10 @@ const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
                                               unsigned param);
 /* The first gradient of a parameter in l->grads; l->grads.n: it has none. */
 size_t pst_layout_grads_of(const struct pst_layout *l, int param);
+/* The node of that number, NULL if there is none; *ret_stage: its stage. */
+const struct pst_exec_node *pst_layout_site(const struct pst_layout *l,
+                                            const struct pst_rank_role *role,
+                                            unsigned site, int *ret_stage);
 /* Address of a location in that slot of an arena that begins at `base`, NULL
  * if it has none. */
 unsigned char *pst_layout_address(const struct pst_layout *l,

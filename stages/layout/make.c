@@ -105,6 +105,14 @@ static void mark_scattered(const struct pst_layout_maker *m,
         }
 }
 
+static void number_sites(struct pst_layout *l, struct pst_program *program)
+{
+    for (int k = 0; k < PST_N_LISTS; k++) {
+        program->lists[k].first_site = l->n_sites;
+        l->n_sites += program->lists[k].n;
+    }
+}
+
 static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
                                struct pst_program *program)
 {
@@ -124,9 +132,11 @@ static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
         status = fixed.status;
     if (status == PST_OK && m->role->options.shard >= PST_SHARING_ZERO2)
         mark_scattered(m, program);
-    if (status == PST_OK)
-        pst_prepared_skip(&m->prepared, program);
-    return status;
+    if (status != PST_OK)
+        return status;
+    number_sites(m->l, program);
+    pst_prepared_skip(&m->prepared, program);
+    return PST_OK;
 }
 
 /* Bytes that a step copies. */
@@ -145,14 +155,26 @@ static void count_copies(struct pst_layout_maker *m)
                     pst_layout_program(l, role, (int)s, mb)->copied;
 }
 
+/* At offset 0, which means "none" elsewhere. */
+static void reserve_readback(struct pst_layout_maker *m)
+{
+    struct pst_readback *r = &m->l->readback;
+
+    r->fault = 0;
+    r->stayed = r->fault + sizeof(struct pst_fault);
+    r->losses = r->stayed + 2 * sizeof(uint64_t);
+    r->squares = r->losses + m->role->sched->n_microbatches * PST_READBACK_LOSS;
+    r->bytes = r->squares + m->role->plan->params.n * sizeof(double);
+    pst_layout_reserve(m, r->bytes, &m->l->memory.buffers);
+}
+
 static enum pst_status lay_out_fixed(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
     enum pst_status status;
 
-    /* Offset 0 means "none"; kernels leave numbers for the host there. */
-    pst_layout_reserve(m, sizeof(double), &l->memory.buffers);
+    reserve_readback(m);
     status = pst_layout_params(m);
     for (unsigned s = 0; s < role->sched->n_stages && status == PST_OK; s++) {
         if (l->stages[s].program == NULL)

@@ -232,8 +232,12 @@ static void run_init(struct run *r, const struct bench *b,
         r->call.scratch = r->scratch;
     }
     kernel->run(&r->call);
-    if (r->fault.set)
-        fail_msg("%s: %s: %s", b->sample->text, kernel->name, r->fault.text);
+    if (r->fault.set) {
+        char text[240];
+
+        pst_fault_describe(&r->fault, NULL, text, sizeof(text));
+        fail_msg("%s: %s: %s", b->sample->text, kernel->name, text);
+    }
     check_guards(r, b, kernel);
     check_inputs(r, b, kernel, mode);
 }

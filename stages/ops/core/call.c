@@ -1,24 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/core/call.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-/* Kernel threads may report at the same moment: one of them writes. */
-void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
-{
-    int unset = 0;
-    va_list args;
-
-    if (c->fault == NULL ||
-        !__atomic_compare_exchange_n(&c->fault->set, &unset, 1, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-        return;
-    va_start(args, fmt);
-    vsnprintf(c->fault->text, sizeof(c->fault->text), fmt, args);
-    va_end(args);
-}
-
 unsigned pst_call_count_arg(const struct pst_schema *schema, unsigned i,
                             const struct pst_arg *arg)
 {

@@ -201,8 +201,12 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
             (void *)(((uintptr_t)f->scratch + ALIGN - 1) & -(uintptr_t)ALIGN);
     }
     kernel->run(&f->call);
-    if (f->fault.set)
-        return pst_diag_set(f->diag, PST_E_OP_DATA, "%s", f->fault.text);
+    if (f->fault.set) {
+        char text[240];
+
+        pst_fault_describe(&f->fault, f->node, text, sizeof(text));
+        return pst_diag_set(f->diag, PST_E_OP_DATA, "%s", text);
+    }
     return PST_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "stages/device/device.h"
 #include "stages/graph/build.h"
 #include "stages/graph/oprow.h"
+#include "stages/ops/core/fault.h"
 
 /* --- inference ---------------------------------------------------------- */
 
@@ -45,13 +46,6 @@ struct pst_operand {
 
 #define PST_MAX_OPERANDS 1024 /* of a call, and results */
 
-/* Where a kernel reports what only the data shows (an index out of range).
- * First one wins. The step goes on and is not applied. */
-struct pst_fault {
-    volatile int set;
-    char text[240];
-};
-
 /* Everything a kernel sees. The compiler makes one of each node, a template
  * without addresses; a launch runs a copy with addresses, pool, fault, random
  * key and accumulate filled in. */
@@ -64,15 +58,22 @@ struct pst_call {
     void *scratch;              /* 64-byte aligned */
     size_t scratch_size;        /* what the kernel's scratch() asked for */
     struct pst_pool *pool;      /* may be NULL */
-    struct pst_fault *fault;
+    struct pst_fault *fault;    /* memory of the device; NULL: not asked for */
+    uint32_t site;              /* which launch of the rank; a fault names it */
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;       /* products may round factors of f32 to bf16 */
     const struct pst_kernel *inner; /* of a device's adapter, else NULL */
 };
 
-void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
-    PST_PRINTF(2, 3);
+void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
+                        const union pst_fault_number *numbers);
+/* pst_call_fault(c, PST_FAULT_INDEX_RANGE, {.i = at}, {.i = size}): a number
+ * for each that the text has (fault.def); {0} if it has none. */
+#define pst_call_fault(c, code, ...)                                           \
+    pst_call_fault_set(                                                        \
+        c, code,                                                               \
+        (const union pst_fault_number[PST_FAULT_NUMBERS]){__VA_ARGS__})
 
 enum pst_kernel_flags {
     PST_K_ACCUMULATE = 1, /* honours call->accumulate */

@@ -147,6 +147,7 @@ static void shadow_launch(struct pst_device_memory *mem,
     for (unsigned i = 0; i < frame->n_out; i++)
         frame->out[i].data = real(mem, frame->out[i].data);
     frame->scratch = real(mem, frame->scratch);
+    frame->fault = real(mem, frame->fault);
     kernel->run(frame);
 }
 

@@ -5,8 +5,7 @@ bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size)
 {
     if (at >= 0 && at < size)
         return true;
-    pst_call_fault(c, "index %lld is out of range [0, %lld)", (long long)at,
-                   (long long)size);
+    pst_call_fault(c, PST_FAULT_INDEX_RANGE, {.i = at}, {.i = size});
     return false;
 }
 

@@ -57,8 +57,7 @@ static void masked_scatter_ref(const struct pst_call *c)
         used += take;
     }
     if (used > n)
-        pst_call_fault(c, "the mask has %lld true elements, the source %lld",
-                       (long long)used, (long long)n);
+        pst_call_fault(c, PST_FAULT_MASK_COUNT, {.i = used}, {.i = n});
 }
 
 /* Zeros behind what the mask takes. */
@@ -153,8 +152,7 @@ static void masked_scatter_run(const struct pst_call *c)
     pst_nd_range(&nd, 0, nd.numel, by_size(pst_dtype_size(out->dtype), fns),
                  &t);
     if (t.used > t.n)
-        pst_call_fault(c, "the mask has %lld true elements, the source %lld",
-                       (long long)t.used, (long long)t.n);
+        pst_call_fault(c, PST_FAULT_MASK_COUNT, {.i = t.used}, {.i = t.n});
 }
 
 static void masked_gather_run(const struct pst_call *c)

@@ -6,34 +6,26 @@
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const struct {
-    const char *part, *what; /* of the API's name */
+    const char *part; /* of the API's name */
+    enum pst_fault_code code;
 } meanings[] = {
-    {"inv", "the matrix is singular (element %d of the diagonal of U is 0)"},
-    {"cholesky", "the matrix is not positive definite (its leading minor of "
-                 "order %d is not)"},
-    {"solve", "the matrix is singular (element %d of the diagonal of U is 0)"},
-    {"lu", "element %d of the diagonal of U is 0"},
-    {"svd", "the algorithm did not converge (%d superdiagonals are left): has "
-            "the input NaN or infinite elements?"},
-    {"eig", "the algorithm did not converge (error %d): has the input NaN or "
-            "infinite elements?"},
-    {"", "error %d"},
+    {"inv", PST_FAULT_SINGULAR},     {"cholesky", PST_FAULT_NOT_POSITIVE},
+    {"solve", PST_FAULT_SINGULAR},   {"lu", PST_FAULT_ZERO_DIAGONAL},
+    {"svd", PST_FAULT_SVD_DIVERGED}, {"eig", PST_FAULT_EIG_DIVERGED},
+    {"", PST_FAULT_LAPACK_ERROR},
 };
 
 void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
                       int info)
 {
-    char what[160];
     size_t i = 0;
 
     while (strstr(api, meanings[i].part) == NULL)
         i++;
-    snprintf(what, sizeof(what), meanings[i].what, info);
-    pst_call_fault(c, "%s: matrix %lld: %s", api, (long long)matrix, what);
+    pst_call_fault(c, meanings[i].code, {.i = matrix}, {.i = info});
 }
 
 bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
@@ -41,8 +33,8 @@ bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
 {
     for (int64_t i = 0; i < n; i++)
         if (pivots[i] < 1 || pivots[i] > rows) {
-            pst_call_fault(c, "matrix %lld: %d is no pivot of %lld rows",
-                           (long long)matrix, (int)pivots[i], (long long)rows);
+            pst_call_fault(c, PST_FAULT_PIVOT, {.i = matrix}, {.i = pivots[i]},
+                           {.i = rows});
             return false;
         }
     return true;

@@ -52,7 +52,7 @@ static void eigh_one(const struct pst_call *c, int64_t k, double *room)
     pst_matrix_load(&c->in[0], k, a);
     info = pst_lapack_eigh(!c->args[1].b, n, a, w, w + n);
     if (info != 0)
-        pst_linalg_fault(c, "linalg.eigh", k, info);
+        pst_linalg_fault(c, "eig", k, info);
     for (int64_t i = 0; i < n; i++)
         pst_store_f64(c->out[0].meta->dtype, c->out[0].data, k * n + i, w[i]);
     pst_matrix_store_t(&c->out[1], k, a);
@@ -239,7 +239,7 @@ static void pinv_one(const struct pst_call *c, int64_t at, double *room)
     pst_matrix_load(&c->in[0], at, a);
     info = pst_lapack_svd(false, n, m, a, s, v, ut, s + k);
     if (info != 0)
-        pst_linalg_fault(c, "linalg.pinv", at, info);
+        pst_linalg_fault(c, "svd", at, info);
     least = PST_MAX(tolerance(c, 1, 1, at), tolerance(c, 2, 2, at) * s[0]);
     memset(a, 0, (size_t)(m * n) * sizeof(*a));
     for (int64_t p = 0; p < k; p++)

@@ -279,8 +279,7 @@ static void cofactors_one(const struct pst_call *c, int64_t k, double *room)
             const int info = singular_cofactors(c, k, room);
 
             if (info != 0)
-                pst_linalg_fault(c, "the SVD in the gradient of linalg.det", k,
-                                 info);
+                pst_linalg_fault(c, "svd", k, info);
             return;
         }
     memset(r, 0, (size_t)nn * sizeof(*r));

@@ -63,7 +63,7 @@ static void svd_one(const struct pst_call *c, int64_t at, double *room)
     }
     info = pst_lapack_svd(c->args[1].b, z.n, z.m, a, s, v, ut, s + z.k);
     if (info != 0)
-        pst_linalg_fault(c, "linalg.svd", at, info);
+        pst_linalg_fault(c, "svd", at, info);
     pst_matrix_store(&c->out[0], at, ut);
     for (int64_t p = 0; p < z.k; p++)
         pst_store_f64(c->out[1].meta->dtype, c->out[1].data, at * z.k + p,

@@ -67,8 +67,7 @@ void pst_classes_shape(struct pst_classes *p)
     p->d = 1;
     for (unsigned i = 2; i < x->rank; i++)
         p->d *= x->size[i];
-    p->is_dense =
-        p->target != NULL && pst_meta_is_contiguous(p->target->meta);
+    p->is_dense = p->target != NULL && pst_meta_is_contiguous(p->target->meta);
     p->probabilities = p->target != NULL &&
                        pst_dtype_kind(p->target->meta->dtype) == PST_KIND_FLOAT;
 }
@@ -77,15 +76,14 @@ int64_t pst_classes_target(const struct pst_call *c,
                            const struct pst_classes *p, int64_t i)
 {
     const struct pst_meta *t = p->target->meta;
-    const int64_t k = pst_load_i64(
-        t->dtype, p->target->data, p->is_dense ? i : pst_meta_offset(t, i));
+    const int64_t k = pst_load_i64(t->dtype, p->target->data,
+                                   p->is_dense ? i : pst_meta_offset(t, i));
 
     if (k == p->ignore)
         return -1;
     if (k >= 0 && k < p->classes)
         return k;
-    pst_call_fault(c, "target %" PRId64 " is out of range [0, %" PRId64 ")", k,
-                   p->classes);
+    pst_call_fault(c, PST_FAULT_TARGET_RANGE, {.i = k}, {.i = p->classes});
     return -1;
 }
 

@@ -43,9 +43,8 @@ static int64_t class_at(const struct pst_call *c, const struct rows *r,
 
     if (k >= lowest && k < r->classes)
         return k;
-    pst_call_fault(
-        c, "target %" PRId64 " is out of range [%" PRId64 ", %" PRId64 ")", k,
-        lowest, r->classes);
+    pst_call_fault(c, PST_FAULT_TARGET_BETWEEN, {.i = k}, {.i = lowest},
+                   {.i = r->classes});
     return -1;
 }
 

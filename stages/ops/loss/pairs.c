@@ -116,7 +116,7 @@ void pst_pairs_forward(const struct pst_call *c, const struct pst_pairs *f)
 
         load(&w, i, x);
         if (f->unit && !(x[0] >= 0.0 && x[0] <= 1.0))
-            pst_call_fault(c, "input %g is not between 0 and 1", x[0]);
+            pst_call_fault(c, PST_FAULT_NOT_UNIT, {.g = x[0]});
         v = f->value(x, w.s);
         if (reduction == PST_REDUCE_NONE)
             pst_store_f64(y->meta->dtype, y->data, i, v);

@@ -150,8 +150,7 @@ static void check_unit(const struct job *j, int64_t i, int64_t m)
         bad += !(a[k] >= 0.0f && a[k] <= 1.0f);
     for (int64_t k = 0; bad > 0 && k < m; k++)
         if (!(a[k] >= 0.0f && a[k] <= 1.0f)) {
-            pst_call_fault(j->c, "input %g is not between 0 and 1",
-                           (double)a[k]);
+            pst_call_fault(j->c, PST_FAULT_NOT_UNIT, {.g = a[k]});
             return;
         }
 }

@@ -176,11 +176,8 @@ static bool group_end(const struct pst_call *c, int64_t g, int64_t begin,
     *ret = pst_load_i64(offs->dtype, c->in[2].data, g * offs->stride[0]);
     if (*ret >= begin && *ret <= rows)
         return true;
-    pst_call_fault(c,
-                   "group %lld of rows ends at row %lld, which is not in "
-                   "%lld to %lld; offsets must rise up to the number of rows",
-                   (long long)g, (long long)*ret, (long long)begin,
-                   (long long)rows);
+    pst_call_fault(c, PST_FAULT_GROUP_END, {.i = g}, {.i = *ret}, {.i = begin},
+                   {.i = rows});
     return false;
 }
 

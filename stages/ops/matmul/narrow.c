@@ -166,7 +166,7 @@ static void run_bf16(const struct pst_call *c, const struct pst_product *p,
                      char *scratch)
 {
     if (!pst_product_bf16(p, c->pool, scratch))
-        pst_call_fault(c, "oneDNN ran out of memory in a product");
+        pst_call_fault(c, PST_FAULT_LIBRARY_MEMORY, {0});
 }
 
 void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)

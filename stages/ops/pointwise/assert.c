@@ -28,11 +28,11 @@ static enum pst_status infer_one_element(struct pst_infer *c)
 /* NaN is true, as in PyTorch. */
 static void assert_ref(const struct pst_call *c)
 {
-    const char *text = c->args[1].s;
-
     if (pst_load_f64(c->in[0].meta->dtype, c->in[0].data, 0) == 0.0)
-        pst_call_fault(c, "the model's assertion does not hold: %s",
-                       text[0] != '\0' ? text : "it is false for these data");
+        pst_call_fault(c,
+                       c->args[1].s[0] != '\0' ? PST_FAULT_ASSERTION
+                                               : PST_FAULT_ASSERTION_PLAIN,
+                       {0});
 }
 
 static const struct pst_kernel assert_kernels[] = {

@@ -52,7 +52,7 @@ static double trunc_divide(const struct pst_pw *p, double a, double b)
 static bool is_odd_divisor(const struct pst_pw *p, int64_t b)
 {
     if (b == 0)
-        pst_call_fault(p->call, "an integer is divided by zero");
+        pst_call_fault(p->call, PST_FAULT_DIVIDED_BY_ZERO, {0});
     return b == 0 || b == -1;
 }
 

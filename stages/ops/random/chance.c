@@ -31,7 +31,7 @@ static void chosen_ref(const struct pst_call *c)
         const double x = pst_load_f64(p->meta->dtype, p->data, i);
 
         if (!(x >= 0.0 && x <= 1.0))
-            pst_call_fault(c, "probability %g is not between 0 and 1", x);
+            pst_call_fault(c, PST_FAULT_PROBABILITY, {.g = x});
     }
     for (int64_t i = 0; i < pst_meta_numel(out->meta); i++)
         pst_store_i64(out->meta->dtype, out->data, i,
@@ -62,7 +62,7 @@ static void not_negative_ref(const struct pst_call *c)
         const double value = pst_load_f64(x->meta->dtype, x->data, i);
 
         if (!(value >= 0.0))
-            pst_call_fault(c, "%s, got %g", c->args[1].s, value);
+            pst_call_fault(c, PST_FAULT_NEGATIVE, {.g = value});
         pst_store_f64(x->meta->dtype, c->out[0].data, i, value);
     }
 }
@@ -109,11 +109,10 @@ static void weights_ref(const struct pst_call *c)
         const double w = pst_load_f64(x->meta->dtype, x->data, i);
 
         if (!(w >= 0.0 && isfinite(w)))
-            pst_call_fault(c, "weight %g is negative or not finite", w);
+            pst_call_fault(c, PST_FAULT_WEIGHT, {.g = w});
         sum = (i % n == 0 ? 0.0 : sum) + w;
         if (i % n == n - 1 && !(sum > 0.0))
-            pst_call_fault(c, "the weights of row %lld are all zero",
-                           (long long)(i / n));
+            pst_call_fault(c, PST_FAULT_WEIGHTS_ZERO, {.i = i / n});
         pst_store_f64(out->meta->dtype, out->data, i, w);
     }
 }

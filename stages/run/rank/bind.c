@@ -214,15 +214,13 @@ static enum pst_status add_kept(struct binder *b, size_t i)
 
 static void add_loss(struct binder *b, const struct pst_value *value)
 {
-    struct pst_instr *instr = add(b, PST_INSTR_LOSS);
+    const struct pst_layout *layout = b->with->layout;
+    unsigned char *to = pst_rank_at(
+        b->with->device, layout->readback.losses +
+                             (size_t)b->x->a.microbatch * PST_READBACK_LOSS);
 
-    if (instr == NULL)
-        return;
-    instr->dtype = value->meta.dtype;
-    instr->from = at(b, pst_program_loc(b->program, value));
-    instr->to =
-        &b->with
-             ->losses[b->with->role->first_mb + (unsigned)b->x->a.microbatch];
+    add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
+             &value->meta);
 }
 
 static enum pst_status add_outputs(struct binder *b)

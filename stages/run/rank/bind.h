@@ -20,7 +20,6 @@ struct pst_binding {
     const struct pst_rank_device *device;
     const struct pst_counters *counters;
     const struct pst_reductions *reductions;
-    double *losses; /* of all microbatches of the step */
     struct pst_arena *heap;
     struct pst_diag *diag;
 };

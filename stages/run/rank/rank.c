@@ -52,7 +52,6 @@ static void join(struct pst_rank *r, struct pst_transport *transport)
         .role = &r->plan.role, .device = &r->device, .traffic = &r->traffic};
     r->agreement = (struct pst_agreement){.role = &r->plan.role,
                                           .layout = &r->plan.layout,
-                                          .device = &r->device,
                                           .traffic = &r->traffic};
 }
 
@@ -89,7 +88,6 @@ static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
                                   .device = &r->device,
                                   .counters = &r->counters,
                                   .reductions = &r->reductions,
-                                  .losses = r->agreement.report->values,
                                   .heap = &r->plan.heap,
                                   .diag = diag};
     unsigned n = 0;
@@ -186,9 +184,12 @@ struct pst_times pst_rank_times(const struct pst_rank *r)
     return ret;
 }
 
-struct pst_stayed pst_rank_stayed(const struct pst_rank *r)
+struct pst_stayed pst_rank_stayed(struct pst_rank *r)
 {
-    return r->step.stayed;
+    if (r->step.updated == 0)
+        return (struct pst_stayed){0};
+    return pst_stayed_make(
+        pst_readback_take(&r->plan.layout, &r->device).stayed, r->step.updated);
 }
 
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,

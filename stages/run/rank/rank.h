@@ -58,7 +58,7 @@ const char *pst_rank_decision_text(const struct pst_rank *r);
 const char *pst_rank_decision_stayed(struct pst_rank *r);
 struct pst_times pst_rank_times(const struct pst_rank *r);
 /* What its newest update left as it was, if no step has reported it. */
-struct pst_stayed pst_rank_stayed(const struct pst_rank *r);
+struct pst_stayed pst_rank_stayed(struct pst_rank *r);
 /* The same of any rank of the job, as rank 0, which r is, has heard of it; its
  * microbatches. */
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,

@@ -13,21 +13,49 @@
 /* Seconds between two looks at messages while kernels run. */
 #define PROGRESS_EVERY 0.0005
 
-/* The first fault of a step, with its place. */
-static void note_fault(struct pst_rank *r, const struct pst_action *a,
-                       const char *what, const char *module, const char *source)
+/* The first fault that the host finds in a step, with its place. */
+static void note_fault(struct pst_rank *r, enum pst_error error,
+                       const struct pst_action *a, const char *what,
+                       const char *text)
 {
-    if (r->step.fault_text[0] != '\0')
+    if (r->step.error != PST_E_NONE)
         return;
-    if (r->step.error == PST_E_NONE)
-        r->step.error = PST_E_OP_DATA;
+    r->step.error = error;
     r->step.fault_microbatch = (int)r->plan.role.first_mb + a->microbatch;
     snprintf(r->step.fault_text, sizeof(r->step.fault_text),
-             "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
-             pst_role_number(&r->plan.role), a->stage,
-             (int)r->plan.role.first_mb + a->microbatch, what,
+             "rank %u, stage %d, microbatch %d, %s: %.200s",
+             pst_role_number(&r->plan.role), a->stage, r->step.fault_microbatch,
+             what, text);
+}
+
+/* A kernel's fault is read behind the step. It was the first if its microbatch
+ * is before that of the host's fault, which comes before the kernels of its
+ * own. */
+static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
+{
+    const struct pst_exec_node *n;
+    const char *module, *source;
+    char text[240];
+    int stage;
+
+    if (!fault->set)
+        return;
+    r->step.is_prepared = false; /* it may be of list P, which runs again */
+    if (r->step.error != PST_E_NONE &&
+        r->step.fault_microbatch <= (int)fault->microbatch)
+        return;
+    r->step.error = PST_E_OP_DATA;
+    r->step.fault_microbatch = (int)fault->microbatch;
+    n = pst_layout_site(&r->plan.layout, &r->plan.role, fault->site, &stage);
+    pst_fault_describe(fault, n != NULL ? n->node : NULL, text, sizeof(text));
+    module = n != NULL ? n->node->call->name : "";
+    source = n != NULL ? n->node->source : "";
+    snprintf(r->step.fault_text, sizeof(r->step.fault_text),
+             "rank %u, stage %d, microbatch %u, %s%s%.120s%s%.120s: %s",
+             pst_role_number(&r->plan.role), stage, fault->microbatch,
+             n != NULL ? pst_node_origin(n->node) : "a kernel",
              module[0] != '\0' ? " of " : "", module,
-             source[0] != '\0' ? " at " : "", source, r->step.fault.text);
+             source[0] != '\0' ? " at " : "", source, text);
 }
 
 static void look_at_messages(struct pst_rank *r)
@@ -66,8 +94,8 @@ static void bind(const struct pst_operand *from, const struct pst_loc *at,
 /* The program holds templates of calls; a launch fills in what differs from
  * run to run: addresses, the random key, whether the result is added. */
 static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
-                     const struct pst_exec_node *n, unsigned char *const *base,
-                     const struct pst_action *a)
+                     const struct pst_exec_node *n, unsigned site,
+                     unsigned char *const *base, const struct pst_action *a)
 {
     const bool traced = pst_trace_wants(&r->step.trace, &r->plan.role, a);
     unsigned before = 0;
@@ -82,7 +110,8 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     call.scratch =
         call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
     call.pool = r->device.pool;
-    call.fault = &r->step.fault;
+    call.fault = pst_readback_fault(&r->plan.layout, &r->device);
+    call.site = site;
     call.rng.seed = r->plan.role.options.seed;
     call.rng.step = r->step.number;
     call.rng.microbatch = r->plan.role.first_mb + (uint32_t)a->microbatch;
@@ -96,9 +125,6 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     if (traced)
         pst_trace_after(&r->step.trace, &r->plan.role, &r->device, a, n->node,
                         &call, before);
-    if (r->step.fault.set)
-        note_fault(r, a, pst_node_origin(n->node), n->node->call->name,
-                   n->node->source);
 }
 
 static void run_kernels(struct pst_rank *r, const struct pst_action *a,
@@ -113,7 +139,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
         pst_thread_node = &l->at[i].node;
         if (pst_fault_is_set())
             pst_fault_point("kernel");
-        run_node(r, stage, &l->at[i], base, a);
+        run_node(r, stage, &l->at[i], l->first_site + i, base, a);
         progress(r);
     }
     pst_thread_node = NULL;
@@ -152,7 +178,7 @@ static void prepare(struct pst_rank *r)
     for (unsigned s = 0; s < r->plan.role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
     r->step.trace.preparing = false;
-    r->step.is_prepared = !r->step.fault.set;
+    r->step.is_prepared = true;
     if (!any)
         return;
     r->step.ring.now->prepare = (struct pst_mark){begin, pst_now()};
@@ -183,13 +209,7 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
                             instr->index, instr->to);
         return;
     }
-    if (r->step.fault.set)
-        return;
-    r->step.fault.set = 1;
-    r->step.error = input_error(&diag);
-    snprintf(r->step.fault.text, sizeof(r->step.fault.text), "%.200s",
-             diag.text);
-    note_fault(r, a, "input data", "", "");
+    note_fault(r, input_error(&diag), a, "input data", diag.text);
 }
 
 static void seed(struct pst_rank *r, const struct pst_instr *instr)
@@ -212,14 +232,6 @@ static void copy_strided(struct pst_rank *r, const struct pst_instr *instr)
                                   .meta = instr->from_meta};
 
     r->device.mem.device->run(&r->device.mem, r->device.copy, &task);
-}
-
-static void take_loss(struct pst_rank *r, const struct pst_instr *instr)
-{
-    const void *loss = pst_device_pull(&r->device.mem, instr->from,
-                                       pst_dtype_size(instr->dtype));
-
-    *(double *)instr->to = pst_load_f64(instr->dtype, loss, 0);
 }
 
 static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
@@ -276,9 +288,6 @@ static enum pst_status run_instrs(struct pst_rank *r,
             else
                 r->device.mem.device->copy(&r->device.mem, instr->to,
                                            instr->from, instr->bytes);
-            break;
-        case PST_INSTR_LOSS:
-            take_loss(r, instr);
             break;
         }
     }
@@ -347,13 +356,8 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
     }
     r->step.times.wait_other += pst_now() - begin;
     fault = pst_stash_fault(&r->stash);
-    if (fault == NULL || r->step.fault.set)
-        return;
-    r->step.fault.set = 1;
-    (void)snprintf(r->step.fault.text, sizeof(r->step.fault.text), "%.200s",
-                   fault->text);
-    r->step.error = input_error(fault);
-    note_fault(r, &x->a, "stash", "", "");
+    if (fault != NULL)
+        note_fault(r, input_error(fault), &x->a, "stash", fault->text);
 }
 
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
@@ -433,7 +437,6 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text)
 {
-    r->step.fault.set = 1;
     r->step.error = error;
     snprintf(r->step.fault_text, sizeof(r->step.fault_text), "%s", text);
 }
@@ -448,16 +451,16 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.fill = fill;
     r->step.fill_ctx = fill_ctx;
     r->step.control = control;
-    r->step.fault.set = 0;
     r->step.error = PST_E_NONE;
     r->step.fault_microbatch = -1;
-    r->step.fault.text[0] = r->step.fault_text[0] = '\0';
+    r->step.fault_text[0] = '\0';
     r->step.times = (struct pst_times){.optim = r->step.times.optim};
     pst_stash_begin(&r->stash, step);
     r->step.started = pst_now();
     r->step.waiting_since = 0;
     r->step.progressed = PST_OK;
     pst_ring_begin(&r->step.ring, step, r->step.started);
+    pst_readback_begin(&r->plan.layout, &r->device);
     pst_update_keep(&r->plan.layout, &r->device);
     pst_trace_begin(&r->step.trace, trace);
     pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout,
@@ -505,24 +508,26 @@ static enum pst_status run_next(struct pst_rank *r)
 
 static enum pst_status report(struct pst_rank *r)
 {
-    const struct pst_outcome outcome = {
-        .fault = r->step.fault.set == 0        ? PST_E_NONE
-                 : r->step.error == PST_E_NONE ? PST_E_OP_DATA
-                                               : r->step.error,
-        .text = r->step.fault_text,
-        .microbatch = r->step.fault_microbatch,
-        .trace = &r->step.trace,
-        .control = r->step.control,
-        .started = r->step.started,
-        .times = &r->step.times,
-        .stayed = &r->step.stayed};
+    struct pst_outcome outcome = {.trace = &r->step.trace,
+                                  .control = r->step.control,
+                                  .started = r->step.started,
+                                  .times = &r->step.times,
+                                  .text = r->step.fault_text};
     enum pst_status status;
 
     pst_fault_point("report");
+    pst_readback_measure(&r->plan.layout, &r->device);
+    outcome.readback = pst_readback_take(&r->plan.layout, &r->device);
+    note_kernel_fault(r, outcome.readback.fault);
+    outcome.fault = r->step.error;
+    outcome.microbatch = r->step.fault_microbatch;
+    if (r->step.updated != 0)
+        outcome.stayed =
+            pst_stayed_make(outcome.readback.stayed, r->step.updated);
     r->step.phase = pst_role_number(&r->plan.role) == 0 ? PST_RANK_COLLECT
                                                         : PST_RANK_DECISION;
     status = pst_agree_report(&r->agreement, &outcome);
-    r->step.stayed = (struct pst_stayed){0};
+    r->step.updated = 0;
     return status;
 }
 
@@ -531,9 +536,9 @@ static void update(struct pst_rank *r)
     struct pst_device_memory *mem = &r->device.mem;
     const double begin = mem->device->now(mem);
 
-    r->step.stayed =
-        pst_update_apply(&r->plan.role, &r->plan.layout, &r->device,
-                         r->step.number, r->agreement.decision->norm);
+    pst_update_apply(&r->plan.role, &r->plan.layout, &r->device,
+                     r->agreement.decision->norm);
+    r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
     r->step.ring.now->optim = (struct pst_mark){begin, mem->device->now(mem)};
     r->step.times.optim = r->step.ring.now->optim.end - begin;

@@ -73,27 +73,24 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     return PST_OK;
 }
 
-/* The kernel leaves it where the arena has no value (make.c). */
-static double sum_of_squares(struct pst_rank_device *d,
-                             const struct pst_rank_param *p)
-{
-    void *const from = pst_rank_at(d, p->own_grad);
-    const struct pst_task task = {.dtype = PST_F32,
-                                  .n = p->n,
-                                  .to = pst_rank_at(d, 0),
-                                  .from = &from,
-                                  .n_from = 1,
-                                  .pool = d->pool,
-                                  .isa = pst_cpu_isa()};
-
-    d->mem.device->run(&d->mem, d->sumsq, &task);
-    return *(const double *)pst_device_pull(&d->mem, task.to, sizeof(double));
-}
-
 /* Does a second message follow? */
 static bool has_text(const struct pst_report *report)
 {
     return report->fault != PST_E_NONE || report->traced;
+}
+
+static void write_losses(struct pst_agreement *a, const unsigned char *losses)
+{
+    const struct pst_plan *plan = a->role->plan;
+    const struct pst_plan_output *loss =
+        plan->loss >= 0 ? &plan->outputs.at[plan->loss] : NULL;
+
+    if (loss == NULL || loss->stage < 0 ||
+        a->layout->stages[loss->stage].program == NULL)
+        return;
+    for (unsigned m = 0; m < a->report->n; m++)
+        a->report->values[a->report->first + m] = pst_load_f64(
+            loss->meta.dtype, losses + (size_t)m * PST_READBACK_LOSS, 0);
 }
 
 static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
@@ -116,12 +113,13 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
         const struct pst_rank_param *p = &a->layout->params.at[i];
 
         if (p->counted)
-            squares[p->index] = sum_of_squares(a->device, p);
+            squares[p->index] = o->readback.squares[i];
     }
     report->first = a->role->first_mb;
     report->n = a->role->sched->n_microbatches;
+    write_losses(a, o->readback.losses);
     report->times = *o->times;
-    report->stayed = *o->stayed;
+    report->stayed = o->stayed;
     report->times.step = pst_now() - o->started;
 }
 

@@ -11,6 +11,7 @@
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/origin.h"
+#include "stages/run/rank/step/readback.h"
 #include "stages/run/rank/step/traffic.h"
 #include "stages/run/rank/step/update.h"
 
@@ -62,9 +63,8 @@ struct pst_squares {
 };
 
 struct pst_agreement {
-    const struct pst_rank_role *role; /* borrowed, as the next three */
+    const struct pst_rank_role *role; /* borrowed, as the next two */
     const struct pst_layout *layout;
-    struct pst_rank_device *device;
     struct pst_traffic *traffic;
     size_t report_size, decision_size;
     struct pst_report *report; /* own; rank 0: one per rank, report_size */
@@ -80,12 +80,11 @@ struct pst_agreement {
     unsigned waiting;    /* messages that are not done */
 };
 
-/* The first four members are set. */
+/* The first three members are set. */
 enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* How the step went on this rank, apart from losses, which are in the report
- * already. */
+/* How the step went on this rank. */
 struct pst_outcome {
     enum pst_error fault;
     const char *text; /* of the fault; fewer than PST_FAULT_TEXT bytes */
@@ -93,8 +92,9 @@ struct pst_outcome {
     const struct pst_trace *trace;
     unsigned control;
     double started;
-    const struct pst_times *times;   /* of what is over; optim: one step ago */
-    const struct pst_stayed *stayed; /* one step ago, too */
+    const struct pst_times *times; /* of what is over; optim: one step ago */
+    struct pst_stayed stayed;      /* one step ago, too */
+    struct pst_readback_copy readback;
 };
 
 /* One after the other; the last two are repeated while they are PST_AGAIN.

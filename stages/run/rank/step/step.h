@@ -31,9 +31,9 @@ struct pst_step {
     pst_fill_fn fill; /* inputs of the model */
     void *fill_ctx;
     unsigned control;
-    struct pst_fault fault;          /* of a kernel */
-    enum pst_error error;            /* of that, if it is set */
-    char fault_text[PST_FAULT_TEXT]; /* the first fault, with its place */
+    enum pst_error error; /* the first fault that the host has found; NONE: no
+                             fault */
+    char fault_text[PST_FAULT_TEXT]; /* its sentence, with its place */
     int fault_microbatch;            /* of the step; -1: of none */
     struct pst_trace trace;
     struct pst_operand *operands; /* of the node that runs */
@@ -41,8 +41,9 @@ struct pst_step {
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* of messages looked at between kernels */
     struct pst_times times;
-    struct pst_stayed stayed; /* in the newest update, until it is reported */
-    struct pst_ring ring;     /* when actions ran, of the last steps */
+    uint64_t updated; /* step of the newest update, counted from 1, until what
+                         it left is reported; 0: it is */
+    struct pst_ring ring; /* when actions ran, of the last steps */
 };
 
 #endif

@@ -28,45 +28,32 @@ void pst_update_restore(const struct pst_layout *layout,
     }
 }
 
-/* What updates say of elements that stay is where the arena has no value
- * (make.c): the parameter and 1, how many. */
-#define WORDS_AT 16
-
-static void begin_words(struct pst_rank_device *d)
+struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step)
 {
-    d->mem.device->zero(&d->mem, pst_rank_at(d, WORDS_AT),
-                        2 * sizeof(uint64_t));
-}
-
-static struct pst_stayed read_words(struct pst_rank_device *d, uint64_t step)
-{
-    const uint64_t *words = pst_rank_pull(d, WORDS_AT, 2 * sizeof(uint64_t));
-
     if (words[1] == 0)
         return (struct pst_stayed){0};
     return (struct pst_stayed){
-        .n = words[1], .step = step + 1, .param = (uint32_t)(words[0] - 1)};
+        .n = words[1], .step = step, .param = (uint32_t)(words[0] - 1)};
 }
 
-struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
-                                   const struct pst_layout *layout,
-                                   struct pst_rank_device *d, uint64_t step,
-                                   double norm)
+void pst_update_apply(const struct pst_rank_role *role,
+                      const struct pst_layout *layout,
+                      struct pst_rank_device *d, double norm)
 {
     const struct pst_optim_options *o = &role->options.optim;
     const double scale =
         o->clip_norm > 0 ? pst_clip_scale(norm, o->clip_norm) : 1;
     const uint64_t updates = *role->updates;
+    void *const words = pst_rank_at(d, layout->readback.stayed);
     uint64_t since = 0;
     struct pst_update update =
         pst_optim_update(pst_role_optim(role), o, updates, since, scale);
 
-    begin_words(d);
+    d->mem.device->zero(&d->mem, words, 2 * sizeof(uint64_t));
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        void *from[2 + PST_OPTIM_MAX_STATES] = {pst_rank_at(d, p->own_grad),
-                                                [1 + PST_OPTIM_MAX_STATES] =
-                                                    pst_rank_at(d, WORDS_AT)};
+        void *from[2 + PST_OPTIM_MAX_STATES] = {
+            pst_rank_at(d, p->own_grad), [1 + PST_OPTIM_MAX_STATES] = words};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = p->n,
                                       .to = pst_rank_at(d, p->own_data),
@@ -89,7 +76,6 @@ struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
                 from[1 + k] = pst_rank_at(d, p->state[k]);
         d->mem.device->run(&d->mem, d->update, &task);
     }
-    return read_words(d, step);
 }
 
 void pst_stayed_describe(const struct pst_stayed *stayed,

@@ -24,10 +24,11 @@ struct pst_stayed {
 };
 
 /* The optimizer; norm: of all gradients, if they are clipped. */
-struct pst_stayed pst_update_apply(const struct pst_rank_role *role,
-                                   const struct pst_layout *layout,
-                                   struct pst_rank_device *d, uint64_t step,
-                                   double norm);
+void pst_update_apply(const struct pst_rank_role *role,
+                      const struct pst_layout *layout,
+                      struct pst_rank_device *d, double norm);
+/* words: what the update `step` has left in layout->readback.stayed. */
+struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step);
 /* rank: whose parameters these are. */
 void pst_stayed_describe(const struct pst_stayed *stayed,
                          const struct pst_rank_role *role, unsigned rank,

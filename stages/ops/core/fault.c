@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/core/fault.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "stages/base/str.h"
+#include "stages/graph/graph.h"
+#include "stages/graph/schema.h"
+#include "stages/ops/core/op.h"
+
+static const char *const texts[PST_N_FAULTS] = {
+#define X(code, text) [PST_FAULT_##code] = text,
+#include "stages/ops/core/fault.def"
+#undef X
+};
+
+void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
+                        const union pst_fault_number *numbers)
+{
+    uint32_t unset = 0;
+
+    if (c->fault == NULL ||
+        !__atomic_compare_exchange_n(&c->fault->set, &unset, 1, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return;
+    c->fault->code = code;
+    c->fault->site = c->site;
+    c->fault->microbatch = c->rng.microbatch;
+    for (int i = 0; i < PST_FAULT_NUMBERS; i++)
+        c->fault->numbers[i] = numbers[i];
+}
+
+/* The operator's first text argument that is not empty, or its name. */
+static const char *string_of(const struct pst_node *node)
+{
+    if (node == NULL)
+        return "the operator";
+    for (unsigned i = 0; i < node->schema->n_args; i++)
+        if (node->args[i].kind == PST_ARG_STRING && node->args[i].s[0] != '\0')
+            return node->args[i].s;
+    return pst_node_origin(node);
+}
+
+void pst_fault_describe(const struct pst_fault *fault,
+                        const struct pst_node *node, char *text, size_t size)
+{
+    struct pst_str out = {0};
+    unsigned next = 0;
+
+    for (const char *p = fault->code < PST_N_FAULTS ? texts[fault->code]
+                                                    : "unknown fault";
+         *p != '\0'; p++) {
+        const union pst_fault_number *number =
+            &fault->numbers[PST_MIN(next, PST_FAULT_NUMBERS - 1)];
+
+        if (*p != '%') {
+            pst_str_addf(&out, "%c", *p);
+            continue;
+        }
+        p++;
+        if (*p == 's')
+            pst_str_add(&out, string_of(node));
+        else if (*p == 'i')
+            pst_str_addf(&out, "%" PRId64, number->i);
+        else
+            pst_str_addf(&out, "%g", number->g);
+        next += *p != 's';
+    }
+    (void)snprintf(text, size, "%s", pst_str_text(&out));
+    pst_str_fini(&out);
+}
