@@ -32,7 +32,7 @@ forget_options() {
   for name in "${!PENSTOCK_@}"; do
     case $name in
       PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # of these scripts
-      PENSTOCK_DEVICE | PENSTOCK_SHADOW | PENSTOCK_FAULT*) ;; # of tests
+      PENSTOCK_DEVICE | PENSTOCK_SHADOW* | PENSTOCK_FAULT*) ;; # of tests
       *) unset "$name" ;;
     esac
   done

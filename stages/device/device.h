@@ -10,9 +10,10 @@
  * the whole memory at addresses of its own (pst_device_host), which push and
  * pull keep alike where that is asked for.
  *
- * Order: all calls for one memory take effect in the order in which they were
- * made. copy_in has read its source, and copy_out has written its target, when
- * they return; the others may still be under way.
+ * Order: calls enqueue work, which may still be under way when they return. The
+ * work of one queue is done in its order; queues run beside each other, and
+ * events order them: a queue waits for a point that another one has to reach,
+ * the host asks whether it has. A failure shows at the next poll, and stays.
  *
  * Threads: one at a time for each memory. Rows are constant.
  */
@@ -75,6 +76,17 @@ struct pst_task_row {
 
 /* --- memory ------------------------------------------------------------- */
 
+/* COMPUTE has kernels, tasks and copies within the memory; IN copies from the
+ * host, OUT to it. */
+enum pst_queue { PST_QUEUE_COMPUTE, PST_QUEUE_IN, PST_QUEUE_OUT, PST_N_QUEUES };
+
+/* A point in the order of a queue. {0}: it was passed long ago. */
+struct pst_event {
+    uint64_t ticket; /* the device's own, as the next one */
+    void *impl;
+    double time; /* when it was passed; cpu */
+};
+
 /* Memory of a device, as one rank has it. */
 struct pst_device_memory {
     const struct pst_device *device; /* NULL: none */
@@ -82,31 +94,42 @@ struct pst_device_memory {
     size_t size;
     /* From an address to the host's copy of it: 0 if they are the same. */
     ptrdiff_t to_host;
-    ptrdiff_t shift; /* the device's own */
+    void *context; /* the device's own */
 };
 
 struct pst_device {
     const char *name;
     enum pst_space space;
-    /* Sets base, size and shift. */
+    /* Sets base, size and context. */
     enum pst_status (*open)(size_t size, struct pst_device_memory *ret,
                             struct pst_diag *diag);
     void (*close)(struct pst_device_memory *mem);
-    /* From and to the host, and within. Ranges do not overlap. */
-    void (*copy_in)(struct pst_device_memory *mem, void *to, const void *from,
-                    size_t size);
-    void (*copy_out)(struct pst_device_memory *mem, void *to, const void *from,
-                     size_t size);
-    void (*copy)(struct pst_device_memory *mem, void *to, const void *from,
-                 size_t size);
+    /* IN: from the host's copy of the memory; OUT: to it; COMPUTE: within.
+     * Ranges do not overlap. The host's end is the device's until the copy is
+     * done. */
+    void (*copy)(struct pst_device_memory *mem, enum pst_queue queue, void *to,
+                 const void *from, size_t size);
+    /* These three: COMPUTE. */
     void (*zero)(struct pst_device_memory *mem, void *to, size_t size);
-    /* Seconds, on the clock by which its work is measured. */
-    double (*now)(struct pst_device_memory *mem);
-    /* The frame's addresses are the memory's. It may be changed. */
+    /* The frame's addresses are the memory's. It may be changed; the caller may
+     * change it and its operands when the call returns. */
     void (*launch)(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, struct pst_call *frame);
+    /* So it is with a task, its list of addresses, metas and update. */
     void (*run)(struct pst_device_memory *mem, pst_task_fn fn,
                 const struct pst_task *task);
+    /* Behind what the queue has so far. The event is overwritten. */
+    void (*record)(struct pst_device_memory *mem, enum pst_queue queue,
+                   struct pst_event *event);
+    /* The queue, not the host, waits before whatever it is given later. */
+    void (*wait)(struct pst_device_memory *mem, enum pst_queue queue,
+                 const struct pst_event *event);
+    /* PST_AGAIN, PST_OK, or PST_ERR_DEVICE: some work has failed. */
+    enum pst_status (*poll)(struct pst_device_memory *mem,
+                            const struct pst_event *event);
+    /* Seconds of pst_now()'s clock at which it was passed; after poll. */
+    double (*time)(struct pst_device_memory *mem,
+                   const struct pst_event *event);
     /* By enum pst_op_order (stages/ops/core/order.h); NULL: it has none. */
     const struct pst_kernels *const *kernels;
     /* A kernel that serves a call of 16-bit operands better than the reference,
@@ -141,20 +164,36 @@ static inline void *pst_device_host(const struct pst_device_memory *mem,
     return (unsigned char *)at + mem->to_host;
 }
 
-/* The device gets what the host has written there. */
+/* Copies from the host's copy to the device, behind kernels that were launched
+ * before and ahead of those to come. The host leaves its copy alone until *done
+ * is passed. */
+void pst_device_put(struct pst_device_memory *mem, void *at, size_t size,
+                    struct pst_event *done);
+/* Copies to the host, behind kernels that were launched before; who launches
+ * one that writes there again waits for *done. */
+void pst_device_get(struct pst_device_memory *mem, const void *at, size_t size,
+                    struct pst_event *done);
+/* The host waits. PST_OK or PST_ERR_DEVICE. */
+enum pst_status pst_device_await(struct pst_device_memory *mem,
+                                 const struct pst_event *event);
+void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size);
+void pst_device_pull_wait(struct pst_device_memory *mem, const void *at,
+                          size_t size);
+
+/* The device gets what the host has written there; waits. */
 static inline void pst_device_push(struct pst_device_memory *mem, void *at,
                                    size_t size)
 {
     if (mem->to_host != 0)
-        mem->device->copy_in(mem, at, pst_device_host(mem, at), size);
+        pst_device_push_wait(mem, at, size);
 }
 
-/* The host gets what the device has, and where it is to be read. */
+/* The host gets what the device has there; waits. Returns where it is read. */
 static inline void *pst_device_pull(struct pst_device_memory *mem,
                                     const void *at, size_t size)
 {
     if (mem->to_host != 0)
-        mem->device->copy_out(mem, pst_device_host(mem, at), at, size);
+        pst_device_pull_wait(mem, at, size);
     return pst_device_host(mem, at);
 }
 

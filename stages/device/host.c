@@ -63,10 +63,11 @@ void pst_host_close(struct pst_device_memory *mem)
     pst_host_release(mem->base, mem->size);
 }
 
-void pst_host_copy(struct pst_device_memory *mem, void *to, const void *from,
-                   size_t size)
+void pst_host_copy(struct pst_device_memory *mem, enum pst_queue queue,
+                   void *to, const void *from, size_t size)
 {
     (void)mem;
+    (void)queue;
     if (size > 0) /* of no bytes there may be no place */
         memcpy(to, from, size);
 }
@@ -78,8 +79,33 @@ void pst_host_zero(struct pst_device_memory *mem, void *to, size_t size)
         memset(to, 0, size);
 }
 
-double pst_host_now(struct pst_device_memory *mem)
+void pst_host_record(struct pst_device_memory *mem, enum pst_queue queue,
+                     struct pst_event *event)
 {
     (void)mem;
-    return pst_now();
+    (void)queue;
+    event->time = pst_now();
+}
+
+void pst_host_wait(struct pst_device_memory *mem, enum pst_queue queue,
+                   const struct pst_event *event)
+{
+    (void)mem;
+    (void)queue;
+    (void)event;
+}
+
+enum pst_status pst_host_poll(struct pst_device_memory *mem,
+                              const struct pst_event *event)
+{
+    (void)mem;
+    (void)event;
+    return PST_OK;
+}
+
+double pst_host_time(struct pst_device_memory *mem,
+                     const struct pst_event *event)
+{
+    (void)mem;
+    return event->time;
 }

@@ -9,10 +9,18 @@
 enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_host_close(struct pst_device_memory *mem);
-void pst_host_copy(struct pst_device_memory *mem, void *to, const void *from,
-                   size_t size);
+/* All queues are one: work is done when the call returns. */
+void pst_host_copy(struct pst_device_memory *mem, enum pst_queue queue,
+                   void *to, const void *from, size_t size);
 void pst_host_zero(struct pst_device_memory *mem, void *to, size_t size);
-double pst_host_now(struct pst_device_memory *mem);
+void pst_host_record(struct pst_device_memory *mem, enum pst_queue queue,
+                     struct pst_event *event);
+void pst_host_wait(struct pst_device_memory *mem, enum pst_queue queue,
+                   const struct pst_event *event);
+enum pst_status pst_host_poll(struct pst_device_memory *mem,
+                              const struct pst_event *event);
+double pst_host_time(struct pst_device_memory *mem,
+                     const struct pst_event *event);
 
 /* Addresses without memory behind them until they are used; NULL: none. */
 void *pst_host_reserve(size_t size);

@@ -2,6 +2,7 @@
 #include "stages/device/device.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "stages/device/host.h"
@@ -52,4 +53,63 @@ void pst_device_close(struct pst_device_memory *mem)
         pst_host_release(pst_device_host(mem, mem->base), mem->size);
     mem->device->close(mem);
     *mem = (struct pst_device_memory){0};
+}
+
+void pst_device_put(struct pst_device_memory *mem, void *at, size_t size,
+                    struct pst_event *done)
+{
+    const struct pst_device *device = mem->device;
+    struct pst_event free;
+
+    *done = (struct pst_event){0};
+    if (mem->to_host == 0)
+        return;
+    device->record(mem, PST_QUEUE_COMPUTE, &free);
+    device->wait(mem, PST_QUEUE_IN, &free);
+    device->copy(mem, PST_QUEUE_IN, at, pst_device_host(mem, at), size);
+    device->record(mem, PST_QUEUE_IN, done);
+    device->wait(mem, PST_QUEUE_COMPUTE, done);
+}
+
+void pst_device_get(struct pst_device_memory *mem, const void *at, size_t size,
+                    struct pst_event *done)
+{
+    const struct pst_device *device = mem->device;
+    struct pst_event made;
+
+    device->record(mem, PST_QUEUE_COMPUTE, &made);
+    *done = made;
+    if (mem->to_host == 0)
+        return;
+    device->wait(mem, PST_QUEUE_OUT, &made);
+    device->copy(mem, PST_QUEUE_OUT, pst_device_host(mem, at), at, size);
+    device->record(mem, PST_QUEUE_OUT, done);
+}
+
+enum pst_status pst_device_await(struct pst_device_memory *mem,
+                                 const struct pst_event *event)
+{
+    enum pst_status status;
+
+    while ((status = mem->device->poll(mem, event)) == PST_AGAIN)
+        sched_yield();
+    return status;
+}
+
+/* A failure of the device stays, and the end of the step names it. */
+void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size)
+{
+    struct pst_event done;
+
+    pst_device_put(mem, at, size, &done);
+    (void)pst_device_await(mem, &done);
+}
+
+void pst_device_pull_wait(struct pst_device_memory *mem, const void *at,
+                          size_t size)
+{
+    struct pst_event done;
+
+    pst_device_get(mem, at, size, &done);
+    (void)pst_device_await(mem, &done);
 }

@@ -295,12 +295,15 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
                                     struct pst_timeline *ret,
                                     struct pst_diag *diag)
 {
-    const struct pst_ring_step *median =
-        pst_ring_median(pst_rank_ring(engine->ranks[0]));
-    uint64_t step = median != NULL ? median->step : UINT64_MAX;
+    const struct pst_ring_step *median;
+    uint64_t step;
     double offset;
     enum pst_status status;
 
+    for (unsigned k = 0; k < engine->n_local; k++)
+        pst_rank_await(engine->ranks[k]);
+    median = pst_ring_median(pst_rank_ring(engine->ranks[0]));
+    step = median != NULL ? median->step : UINT64_MAX;
     *ret = (struct pst_timeline){.name = "measured"};
     status = pst_engine_broadcast(engine->transport, &step, sizeof(step), NULL,
                                   NULL, diag);

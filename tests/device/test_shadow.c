@@ -62,6 +62,43 @@ static void keeps_the_bits(void **state)
         }
 }
 
+/* The same with other orders of what the device does late. */
+static void keeps_the_bits_in_any_order(void **state)
+{
+    static const char *const orders[] = {"2", "3", "4", "5"};
+    struct pst_exec_options options = net_options("zb-h1", 3, 4, "adamw");
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(orders); i++) {
+        assert_int_equal(setenv("PENSTOCK_SHADOW_LAG", orders[i], 1), 0);
+        same_bits(3, NET_TRANSMIT, &options);
+    }
+    assert_int_equal(unsetenv("PENSTOCK_SHADOW_LAG"), 0);
+}
+
+/* At whatever piece of work it fails: the step ends, and says so. */
+static void names_a_device_that_fails(void **state)
+{
+    static const char *const orders[] = {"1:1", "2:40", "3:200", "4:700"};
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "adamw");
+
+    (void)state;
+    options.device = &pst_device_shadow;
+    for (size_t i = 0; i < PST_COUNT(orders); i++) {
+        enum pst_status status = PST_OK;
+        struct job job;
+
+        assert_int_equal(setenv("PENSTOCK_SHADOW_LAG", orders[i], 1), 0);
+        job_init(&job, 3, &options);
+        for (unsigned s = 0; s < 50 && status == PST_OK; s++)
+            status = job_step(&job, s);
+        assert_int_equal(status, PST_ERR_DEVICE);
+        assert_non_null(strstr(job.net.diag.text, "device shadow has failed"));
+        job_fini(&job);
+    }
+    assert_int_equal(unsetenv("PENSTOCK_SHADOW_LAG"), 0);
+}
+
 static void names_what_a_device_lacks(void **state)
 {
     struct pst_diag diag;
@@ -211,6 +248,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_bits),
+        cmocka_unit_test(keeps_the_bits_in_any_order),
+        cmocka_unit_test(names_a_device_that_fails),
         cmocka_unit_test(names_what_a_device_lacks),
         cmocka_unit_test(catches_a_touch),
         cmocka_unit_test(checkpoints_go_between_devices),

@@ -134,6 +134,8 @@ static void launch(struct pst_device_memory *mem,
         if (frame->out[i].meta != NULL)
             allow(frame->out[i].data, pst_meta_span(frame->out[i].meta), true);
     allow(frame->scratch, frame->scratch_size, true);
+    if (frame->fault != NULL)
+        allow(frame->fault, sizeof(*frame->fault), true);
     hide_the_rest();
     pst_device_cpu.launch(mem, kernel, frame);
     show_and_check(kernel->name);
@@ -156,14 +158,14 @@ static void run(struct pst_device_memory *mem, pst_task_fn fn,
     show_and_check("a task");
 }
 
-static void copy(struct pst_device_memory *mem, void *to, const void *from,
-                 size_t size)
+static void copy(struct pst_device_memory *mem, enum pst_queue queue, void *to,
+                 const void *from, size_t size)
 {
     begin(mem);
     allow(from, size, false);
     allow(to, size, true);
     hide_the_rest();
-    pst_device_cpu.copy(mem, to, from, size);
+    pst_device_cpu.copy(mem, queue, to, from, size);
     show_and_check("a copy");
 }
 

@@ -13,10 +13,9 @@
 #include "stages/device/host.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/cpu/kernels.h"
+#include "stages/ops/cpu/lag.h"
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/cpu/upcast.h"
-
-#define MAX_OPERANDS 1024
 
 static struct {
     atomic_uint_fast64_t launches, tasks, copies_in, copies_out, copies;
@@ -49,7 +48,20 @@ bool pst_shadow_wanted(void)
 
 /* --- memory ------------------------------------------------------------- */
 
-/* Addresses that nobody may use; the memory lies `shift` bytes from them. */
+/* Seed and failure: "7", or "7:100" (the 100th piece of work fails). */
+static struct pst_lag *make_lag(ptrdiff_t shift)
+{
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+    const char *words = getenv("PENSTOCK_SHADOW_LAG");
+    char *rest = NULL;
+    const uint64_t seed = words != NULL ? strtoull(words, &rest, 10) : 1;
+    const uint64_t fail =
+        rest != NULL && *rest == ':' ? strtoull(rest + 1, NULL, 10) : 0;
+
+    return pst_lag_new(shift, seed, fail);
+}
+
+/* Addresses that nobody may use; the memory lies elsewhere. */
 static enum pst_status shadow_open(size_t size, struct pst_device_memory *ret,
                                    struct pst_diag *diag)
 {
@@ -68,14 +80,12 @@ static enum pst_status shadow_open(size_t size, struct pst_device_memory *ret,
     }
     ret->base = p;
     ret->size = size;
-    ret->shift = real.base - ret->base;
-    return PST_OK;
-}
-
-/* NULL stays what it is: an operand that is absent. */
-static void *real(const struct pst_device_memory *mem, const void *at)
-{
-    return at == NULL ? NULL : (unsigned char *)at + mem->shift;
+    ret->context = make_lag(real.base - ret->base);
+    if (ret->context != NULL)
+        return PST_OK;
+    pst_host_close(&real);
+    pst_host_release(p, size);
+    return pst_diag_nomem(diag, size);
 }
 
 /* A line into the file that $PENSTOCK_SHADOW names: the host has touched
@@ -104,66 +114,63 @@ static void tell(void)
 
 static void shadow_close(struct pst_device_memory *mem)
 {
-    pst_host_release(real(mem, mem->base), mem->size);
+    pst_host_release(mem->base + pst_lag_shift(mem->context), mem->size);
     pst_host_release(mem->base, mem->size);
+    pst_lag_free(mem->context);
     tell();
 }
 
-static void shadow_copy_in(struct pst_device_memory *mem, void *to,
-                           const void *from, size_t size)
+static void shadow_copy(struct pst_device_memory *mem, enum pst_queue queue,
+                        void *to, const void *from, size_t size)
 {
-    count(&counts.copies_in);
-    memcpy(real(mem, to), from, size);
-}
-
-static void shadow_copy_out(struct pst_device_memory *mem, void *to,
-                            const void *from, size_t size)
-{
-    count(&counts.copies_out);
-    memcpy(to, real(mem, from), size);
-}
-
-static void shadow_copy(struct pst_device_memory *mem, void *to,
-                        const void *from, size_t size)
-{
-    count(&counts.copies);
-    memcpy(real(mem, to), real(mem, from), size);
+    count(queue == PST_QUEUE_IN    ? &counts.copies_in
+          : queue == PST_QUEUE_OUT ? &counts.copies_out
+                                   : &counts.copies);
+    pst_lag_copy(mem->context, queue, to, from, size);
 }
 
 static void shadow_zero(struct pst_device_memory *mem, void *to, size_t size)
 {
-    memset(real(mem, to), 0, size);
+    pst_lag_zero(mem->context, to, size);
 }
-
-/* --- kernels: those of cpu, on the real addresses ------------------------- */
 
 static void shadow_launch(struct pst_device_memory *mem,
                           const struct pst_kernel *kernel,
                           struct pst_call *frame)
 {
     count(&counts.launches);
-    for (unsigned i = 0; i < frame->n_in; i++)
-        frame->in[i].data = real(mem, frame->in[i].data);
-    for (unsigned i = 0; i < frame->n_out; i++)
-        frame->out[i].data = real(mem, frame->out[i].data);
-    frame->scratch = real(mem, frame->scratch);
-    frame->fault = real(mem, frame->fault);
-    kernel->run(frame);
+    pst_lag_launch(mem->context, kernel, frame);
 }
 
 static void shadow_run(struct pst_device_memory *mem, pst_task_fn fn,
                        const struct pst_task *task)
 {
-    struct pst_task copy = *task;
-    void *from[MAX_OPERANDS];
-
     count(&counts.tasks);
-    copy.to = real(mem, task->to);
-    copy.from = from;
-    copy.n_from = PST_MIN(task->n_from, (unsigned)MAX_OPERANDS);
-    for (unsigned i = 0; i < copy.n_from; i++)
-        from[i] = real(mem, task->from[i]);
-    fn(&copy);
+    pst_lag_run(mem->context, fn, task);
+}
+
+static void shadow_record(struct pst_device_memory *mem, enum pst_queue queue,
+                          struct pst_event *event)
+{
+    pst_lag_record(mem->context, queue, event);
+}
+
+static void shadow_wait(struct pst_device_memory *mem, enum pst_queue queue,
+                        const struct pst_event *event)
+{
+    pst_lag_wait(mem->context, queue, event);
+}
+
+static enum pst_status shadow_poll(struct pst_device_memory *mem,
+                                   const struct pst_event *event)
+{
+    return pst_lag_poll(mem->context, event);
+}
+
+static double shadow_time(struct pst_device_memory *mem,
+                          const struct pst_event *event)
+{
+    return pst_lag_time(mem->context, event);
 }
 
 static const struct pst_task_row tasks[] = {PST_CPU_TASKS(PST_CPU_TASK_ROW)};
@@ -173,13 +180,14 @@ const struct pst_device pst_device_shadow = {
     .space = PST_SPACE_DEVICE,
     .open = shadow_open,
     .close = shadow_close,
-    .copy_in = shadow_copy_in,
-    .copy_out = shadow_copy_out,
     .copy = shadow_copy,
     .zero = shadow_zero,
-    .now = pst_host_now,
     .launch = shadow_launch,
     .run = shadow_run,
+    .record = shadow_record,
+    .wait = shadow_wait,
+    .poll = shadow_poll,
+    .time = shadow_time,
     .kernels = pst_cpu_kernels,
     .adapt = pst_cpu_adapt,
     .tasks = tasks,

@@ -3,9 +3,11 @@
 #define PENSTOCK_STAGES_OPS_CPU_SHADOW_H
 /*
  * "shadow", a device for tests: the kernels of cpu on memory that the host
- * cannot touch. Its addresses lead nowhere: whoever reads or writes them
- * otherwise than by a kernel or copy of the device gets SIGSEGV, or EFAULT of
- * the kernel. A run that comes to its end has not touched any.
+ * cannot touch, done late (lag.h). Its addresses lead nowhere: whoever reads or
+ * writes them otherwise than by a kernel or copy of the device gets SIGSEGV, or
+ * EFAULT of the kernel. A run that comes to its end has not touched any.
+ * PENSTOCK_SHADOW_LAG=SEED[:N] draws another order; the N-th piece of work
+ * fails.
  *
  * In builds with tests. PENSTOCK_DEVICE=shadow in the environment makes it the
  * device of all engines that name none. When memory is given back it adds a

@@ -76,7 +76,14 @@ static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
     if (status == PST_OK)
         status = pst_ring_init(&r->step.ring, &r->plan.heap, r->plan.actions.n,
                                diag);
-    return status;
+    if (status != PST_OK)
+        return status;
+    r->step.timings = pst_arena_calloc(&r->plan.heap, r->plan.actions.n + 1,
+                                       sizeof(*r->step.timings));
+    return r->step.timings != NULL
+               ? PST_OK
+               : pst_diag_nomem(diag,
+                                r->plan.actions.n * sizeof(*r->step.timings));
 }
 
 static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)

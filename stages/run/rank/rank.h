@@ -86,7 +86,10 @@ const struct pst_memory *pst_rank_memory(const struct pst_rank *r);
 /* Of all steps; between steps. */
 struct pst_stash_totals pst_rank_stash(const struct pst_rank *r);
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r);
+/* Call pst_rank_await first if the newest step is to have its update. */
 const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
+/* Between steps: waits until the device has done all of the newest one. */
+void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);
 /* Somebody has written parameters: what is made of them once a step is to be
  * made again. */

@@ -28,36 +28,6 @@ static void note_fault(struct pst_rank *r, enum pst_error error,
              what, text);
 }
 
-/* A kernel's fault is read behind the step. It was the first if its microbatch
- * is before that of the host's fault, which comes before the kernels of its
- * own. */
-static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
-{
-    const struct pst_exec_node *n;
-    const char *module, *source;
-    char text[240];
-    int stage;
-
-    if (!fault->set)
-        return;
-    r->step.is_prepared = false; /* it may be of list P, which runs again */
-    if (r->step.error != PST_E_NONE &&
-        r->step.fault_microbatch <= (int)fault->microbatch)
-        return;
-    r->step.error = PST_E_OP_DATA;
-    r->step.fault_microbatch = (int)fault->microbatch;
-    n = pst_layout_site(&r->plan.layout, &r->plan.role, fault->site, &stage);
-    pst_fault_describe(fault, n != NULL ? n->node : NULL, text, sizeof(text));
-    module = n != NULL ? n->node->call->name : "";
-    source = n != NULL ? n->node->source : "";
-    snprintf(r->step.fault_text, sizeof(r->step.fault_text),
-             "rank %u, stage %d, microbatch %u, %s%s%.120s%s%.120s: %s",
-             pst_role_number(&r->plan.role), stage, fault->microbatch,
-             n != NULL ? pst_node_origin(n->node) : "a kernel",
-             module[0] != '\0' ? " of " : "", module,
-             source[0] != '\0' ? " at " : "", source, text);
-}
-
 static void look_at_messages(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
@@ -171,18 +141,17 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
 
 static void prepare(struct pst_rank *r)
 {
-    const double begin = r->step.last_progress = pst_now();
     bool any = false;
 
+    r->step.last_progress = pst_now();
+    pst_timing_begin(&r->step.prepare, &r->device);
     r->step.trace.preparing = true;
     for (unsigned s = 0; s < r->plan.role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
     r->step.trace.preparing = false;
     r->step.is_prepared = true;
-    if (!any)
-        return;
-    r->step.ring.now->prepare = (struct pst_mark){begin, pst_now()};
-    r->step.times.forward += r->step.ring.now->prepare.end - begin;
+    pst_timing_pause(&r->step.prepare, &r->device);
+    r->step.prepare.used = any;
 }
 
 /* --- instructions --------------------------------------------------------- */
@@ -199,11 +168,14 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     struct pst_diag diag;
 
     pst_diag_init(&diag);
+    /* A failure of the device is named at the end of the step. */
+    (void)pst_device_await(&r->device.mem, &r->step.filled);
     if (r->step.fill(r->step.fill_ctx, r->step.number,
                      r->plan.role.first_mb + (unsigned)a->microbatch,
                      instr->index, pst_device_host(&r->device.mem, instr->to),
                      &diag) == PST_OK) {
-        pst_device_push(&r->device.mem, instr->to, instr->bytes);
+        pst_device_put(&r->device.mem, instr->to, instr->bytes,
+                       &r->step.filled);
         if (pst_trace_wants(&r->step.trace, &r->plan.role, a))
             pst_trace_input(&r->step.trace, &r->plan.role, &r->device, a,
                             instr->index, instr->to);
@@ -286,8 +258,9 @@ static enum pst_status run_instrs(struct pst_rank *r,
             if (instr->from_meta != NULL)
                 copy_strided(r, instr);
             else
-                r->device.mem.device->copy(&r->device.mem, instr->to,
-                                           instr->from, instr->bytes);
+                r->device.mem.device->copy(&r->device.mem, PST_QUEUE_COMPUTE,
+                                           instr->to, instr->from,
+                                           instr->bytes);
             break;
         }
     }
@@ -362,30 +335,26 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
 
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
-    struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
+    struct pst_timing *timing = &r->step.timings[r->step.pc];
     const bool begins = r->step.instr == 0;
     enum pst_status status;
-    double begin, spent;
 
     if (begins && !ready(x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
     if (begins && r->stash.layout != NULL)
         await_stash(r, x);
-    begin = r->step.last_progress = r->device.mem.device->now(&r->device.mem);
+    r->step.last_progress = pst_now();
     if (begins) {
-        mark->start = begin;
+        pst_timing_begin(timing, &r->device);
         pst_fault_point("compute");
+    } else {
+        pst_timing_resume(timing);
     }
     status = run_instrs(r, x);
     if (status == PST_OK)
         pst_stash_issue(&r->stash, x->copies_behind);
-    mark->end = r->device.mem.device->now(&r->device.mem);
-    spent = mark->end - begin;
-    if (x->a.kind == PST_ACT_F)
-        r->step.times.forward += spent;
-    else
-        r->step.times.backward += spent;
+    pst_timing_pause(timing, &r->device);
     return status;
 }
 
@@ -504,130 +473,6 @@ static enum pst_status run_next(struct pst_rank *r)
     return PST_OK;
 }
 
-/* --- the end of the step -------------------------------------------------- */
-
-static enum pst_status report(struct pst_rank *r)
-{
-    struct pst_outcome outcome = {.trace = &r->step.trace,
-                                  .control = r->step.control,
-                                  .started = r->step.started,
-                                  .times = &r->step.times,
-                                  .text = r->step.fault_text};
-    enum pst_status status;
-
-    pst_fault_point("report");
-    pst_readback_measure(&r->plan.layout, &r->device);
-    outcome.readback = pst_readback_take(&r->plan.layout, &r->device);
-    note_kernel_fault(r, outcome.readback.fault);
-    outcome.fault = r->step.error;
-    outcome.microbatch = r->step.fault_microbatch;
-    if (r->step.updated != 0)
-        outcome.stayed =
-            pst_stayed_make(outcome.readback.stayed, r->step.updated);
-    r->step.phase = pst_role_number(&r->plan.role) == 0 ? PST_RANK_COLLECT
-                                                        : PST_RANK_DECISION;
-    status = pst_agree_report(&r->agreement, &outcome);
-    r->step.updated = 0;
-    return status;
-}
-
-static void update(struct pst_rank *r)
-{
-    struct pst_device_memory *mem = &r->device.mem;
-    const double begin = mem->device->now(mem);
-
-    pst_update_apply(&r->plan.role, &r->plan.layout, &r->device,
-                     r->agreement.decision->norm);
-    r->step.updated = r->step.number + 1;
-    r->step.is_prepared = false;
-    r->step.ring.now->optim = (struct pst_mark){begin, mem->device->now(mem)};
-    r->step.times.optim = r->step.ring.now->optim.end - begin;
-}
-
-/* For tests: a bit of the first parameter that is trained. */
-static void damage(struct pst_rank *r)
-{
-    for (size_t i = 0; i < r->plan.layout.params.n; i++) {
-        const struct pst_rank_param *p = &r->plan.layout.params.at[i];
-        unsigned char *at = pst_rank_at(&r->device, p->data);
-
-        if (!p->trained)
-            continue;
-        pst_fault_data("weights", pst_device_pull(&r->device.mem, at, p->bytes),
-                       p->bytes);
-        pst_device_push(&r->device.mem, at, p->bytes);
-        return;
-    }
-}
-
-/* What the decision says: optimizer and values, or buffers as they were before
- * the step. */
-static enum pst_status conclude(struct pst_rank *r)
-{
-    r->step.phase = PST_RANK_VALUES;
-    r->step.times.optim = 0; /* until here, of the step before */
-    if (r->agreement.decision->fault) {
-        pst_update_restore(&r->plan.layout, &r->device);
-        return PST_OK;
-    }
-    pst_fault_point("update");
-    if (pst_role_optim(&r->plan.role) != NULL)
-        update(r);
-    pst_fault_point("updated");
-    if (pst_fault_is_set())
-        damage(r);
-    r->step.phase = PST_RANK_GATHER;
-    return pst_replicas_gather(&r->replicas);
-}
-
-/* Values that others have updated are here. */
-static enum pst_status gathered(struct pst_rank *r)
-{
-    if (r->replicas.n_busy > 0)
-        return PST_AGAIN;
-    r->step.phase = PST_RANK_VALUES;
-    return pst_transmission_post(&r->values, &r->traffic);
-}
-
-static enum pst_status end_step(struct pst_rank *r)
-{
-    if (r->values.waiting > 0)
-        return PST_AGAIN;
-    r->step.phase = PST_RANK_DONE;
-    pst_ring_end(&r->step.ring, pst_now());
-    return PST_OK;
-}
-
-/* Goes on to `next` once that is done. */
-static enum pst_status leave(struct pst_rank *r, enum pst_status status,
-                             enum pst_rank_phase next)
-{
-    if (status == PST_OK)
-        r->step.phase = next;
-    return status;
-}
-
-static enum pst_status advance_end(struct pst_rank *r)
-{
-    switch (r->step.phase) {
-    case PST_RANK_DRAIN:
-        return leave(r, r->traffic.n_active > 0 ? PST_AGAIN : PST_OK,
-                     PST_RANK_REPORT);
-    case PST_RANK_REPORT:
-        return report(r);
-    case PST_RANK_COLLECT:
-        return leave(r, pst_agree_decide(&r->agreement), PST_RANK_DECISION);
-    case PST_RANK_DECISION:
-        return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
-    case PST_RANK_APPLY:
-        return pst_rank_is_held(&r->device) ? PST_AGAIN : conclude(r);
-    case PST_RANK_GATHER:
-        return gathered(r);
-    default:
-        return end_step(r);
-    }
-}
-
 static enum pst_status advance_once(struct pst_rank *r)
 {
     struct pst_flight *const f = pst_rank_flight(r);
@@ -636,7 +481,7 @@ static enum pst_status advance_once(struct pst_rank *r)
     if (r->step.phase != PST_RANK_RUN) {
         pst_flight_begin(f, r->step.number,
                          PST_FLIGHT_END + (unsigned)r->step.phase, -1, -1);
-        status = advance_end(r);
+        status = pst_rank_advance_end(r);
         if (f != NULL)
             pst_rank_record(r, f, status);
         return status;

@@ -33,4 +33,8 @@ struct pst_rank {
     struct pst_rank_signs signs; /* read by other threads */
 };
 
+/* The phases behind the last action (conclude.c); PST_AGAIN: waits for others.
+ */
+enum pst_status pst_rank_advance_end(struct pst_rank *r) PST_MUST_CHECK;
+
 #endif

@@ -192,7 +192,8 @@ static void keep(const struct piece *p, unsigned char *sum)
         pst_rank_at(d, s->own + (size_t)(p->begin - b->begin) * item);
 
     if (s->assigns)
-        d->mem.device->copy(&d->mem, kept, sum, (size_t)p->n * item);
+        d->mem.device->copy(&d->mem, PST_QUEUE_COMPUTE, kept, sum,
+                            (size_t)p->n * item);
     else
         add(d, b->dtype, kept, sum, p->n);
 }
@@ -213,7 +214,7 @@ static void sum(const struct piece *p)
     if (p->sum->own != 0)
         keep(p, acc);
     else if (acc != own)
-        d->mem.device->copy(&d->mem, own, acc,
+        d->mem.device->copy(&d->mem, PST_QUEUE_COMPUTE, own, acc,
                             (size_t)p->n * pst_dtype_size(dtype));
 }
 
@@ -364,7 +365,8 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
     s->narrow = r->role->options.gather_bf16;
     if (!s->narrow)
         mem->device->copy(
-            mem, pst_rank_at(r->device, b->data + (size_t)b->begin * item),
+            mem, PST_QUEUE_COMPUTE,
+            pst_rank_at(r->device, b->data + (size_t)b->begin * item),
             pst_rank_at(r->device, b->own_data), (size_t)b->n * item);
     status = begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
     if (pst_fault_is_set())

@@ -10,6 +10,7 @@
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/origin.h"
 #include "stages/run/rank/step/ring.h"
+#include "stages/run/rank/step/timing.h"
 
 enum pst_rank_phase {
     PST_RANK_RUN,
@@ -43,7 +44,11 @@ struct pst_step {
     struct pst_times times;
     uint64_t updated; /* step of the newest update, counted from 1, until what
                          it left is reported; 0: it is */
-    struct pst_ring ring; /* when actions ran, of the last steps */
+    struct pst_ring ring;       /* when actions ran, of the last steps */
+    struct pst_timing *timings; /* of actions that compute, in this step */
+    struct pst_timing prepare, optim;
+    struct pst_ring_step *optim_of; /* the step that optim is of */
+    struct pst_event filled;        /* the newest input has left the host */
 };
 
 #endif

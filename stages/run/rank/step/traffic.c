@@ -10,47 +10,44 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                : pst_diag_nomem(diag, n * sizeof(struct pst_message *));
 }
 
-/* True if it goes by the host's copy of the data. Several sends of the same
- * bytes may be under way: they write what is there already. */
+/* True if it goes by the host's copy of the data. */
 static bool is_staged(const struct pst_traffic *t, const struct pst_message *m)
 {
     return t->staged && m->space != PST_SPACE_HOST;
 }
 
-/* Where the transport finds or leaves it then. */
-static PST_NOINLINE void *stage(struct pst_traffic *t,
-                                const struct pst_message *m)
+/* Another message that sends the same bytes by the host's copy: they stay until
+ * it has left. NULL: there is none. */
+static const struct pst_message *find_same(const struct pst_traffic *t,
+                                           const struct pst_message *m)
 {
-    return m->send ? pst_device_pull(t->mem, m->data, m->len)
-                   : pst_device_host(t->mem, m->data);
+    for (unsigned i = 0; i < t->n_active; i++)
+        if (t->active[i]->send && t->active[i]->data == m->data &&
+            t->active[i]->len == m->len && is_staged(t, t->active[i]))
+            return t->active[i];
+    return NULL;
 }
 
-enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
+static void copy_out(struct pst_traffic *t, struct pst_message *m)
 {
-    const struct pst_transport_ops *net = t->transport->ops;
-    void *data = is_staged(t, m) ? stage(t, m) : m->data;
-    enum pst_status status;
+    const struct pst_message *same = find_same(t, m);
 
-    if (m->send)
-        status = net->isend(t->transport, t->rank, m->peer, m->tag, data,
-                            m->len, &m->request);
+    if (same != NULL)
+        m->event = same->event;
     else
-        status = net->irecv(t->transport, t->rank, m->peer, m->tag, data,
-                            m->len, &m->request);
-    if (status != PST_OK)
-        return pst_diag_carry(t->diag, PST_E_NET_MESSAGE, status,
-                              "rank %u: a message %s rank %u could not start",
-                              t->rank, m->send ? "to" : "from", m->peer);
-    if (m->counter != NULL)
-        (*m->counter)++;
-    t->active[t->n_active++] = m;
-    return PST_OK;
+        pst_device_get(t->mem, m->data, m->len, &m->event);
 }
 
 static enum pst_status failed(const struct pst_traffic *t,
                               const struct pst_message *m,
                               enum pst_status status)
 {
+    if (status == PST_ERR_DEVICE)
+        return pst_diag_set(t->diag, PST_E_RUN_DEVICE,
+                            "rank %u: the device %s has failed before a "
+                            "message %s rank %u",
+                            t->rank, t->mem->device->name,
+                            m->send ? "to" : "from", m->peer);
     if (status == PST_ERR_DAMAGED)
         return pst_diag_set(t->diag, PST_E_RUN_MESSAGE_DAMAGED,
                             "rank %u: a message of %zu bytes from rank %u came "
@@ -62,22 +59,94 @@ static enum pst_status failed(const struct pst_traffic *t,
                           t->rank, m->send ? "to" : "from", m->peer, m->tag);
 }
 
+/* Gives it to the transport. */
+static enum pst_status start(struct pst_traffic *t, struct pst_message *m)
+{
+    const struct pst_transport_ops *net = t->transport->ops;
+    void *data = is_staged(t, m) ? pst_device_host(t->mem, m->data) : m->data;
+    enum pst_status status;
+
+    m->state = PST_MESSAGE_FLIES;
+    if (m->send)
+        status = net->isend(t->transport, t->rank, m->peer, m->tag, data,
+                            m->len, &m->request);
+    else
+        status = net->irecv(t->transport, t->rank, m->peer, m->tag, data,
+                            m->len, &m->request);
+    if (status != PST_OK)
+        return pst_diag_carry(t->diag, PST_E_NET_MESSAGE, status,
+                              "rank %u: a message %s rank %u could not start",
+                              t->rank, m->send ? "to" : "from", m->peer);
+    return PST_OK;
+}
+
+/* Starts what is sent once the device has made it. */
+static enum pst_status start_held(struct pst_traffic *t, struct pst_message *m)
+{
+    enum pst_status status = t->mem->device->poll(t->mem, &m->event);
+
+    if (status == PST_AGAIN)
+        return PST_OK;
+    return status == PST_OK ? start(t, m) : failed(t, m, status);
+}
+
+enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
+{
+    const bool held = m->send && m->space != PST_SPACE_HOST;
+    enum pst_status status = PST_OK;
+
+    m->state = PST_MESSAGE_HELD;
+    if (held && is_staged(t, m))
+        copy_out(t, m);
+    else if (held)
+        t->mem->device->record(t->mem, PST_QUEUE_COMPUTE, &m->event);
+    status = held ? start_held(t, m) : start(t, m);
+    if (status != PST_OK)
+        return status;
+    if (m->counter != NULL)
+        (*m->counter)++;
+    t->active[t->n_active++] = m;
+    return PST_OK;
+}
+
+/* PST_AGAIN: under way; PST_OK: done, also for the device. */
+static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
+{
+    enum pst_status status = PST_OK;
+
+    if (m->state == PST_MESSAGE_HELD) {
+        status = start_held(t, m);
+        if (status != PST_OK || m->state == PST_MESSAGE_HELD)
+            return status != PST_OK ? status : PST_AGAIN;
+    }
+    if (m->state == PST_MESSAGE_FLIES) {
+        status = t->transport->ops->test(t->transport, &m->request);
+        if (status != PST_OK)
+            return status == PST_AGAIN ? status : failed(t, m, status);
+        pst_signs_moved(t->signs);
+        if (m->send || !is_staged(t, m))
+            return PST_OK;
+        m->state = PST_MESSAGE_LANDS;
+        pst_device_put(t->mem, m->data, m->len, &m->event);
+    }
+    /* Only then may the next message land in the host's copy. */
+    status = t->mem->device->poll(t->mem, &m->event);
+    return status == PST_OK || status == PST_AGAIN ? status
+                                                   : failed(t, m, status);
+}
+
 enum pst_status pst_traffic_poll(struct pst_traffic *t)
 {
     for (unsigned i = 0; i < t->n_active;) {
         struct pst_message *m = t->active[i];
-        enum pst_status status =
-            t->transport->ops->test(t->transport, &m->request);
+        enum pst_status status = test(t, m);
 
         if (status == PST_AGAIN) {
             i++;
             continue;
         }
         if (status != PST_OK)
-            return failed(t, m, status);
-        pst_signs_moved(t->signs);
-        if (!m->send && is_staged(t, m))
-            pst_device_push(t->mem, m->data, m->len);
+            return status;
         if (m->counter != NULL)
             (*m->counter)--;
         t->active[i] = t->active[--t->n_active];

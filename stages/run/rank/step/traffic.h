@@ -2,8 +2,11 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_TRAFFIC_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_TRAFFIC_H
 /*
- * A rank's messages in flight. Whoever sends or receives has made his messages
- * when the rank started; nothing is allocated in a step. The rank's own thread.
+ * A rank's messages in flight. What leaves a device's memory is held until the
+ * kernels before it have made it, and copied to the host's copy if the
+ * transport cannot send from there; what arrives is copied the other way.
+ * Whoever sends or receives has made his messages when the rank started;
+ * nothing is allocated in a step. The rank's own thread.
  */
 #include "stages/base/arena.h"
 #include "stages/device/device.h"
@@ -20,6 +23,9 @@ struct pst_message {
     int tag;
     unsigned peer; /* rank of the job */
     bool send;
+    /* Of data in a device's memory: what it is made by, or has come to. */
+    struct pst_event event;
+    enum { PST_MESSAGE_HELD, PST_MESSAGE_FLIES, PST_MESSAGE_LANDS } state;
     unsigned *counter;   /* of messages that somebody waits for; NULL: nobody */
     pst_message_fn then; /* runs when counter comes to 0; NULL: nothing does */
     void *ctx;

@@ -11,7 +11,8 @@ void pst_update_keep(const struct pst_layout *layout, struct pst_rank_device *d)
         const struct pst_rank_param *p = &layout->params.at[i];
 
         if (p->shadow != 0)
-            d->mem.device->copy(&d->mem, pst_rank_at(d, p->shadow),
+            d->mem.device->copy(&d->mem, PST_QUEUE_COMPUTE,
+                                pst_rank_at(d, p->shadow),
                                 pst_rank_at(d, p->data), p->bytes);
     }
 }
@@ -23,7 +24,8 @@ void pst_update_restore(const struct pst_layout *layout,
         const struct pst_rank_param *p = &layout->params.at[i];
 
         if (p->shadow != 0)
-            d->mem.device->copy(&d->mem, pst_rank_at(d, p->data),
+            d->mem.device->copy(&d->mem, PST_QUEUE_COMPUTE,
+                                pst_rank_at(d, p->data),
                                 pst_rank_at(d, p->shadow), p->bytes);
     }
 }

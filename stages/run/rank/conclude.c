@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The end of a step on a rank: what the device has left is read and reported,
+ * and the decision of all ranks carried out. */
+#include <stdio.h>
+
+#include "stages/base/host/fault.h"
+#include "stages/run/rank/rank.h"
+#include "stages/run/rank/step/update.h"
+#include "stages/run/rank/whole.h"
+
+/* A kernel's fault is read behind the step. It was the first if its microbatch
+ * is before that of the host's fault, which comes before the kernels of its
+ * own. */
+static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
+{
+    const struct pst_exec_node *n;
+    const char *module, *source;
+    char text[240];
+    int stage;
+
+    if (!fault->set)
+        return;
+    r->step.is_prepared = false; /* it may be of list P, which runs again */
+    if (r->step.error != PST_E_NONE &&
+        r->step.fault_microbatch <= (int)fault->microbatch)
+        return;
+    r->step.error = PST_E_OP_DATA;
+    r->step.fault_microbatch = (int)fault->microbatch;
+    n = pst_layout_site(&r->plan.layout, &r->plan.role, fault->site, &stage);
+    pst_fault_describe(fault, n != NULL ? n->node : NULL, text, sizeof(text));
+    module = n != NULL ? n->node->call->name : "";
+    source = n != NULL ? n->node->source : "";
+    snprintf(r->step.fault_text, sizeof(r->step.fault_text),
+             "rank %u, stage %d, microbatch %u, %s%s%.120s%s%.120s: %s",
+             pst_role_number(&r->plan.role), stage, fault->microbatch,
+             n != NULL ? pst_node_origin(n->node) : "a kernel",
+             module[0] != '\0' ? " of " : "", module,
+             source[0] != '\0' ? " at " : "", source, text);
+}
+
+/* A step lasts until its update is done, which the host may not wait for. */
+static void take_optim(struct pst_rank *r)
+{
+    struct pst_ring_step *of = r->step.optim_of;
+
+    if (!r->step.optim.used)
+        return;
+    r->step.times.optim =
+        pst_timing_take(&r->step.optim, &r->device, &of->optim);
+    of->all.end = PST_MAX(of->all.end, of->optim.end);
+}
+
+/* The device has done all of the step's work, and the update of the one
+ * before. The host may have posted messages long before the device came to what
+ * follows them: on paper they come behind the work before. */
+static void take_timings(struct pst_rank *r)
+{
+    struct pst_ring_step *now = r->step.ring.now;
+    struct pst_times *times = &r->step.times;
+    double last = 0;
+
+    times->forward +=
+        pst_timing_take(&r->step.prepare, &r->device, &now->prepare);
+    for (unsigned i = 0; i < r->plan.actions.n; i++) {
+        struct pst_mark *mark = &now->marks[i];
+        const double spent =
+            pst_timing_take(&r->step.timings[i], &r->device, mark);
+
+        if (r->plan.actions.at[i].a.kind == PST_ACT_F)
+            times->forward += spent;
+        else
+            times->backward += spent;
+        mark->start = PST_MAX(mark->start, last);
+        last = mark->end = PST_MAX(mark->end, mark->start);
+    }
+    take_optim(r);
+}
+
+static void note_device(struct pst_rank *r)
+{
+    const struct pst_event none = {0};
+
+    if (r->device.mem.device->poll(&r->device.mem, &none) != PST_ERR_DEVICE)
+        return;
+    r->step.error = PST_E_RUN_DEVICE;
+    r->step.fault_microbatch = -1;
+    (void)snprintf(r->step.fault_text, sizeof(r->step.fault_text),
+                   "rank %u: the device %s has failed",
+                   pst_role_number(&r->plan.role), r->device.mem.device->name);
+}
+
+static enum pst_status report(struct pst_rank *r)
+{
+    struct pst_outcome outcome = {.trace = &r->step.trace,
+                                  .control = r->step.control,
+                                  .started = r->step.started,
+                                  .times = &r->step.times,
+                                  .text = r->step.fault_text};
+    enum pst_status status;
+
+    pst_fault_point("report");
+    pst_readback_measure(&r->plan.layout, &r->device);
+    outcome.readback = pst_readback_take(&r->plan.layout, &r->device);
+    take_timings(r);
+    note_kernel_fault(r, outcome.readback.fault);
+    note_device(r);
+    outcome.fault = r->step.error;
+    outcome.microbatch = r->step.fault_microbatch;
+    if (r->step.updated != 0)
+        outcome.stayed =
+            pst_stayed_make(outcome.readback.stayed, r->step.updated);
+    r->step.phase = pst_role_number(&r->plan.role) == 0 ? PST_RANK_COLLECT
+                                                        : PST_RANK_DECISION;
+    status = pst_agree_report(&r->agreement, &outcome);
+    r->step.updated = 0;
+    return status;
+}
+
+static void update(struct pst_rank *r)
+{
+    pst_timing_begin(&r->step.optim, &r->device);
+    pst_update_apply(&r->plan.role, &r->plan.layout, &r->device,
+                     r->agreement.decision->norm);
+    r->step.updated = r->step.number + 1;
+    r->step.is_prepared = false;
+    pst_timing_pause(&r->step.optim, &r->device);
+    r->step.optim_of = r->step.ring.now;
+}
+
+/* For tests: a bit of the first parameter that is trained. */
+static void damage(struct pst_rank *r)
+{
+    for (size_t i = 0; i < r->plan.layout.params.n; i++) {
+        const struct pst_rank_param *p = &r->plan.layout.params.at[i];
+        unsigned char *at = pst_rank_at(&r->device, p->data);
+
+        if (!p->trained)
+            continue;
+        pst_fault_data("weights", pst_device_pull(&r->device.mem, at, p->bytes),
+                       p->bytes);
+        pst_device_push(&r->device.mem, at, p->bytes);
+        return;
+    }
+}
+
+/* What the decision says: optimizer and values, or buffers as they were before
+ * the step. */
+static enum pst_status conclude(struct pst_rank *r)
+{
+    r->step.phase = PST_RANK_VALUES;
+    r->step.times.optim = 0; /* until here, of the step before */
+    if (r->agreement.decision->fault) {
+        pst_update_restore(&r->plan.layout, &r->device);
+        return PST_OK;
+    }
+    pst_fault_point("update");
+    if (pst_role_optim(&r->plan.role) != NULL)
+        update(r);
+    pst_fault_point("updated");
+    if (pst_fault_is_set())
+        damage(r);
+    r->step.phase = PST_RANK_GATHER;
+    return pst_replicas_gather(&r->replicas);
+}
+
+/* Values that others have updated are here. */
+static enum pst_status gathered(struct pst_rank *r)
+{
+    if (r->replicas.n_busy > 0)
+        return PST_AGAIN;
+    r->step.phase = PST_RANK_VALUES;
+    return pst_transmission_post(&r->values, &r->traffic);
+}
+
+static enum pst_status end_step(struct pst_rank *r)
+{
+    if (r->values.waiting > 0)
+        return PST_AGAIN;
+    r->step.phase = PST_RANK_DONE;
+    if (r->step.optim.used && r->device.mem.device->poll(
+                                  &r->device.mem, &r->step.optim.end) == PST_OK)
+        take_optim(r);
+    pst_ring_end(&r->step.ring, pst_now());
+    return PST_OK;
+}
+
+/* Goes on to `next` once that is done. */
+static enum pst_status leave(struct pst_rank *r, enum pst_status status,
+                             enum pst_rank_phase next)
+{
+    if (status == PST_OK)
+        r->step.phase = next;
+    return status;
+}
+
+enum pst_status pst_rank_advance_end(struct pst_rank *r)
+{
+    switch (r->step.phase) {
+    case PST_RANK_DRAIN:
+        return leave(r, r->traffic.n_active > 0 ? PST_AGAIN : PST_OK,
+                     PST_RANK_REPORT);
+    case PST_RANK_REPORT:
+        return report(r);
+    case PST_RANK_COLLECT:
+        return leave(r, pst_agree_decide(&r->agreement), PST_RANK_DECISION);
+    case PST_RANK_DECISION:
+        return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
+    case PST_RANK_APPLY:
+        return pst_rank_is_held(&r->device) ? PST_AGAIN : conclude(r);
+    case PST_RANK_GATHER:
+        return gathered(r);
+    default:
+        return end_step(r);
+    }
+}
+
+/* A failure of the device is named by the next step. */
+void pst_rank_await(struct pst_rank *r)
+{
+    if (r->step.optim.used &&
+        pst_device_await(&r->device.mem, &r->step.optim.end) == PST_OK)
+        take_optim(r);
+}
