@@ -195,34 +195,65 @@ static enum pst_status refuse_border(struct pst_import *import)
                         "of its tensor");
 }
 
+/* A node at the border of a region: the tensor that it is given, its lanes, the
+ * level, and a dimension among those without lanes and `more`. The arguments
+ * that say the latter two stand at level_at and dim_at. */
+struct crossing {
+    struct pst_value *v;
+    struct pst_lanes lanes;
+    int64_t level;
+    unsigned dim;
+};
+
+static enum pst_status read_crossing(struct pst_import *import,
+                                     struct pst_scope *scope,
+                                     const struct pst_doc_node *node,
+                                     const struct pst_names *names,
+                                     unsigned level_at, unsigned dim_at,
+                                     int64_t more, struct crossing *ret)
+{
+    const struct pst_doc_arg *level =
+        pst_doc_arg_at(node, level_at, PST_DOC_INT);
+
+    ret->v = border(import, scope, node, names, &ret->lanes);
+    if (ret->v == NULL)
+        return import->build.status;
+    if (level == NULL ||
+        !read_dim(pst_doc_arg_at(node, dim_at, PST_DOC_INT),
+                  (int64_t)ret->v->meta.rank - ret->lanes.n + more, &ret->dim))
+        return refuse_border(import);
+    ret->level = level->number.i;
+    return PST_OK;
+}
+
 enum pst_status pst_import_batch(struct pst_import *import,
                                  struct pst_scope *scope,
                                  const struct pst_doc_node *node,
                                  const struct pst_names *names)
 {
-    const struct pst_doc_arg *level = pst_doc_arg_at(node, 2, PST_DOC_INT);
-    PST_UNINIT struct pst_lanes lanes;
-    struct pst_value *v = border(import, scope, node, names, &lanes);
-    unsigned dim, at = 0;
+    PST_UNINIT struct crossing c;
+    enum pst_status status =
+        read_crossing(import, scope, node, names, 2, 1, 0, &c);
+    struct pst_lanes *lanes = &c.lanes;
+    struct pst_value *v;
+    unsigned at = 0;
 
-    if (v == NULL)
-        return import->build.status;
-    if (level == NULL || lanes.n == PST_MAX_LEVELS ||
-        !read_dim(pst_doc_arg_at(node, 1, PST_DOC_INT),
-                  (int64_t)v->meta.rank - lanes.n, &dim))
+    if (status != PST_OK)
+        return status;
+    if (lanes->n == PST_MAX_LEVELS)
         return refuse_border(import);
-    while (at < lanes.n && lanes.level[at] < level->number.i)
+    while (at < lanes->n && lanes->level[at] < c.level)
         at++;
-    if (at < lanes.n && lanes.level[at] == level->number.i)
+    if (at < lanes->n && lanes->level[at] == c.level)
         return refuse_border(import);
-    v = move(import, v, lanes.n + dim, at);
+    v = move(import, c.v, lanes->n + c.dim, at);
     if (v == NULL)
         return import->build.status;
-    memmove(&lanes.level[at + 1], &lanes.level[at],
-            (lanes.n - at) * sizeof(lanes.level[0]));
-    lanes.level[at] = level->number.i;
-    lanes.n++;
-    return define(import, scope, names->at[0], v, &lanes);
+    memmove(&lanes->level[at + 1], &lanes->level[at],
+            (lanes->n - at) * sizeof(lanes->level[0]));
+    lanes->level[at] = c.level;
+    lanes->n++;
+    return define(import, scope, names->at[0], v, lanes);
 }
 
 /* A tensor that all lanes share, once for each of them. PyTorch expands it to
@@ -257,29 +288,27 @@ enum pst_status pst_import_unbatch(struct pst_import *import,
                                    const struct pst_doc_node *node,
                                    const struct pst_names *names)
 {
-    const struct pst_doc_arg *level = pst_doc_arg_at(node, 1, PST_DOC_INT);
-    PST_UNINIT struct pst_lanes lanes;
-    struct pst_value *v = border(import, scope, node, names, &lanes);
-    unsigned dim, at = 0;
+    PST_UNINIT struct crossing c;
+    enum pst_status status =
+        read_crossing(import, scope, node, names, 1, 3, 1, &c);
+    struct pst_lanes *lanes = &c.lanes;
+    struct pst_value *v;
+    unsigned at = 0;
 
-    if (v == NULL)
-        return import->build.status;
-    if (level == NULL || node->n_inputs < 4 ||
-        !read_dim(pst_doc_arg_at(node, 3, PST_DOC_INT),
-                  (int64_t)v->meta.rank - lanes.n + 1, &dim))
-        return refuse_border(import);
-    while (at < lanes.n && lanes.level[at] != level->number.i)
+    if (status != PST_OK)
+        return status;
+    while (at < lanes->n && lanes->level[at] != c.level)
         at++;
-    if (at == lanes.n) {
-        v = repeat(import, scope, v, lanes.n, dim, &node->inputs[2].arg);
+    if (at == lanes->n) {
+        v = repeat(import, scope, c.v, lanes->n, c.dim, &node->inputs[2].arg);
     } else {
-        lanes.n--;
-        memmove(&lanes.level[at], &lanes.level[at + 1],
-                (lanes.n - at) * sizeof(lanes.level[0]));
-        v = move(import, v, at, lanes.n + dim);
+        lanes->n--;
+        memmove(&lanes->level[at], &lanes->level[at + 1],
+                (lanes->n - at) * sizeof(lanes->level[0]));
+        v = move(import, c.v, at, lanes->n + c.dim);
     }
     return v == NULL ? import->build.status
-                     : define(import, scope, names->at[0], v, &lanes);
+                     : define(import, scope, names->at[0], v, lanes);
 }
 
 /* --- jvp ------------------------------------------------------------------ */
