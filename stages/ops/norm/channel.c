@@ -27,36 +27,14 @@ static void put(struct pst_operand *y, int64_t i, double value)
 static int64_t element(const struct pst_channels *p, int64_t n, int64_t c,
                        int64_t s)
 {
-    return (n * p->c + c) * p->s + s;
-}
-
-/* The group that channel c of image n belongs to, among the statistics. */
-static int64_t group_of(const struct pst_channels *p, int64_t n, int64_t c)
-{
-    const int64_t images = PST_MAX(p->n / p->blocks, 1);
-
-    return n / images * p->g + c / (p->c / p->g);
-}
-
-/* Images and channels of group i of the statistics. */
-struct range {
-    int64_t n0, n1, c0, c1;
-};
-
-static struct range range_of(const struct pst_channels *p, int64_t i)
-{
-    const int64_t images = p->n / p->blocks, channels = p->c / p->g;
-    const int64_t block = i / p->g, group = i % p->g;
-
-    return (struct range){block * images, (block + 1) * images,
-                          group * channels, (group + 1) * channels};
+    return pst_channels_at(p, n, c) + s;
 }
 
 /* Mean over group i of (x - centre)^power. */
 static double moment(const struct pst_channels *p, int64_t i, double centre,
                      int power)
 {
-    const struct range r = range_of(p, i);
+    const struct pst_channels_range r = pst_channels_range(p, i);
     double sum = 0.0;
 
     for (int64_t n = r.n0; n < r.n1; n++)
@@ -86,7 +64,7 @@ void pst_channels_ref_apply(const struct pst_channels *p, struct pst_operand *y)
 {
     for (int64_t n = 0; n < p->n; n++)
         for (int64_t c = 0; c < p->c; c++) {
-            const int64_t i = group_of(p, n, c);
+            const int64_t i = pst_channels_group(p, n, c);
             const double mean = at(p->mean, i), rstd = at(p->rstd, i);
             const double w = at_or(p->w, c, 1.0), b = at_or(p->b, c, 0.0);
 
@@ -108,7 +86,7 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
         double sum_a = 0.0, sum_b = 0.0;
 
         for (int64_t n = first; n < first + images; n++) {
-            const int64_t k = group_of(p, n, c);
+            const int64_t k = pst_channels_group(p, n, c);
             const double mean = at(p->mean, k), rstd = at(p->rstd, k);
 
             for (int64_t s = 0; s < p->s; s++) {
@@ -125,10 +103,10 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
 }
 
 /* Mean over group i of w_c times the sums. */
-static double group_mean(const struct pst_channels *p, int64_t i,
-                         const struct pst_operand *sums)
+double pst_channels_group_mean(const struct pst_channels *p, int64_t i,
+                               const struct pst_operand *sums)
 {
-    const struct range r = range_of(p, i);
+    const struct pst_channels_range r = pst_channels_range(p, i);
     double sum = 0.0;
 
     for (int64_t c = r.c0; c < r.c1; c++)
@@ -140,10 +118,10 @@ void pst_channels_ref_input(const struct pst_channels *p,
                             struct pst_operand *dx)
 {
     for (int64_t i = 0; i < p->blocks * p->g; i++) {
-        const struct range r = range_of(p, i);
+        const struct pst_channels_range r = pst_channels_range(p, i);
         const double mean = at(p->mean, i), rstd = at(p->rstd, i);
-        const double of_a = group_mean(p, i, p->sum_a);
-        const double of_b = group_mean(p, i, p->sum_b);
+        const double of_a = pst_channels_group_mean(p, i, p->sum_a);
+        const double of_b = pst_channels_group_mean(p, i, p->sum_b);
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++)
@@ -199,7 +177,7 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const struct range r = range_of(p, i);
+        const struct pst_channels_range r = pst_channels_range(p, i);
         const int64_t run = (r.c1 - r.c0) * p->s;
         const float *x = data_of(p->x);
         double mean = 0.0, var = 0.0;
@@ -235,7 +213,7 @@ static void apply_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(p->n * p->c, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const int64_t c = i % p->c, k = group_of(p, i / p->c, c);
+        const int64_t c = i % p->c, k = pst_channels_group(p, i / p->c, c);
 
         j->loops->apply(p->s, x + i * p->s, mean[k],
                         rstd[k] * value_or(p->w, c, 1.0f),
@@ -262,7 +240,7 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(p->blocks * p->c, 1, part, parts, &i, &end);
     for (; i < end; i++) {
         const int64_t c = i % p->c, first = i / p->c * images;
-        const int64_t k = group_of(p, first, c);
+        const int64_t k = pst_channels_group(p, first, c);
         double a = 0.0, b = 0.0;
 
         for (int64_t n = first; n < first + images; n++) {
@@ -293,9 +271,9 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const struct range r = range_of(p, i);
-        const float of_a = (float)group_mean(p, i, p->sum_a);
-        const float of_b = (float)group_mean(p, i, p->sum_b);
+        const struct pst_channels_range r = pst_channels_range(p, i);
+        const float of_a = (float)pst_channels_group_mean(p, i, p->sum_a);
+        const float of_b = (float)pst_channels_group_mean(p, i, p->sum_b);
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++) {

@@ -31,6 +31,42 @@ static inline int64_t pst_channels_count(const struct pst_channels *p)
     return p->n / p->blocks * (p->c / p->g) * p->s;
 }
 
+/* Of the first position of a channel. */
+static inline int64_t pst_channels_at(const struct pst_channels *p, int64_t n,
+                                      int64_t c)
+{
+    return (n * p->c + c) * p->s;
+}
+
+/* The group that channel c of image n belongs to, among the statistics. */
+static inline int64_t pst_channels_group(const struct pst_channels *p,
+                                         int64_t n, int64_t c)
+{
+    const int64_t images = PST_MAX(p->n / p->blocks, 1);
+
+    return n / images * p->g + c / (p->c / p->g);
+}
+
+/* Images and channels of group i of the statistics. */
+struct pst_channels_range {
+    int64_t n0, n1, c0, c1;
+};
+
+static inline struct pst_channels_range pst_channels_range(
+    const struct pst_channels *p, int64_t i)
+{
+    const int64_t images = p->n / p->blocks, channels = p->c / p->g;
+    const int64_t block = i / p->g, group = i % p->g;
+
+    return (struct pst_channels_range){block * images, (block + 1) * images,
+                                       group * channels,
+                                       (group + 1) * channels};
+}
+
+/* Mean over group i of w_c times the sums of its channels; 0 without sums. */
+double pst_channels_group_mean(const struct pst_channels *p, int64_t i,
+                               const struct pst_operand *sums);
+
 /* References: sums in double, any strides and floating dtypes. */
 void pst_channels_ref_stats(const struct pst_channels *p,
                             struct pst_operand *mean, struct pst_operand *rstd,
@@ -85,5 +121,15 @@ void pst_channels_run_sums(const struct pst_call *c,
 void pst_channels_run_input(const struct pst_call *c,
                             const struct pst_channels *p,
                             const struct pst_channel_loops *loops);
+
+/* The same for contiguous f64 (channel_f64.c). */
+void pst_channels_f64_stats(const struct pst_call *c,
+                            const struct pst_channels *p);
+void pst_channels_f64_apply(const struct pst_call *c,
+                            const struct pst_channels *p);
+void pst_channels_f64_sums(const struct pst_call *c,
+                           const struct pst_channels *p);
+void pst_channels_f64_input(const struct pst_call *c,
+                            const struct pst_channels *p);
 
 #endif

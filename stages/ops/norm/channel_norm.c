@@ -222,13 +222,22 @@ static bool is_empty(const struct pst_channels *p)
 }
 
 /* Absent operands have the meta of nothing. */
-static bool all_f32(const struct pst_call *c)
+static bool all_of(const struct pst_call *c, enum pst_dtype dtype)
 {
     for (unsigned i = 0; i < c->n_in; i++)
-        if (pst_meta_numel(c->in[i].meta) > 0 &&
-            c->in[i].meta->dtype != PST_F32)
+        if (pst_meta_numel(c->in[i].meta) > 0 && c->in[i].meta->dtype != dtype)
             return false;
     return true;
+}
+
+static bool all_f32(const struct pst_call *c)
+{
+    return all_of(c, PST_F32);
+}
+
+static bool all_f64(const struct pst_call *c)
+{
+    return all_of(c, PST_F64);
 }
 
 #define RUN_SET(id, suffix)                                                    \
@@ -245,6 +254,13 @@ static bool all_f32(const struct pst_call *c)
     RUN_SET(id, any)                                                           \
     PST_SIMD_IF_AVX2(RUN_SET(id, avx2))                                        \
     PST_SIMD_IF_AVX512(RUN_SET(id, avx512))                                    \
+    static void id##_f64(const struct pst_call *c)                             \
+    {                                                                          \
+        const struct pst_channels p = describe_##id(c);                        \
+                                                                               \
+        if (!is_empty(&p))                                                     \
+            pst_channels_f64_##id(c, &p);                                      \
+    }                                                                          \
     static void id##_ref(const struct pst_call *c)                             \
     {                                                                          \
         const struct pst_channels p = describe_##id(c);                        \
@@ -255,6 +271,8 @@ static bool all_f32(const struct pst_call *c)
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_SIMD_ROWS("norm_" #id "_f32", id##_f32, PST_D(F32), bits, all_f32, \
                       NULL, 2e-5),                                             \
+        PST_SIMD_ROW("norm_" #id "_f64", PST_ISA_ANY, id##_f64, PST_D(F64),    \
+                     bits, all_f64, NULL, 1e-12),                              \
         {.name = "norm_" #id "_ref",                                           \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_STRIDED,                                               \
