@@ -23,6 +23,9 @@ enum pst_status pst_eval_new(const struct pst_graph *graph,
                              struct pst_eval **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_eval_free(struct pst_eval *eval);
+/* Whose threads kernels divide their work among; NULL, as before the call: one
+ * thread. Borrowed until free. */
+void pst_eval_set_pool(struct pst_eval *eval, struct pst_pool *pool);
 /* Borrows data (contiguous or as meta's strides say) until free. */
 enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
                              const void *data,

@@ -9,8 +9,9 @@
 
 struct pst_eval {
     const struct pst_graph *graph;
-    const void **data; /* by value id; views point into their base */
-    void **owned;      /* by value id */
+    const void **data;     /* by value id; views point into their base */
+    void **owned;          /* by value id */
+    struct pst_pool *pool; /* or NULL */
     size_t n;
 };
 
@@ -54,6 +55,11 @@ void pst_eval_free(struct pst_eval *eval)
     pst_free(eval->owned);
     pst_free(eval->data);
     pst_free(eval);
+}
+
+void pst_eval_set_pool(struct pst_eval *eval, struct pst_pool *pool)
+{
+    eval->pool = pool;
 }
 
 enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
@@ -143,8 +149,8 @@ static enum pst_status make_outputs(struct frame *f)
         const size_t bytes = pst_meta_span(&out->meta);
 
         f->call.out[k].meta = &out->meta;
-        pst_free(f->eval->owned[out->id]); /* of an earlier run */
-        f->eval->owned[out->id] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
+        if (f->eval->owned[out->id] == NULL) /* else of an earlier run */
+            f->eval->owned[out->id] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
         f->eval->data[out->id] = f->eval->owned[out->id];
         f->call.out[k].data = f->eval->owned[out->id];
         if (f->call.out[k].data == NULL)
@@ -193,7 +199,8 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
     if (pst_node_is_empty(f->node))
         return PST_OK;
     if (kernel->scratch != NULL) {
-        f->call.scratch_size = kernel->scratch(&f->call, 1);
+        f->call.scratch_size =
+            kernel->scratch(&f->call, pst_pool_threads(f->call.pool));
         f->scratch = pst_alloc(TAG, f->call.scratch_size + ALIGN);
         if (f->scratch == NULL)
             return pst_diag_nomem(f->diag, f->call.scratch_size);
@@ -221,6 +228,7 @@ static enum pst_status run_node(struct pst_eval *eval, struct pst_node *node,
     f.call.n_out = node->n_outs;
     f.call.args = node->args;
     f.call.fault = &f.fault;
+    f.call.pool = eval->pool;
     if (key != NULL)
         f.call.rng = *key;
     f.call.rng.node = node->id;
