@@ -98,15 +98,50 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 
 static double load(const struct pst_sdpa_factor *f, int64_t offset)
 {
+    if (f->x->meta->dtype == PST_F64) /* what pst_verify has */
+        return ((const double *)f->x->data)[offset];
     return pst_load_f64(f->x->meta->dtype, f->x->data, offset);
+}
+
+/* Elements beside each other, in f64; else NULL. */
+static const double *line(const struct pst_sdpa_factor *f, int64_t offset)
+{
+    return f->x->meta->dtype == PST_F64 && f->col == 1
+               ? (const double *)f->x->data + offset
+               : NULL;
+}
+
+static double dot_lines(const double *restrict a, const double *restrict b,
+                        int64_t n)
+{
+    double part[4] = {0.0};
+    int64_t j = 0;
+
+    for (; j + 4 <= n; j += 4)
+        for (int k = 0; k < 4; k++)
+            part[k] += a[j + k] * b[j + k];
+    for (; j < n; j++)
+        part[0] += a[j] * b[j];
+    return (part[0] + part[2]) + (part[1] + part[3]);
+}
+
+/* to += by * x */
+static void add_line(double *restrict to, const double *restrict x, double by,
+                     int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        to[j] += by * x[j];
 }
 
 /* q (row) . k (col), or the same for other operands of n columns. */
 static double dot(const struct pst_sdpa_factor *a, int64_t at_a,
                   const struct pst_sdpa_factor *b, int64_t at_b, int64_t n)
 {
+    const double *x = line(a, at_a), *y = line(b, at_b);
     double sum = 0.0;
 
+    if (x != NULL && y != NULL)
+        return dot_lines(x, y, n);
     for (int64_t j = 0; j < n; j++)
         sum += load(a, at_a + j * a->col) * load(b, at_b + j * b->col);
     return sum;
@@ -164,6 +199,27 @@ size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
     return (size_t)n * sizeof(double);
 }
 
+/* A row of the result, which begins at `to`: probabilities times values. */
+static void store_row(const struct pst_sdpa *p, const double *prob, int64_t v,
+                      struct pst_operand *out, int64_t to)
+{
+    if (out->meta->dtype == PST_F64 && line(&p->v, v) != NULL) {
+        double *y = (double *)out->data + to;
+
+        memset(y, 0, (size_t)p->ev * sizeof(double));
+        for (int64_t j = 0; j < p->s; j++)
+            add_line(y, line(&p->v, v + j * p->v.row), prob[j], p->ev);
+        return;
+    }
+    for (int64_t d = 0; d < p->ev; d++) {
+        double sum = 0.0;
+
+        for (int64_t j = 0; j < p->s; j++)
+            sum += prob[j] * load(&p->v, v + j * p->v.row + d * p->v.col);
+        pst_store_f64(out->meta->dtype, out->data, to + d, sum);
+    }
+}
+
 void pst_sdpa_ref(const struct pst_call *c)
 {
     struct pst_operand *out = &c->out[0];
@@ -178,14 +234,7 @@ void pst_sdpa_ref(const struct pst_call *c)
             row_probabilities(&p, i, row, prob);
             for (int64_t j = 0; j < p.s; j++)
                 prob[j] *= pst_sdpa_keep(&p, i, row, j);
-            for (int64_t d = 0; d < p.ev; d++) {
-                double sum = 0.0;
-
-                for (int64_t j = 0; j < p.s; j++)
-                    sum += prob[j] * load(&p.v, v + j * p.v.row + d * p.v.col);
-                pst_store_f64(out->meta->dtype, out->data,
-                              (i * p.l + row) * p.ev + d, sum);
-            }
+            store_row(&p, prob, v, out, (i * p.l + row) * p.ev);
         }
     }
 }
@@ -238,12 +287,24 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
     const int64_t k = pst_sdpa_offset(p, &p->k, i, true);
     const int64_t g = pst_sdpa_offset(p, &p->g, i, false) + row * p->g.row;
 
+    const bool lines = line(&p->q, q) != NULL && line(&p->k, k) != NULL &&
+                       line(&p->g, g) != NULL;
+
     for (int64_t d = 0; d < p->e; d++)
         to->dq[d] = 0.0;
     for (int64_t j = 0; j < p->s; j++) {
         const double ds = p->scale * to->ds[j];
         const double keep = to->prob[j] * pst_sdpa_keep(p, i, row, j);
 
+        if (lines) {
+            if (ds != 0.0) {
+                add_line(to->dq, line(&p->k, k + j * p->k.row), ds, p->e);
+                add_line(to->dk + dk + j * p->e, line(&p->q, q), ds, p->e);
+            }
+            if (keep != 0.0)
+                add_line(to->dv + dv + j * p->ev, line(&p->g, g), keep, p->ev);
+            continue;
+        }
         for (int64_t d = 0; d < p->e && ds != 0.0; d++) {
             to->dq[d] += ds * load(&p->k, k + j * p->k.row + d * p->k.col);
             to->dk[dk + j * p->e + d] += ds * load(&p->q, q + d * p->q.col);
