@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/ctl/print.h"
+#include "stages/base/plural.h"
 #include "stages/files/checkpoint.h"
 #include "stages/files/owner.h"
 
@@ -134,8 +135,8 @@ static enum pst_status outcome(const char *dir,
     if (worst == NULL)
         return PST_OK;
     return pst_diag_carry(diag, worst->error, worst->status,
-                          "%u of %zu checkpoints in %s cannot be used: %s", n,
-                          rows->n, dir, worst->text);
+                          "%u of %zu checkpoint%s in %s cannot be used: %s", n,
+                          rows->n, pst_plural(rows->n), dir, worst->text);
 }
 
 static enum pst_status run_checkpoints(const struct pstd_config *config,

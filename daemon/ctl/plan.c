@@ -147,8 +147,9 @@ static void print_memory(const struct forecast *f)
     size_t for_w = 0, gathered = 0;
 
     pstd_placement(f->sched, &placement);
-    pstctl_printf(stdout, "schedule %s, %u microbatches\n", f->sched->name,
-                  f->sched->n_microbatches);
+    pstctl_printf(stdout, "schedule %s, %u microbatch%s\n", f->sched->name,
+                  f->sched->n_microbatches,
+                  f->sched->n_microbatches == 1 ? "" : "es");
     if (strcmp(f->recompute, "none") != 0)
         pstctl_printf(stdout, "recompute %s\n", f->recompute);
     if (strcmp(f->shard, "none") != 0)
@@ -345,8 +346,9 @@ static enum pst_status write_files(const struct pstd_config *config,
     struct pst_str title = {0};
     enum pst_status status;
 
-    pst_str_addf(&title, "%s: %s, %u microbatches", plan->name, f->sched->name,
-                 f->sched->n_microbatches);
+    pst_str_addf(&title, "%s: %s, %u microbatch%s", plan->name, f->sched->name,
+                 f->sched->n_microbatches,
+                 f->sched->n_microbatches == 1 ? "" : "es");
     status = pstctl_timelines_write(config, timelines, 1, pst_str_text(&title),
                                     diag);
     pst_str_fini(&title);

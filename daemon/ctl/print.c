@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "stages/base/plural.h"
+
 #define MIB          (1024.0 * 1024.0)
 #define LIVE_GAP_S   0.25
 #define PLAIN_GAP_S  0.5
@@ -416,6 +418,9 @@ static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
 {
     const char *placement = pstctl_text(event, "placement");
     const long long step = pstctl_integer(event, "step");
+    const long long microbatches = pstctl_integer(event, "microbatches");
+    const long long rows = pstctl_integer(event, "rows");
+    const long long most = pstctl_integer(event, "most");
     char from[64] = "the start values";
 
     pst_free(p->placement);
@@ -424,11 +429,11 @@ static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
         (void)snprintf(from, sizeof(from), "the checkpoint of step %lld", step);
     if (!p->quiet)
         pstctl_printf(p->out,
-                      "serving with %s: %lld microbatches of %lld rows a step, "
-                      "at most %lld samples a request\n",
-                      from, (long long)pstctl_integer(event, "microbatches"),
-                      (long long)pstctl_integer(event, "rows"),
-                      (long long)pstctl_integer(event, "most"));
+                      "serving with %s: %lld microbatch%s of %lld row%s a "
+                      "step, at most %lld sample%s a request\n",
+                      from, microbatches, pst_plural_es(microbatches), rows,
+                      pst_plural((uint64_t)rows), most,
+                      pst_plural((uint64_t)most));
     (void)fflush(p->out);
 }
 
@@ -607,7 +612,8 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
                          (unsigned long long)(r->steps - r->first_step));
         return;
     }
-    pst_str_addf(out, "%llu steps%s, loss ", (unsigned long long)r->steps,
+    pst_str_addf(out, "%llu step%s%s, loss ", (unsigned long long)r->steps,
+                 pst_plural(r->steps),
                  r->stopped  ? " (stopped on request)"
                  : r->enough ? " (ended early)"
                              : "");

@@ -199,7 +199,7 @@ def pictures(penstock, folder):
     assert "subgraph cluster_1 {" in dot and "layers.20" in dot, dot
     dot = run(penstock, "show", os.path.join(folder, "u03.pt2"), "--format",
               "dot", "--at", "n@1")
-    assert 'label="n@2\\n1 operators' in dot, dot
+    assert 'label="n@2\\n1 operator,' in dot, dot
     svg = run(penstock, "show", os.path.join(folder, "u03.pt2"), "--format",
               "svg", "--at", "n@1")
     texts = ["".join(t.itertext()) for t in

@@ -104,7 +104,7 @@ static void draws_dot(void **state)
         "  s2 [label=\"stage 2\\nn\\n13 FLOP, 36 B\\ngives loss (loss)\"];\n"
         "  subgraph cluster_2 {\n    s2;\n"
         "    m2_0 [label=\"n\\n2 operators, 12 FLOP\"];\n"
-        "    m2_1 [label=\"(model)\\n1 operators, 1 FLOP\"];\n"
+        "    m2_1 [label=\"(model)\\n1 operator, 1 FLOP\"];\n"
         "    s2 -> m2_0 -> m2_1 [style=dotted];\n  }\n"
         "  s0 -> s1 [label=\"a\\n24 B\"];\n"
         "  s0 -> s2 [label=\"i\\n6 B\"];\n"

@@ -16,6 +16,7 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
+#include "stages/base/plural.h"
 #include "stages/base/rng.h"
 
 #define MAX_PROMPT (1u << 20)
@@ -384,8 +385,8 @@ static enum pst_status print_tally(const struct pstd_config *config,
             diag);
     pstctl_printf(stdout, "\n");
     if (w->cached)
-        pstctl_printf(stderr, "%zu tokens read in %.3g s, ", t->prompt - 1,
-                      t->read_s);
+        pstctl_printf(stderr, "%zu token%s read in %.3g s, ", t->prompt - 1,
+                      pst_plural(t->prompt - 1), t->read_s);
     pstctl_printf(stderr, "%llu made in %.3g s: %.4g tokens/s\n",
                   (unsigned long long)config->n_tokens, t->made_s, rate);
     return PST_OK;

@@ -10,6 +10,7 @@
 #include "daemon/ctl/infer/forward.h"
 #include "daemon/ctl/infer/outputs.h"
 #include "daemon/ctl/print.h"
+#include "stages/base/plural.h"
 #include "stages/ops/core/rows.h"
 
 static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
@@ -59,7 +60,7 @@ static void print_loss(const struct pstctl_forward *f, double loss,
     pstctl_loss_to(loss, 6, &text);
     pst_str_addf(&text, " over %llu row%s in %llu batch%s",
                  (unsigned long long)rows, rows == 1 ? "" : "s", steps,
-                 steps == 1 ? "" : "es");
+                 pst_plural_es(steps));
     if (has_perplexity(f->plan) && isfinite(exp(loss)))
         pst_str_addf(&text, " (perplexity %.4g)", exp(loss));
     pstctl_printf(stdout, "%s\n", pst_str_text(&text));
@@ -144,8 +145,9 @@ static enum pst_status infer_data(const struct pstd_config *config,
                       (json_int_t)f.step, "output", config->output),
             diag);
     else if (status == PST_OK)
-        pstctl_printf(stdout, "outputs for %llu samples in %s\n",
-                      (unsigned long long)samples, config->output);
+        pstctl_printf(stdout, "outputs for %llu sample%s in %s\n",
+                      (unsigned long long)samples, pst_plural(samples),
+                      config->output);
     pstctl_forward_close(&f);
     return status;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stages/base/plural.h"
 #include "stages/base/str.h"
 
 struct asker {
@@ -92,10 +93,11 @@ static enum pst_status print_json(struct asker *a, const pstctl_event *e)
 static void show_cast(const pstctl_event *e)
 {
     const long long skipped = (long long)pstctl_integer(e, "skipped");
+    const long long tensors = (long long)pstctl_integer(e, "tensors");
     struct pst_str text = {0};
 
-    pst_str_addf(&text, "%lld tensors cast behind step %lld",
-                 (long long)pstctl_integer(e, "tensors"),
+    pst_str_addf(&text, "%lld tensor%s cast behind step %lld", tensors,
+                 pst_plural((uint64_t)tensors),
                  (long long)pstctl_integer(e, "step"));
     if (skipped > 0)
         pst_str_addf(&text,
@@ -128,13 +130,13 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (a->config->json)
         return print_json(a, e);
     if (strcmp(e->name, "attr_set") == 0)
-        pstctl_printf(stdout, "%lld tensors set behind step %lld, %.2f s\n", n,
-                      step, seconds);
+        pstctl_printf(stdout, "%lld tensor%s set behind step %lld, %.2f s\n", n,
+                      pst_plural((uint64_t)n), step, seconds);
     else if (strcmp(e->name, "attr_cast") == 0)
         show_cast(e);
     else if (has_text(path))
-        pstctl_printf(stdout, "%lld tensors of step %lld written to %s\n", n,
-                      step, path);
+        pstctl_printf(stdout, "%lld tensor%s of step %lld written to %s\n", n,
+                      pst_plural((uint64_t)n), step, path);
     return PST_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "stages/base/host/fs.h"
+#include "stages/base/plural.h"
 #include "stages/base/str.h"
 
 #define MAX_STATES ((size_t)1 << 20) /* bytes of a file of names */
@@ -38,15 +39,16 @@ static enum pst_status read_name(const struct pstd_config *config,
 static void show_swap(const pstctl_event *event)
 {
     const long long frozen = (long long)pstctl_integer(event, "frozen");
+    const long long calls = (long long)pstctl_integer(event, "calls");
     struct pst_str text = {0};
 
-    pst_str_addf(&text, "%s replaced behind step %lld: %lld calls",
+    pst_str_addf(&text, "%s replaced behind step %lld: %lld call%s",
                  pstctl_text(event, "module"),
-                 (long long)pstctl_integer(event, "step"),
-                 (long long)pstctl_integer(event, "calls"));
+                 (long long)pstctl_integer(event, "step"), calls,
+                 pst_plural((uint64_t)calls));
     if (frozen > 0)
-        pst_str_addf(&text, ", %lld parameters stay frozen (penstock unfreeze)",
-                     frozen);
+        pst_str_addf(&text, ", %lld parameter%s frozen (penstock unfreeze)",
+                     frozen, frozen == 1 ? " stays" : "s stay");
     pst_str_addf(&text, ", %.2f s", pstctl_number(event, "seconds"));
     pstctl_printf(stdout, "%s\n", pst_str_text(&text));
     pst_str_fini(&text);
@@ -56,6 +58,7 @@ static enum pst_status show(const struct pstd_config *config,
                             const pstctl_event *event, struct pst_diag *diag)
 {
     const long long step = (long long)pstctl_integer(event, "step");
+    const long long n = (long long)pstctl_integer(event, "params");
     const double seconds = pstctl_number(event, "seconds");
 
     if (strcmp(event->name, "train_end") == 0)
@@ -68,9 +71,8 @@ static enum pst_status show(const struct pstd_config *config,
     if (strcmp(event->name, "swapped") == 0)
         show_swap(event);
     else
-        pstctl_printf(stdout, "%lld parameters %s behind step %lld, %.2f s\n",
-                      (long long)pstctl_integer(event, "params"), event->name,
-                      step, seconds);
+        pstctl_printf(stdout, "%lld parameter%s %s behind step %lld, %.2f s\n",
+                      n, pst_plural((uint64_t)n), event->name, step, seconds);
     return PST_OK;
 }
 

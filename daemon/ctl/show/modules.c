@@ -4,6 +4,7 @@
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/show/tree.h"
+#include "stages/base/plural.h"
 #include "stages/ops/core/op.h"
 
 #include <stdio.h>
@@ -219,8 +220,10 @@ static enum pst_status run_modules(const struct pstd_config *config,
             print_calls(t.modules);
         else
             print_modules(&t);
-        pstctl_printf(stdout, "%zu calls, %u templates\n",
-                      t.modules->outline.order.n, t.modules->n_templates);
+        pstctl_printf(
+            stdout, "%zu call%s, %u template%s\n", t.modules->outline.order.n,
+            pst_plural(t.modules->outline.order.n), t.modules->n_templates,
+            pst_plural(t.modules->n_templates));
     }
     pstctl_tree_close(&t);
     return status;

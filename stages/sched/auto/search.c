@@ -209,8 +209,8 @@ static void describe(const struct found *f, const char *place,
     if (f->how.memory_limit > 0.0)
         pst_str_addf(out, "at most %.2f MiB", f->how.memory_limit / 1048576.0);
     else
-        pst_str_addf(out, "at most %u microbatches in flight",
-                     f->how.in_flight);
+        pst_str_addf(out, "at most %u microbatch%s in flight", f->how.in_flight,
+                     f->how.in_flight == 1 ? "" : "es");
 }
 
 static enum pst_status try_found(struct pst_search *x, struct found *f,

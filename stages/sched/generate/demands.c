@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What rows demand, and what numbers cost that do not go into each other. */
+#include "stages/base/plural.h"
 #include "stages/sched/generate.h"
 #include "stages/sched/simulate.h"
 
 /* Larger schedules are explained without a simulation. */
 #define MAX_SIMULATED 65536u
-
-static const char *plural(unsigned n)
-{
-    return n == 1 ? "" : "s";
-}
 
 /* Microbatches that are no multiple of this many rounds leave a remainder. */
 static unsigned rounds_of(unsigned microbatches, unsigned ranks)
@@ -44,14 +40,14 @@ static enum pst_status check_stages(const struct pst_sched_row *row,
                             "but there are %u stages for %u rank%s: split into "
                             "%u stages",
                             row->name, row->per_rank, o->stages, o->ranks,
-                            plural(o->ranks), want);
+                            pst_plural(o->ranks), want);
     return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                         "schedule %s needs exactly %u stages on each rank, but "
                         "there are %u stages for %u rank%s: split into %u "
                         "stages, or take %u rank%s",
                         row->name, row->per_rank, o->stages, o->ranks,
-                        plural(o->ranks), want, o->stages / row->per_rank,
-                        plural(o->stages / row->per_rank));
+                        pst_plural(o->ranks), want, o->stages / row->per_rank,
+                        pst_plural(o->stages / row->per_rank));
 }
 
 /* What PyTorch refuses though it can be done. */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "stages/base/plural.h"
+
 #define MAX_NAMES 3 /* values named on an arrow; the rest is counted */
 
 /* All values from one stage to another. Edges are sorted by producer: those of
@@ -165,7 +167,8 @@ static void dot_groups(struct pst_str *out, const struct pst_stage *stage)
         pst_show_group_name(&name, &groups[i]);
         pst_str_addf(out, "    m%u_%u [label=\"", stage->index, i);
         add_quoted(out, &name);
-        pst_str_addf(out, "\\n%u operators, ", groups[i].operators);
+        pst_str_addf(out, "\\n%u operator%s, ", groups[i].operators,
+                     pst_plural(groups[i].operators));
         pst_show_amount(out, 0, groups[i].flops, 1000.0, "FLOP");
         if (i + 1 == n && more > 0)
             pst_str_addf(out, "\\nand %u more", more);

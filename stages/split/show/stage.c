@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "stages/base/plural.h"
+
 static void add_inputs(struct pst_str *out, const struct pst_plan *plan,
                        const struct pst_stage *stage)
 {
@@ -175,8 +177,9 @@ void pst_plan_describe_stage(const struct pst_plan *plan, unsigned stage,
 {
     const struct pst_stage *s = &plan->stages.at[stage];
 
-    pst_str_addf(out, "stage %u of %zu: %zu operators, modules ", stage,
-                 plan->stages.n, s->graph->nodes.n);
+    pst_str_addf(out, "stage %u of %zu: %zu operator%s, modules ", stage,
+                 plan->stages.n, s->graph->nodes.n,
+                 pst_plural(s->graph->nodes.n));
     pst_show_modules(out, s->graph);
     pst_str_add(out, "\n");
     add_inputs(out, plan, s);

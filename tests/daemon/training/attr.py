@@ -188,7 +188,7 @@ def cast(b):
             ("only f32 is trained", "n.w", "f64"),
             ('nearest name is "n.w"', "m.w", "bf16")):
         assert words in b.ask("attr", "cast", *args, code=65)
-    assert "1 tensors cast" in b.ask("attr", "cast", "n.w", "bf16")
+    assert "1 tensor cast" in b.ask("attr", "cast", "n.w", "bf16")
     assert ("parameter bf16[1], kept as f32, stages 0,1,2 on ranks 0,1,2, "
             "trained: 1.1015625\n") in b.ask("attr", "get", "n")
     write(f"{b.folder}/narrow.safetensors", n__w=("BF16", [1], b"\xc0\x3f"))

@@ -13,7 +13,7 @@ import tempfile
 from evaluate import write_data
 import job  # evaluate has put its folder on the path
 
-LAST = r"\d+ steps, loss \S+, .* a step, .*\n"
+LAST = r"\d+ steps?, loss \S+, .* a step, .*\n"
 
 
 class Bench(job.Bench):

@@ -257,7 +257,7 @@ def frozen(b):
     run = b.train("frozen", "--checkpoint", "frozen.saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 2))
     assert "no parameter" in b.ask("freeze", "m.*", code=65)
-    assert "1 parameters frozen" in b.ask("freeze", "n")
+    assert "1 parameter frozen" in b.ask("freeze", "n")
     b.ask("resume")
     b.end(run, resume=False)
     half, end = (tensors(f"{b.folder}/frozen.saved/step-{step:08}/{shard}")
@@ -273,7 +273,7 @@ def frozen(b):
     run = b.train("stays")
     b.ask("freeze", "n")
     said = b.swap("n", "u06")
-    assert "3 calls, 1 parameters stay frozen" in said, said
+    assert "3 calls, 1 parameter stays frozen" in said, said
     assert "n.n.w: parameter f32[1], stages 0,1,2 on ranks 0,1,2, not trained" \
         in b.ask("attr", "get", "n")
     b.ask("unfreeze", "n.n.w")
@@ -282,7 +282,7 @@ def frozen(b):
     assert ", trained" in b.ask("attr", "get", "n")
     # Nothing of it was trained, whatever it is called.
     b.ask("freeze", "n")
-    assert "1 parameters stay frozen" in b.swap("n", "u20")
+    assert "1 parameter stays frozen" in b.swap("n", "u20")
     b.end(run)
 
 
