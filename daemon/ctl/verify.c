@@ -18,8 +18,10 @@ static enum pst_status print_report(const struct pst_verify_report *report,
         return PST_OK;
     }
     return pstctl_json_print(
-        json_pack("{s:I s:I s:o s:o}", "compared", (json_int_t)report->compared,
-                  "different", (json_int_t)report->different, "first",
+        json_pack("{s:I s:I s:I s:o s:o}", "compared",
+                  (json_int_t)report->compared, "different",
+                  (json_int_t)report->different, "unchecked",
+                  (json_int_t)report->unchecked, "first",
                   pstctl_json_text(report->first), "text",
                   pstctl_json_text(pst_str_text(&report->text))),
         diag);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/base/plural.h"
 #include "stages/verify/signs.h"
 
 /* Relative, in the 2-norm. */
@@ -272,9 +273,9 @@ enum pst_status pst_verifier_precision(struct verifier *v,
                 at[k].off, at[k].scale, at[k].moves);
     if (status == PST_OK)
         pst_str_addf(&v->report.text,
-                     "gradients of %u parameters on 1 microbatch compared "
+                     "gradients of %u parameter%s on 1 microbatch compared "
                      "with f64, %u differ\n",
-                     n, v->report.different - before);
+                     n, pst_plural(n), v->report.different - before);
     pst_dump_free(dump);
     pst_free(at);
     return status;

@@ -12,14 +12,21 @@ struct verifier {
     pst_fill_fn fill;
     void *ctx;
     const struct pst_verify_watch *watch; /* or NULL */
-    unsigned n_list; /* gradients that are compared with slopes */
     struct pst_verify_report report;
-    bool no_number; /* a gradient in f32 is none, which in f64 is one */
-    double seconds; /* of the last step that was run */
-    double step;    /* of an uncut one */
+    bool no_number;      /* a gradient in f32 is none, which in f64 is one */
+    double seconds;      /* of the last step that was run */
+    double step;         /* of an uncut one */
+    double whole;        /* of an uncut one, with what goes before it */
+    double begin, until; /* when the verification began, and has to end */
     struct pst_diag *diag;
 };
 
+/* Parameters, by index, whose gradients slopes do not decide about. */
+struct pst_unsure PST_VEC(unsigned);
+
+/* What is done now. */
+void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
+    PST_PRINTF(2, 3);
 /* One more difference, which is the first to be told if there was none. */
 void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
                           ...) PST_PRINTF(3, 4);
@@ -27,6 +34,15 @@ void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
 enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_dump **ret) PST_MUST_CHECK;
+/* Are the gradients of the parameters in list slopes of the loss? Adds those to
+ * *unsure that hang on a kink or a jump (slopes.c). where: for the report. */
+enum pst_status pst_verifier_slopes(struct verifier *v, struct pst_wide *wide,
+                                    const unsigned *list, unsigned n,
+                                    const char *where,
+                                    struct pst_unsure *unsure) PST_MUST_CHECK;
+/* Names and counts them in the report. */
+void pst_verifier_unchecked(struct verifier *v, const struct pst_unsure *unsure,
+                            const char *why);
 /* Are the gradients of the parameters in list those in f64 (precision.c)? */
 enum pst_status pst_verifier_precision(struct verifier *v,
                                        const struct pst_wide *wide,

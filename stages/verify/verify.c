@@ -8,31 +8,24 @@
 
 #include "stages/base/host/alive.h"
 #include "stages/base/host/cpu.h"
+#include "stages/base/plural.h"
 #include "stages/base/rng.h"
 #include "stages/split/join.h"
 #include "stages/verify/verifier.h"
 
 /* Relative, in the 2-norm. */
 #define SHARED_TOLERANCE 1e-6
-/* What central differences may take, in steps and in seconds at least: as many
- * groups of parameters are compared as fit, and halves of one where that finds
- * an error. */
-#define SLOPE_STEPS   6
-#define SLOPE_SECONDS 2.0
-/* At a kink a gradient has to lie between the slopes to both sides in so many
- * directions, but for a few that meet another kink. */
-#define KINK_ATTEMPTS 16
-#define KINK_OUTSIDE  1
+/* What a verification may take, in steps and in seconds at least. Differences
+ * that it finds take longer. */
+#define LIMIT_STEPS   20
+#define LIMIT_SECONDS 3.0
 
 void pst_verify_report_fini(struct pst_verify_report *report)
 {
     pst_str_fini(&report->text);
 }
 
-static void tell(const struct verifier *v, const char *fmt, ...)
-    PST_PRINTF(2, 3);
-
-static void tell(const struct verifier *v, const char *fmt, ...)
+void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
 {
     char text[300];
     va_list args;
@@ -176,9 +169,10 @@ static void compare_item(struct verifier *v, const struct pst_dump_item *cut,
         return;
     pst_verifier_differs(
         v, cut->name,
-        "differs between %zu stages on %u ranks and the uncut model: by "
+        "differs between %zu stage%s on %u rank%s and the uncut model: by "
         "%.3g of its norm",
-        v->plan->stages.n, v->options.ranks, off);
+        v->plan->stages.n, pst_plural(v->plan->stages.n), v->options.ranks,
+        pst_plural(v->options.ranks), off);
 }
 
 static enum pst_status compare_cuts(struct verifier *v)
@@ -188,160 +182,42 @@ static enum pst_status compare_cuts(struct verifier *v)
     const struct pst_dump_item *items;
     unsigned before = v->report.different;
     enum pst_status status;
+    double between;
     size_t n;
 
+    v->begin = pst_now();
     alone.ranks = 1;
     alone.schedule = "gpipe"; /* takes one stage, any microbatches */
     alone.place = NULL;
-    tell(v, "a step of %zu stages", v->plan->stages.n);
+    pst_verifier_tell(v, "a step of %zu stage%s", v->plan->stages.n,
+                      pst_plural(v->plan->stages.n));
     status = pst_verifier_step(v, v->plan, &v->options, &cut);
-    tell(v, "a step of the uncut model");
+    between = pst_now();
+    pst_verifier_tell(v, "a step of the uncut model");
     if (status == PST_OK)
         status = pst_verifier_step(v, v->joined, &alone, &whole);
     v->step = v->seconds;
+    v->whole = pst_now() - between;
+    v->until = v->begin + PST_MAX(LIMIT_STEPS * v->step, LIMIT_SECONDS);
     if (status == PST_OK) {
         items = pst_dump_items(cut, &n);
         for (size_t i = 0; i < n; i++)
             compare_item(v, &items[i], pst_dump_find(whole, items[i].name));
         pst_str_addf(&v->report.text,
-                     "%zu stages on %u ranks, schedule %s, %u microbatches: "
-                     "%zu tensors compared with the uncut model, %u differ\n",
-                     v->plan->stages.n, v->options.ranks, v->options.schedule,
-                     v->options.microbatches, n, v->report.different - before);
+                     "%zu stage%s on %u rank%s, schedule %s, %u microbatch%s: "
+                     "%zu tensor%s compared with the uncut model, %u differ\n",
+                     v->plan->stages.n, pst_plural(v->plan->stages.n),
+                     v->options.ranks, pst_plural(v->options.ranks),
+                     v->options.schedule, v->options.microbatches,
+                     pst_plural_es(v->options.microbatches), n, pst_plural(n),
+                     v->report.different - before);
     }
     pst_dump_free(cut);
     pst_dump_free(whole);
     return status;
 }
 
-/* --- 2: gradients against slopes ----------------------------------------- */
-
-/* The gradients of [begin, end) are no slopes, taken together. */
-static void blame(struct verifier *v, const unsigned *list, unsigned begin,
-                  unsigned end, double error)
-{
-    const struct pst_plan *plan = v->joined;
-    char name[300], more[340] = "";
-
-    (void)snprintf(name, sizeof(name), "grad.%s",
-                   plan->params.at[list[begin]].fqn);
-    if (end - begin > 1)
-        (void)snprintf(more, sizeof(more),
-                       "or one of the %u behind it, up to grad.%.200s, ",
-                       end - begin - 1, plan->params.at[list[end - 1]].fqn);
-    pst_verifier_differs(
-        v, name,
-        "%sis not the slope of the loss: off by %.3g times what is allowed "
-        "(in f64, by central differences)",
-        more, error);
-}
-
-struct slopes {
-    struct pst_wide *wide;
-    const unsigned *list;
-    bool *chosen;
-    double until; /* when no halves are looked at any more */
-};
-
-/* Are the gradients of the chosen parameters slopes of the loss? *ret_best: how
- * near the best attempt was; at most 1 is right. */
-static enum pst_status check_chosen(struct verifier *v, const struct slopes *s,
-                                    double *ret_best)
-{
-    struct pst_wide_error error = {INFINITY, INFINITY};
-    enum pst_status status = PST_OK;
-    unsigned a, outside = 0;
-
-    *ret_best = INFINITY;
-    for (a = 0; a < PST_WIDE_ATTEMPTS && status == PST_OK; a++) {
-        status = pst_wide_check(s->wide, s->chosen, a, &error, v->diag);
-        *ret_best = PST_MIN(*ret_best, error.plain);
-        outside += error.kinked > 1;
-        if (error.plain <= 1)
-            return status;
-    }
-    for (; a < KINK_ATTEMPTS && outside <= KINK_OUTSIDE && status == PST_OK;
-         a++) {
-        status = pst_wide_check(s->wide, s->chosen, a, &error, v->diag);
-        outside += error.kinked > 1;
-    }
-    if (status == PST_OK && outside <= KINK_OUTSIDE)
-        *ret_best = 1;
-    return status;
-}
-
-/* Checks the parameters [begin, end) of those in list at once. */
-static enum pst_status check_range(struct verifier *v, const struct slopes *s,
-                                   unsigned begin, unsigned end)
-{
-    const unsigned *list = s->list, middle = begin + (end - begin) / 2;
-    enum pst_status status;
-    bool jumps = false;
-    double best;
-
-    for (unsigned k = begin; k < end; k++)
-        s->chosen[list[k]] = true;
-    if (end - begin == 1)
-        tell(v, "gradient %u of %u: %s", end, v->n_list,
-             v->plan->params.at[list[begin]].fqn);
-    else
-        tell(v, "gradients %u to %u of %u", begin + 1, end, v->n_list);
-    status = check_chosen(v, s, &best);
-    if (status == PST_OK && best > 1 && end - begin == 1)
-        status = pst_wide_jumps(s->wide, s->chosen, &jumps, v->diag);
-    for (unsigned k = begin; k < end; k++)
-        s->chosen[list[k]] = false;
-    if (status != PST_OK || best <= 1)
-        return status;
-    if (end - begin > 1 && pst_now() < s->until) {
-        status = check_range(v, s, begin, middle);
-        return status == PST_OK ? check_range(v, s, middle, end) : status;
-    }
-    if (jumps)
-        pst_str_addf(&v->report.text,
-                     "grad.%s was not compared with slopes: the loss jumps "
-                     "here, as where topk has to choose between equals\n",
-                     v->joined->params.at[list[begin]].fqn);
-    else
-        blame(v, list, begin, end, best);
-    return PST_OK;
-}
-
-static enum pst_status check_slopes(struct verifier *v, struct pst_wide *wide,
-                                    const unsigned *list, unsigned n)
-{
-    const double time = PST_MAX(SLOPE_STEPS * v->step, SLOPE_SECONDS);
-    const double looks = time / PST_MAX(2 * pst_wide_seconds(wide), 1e-9);
-    const unsigned groups = n == 0            ? 0
-                            : looks >= n      ? n
-                            : looks / 2 < 1.0 ? 1
-                                              : (unsigned)(looks / 2);
-    struct slopes s = {
-        wide, list,
-        pst_calloc(PST_TAG_EXEC, v->joined->params.n + 1, sizeof(bool)),
-        pst_now() + time};
-    unsigned before = v->report.different;
-    enum pst_status status = PST_OK;
-
-    if (s.chosen == NULL)
-        return pst_diag_nomem(v->diag, v->joined->params.n);
-    v->n_list = n;
-    for (unsigned g = 0; g < groups && status == PST_OK; g++)
-        status = check_range(v, &s, (unsigned)((uint64_t)n * g / groups),
-                             (unsigned)((uint64_t)n * (g + 1) / groups));
-    pst_free(s.chosen);
-    v->report.compared += n;
-    pst_str_addf(&v->report.text,
-                 "gradients of %u parameters compared with slopes of the loss "
-                 "in f64",
-                 n);
-    if (groups < n)
-        pst_str_addf(&v->report.text, ", in %u group%s of parameters at once",
-                     groups, groups == 1 ? "" : "s");
-    pst_str_addf(&v->report.text, ", %u differ\n",
-                 v->report.different - before);
-    return status;
-}
+/* --- 2: gradients --------------------------------------------------------- */
 
 static bool is_trained(const struct pst_plan_param *p)
 {
@@ -392,16 +268,62 @@ static enum pst_status refuse_not_finite(const struct verifier *v,
                         isnan(loss) ? "is not a number" : "is infinite");
 }
 
+static enum pst_status new_wide(struct verifier *v, bool beside,
+                                struct pst_wide **ret)
+{
+    const struct pst_wide_options options = {v->options.seed,
+                                             v->options.threads, beside};
+
+    return pst_wide_new(v->joined, &options, v->fill, v->ctx, ret, v->diag);
+}
+
+/* What hangs on a kink or a jump at the parameters as they are is looked at
+ * beside them. What does so there, too, or for which there is no time, is
+ * named. */
+static enum pst_status check_beside(struct verifier *v, double seconds,
+                                    const struct pst_unsure *unsure)
+{
+    struct pst_wide *wide = NULL;
+    struct pst_unsure left = {0};
+    enum pst_status status;
+
+    if (unsure->n == 0)
+        return PST_OK;
+    if (pst_now() + seconds > v->until) {
+        pst_verifier_unchecked(v, unsure, "at a kink or a jump of the loss");
+        return PST_OK;
+    }
+    pst_verifier_tell(v, "gradients beside a kink");
+    status = new_wide(v, true, &wide);
+    if (status == PST_OK && isfinite(pst_wide_loss(wide)))
+        status = pst_verifier_slopes(v, wide, unsure->at, (unsigned)unsure->n,
+                                     " beside a kink or a jump", &left);
+    else if (status == PST_OK)
+        pst_verifier_unchecked(v, unsure,
+                               "at a kink or a jump of the loss, which is not "
+                               "finite beside it");
+    if (status == PST_OK)
+        pst_verifier_unchecked(v, &left,
+                               "at a kink or a jump of the loss, and beside "
+                               "it at another");
+    pst_vec_fini(&left);
+    pst_wide_free(wide);
+    return status;
+}
+
 static enum pst_status check_gradients(struct verifier *v)
 {
     const struct pst_plan *plan = v->joined;
+    const double begin = pst_now();
+    struct pst_unsure unsure = {0};
     struct pst_wide *wide = NULL;
     unsigned *list, n = 0;
     enum pst_status status;
+    double seconds;
 
-    tell(v, "the gradients of a microbatch in f64");
-    status = pst_wide_new(v->joined, v->options.seed, v->fill, v->ctx, &wide,
-                          v->diag);
+    pst_verifier_tell(v, "the gradients of a microbatch in f64");
+    status = new_wide(v, false, &wide);
+    seconds = pst_now() - begin;
     if (status == PST_ERR_UNSUPPORTED) {
         pst_str_addf(&v->report.text, "gradients were not checked in f64: %s\n",
                      v->diag != NULL ? v->diag->text : "");
@@ -418,11 +340,14 @@ static enum pst_status check_gradients(struct verifier *v)
     if (status == PST_OK)
         status = refuse_not_finite(v, wide);
     if (status == PST_OK)
-        status = check_slopes(v, wide, list, n);
+        status = pst_verifier_slopes(v, wide, list, n, "", &unsure);
     if (status == PST_OK)
         status = pst_verifier_precision(v, wide, list, n);
     pst_free(list);
     pst_wide_free(wide);
+    if (status == PST_OK)
+        status = check_beside(v, seconds, &unsure);
+    pst_vec_fini(&unsure);
     return status;
 }
 
@@ -438,6 +363,9 @@ static enum pst_status verify(struct verifier *v)
         status = check_gradients(v);
     if (status != PST_OK)
         return status;
+    pst_str_addf(&v->report.text,
+                 "took %.3g s, as long as %.3g steps of the uncut model\n",
+                 pst_now() - v->begin, (pst_now() - v->begin) / v->step);
     return v->report.different > 0 ? PST_ERR_DIFFERENT : PST_OK;
 }
 

@@ -8,6 +8,7 @@
  *  2. Is each gradient, in f64 on one microbatch, the slope that a central
  *     difference of the loss shows?
  *  3. Are the f32 gradients of the cut step those in f64?
+ * Asks as much of 2 as 20 steps or 3 s leave time for, one direction at least.
  * Needs memory for the model twice, and for one microbatch in f64.
  */
 #include "stages/run/exec.h"

@@ -23,6 +23,8 @@
 /* A loss that a step of a 10 000th moves by more than this share of what the
  * step moves it by: it jumps. A curve's moves by a 10 000th, too. */
 #define JUMP 0.01
+/* How far parameters are moved away from a kink, in their own size. */
+#define BESIDE 1e-2
 
 struct wide_param {
     double *data; /* NULL: not a floating tensor of the graph */
@@ -35,7 +37,8 @@ struct wide_param {
 struct pst_wide {
     struct pst_arena arena;
     struct pst_plan *plan;
-    uint64_t seed;
+    struct pst_wide_options options;
+    struct pst_pool *pool;
     struct pst_graph *forward, *backward;
     struct pst_eval *eval; /* of forward */
     struct wide_param *params;
@@ -109,6 +112,16 @@ static void measure_param(struct wide_param *p)
         p->rms = 0.1;
 }
 
+/* Away from a kink, as far as a few steps of training would go. */
+static void move_beside(const struct pst_wide *w, const struct wide_param *p,
+                        unsigned index)
+{
+    const struct pst_rng_key key = {w->options.seed + 4, 0, 0, index};
+
+    for (int64_t i = 0; i < p->numel; i++)
+        p->data[i] += BESIDE * p->rms * pst_rng_normal(&key, (uint64_t)i);
+}
+
 static enum pst_status read_param(struct pst_wide *w,
                                   const struct pst_value *value,
                                   struct pst_diag *diag)
@@ -139,6 +152,8 @@ static enum pst_status read_param(struct pst_wide *w,
     p->data = w->data[value->id];
     p->wanted = param->requires_grad;
     measure_param(p);
+    if (w->options.beside && p->wanted)
+        move_beside(w, p, (unsigned)index);
     return PST_OK;
 }
 
@@ -180,8 +195,9 @@ static enum pst_status set_all(const struct pst_wide *w, struct pst_eval *eval,
 static enum pst_status run(const struct pst_wide *w, struct pst_eval *eval,
                            struct pst_diag *diag)
 {
-    const struct pst_rng_key key = {.seed = w->seed};
+    const struct pst_rng_key key = {.seed = w->options.seed};
 
+    pst_eval_set_pool(eval, w->pool);
     return pst_eval_run(eval, false, &key, diag);
 }
 
@@ -321,7 +337,8 @@ static void jitter(struct pst_wide *w, unsigned try)
 {
     for (size_t i = 0; i < w->plan->params.n; i++) {
         const struct wide_param *p = &w->params[i];
-        const struct pst_rng_key key = {w->seed + 2, try, 0, (uint32_t)i};
+        const struct pst_rng_key key = {w->options.seed + 2, try, 0,
+                                        (uint32_t)i};
         const uint64_t signs = pst_signs_of(&key);
         const double ulp = try == 0 ? 0 : DBL_EPSILON;
 
@@ -353,7 +370,8 @@ static enum pst_status measure_loss(struct pst_wide *w, struct pst_diag *diag)
     return status;
 }
 
-enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
+enum pst_status pst_wide_new(struct pst_plan *plan,
+                             const struct pst_wide_options *options,
                              pst_fill_fn fill, void *ctx, struct pst_wide **ret,
                              struct pst_diag *diag)
 {
@@ -364,12 +382,14 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
         return no_memory(diag, sizeof(*w));
     pst_arena_init(&w->arena, PST_TAG_EXEC);
     w->plan = plan;
-    w->seed = seed;
+    w->options = *options;
     w->params =
         pst_arena_calloc(&w->arena, plan->params.n + 1, sizeof(*w->params));
     status = w->params == NULL
                  ? no_memory(diag, plan->params.n * sizeof(*w->params))
-                 : pst_widen(plan->stages.at[0].graph, NULL, &w->forward, diag);
+                 : pst_pool_new(options->threads, &w->pool, diag);
+    if (status == PST_OK)
+        status = pst_widen(plan->stages.at[0].graph, NULL, &w->forward, diag);
     if (status == PST_OK)
         status = read_data(w, fill, ctx, diag);
     if (status == PST_OK)
@@ -397,6 +417,7 @@ void pst_wide_free(struct pst_wide *wide)
     pst_eval_free(wide->eval);
     pst_graph_free(wide->forward);
     pst_graph_free(wide->backward);
+    pst_pool_free(wide->pool);
     pst_arena_fini(&wide->arena);
     pst_free(wide);
 }
@@ -554,11 +575,13 @@ static enum pst_status measure_slope(struct walk *walk,
                                      struct pst_diag *diag)
 {
     struct quotient far, near;
+    double kink;
     enum pst_status status = measure(walk, &far, diag);
 
     if (status != PST_OK)
         return status;
     ret->plain = ret->kinked = error_of(walk, &far, 0);
+    ret->apart = 0;
     if (ret->plain <= 1)
         return PST_OK;
     walk->step /= 10;
@@ -566,9 +589,9 @@ static enum pst_status measure_slope(struct walk *walk,
     if (status != PST_OK)
         return status;
     ret->plain = PST_MIN(ret->plain, error_of(walk, &near, 0));
-    ret->kinked = PST_MIN(
-        ret->plain,
-        error_of(walk, &near, PST_MAX(0.0, (10 * near.kink - far.kink) / 9)));
+    kink = PST_MAX(0.0, (10 * near.kink - far.kink) / 9);
+    ret->kinked = PST_MIN(ret->plain, error_of(walk, &near, kink));
+    ret->apart = walk->typical > 0 ? kink / walk->typical : INFINITY;
     return PST_OK;
 }
 
@@ -605,7 +628,7 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
         .w = wide,
         .chosen = chosen,
         .step = tries[attempt % PST_WIDE_ATTEMPTS].step,
-        .key = {.seed = wide->seed + 1, .step = attempt},
+        .key = {.seed = wide->options.seed + 1, .step = attempt},
     };
     const double share = tries[attempt % PST_WIDE_ATTEMPTS].share;
     enum pst_status status = start(&walk, diag);
@@ -625,7 +648,7 @@ enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
     struct walk walk = {.w = wide,
                         .chosen = chosen,
                         .step = 1e-5,
-                        .key = {.seed = wide->seed + 1}};
+                        .key = {.seed = wide->options.seed + 1}};
     double up = 0, down = 0, promised = 0, far;
     enum pst_status status = start(&walk, diag);
 

@@ -10,9 +10,18 @@
 
 struct pst_wide;
 
+struct pst_wide_options {
+    uint64_t seed;
+    unsigned threads;
+    /* Parameters are moved a little, away from kinks: those that are all zero,
+     * say, at which each relu is at its own. */
+    bool beside;
+};
+
 /* Borrows plan (which has a loss) until freed. Runs forward and backward.
  * PST_ERR_UNSUPPORTED: an operator has no kernel in f64. */
-enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
+enum pst_status pst_wide_new(struct pst_plan *plan,
+                             const struct pst_wide_options *options,
                              pst_fill_fn fill, void *ctx, struct pst_wide **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_wide_free(struct pst_wide *wide);
@@ -36,10 +45,12 @@ double pst_wide_seconds(const struct pst_wide *wide);
  * The difference over what is allowed; at most 1 is right. Allowed is how far
  * rounding moves the loss, and (kinked) all between the slopes to both sides
  * where these do not come together: at a kink, as relu has one at 0. A right
- * gradient lies there in every direction, a wrong one in some.
+ * gradient lies there in every direction, a wrong one in some. apart: how far
+ * these slopes are apart, in halves of a usual slope: above 1 a gradient that
+ * is twice too large lies between them, too.
  */
 struct pst_wide_error {
-    double plain, kinked;
+    double plain, kinked, apart;
 };
 enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                unsigned attempt, struct pst_wide_error *ret,

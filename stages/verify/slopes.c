@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Gradients in f64 against slopes of the loss. Where the loss has a kink at the
+ * parameters, a gradient may be anything between the slopes to both sides: what
+ * that leaves open is put aside, to be looked at beside the kink.
+ */
+#include "stages/verify/verifier.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "stages/base/host/alive.h"
+#include "stages/base/plural.h"
+
+/* What central differences may take, in steps and in seconds at least: as many
+ * groups of parameters are compared as fit, and halves of one where that finds
+ * an error. */
+#define SLOPE_STEPS   6
+#define SLOPE_SECONDS 1.0
+/* At a kink a gradient has to lie between the slopes to both sides in so many
+ * directions, but for a few that meet another kink. */
+#define KINK_ATTEMPTS 16
+#define KINK_OUTSIDE  1
+/* Slopes to both sides that are no further apart than this share of a usual
+ * slope decide; so many such directions are enough. */
+#define KINK_NARROW  0.1
+#define KINK_ENOUGH  3
+#define KINK_HURRIED 2 /* where there is no time for more */
+/* Names in a line of what was not checked. */
+#define NAMES 20
+
+/* The gradients of [begin, end) are no slopes, taken together. */
+static void blame(struct verifier *v, const unsigned *list, unsigned begin,
+                  unsigned end, double error)
+{
+    const struct pst_plan *plan = v->joined;
+    char name[300], more[340] = "";
+
+    (void)snprintf(name, sizeof(name), "grad.%s",
+                   plan->params.at[list[begin]].fqn);
+    if (end - begin > 1)
+        (void)snprintf(more, sizeof(more),
+                       "or one of the %u behind it, up to grad.%.200s, ",
+                       end - begin - 1, plan->params.at[list[end - 1]].fqn);
+    pst_verifier_differs(
+        v, name,
+        "%sis not the slope of the loss: off by %.3g times what is allowed "
+        "(in f64, by central differences)",
+        more, error);
+}
+
+struct slopes {
+    struct pst_wide *wide;
+    const unsigned *list;
+    unsigned n;
+    bool *chosen;
+    double until; /* when no halves are looked at any more */
+    unsigned directions;
+    struct pst_unsure *unsure;
+};
+
+enum answer { RIGHT, WRONG, OPEN };
+
+/* Are the gradients of the chosen parameters slopes of the loss? *ret_best: how
+ * near the best attempt was. OPEN: between slopes that are too far apart to
+ * tell, or no time was left to find more. */
+static enum pst_status check_chosen(struct verifier *v, struct slopes *s,
+                                    enum answer *ret, double *ret_best)
+{
+    struct pst_wide_error error = {.plain = INFINITY};
+    enum pst_status status = PST_OK;
+    unsigned outside = 0, narrow = 0;
+
+    *ret_best = INFINITY;
+    *ret = OPEN;
+    for (unsigned a = 0; a < KINK_ATTEMPTS && status == PST_OK; a++) {
+        if (a > 0 && outside == 0 && pst_now() > s->until) {
+            *ret = narrow >= KINK_HURRIED ? RIGHT : OPEN;
+            return PST_OK;
+        }
+        s->directions++;
+        status = pst_wide_check(s->wide, s->chosen, a, &error, v->diag);
+        *ret_best = PST_MIN(*ret_best, error.plain);
+        outside += error.kinked > 1;
+        narrow += error.kinked <= 1 && error.apart <= KINK_NARROW;
+        if (a < PST_WIDE_ATTEMPTS && error.plain <= 1)
+            *ret = RIGHT;
+        else if (a + 1 < PST_WIDE_ATTEMPTS)
+            continue;
+        else if (outside > KINK_OUTSIDE)
+            *ret = WRONG;
+        else if (narrow >= KINK_ENOUGH)
+            *ret = RIGHT;
+        if (*ret != OPEN)
+            return status;
+    }
+    return status;
+}
+
+static enum pst_status put_aside(struct verifier *v, const struct slopes *s,
+                                 unsigned begin, unsigned end)
+{
+    for (unsigned k = begin; k < end; k++)
+        if (!pst_vec_push(PST_TAG_EXEC, s->unsure, s->list[k]))
+            return pst_diag_nomem(v->diag, sizeof(unsigned));
+    return PST_OK;
+}
+
+/* Checks the parameters [begin, end) of those in list at once. */
+static enum pst_status check_range(struct verifier *v, struct slopes *s,
+                                   unsigned begin, unsigned end)
+{
+    const unsigned *list = s->list, middle = begin + (end - begin) / 2;
+    enum answer answer = OPEN;
+    enum pst_status status;
+    bool jumps = false;
+    double best;
+
+    for (unsigned k = begin; k < end; k++)
+        s->chosen[list[k]] = true;
+    if (end - begin == 1)
+        pst_verifier_tell(v, "gradient %u of %u: %s", end, s->n,
+                          v->plan->params.at[list[begin]].fqn);
+    else
+        pst_verifier_tell(v, "gradients %u to %u of %u", begin + 1, end, s->n);
+    status = check_chosen(v, s, &answer, &best);
+    if (status == PST_OK && answer == WRONG && end - begin == 1)
+        status = pst_wide_jumps(s->wide, s->chosen, &jumps, v->diag);
+    for (unsigned k = begin; k < end; k++)
+        s->chosen[list[k]] = false;
+    if (status != PST_OK || answer == RIGHT)
+        return status;
+    if (end - begin > 1 && pst_now() < s->until) {
+        status = check_range(v, s, begin, middle);
+        return status == PST_OK ? check_range(v, s, middle, end) : status;
+    }
+    if (answer == OPEN || jumps)
+        return put_aside(v, s, begin, end);
+    blame(v, list, begin, end, best);
+    return PST_OK;
+}
+
+/* As many groups as there is time for. */
+static unsigned groups_of(const struct slopes *s, double time)
+{
+    const double looks = time / PST_MAX(2 * pst_wide_seconds(s->wide), 1e-9);
+
+    if (s->n == 0 || looks >= s->n)
+        return s->n;
+    return looks / 2 < 1.0 ? 1 : (unsigned)(looks / 2);
+}
+
+static int64_t elements_of(const struct verifier *v, const unsigned *list,
+                           size_t n)
+{
+    int64_t sum = 0;
+
+    for (size_t k = 0; k < n; k++)
+        sum += pst_meta_numel(&v->joined->params.at[list[k]].meta);
+    return sum;
+}
+
+static void report(struct verifier *v, const struct slopes *s, unsigned groups,
+                   const char *where, unsigned different)
+{
+    struct pst_str *text = &v->report.text;
+    const unsigned n = s->n - (unsigned)s->unsure->n;
+    const int64_t elements = elements_of(v, s->list, s->n) -
+                             elements_of(v, s->unsure->at, s->unsure->n);
+
+    v->report.compared += n;
+    pst_str_addf(text,
+                 "gradients of %u parameter%s (%lld element%s) compared with "
+                 "slopes of the loss in f64%s, along %u random direction%s",
+                 n, pst_plural(n), (long long)elements,
+                 pst_plural((uint64_t)elements), where, s->directions,
+                 pst_plural(s->directions));
+    if (groups < s->n)
+        pst_str_addf(text, ", in %u group%s of parameters at once", groups,
+                     pst_plural(groups));
+    pst_str_addf(text, ", %u differ\n", different);
+}
+
+enum pst_status pst_verifier_slopes(struct verifier *v, struct pst_wide *wide,
+                                    const unsigned *list, unsigned n,
+                                    const char *where,
+                                    struct pst_unsure *unsure)
+{
+    const double now = pst_now();
+    /* A step as the one before is to come. */
+    const double left = v->until - v->whole - now;
+    const double time = PST_MIN(PST_MAX(SLOPE_STEPS * v->step, SLOPE_SECONDS),
+                                PST_MAX(left, 0.0));
+    const unsigned before = v->report.different;
+    struct slopes s = {
+        .wide = wide,
+        .list = list,
+        .n = n,
+        .chosen =
+            pst_calloc(PST_TAG_EXEC, v->joined->params.n + 1, sizeof(bool)),
+        .until = now + time,
+        .unsure = unsure,
+    };
+    const unsigned groups = groups_of(&s, time);
+    enum pst_status status = PST_OK;
+
+    if (s.chosen == NULL)
+        return pst_diag_nomem(v->diag, v->joined->params.n);
+    for (unsigned g = 0; g < groups && status == PST_OK; g++)
+        status = check_range(v, &s, (unsigned)((uint64_t)n * g / groups),
+                             (unsigned)((uint64_t)n * (g + 1) / groups));
+    pst_free(s.chosen);
+    report(v, &s, groups, where, v->report.different - before);
+    return status;
+}
+
+void pst_verifier_unchecked(struct verifier *v, const struct pst_unsure *unsure,
+                            const char *why)
+{
+    struct pst_str *text = &v->report.text;
+
+    if (unsure->n == 0)
+        return;
+    v->report.unchecked += (unsigned)unsure->n;
+    pst_str_addf(text, "not checked: %zu gradient%s, %s:", unsure->n,
+                 pst_plural(unsure->n), why);
+    for (size_t i = 0; i < unsure->n && i < NAMES; i++)
+        pst_str_addf(text, "%s grad.%s", i > 0 ? "," : "",
+                     v->joined->params.at[unsure->at[i]].fqn);
+    if (unsure->n > NAMES)
+        pst_str_addf(text, " and %zu more", unsure->n - NAMES);
+    pst_str_add(text, "\n");
+}
