@@ -31,7 +31,7 @@ static enum pst_status bad(const struct check *c, const struct pst_value *value,
         "program, stage %u, node %%%s (%s, module \"%s\"): "
         "%%%s %s",
         c->p->stage, c->x->node->n_outs > 0 ? c->x->node->outs[0]->name : "",
-        c->x->node->schema->name, c->x->node->call->name, value->name, what);
+        pst_node_origin(c->x->node), c->x->node->call->name, value->name, what);
 }
 
 static bool meet(const struct holding *a, const struct holding *b)

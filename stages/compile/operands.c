@@ -14,7 +14,7 @@ static enum pst_status bind_operand(struct pst_compiler *c,
     if (!c->lives[pst_value_storage((struct pst_value *)value)->id].placed)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "value %s, used by %s of module '%s', has no place",
-                            value->name, x->node->schema->name,
+                            value->name, pst_node_origin(x->node),
                             x->node->call->name);
     *ret = pst_program_loc(c->p, value);
     return PST_OK;

@@ -4,6 +4,7 @@
 #include "stages/graph/calls.h"
 #include "stages/graph/oprow.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define TAG PST_TAG_GRAPH
@@ -154,8 +155,24 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     return PST_OK;
 }
 
-/* Rows of penstock's own are kept by the name that the user's file has, too:
- * messages name that. */
+/* Is it the name of a composition, or of one that works in place
+ * ("aten.celu_.default")? */
+static bool is_composition(const char *name)
+{
+    const struct pst_op *op = pst_op_find(name);
+    const char *end = strstr(name, "_.");
+    char twin[200];
+
+    if (op == NULL && end != NULL && strlen(name) < sizeof(twin)) {
+        (void)snprintf(twin, sizeof(twin), "%.*s%s", (int)(end - name), name,
+                       end + 1);
+        op = pst_op_find(twin);
+    }
+    return op != NULL && pst_op_is_rewrite(op);
+}
+
+/* Rows of penstock's own and parts of compositions have the name that the
+ * user's file has, too: messages name that. */
 static bool fill_origin(struct pst_build *build, struct pst_node *node)
 {
     const bool keeps = pst_op_keeps_origin(node->op);
@@ -163,9 +180,10 @@ static bool fill_origin(struct pst_build *build, struct pst_node *node)
 
     node->origin = "";
     node->is_function = keeps && build->is_function;
-    if (!keeps && !pst_has_prefix(node->schema->name, "penstock."))
-        return true;
     if (origin == NULL || strcmp(origin, node->schema->name) == 0)
+        return true;
+    if (!keeps && !pst_has_prefix(node->schema->name, "penstock.") &&
+        !is_composition(origin))
         return true;
     node->origin = pst_arena_strdup(&build->graph->arena, origin);
     return node->origin != NULL;

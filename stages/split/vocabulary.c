@@ -60,7 +60,7 @@ static void add_bound(struct pst_data_bound *ret, int64_t below,
         return;
     ret->below = below;
     (void)snprintf(ret->what, sizeof(ret->what), "%.40s%s%.60s",
-                   node->schema->name, node->source[0] != '\0' ? " at " : "",
+                   pst_node_origin(node), node->source[0] != '\0' ? " at " : "",
                    node->source);
 }
 

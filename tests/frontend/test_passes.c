@@ -73,6 +73,22 @@ static void makes_a_graph(void **state)
            "storage_offset=0)  # - make_tiny.py:40 F id=15\n");
 }
 
+/* Parts of a composition go by its name in messages, PyTorch's own rows among
+ * them; what the file has itself does not say it twice. */
+static void keeps_names_of_compositions(void **state)
+{
+    struct pst_str text = {0};
+
+    (void)state;
+    text_after(golden("drops.pt2"), row_of("nodes"), &text);
+    assert_non_null(strstr(pst_str_text(&text),
+                           "= aten.zeros.default([2, 4, 2, 2], dtype=f32)  "
+                           "# place make_drops.py:30 F id=6 "
+                           "of=aten.empty_permuted.default\n"));
+    assert_null(strstr(pst_str_text(&text), "of=aten.linear"));
+    pst_str_fini(&text);
+}
+
 /* x[1] += linear: a write through a view makes a new version. */
 static void makes_nodes_functional(void **state)
 {
@@ -135,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makes_a_graph),
+        cmocka_unit_test(keeps_names_of_compositions),
         cmocka_unit_test(makes_nodes_functional),
         cmocka_unit_test(has_no_graph_at_first),
         cmocka_unit_test(fixes_sizes),

@@ -55,7 +55,7 @@ enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
     if (of == NULL || !pst_meta_same(&grad->meta, &of->meta)) {
         v->build.status = pst_diag_set(
             v->build.diag, PST_E_INTERNAL_BUG,
-            "gradient of %s for \"%s\" is %s, not %s", v->node->schema->name,
+            "gradient of %s for \"%s\" is %s, not %s", pst_node_origin(v->node),
             of == NULL ? "None" : of->name, pst_meta_text(&grad->meta, a),
             of == NULL ? "absent" : pst_meta_text(&of->meta, b));
         return v->build.status;

@@ -27,7 +27,7 @@ void pst_cast_add_site(struct pst_caster *c, const struct pst_node *node)
     if (c->n_sites++ >= MAX_SITES)
         return;
     pst_str_addf(&c->sites, "%s%s", c->sites.len > 0 ? ", " : "",
-                 node->schema->name);
+                 pst_node_origin(node));
     if (call->path[0] != '\0')
         pst_str_addf(&c->sites, " in %s", call->path);
     if (call->index > 0)
