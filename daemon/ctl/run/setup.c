@@ -112,9 +112,16 @@ static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return status;
 }
 
-/* What the job was given, cut as it says. */
+/* Those that split prints, where no split has. */
+static void print_notes(const struct pst_plan *plan)
+{
+    for (size_t i = 0; i < plan->notes.n; i++)
+        pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
+}
+
+/* Makes the plan of what the job was given. again: for another start of it. */
 static enum pst_status cut(struct pstctl_setup *s,
-                           const struct pstd_config *config,
+                           const struct pstd_config *config, bool again,
                            unsigned *ret_ranks, struct pst_diag *diag)
 {
     struct pst_plan *whole = NULL;
@@ -131,6 +138,8 @@ static enum pst_status cut(struct pstctl_setup *s,
         return status;
     s->stages = whole != NULL ? 1 : (unsigned)p.plan->stages.n;
     *ret_ranks = whole != NULL ? 1 : pstd_ranks(config, s->stages);
+    if (p.models.n > 0 && !again && !config->quiet)
+        print_notes(p.plan);
     s->plan = config->args[0];
     if (p.models.n > 0 || whole != NULL)
         status = keep_plan(s, whole != NULL ? whole : p.plan, diag);
@@ -145,7 +154,7 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
 {
     pstctl_scratch_sweep(temp_base());
     pstd_socket_sweep();
-    return cut(s, config, ret_ranks, diag);
+    return cut(s, config, false, ret_ranks, diag);
 }
 
 enum pst_status pstctl_setup_again(struct pstctl_setup *s,
@@ -166,7 +175,7 @@ enum pst_status pstctl_setup_again(struct pstctl_setup *s,
         pst_plan_free(plan);
         return PST_OK;
     }
-    return cut(s, config, &ranks, diag);
+    return cut(s, config, true, &ranks, diag);
 }
 
 /* Without memory in a file system ranks share theirs as mpirun likes. */
