@@ -80,6 +80,7 @@ INSIDES = {
     "stages/run/rank/whole.h": {
         "stages/run/rank/rank.c": "makes all parts of a rank",
         "stages/run/rank/run.c": "drives them in a step",
+        "stages/run/rank/conclude.c": "ends the step of all of them",
         "stages/run/rank/describe.c": "any of them may be what stands still",
         "tests/device/test_shadow.c": "plants a lie into one",
     },

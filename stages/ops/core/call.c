@@ -1,6 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/core/call.h"
 
+/* Kernel threads may report at the same moment: one of them writes. */
+void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
+                        const union pst_fault_number *numbers)
+{
+    uint32_t unset = 0;
+
+    if (c->fault == NULL ||
+        !__atomic_compare_exchange_n(&c->fault->set, &unset, 1, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return;
+    c->fault->code = code;
+    c->fault->site = c->site;
+    c->fault->microbatch = c->rng.microbatch;
+    for (int i = 0; i < PST_FAULT_NUMBERS; i++)
+        c->fault->numbers[i] = numbers[i];
+}
+
 unsigned pst_call_count_arg(const struct pst_schema *schema, unsigned i,
                             const struct pst_arg *arg)
 {

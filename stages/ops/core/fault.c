@@ -7,29 +7,12 @@
 #include "stages/base/str.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/schema.h"
-#include "stages/ops/core/op.h"
 
 static const char *const texts[PST_N_FAULTS] = {
 #define X(code, text) [PST_FAULT_##code] = text,
 #include "stages/ops/core/fault.def"
 #undef X
 };
-
-void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
-                        const union pst_fault_number *numbers)
-{
-    uint32_t unset = 0;
-
-    if (c->fault == NULL ||
-        !__atomic_compare_exchange_n(&c->fault->set, &unset, 1, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-        return;
-    c->fault->code = code;
-    c->fault->site = c->site;
-    c->fault->microbatch = c->rng.microbatch;
-    for (int i = 0; i < PST_FAULT_NUMBERS; i++)
-        c->fault->numbers[i] = numbers[i];
-}
 
 /* The operator's first text argument that is not empty, or its name. */
 static const char *string_of(const struct pst_node *node)

@@ -66,7 +66,7 @@ def got(b):
         "<f", value)
     assert one.endswith(f" {tensor['values']}\n")
     # The same again, and the optimizer goes on: no bit is another one.
-    assert "1 tensors set" in b.ask("attr", "set", "n.w", "n.safetensors")
+    assert "1 tensor set" in b.ask("attr", "set", "n.w", "n.safetensors")
     b.end(run)
     assert b.result("got") == b.result("plain")
     run = b.train("reset")
@@ -296,7 +296,7 @@ def pending(b):
         b.ask("swap", "n", f"{b.models}/u05.pt2", code=75)
     finally:
         os.kill(int(rank), signal.SIGCONT)
-    assert "1 tensors set" in first.communicate(timeout=PATIENCE)[0]
+    assert "1 tensor set" in first.communicate(timeout=PATIENCE)[0]
     b.ask("stop", "--now")
     b.end(run, resume=False, code=130)
 
