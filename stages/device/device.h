@@ -2,20 +2,20 @@
 #ifndef PENSTOCK_STAGES_DEVICE_DEVICE_H
 #define PENSTOCK_STAGES_DEVICE_DEVICE_H
 /*
- * Devices as rows: memory, copies, a clock, and tables of kernels. Whoever runs
- * steps touches tensors through these alone.
+ * A device is a table of functions: memory, copies, events and kernels. Code
+ * that runs steps accesses tensors only through it.
  *
- * Addresses: those of a device's memory are for its kernels and copies. Unless
- * its space is HOST, the host neither reads nor writes them; it has a copy of
- * the whole memory at addresses of its own (pst_device_host), which push and
- * pull keep alike where that is asked for.
+ * Addresses: device addresses are for the device's kernels and copies. Unless
+ * the device's space is HOST, the host must not dereference them; it has a copy
+ * of the whole memory at other addresses (pst_device_host), which push and pull
+ * synchronize on request.
  *
- * Order: calls enqueue work, which may still be under way when they return. The
- * work of one queue is done in its order; queues run beside each other, and
- * events order them: a queue waits for a point that another one has to reach,
- * the host asks whether it has. A failure shows at the next poll, and stays.
+ * Order: calls enqueue work and may return before it is done. Each queue
+ * executes in order; different queues run concurrently and are ordered by
+ * events: a queue waits for a point of another queue, the host polls for it. A
+ * failure is reported by the next poll and by every later one.
  *
- * Threads: one at a time for each memory. Rows are constant.
+ * Threads: one at a time for each memory. Device tables are constant.
  */
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/pool.h"
@@ -28,13 +28,13 @@ struct pst_device;
 
 /* --- kernels ------------------------------------------------------------ */
 
-/* What a device has for one operator, best first. */
+/* Kernels of a device for one operator, best first. */
 struct pst_kernels {
     const struct pst_kernel *at;
     unsigned n;
 };
 
-/* Numbers of an optimizer's step. */
+/* Arguments of an optimizer update. */
 struct pst_update {
     double lr, grad_scale, weight_decay;
     double momentum, dampening; /* sgd */
@@ -43,18 +43,21 @@ struct pst_update {
 };
 
 /*
- * What the step does besides operators. Rows that a device must have, by what
- * they do with `n` elements of `dtype`:
+ * Arguments of a task: work of a step besides operators. Every device
+ * implements these tasks, over `n` elements of `dtype`:
  *
  *   seed    to[0] = number
- *   copy    to (of to_meta) = from[0] (of meta), whatever their strides
+ *   copy    to (with to_meta) = from[0] (with meta), for any strides
  *   sum     to = from[0] + from[1] + ..., added in this order
  *   sumsq   to[0], an f64, = the sum of squares of from[0], which is f32
- *   update.NAME  to, a parameter, moves by from[0], its gradient; from[1] ...
- *           are the optimizer's states, all f32. What would not be finite stays
- *           as it is; with number > 0 the last of from is two u64: the first
- *           number for which something stayed (0: none so far), and how much.
- * `to` may be one of `from`. Bits do not depend on the pool's threads.
+ *   update.NAME  updates the parameter `to` with the gradient from[0] and the
+ *           optimizer's states from[1] ..., all f32. An element that would
+ *           become non-finite keeps its value. With number > 0 the last of
+ *           from is two u64: the first number for which an element was kept
+ *           (0: none so far), and how many elements were kept.
+ *
+ * `to` may be one of `from`. Results do not depend on the number of threads in
+ * the pool.
  */
 struct pst_task {
     enum pst_dtype dtype;
@@ -76,111 +79,116 @@ struct pst_task_row {
 
 /* --- memory ------------------------------------------------------------- */
 
-/* COMPUTE has kernels, tasks and copies within the memory; IN copies from the
- * host, OUT to it. */
+/* COMPUTE runs kernels, tasks and copies within the memory; IN copies from the
+ * host, OUT to the host. */
 enum pst_queue { PST_QUEUE_COMPUTE, PST_QUEUE_IN, PST_QUEUE_OUT, PST_N_QUEUES };
 
-/* A point in the order of a queue. {0}: it was passed long ago. */
+/* A point in a queue. {0} counts as passed. */
 struct pst_event {
-    uint64_t ticket; /* the device's own, as the next one */
+    uint64_t ticket; /* owned by the device, like impl */
     void *impl;
-    double time; /* when it was passed; cpu */
+    double time; /* when it was passed; used by cpu */
 };
 
-/* Memory of a device, as one rank has it. */
+/* Device memory of one rank. */
 struct pst_device_memory {
-    const struct pst_device *device; /* NULL: none */
-    unsigned char *base;             /* aligned to pages, of zeros */
+    const struct pst_device *device; /* NULL: not open */
+    unsigned char *base;             /* page-aligned, initially zero */
     size_t size;
-    /* From an address to the host's copy of it: 0 if they are the same. */
+    /* Offset from a device address to the host's copy of it; 0 if both are the
+     * same. */
     ptrdiff_t to_host;
-    void *context; /* the device's own */
+    void *context; /* owned by the device */
 };
 
 struct pst_device {
     const char *name;
     enum pst_space space;
-    /* Sets base, size and context. */
+    /* Sets base, size and context of *ret. */
     enum pst_status (*open)(size_t size, struct pst_device_memory *ret,
                             struct pst_diag *diag);
     void (*close)(struct pst_device_memory *mem);
-    /* IN: from the host's copy of the memory; OUT: to it; COMPUTE: within.
-     * Ranges do not overlap. The host's end is the device's until the copy is
-     * done. */
+    /* Enqueues a copy. IN: from the host's copy; OUT: to the host's copy;
+     * COMPUTE: within the memory. Ranges must not overlap. The host must not
+     * touch its side until the copy is done. */
     void (*copy)(struct pst_device_memory *mem, enum pst_queue queue, void *to,
                  const void *from, size_t size);
-    /* These three: COMPUTE. */
+    /* zero, launch and run enqueue on COMPUTE. */
     void (*zero)(struct pst_device_memory *mem, void *to, size_t size);
-    /* The frame's addresses are the memory's. It may be changed; the caller may
-     * change it and its operands when the call returns. */
+    /* Addresses in the frame are device addresses. The call may modify the
+     * frame; the caller may reuse the frame and its operands after it returns.
+     */
     void (*launch)(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, struct pst_call *frame);
-    /* So it is with a task, its list of addresses, metas and update. */
+    /* Likewise, the task and its addresses, metas and update may be reused. */
     void (*run)(struct pst_device_memory *mem, pst_task_fn fn,
                 const struct pst_task *task);
-    /* Behind what the queue has so far. The event is overwritten. */
+    /* Overwrites the event with the point after all work enqueued so far. */
     void (*record)(struct pst_device_memory *mem, enum pst_queue queue,
                    struct pst_event *event);
-    /* The queue, not the host, waits before whatever it is given later. */
+    /* Makes the queue, not the host, wait for the event before later work. */
     void (*wait)(struct pst_device_memory *mem, enum pst_queue queue,
                  const struct pst_event *event);
-    /* PST_AGAIN, PST_OK, or PST_ERR_DEVICE: some work has failed. */
+    /* Returns PST_AGAIN, PST_OK, or PST_ERR_DEVICE if any work has failed. */
     enum pst_status (*poll)(struct pst_device_memory *mem,
                             const struct pst_event *event);
-    /* Seconds of pst_now()'s clock at which it was passed; after poll. */
+    /* Time at which the event was passed, in seconds of pst_now(); after poll.
+     */
     double (*time)(struct pst_device_memory *mem,
                    const struct pst_event *event);
-    /* By enum pst_op_order (stages/ops/core/order.h); NULL: it has none. */
+    /* Indexed by enum pst_op_order (stages/ops/core/order.h); NULL: no kernel.
+     */
     const struct pst_kernels *const *kernels;
-    /* A kernel that serves a call of 16-bit operands better than the reference,
-     * the last of `kernels`: NULL if there is none. It may set call->inner. The
-     * member is NULL: the device has no such kernels. */
+    /* Returns a kernel that is better for 16-bit operands than the reference,
+     * the last of `kernels`, or NULL. May set call->inner. The member may be
+     * NULL. */
     const struct pst_kernel *(*adapt)(const struct pst_kernels *kernels,
                                       struct pst_call *call, enum pst_isa isa);
     const struct pst_task_row *tasks;
     unsigned n_tasks;
 };
 
-/* stages/ops/cpu/: this processor; what engines take that name no device. */
+/* The CPU (stages/ops/cpu/), which is the default device of engines. */
 extern const struct pst_device pst_device_cpu;
 const struct pst_device *pst_device_default(void);
 
-/* PST_ERR_UNSUPPORTED that names device and task if it has no such row. */
+/* Returns PST_ERR_UNSUPPORTED, naming device and task, if there is none. */
 enum pst_status pst_device_task(const struct pst_device *device,
                                 const char *name, pst_task_fn *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Also makes the host's copy, which takes memory where it is used only. */
+/* Also allocates the host's copy, which uses physical memory only where it is
+ * touched. */
 enum pst_status pst_device_open(const struct pst_device *device, size_t size,
                                 struct pst_device_memory *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Also of {0}. */
+/* Accepts {0}. */
 void pst_device_close(struct pst_device_memory *mem);
 
-/* Where the host finds its copy of the bytes at that address. */
+/* Returns the address of the host's copy of a device address. */
 static inline void *pst_device_host(const struct pst_device_memory *mem,
                                     const void *at)
 {
     return (unsigned char *)at + mem->to_host;
 }
 
-/* Copies from the host's copy to the device, behind kernels that were launched
- * before and ahead of those to come. The host leaves its copy alone until *done
- * is passed. */
+/* Copies from the host's copy to the device, after kernels launched before and
+ * ahead of later ones. The host must not touch its copy until *done is passed.
+ */
 void pst_device_put(struct pst_device_memory *mem, void *at, size_t size,
                     struct pst_event *done);
-/* Copies to the host, behind kernels that were launched before; who launches
- * one that writes there again waits for *done. */
+/* Copies to the host, after kernels launched before. A later kernel that
+ * overwrites the source must wait for *done. */
 void pst_device_get(struct pst_device_memory *mem, const void *at, size_t size,
                     struct pst_event *done);
-/* The host waits. PST_OK or PST_ERR_DEVICE. */
+/* Blocks until the event is passed. Returns PST_OK or PST_ERR_DEVICE. */
 enum pst_status pst_device_await(struct pst_device_memory *mem,
                                  const struct pst_event *event);
 void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size);
 void pst_device_pull_wait(struct pst_device_memory *mem, const void *at,
                           size_t size);
 
-/* The device gets what the host has written there; waits. */
+/* Copies what the host has written at that address to the device; blocks. */
 static inline void pst_device_push(struct pst_device_memory *mem, void *at,
                                    size_t size)
 {
@@ -188,7 +196,7 @@ static inline void pst_device_push(struct pst_device_memory *mem, void *at,
         pst_device_push_wait(mem, at, size);
 }
 
-/* The host gets what the device has there; waits. Returns where it is read. */
+/* Copies from the device to the host; blocks. Returns the host address. */
 static inline void *pst_device_pull(struct pst_device_memory *mem,
                                     const void *at, size_t size)
 {

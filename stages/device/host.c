@@ -45,7 +45,7 @@ enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
     if (p == MAP_FAILED)
         return pst_host_refused(size, errno, diag);
     if (size >= 4 * HUGE_PAGE)
-        (void)madvise(p, size, MADV_HUGEPAGE); /* only a wish */
+        (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
 #ifdef MADV_POPULATE_WRITE
     for (size_t at = 0; at < size; at += POPULATE_PIECE) {
         (void)madvise((char *)p + at, PST_MIN(size - at, POPULATE_PIECE),
@@ -68,7 +68,7 @@ void pst_host_copy(struct pst_device_memory *mem, enum pst_queue queue,
 {
     (void)mem;
     (void)queue;
-    if (size > 0) /* of no bytes there may be no place */
+    if (size > 0) /* base may be NULL if size is 0 */
         memcpy(to, from, size);
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_DEVICE_HOST_H
 #define PENSTOCK_STAGES_DEVICE_HOST_H
-/* The host's memory, for rows of devices that have theirs there. */
+/* Device functions for devices whose memory is the host's. */
 #include "stages/device/device.h"
 
-/* In large pages, all of it touched: better now, on all ranks at once, than in
- * the first step, where one rank waits for the other. */
+/* Allocates huge pages and touches all of them: page faults in the first step
+ * would make the other ranks wait. */
 enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_host_close(struct pst_device_memory *mem);
-/* All queues are one: work is done when the call returns. */
+/* There is one queue, which is synchronous: work is done when the call returns.
+ */
 void pst_host_copy(struct pst_device_memory *mem, enum pst_queue queue,
                    void *to, const void *from, size_t size);
 void pst_host_zero(struct pst_device_memory *mem, void *to, size_t size);
@@ -22,10 +23,11 @@ enum pst_status pst_host_poll(struct pst_device_memory *mem,
 double pst_host_time(struct pst_device_memory *mem,
                      const struct pst_event *event);
 
-/* Addresses without memory behind them until they are used; NULL: none. */
+/* Reserves addresses without physical memory until they are used. Returns NULL
+ * on failure. */
 void *pst_host_reserve(size_t size);
 void pst_host_release(void *at, size_t size);
-/* Why there is none, by errno. */
+/* Reports, from errno, why an allocation has failed. */
 enum pst_status pst_host_refused(size_t size, int err, struct pst_diag *diag);
 
 #endif

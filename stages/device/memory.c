@@ -96,7 +96,8 @@ enum pst_status pst_device_await(struct pst_device_memory *mem,
     return status;
 }
 
-/* A failure of the device stays, and the end of the step names it. */
+/* Ignores the status: a device failure persists and the end of the step reports
+ * it. */
 void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size)
 {
     struct pst_event done;
