@@ -12,7 +12,8 @@ struct claim {
     uint64_t bytes; /* of the rank's arena */
 };
 
-/* Sum over the ranks that share a host or a group with rank k. */
+/* Checks the sum over the ranks that share a host or control group with rank k.
+ */
 static enum pst_status check_shared(const struct claim *claims, unsigned n,
                                     unsigned k, bool group, const char *why,
                                     struct pst_diag *diag)
@@ -56,7 +57,7 @@ static enum pst_status check_claims(const struct claim *claims, unsigned n,
     return status;
 }
 
-/* Rank 0 gets one of each other rank. */
+/* Gathers one claim of every other rank on rank 0. */
 static enum pst_status gather(struct pst_engine *engine, struct claim *claims,
                               unsigned n, struct pst_diag *diag)
 {

@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_RUN_CLAIMS_H
 #define PENSTOCK_STAGES_RUN_CLAIMS_H
 /*
- * Compares what the ranks of a host claim together with the memory that it has
- * left. An arena is populated when it is mapped: the kernel would kill a rank
- * whose arena does not fit, without a word. Exec thread.
+ * Compares the memory that the local ranks of a host request together with the
+ * memory that the host has left. An arena is populated when it is mapped, so
+ * without this check the kernel would kill a rank whose arena does not fit,
+ * without a message. Exec thread.
  */
 #include "stages/base/diag.h"
 
@@ -12,14 +13,14 @@
 
 struct pst_engine;
 
-/* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on rank 0, if the
- * ranks of a host, or of a control group, claim more than there is: `bytes` of
- * each local rank, `why` as in "need 5 MiB for their arenas". Tests set the
- * root of /proc by PST_HEADROOM_ROOT in the environment. */
+/* COLLECTIVE, once all ranks are planned. Returns PST_ERR_NOMEM, on rank 0, if
+ * the ranks of a host or of a control group need more than is available.
+ * `bytes`: of each local rank; `why`: as in "need 5 MiB for their arenas".
+ * Tests set the root of /proc with PST_HEADROOM_ROOT in the environment. */
 enum pst_status pst_claims_check(struct pst_engine *engine,
                                  const uint64_t *bytes, const char *why,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* The same of all arenas. */
+/* Runs pst_claims_check for the arenas of all ranks. */
 enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Several ranks hold copies of a parameter and of its optimizer's states, and
- * make the same step with the same gradient; replicas have the same buffers
- * after each step. That they are still equal is proven by digests (XXH3): of
- * all of it before a checkpoint is written, of the values alone when it is
- * asked for between steps. A state that changes shows in the values after the
- * next step.
+ * Several ranks hold copies of a parameter and of its optimizer states, and
+ * update them with the same gradient; replicas have the same buffers after each
+ * step. Digests (XXH3) verify that they are still equal: of everything before a
+ * checkpoint is written, of the values alone on request between steps. A
+ * difference in the states appears in the values after the next step.
  */
 #include <inttypes.h>
 
@@ -13,7 +12,7 @@
 #include "stages/run/engine.h"
 #include "stages/run/rank/step/device.h"
 
-/* 0: not here, or not whole. */
+/* 0: not on this rank, or only a shard. */
 struct digest {
     uint64_t value, states;
 };
@@ -64,9 +63,9 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
     }
 }
 
-/* --- what differs --------------------------------------------------------- */
+/* --- finding the difference ----------------------------------------------- */
 
-/* Digests of all ranks, one after the other. */
+/* Digests of all ranks, in rank order. */
 struct table {
     const struct pst_engine *engine;
     const struct digest *all;
@@ -81,7 +80,7 @@ static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
     return states ? d->states : d->value;
 }
 
-/* Ranks that have that digest; *ret_n: that have any. */
+/* Returns how many ranks have that digest; *ret_n: how many have any. */
 static unsigned count(const struct table *t, unsigned param, bool states,
                       uint64_t digest, unsigned *ret_n)
 {
@@ -97,8 +96,8 @@ static unsigned count(const struct table *t, unsigned param, bool states,
     return alike;
 }
 
-/* What the others have if most of them have the same; else what the home of
- * the parameter has, which is as likely to be wrong as any. */
+/* Returns the digest that most ranks have; without a majority the owner's,
+ * which is as likely to be wrong as any. */
 static uint64_t expected(const struct table *t, unsigned param, bool states)
 {
     for (unsigned k = 0; k < pst_grid_size(&t->engine->grid); k++) {
@@ -111,7 +110,7 @@ static uint64_t expected(const struct table *t, unsigned param, bool states)
     return entry(t, pst_engine_home(t->engine, param), param, states);
 }
 
-/* First stage of the rank that uses the parameter. */
+/* Returns the first stage on the rank that uses the parameter. */
 static unsigned stage_on(const struct pst_engine *engine, unsigned param,
                          unsigned rank)
 {

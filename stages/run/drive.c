@@ -18,12 +18,12 @@
 #include "stages/run/rank/step/stash.h"
 #include "stages/tune/choose.h"
 
-/* Looks at messages that have not come between two looks at the clock. */
+/* Polls of outstanding messages between two reads of the clock. */
 #define WATCH_EVERY 128
 
-/* --- making ------------------------------------------------------------- */
+/* --- construction --------------------------------------------------------- */
 
-/* As the plan has it, until a checkpoint says more. */
+/* Takes the counts from the plan, until a checkpoint replaces them. */
 static enum pst_status count_init(struct pst_engine *engine,
                                   struct pst_diag *diag)
 {
@@ -96,7 +96,7 @@ bool pst_engine_is_stuck(const struct pst_engine *engine)
            pst_lanes_are_stuck(engine->lanes);
 }
 
-/* Costs and files of schedules may differ between hosts. */
+/* The digest excludes costs and files, which may differ between hosts. */
 static uint64_t digest_of(const struct pst_schedule *s)
 {
     uint64_t hash = 0;
@@ -112,7 +112,7 @@ static uint64_t digest_of(const struct pst_schedule *s)
     return hash;
 }
 
-/* All ranks must have the same plan and the same options. */
+/* Checks that all ranks have the same plan and options. */
 static enum pst_status handshake(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
@@ -165,7 +165,7 @@ static enum pst_status handshake(struct pst_engine *engine,
     return status;
 }
 
-/* True if this rank runs a product of the library that compiles its code. */
+/* True if this rank runs a matmul of the library that JIT-compiles its code. */
 static bool compiles_code(const struct pst_engine *engine,
                           const struct pst_rank *r)
 {
@@ -252,13 +252,14 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (!transport->ops->one_process)
         engine->first = transport->ops->rank(transport);
     else
-        engine->grid.options.scatter = false; /* rank 0 reads where all are */
+        /* rank 0 fills the inputs of its own process */
+        engine->grid.options.scatter = false;
     status = handshake(engine, diag);
     if (status == PST_OK)
         status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
         status = pst_engine_settle(engine, plan_ranks(engine, diag), diag);
-    pst_joint_drop(plan); /* those of stages that other ranks have */
+    pst_joint_drop(plan); /* joint graphs of stages on other ranks */
     if (status == PST_OK)
         status = pst_engine_settle(
             engine, pst_engine_check_headroom(engine, diag), diag);
@@ -314,8 +315,9 @@ static enum pst_status drive(struct pst_engine *engine, struct pst_diag *diag)
     }
 }
 
-/* Ranks that end early wait until the last has ended, too: by the whole step.
- * The first step takes this rank's optimizer for everybody's. */
+/* Share of the step without work. Ranks that end early wait for the last one,
+ * so the whole step counts. For the optimizer of the first step, this rank's
+ * time stands for all ranks. */
 static double bubble_of(const struct pst_decision *v,
                         const struct pst_times *mine)
 {
@@ -324,8 +326,8 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
-/* The rate is that of the update, which a step that is left out does not
- * make. */
+/* The learning rate is that of the update, which a skipped step does not make.
+ */
 static void fill_result(const struct pst_engine *engine,
                         struct pst_step_result *ret)
 {
@@ -352,7 +354,7 @@ static void fill_result(const struct pst_engine *engine,
     };
 }
 
-/* Up to the decision. */
+/* Runs the step up to the decision. */
 static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
                                  pst_fill_fn fill, void *fill_ctx,
                                  unsigned control,
@@ -441,7 +443,8 @@ enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
     const struct pst_decision *decision;
     enum pst_status status;
 
-    /* What is made of parameters once a step is looked at, too. */
+    /* Recompute values derived from parameters, so that these are checked, too.
+     */
     for (unsigned i = 0; i < engine->n_local; i++)
         pst_rank_params_changed(engine->ranks[i]);
     status = make_step(engine, step, fill, fill_ctx, 0, &order, diag);

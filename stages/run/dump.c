@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The dump: one file of a step, the same names for every cut. */
+/* The dump: one file with the tensors of a step, with the same names for every
+ * cut. */
 #include "stages/run/dump.h"
 
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 
 struct pst_dump {
     struct PST_VEC(struct pst_dump_item) items;
-    uint64_t step, last_step; /* 0: nobody has said */
+    uint64_t step, last_step; /* 0: not set */
 };
 
 void pst_dump_set_step(struct pst_dump *dump, uint64_t step)
@@ -38,7 +39,7 @@ void pst_dump_free(struct pst_dump *dump)
     pst_free(dump);
 }
 
-/* Adds a tensor with room for its data (zeroed); NULL if memory is out. */
+/* Adds a tensor with zeroed data; returns NULL if out of memory. */
 static void *add(struct pst_dump *dump, const char *prefix, const char *name,
                  const struct pst_meta *meta)
 {
@@ -67,7 +68,7 @@ static void put(void *data, enum pst_dtype dtype, int64_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
-/* In f64 if the model's loss is. */
+/* The losses are f64 if the model's loss is. */
 static enum pst_status add_losses(struct pst_engine *engine,
                                   struct pst_dump *dump, struct pst_diag *diag)
 {
@@ -95,7 +96,8 @@ static enum pst_status add_losses(struct pst_engine *engine,
     return PST_OK;
 }
 
-/* Microbatches joined along the dimension of their rows, scalars stacked. */
+/* Microbatches are concatenated along the row dimension, scalars are stacked.
+ */
 enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned i, struct pst_meta *ret,
                                        unsigned *ret_dim, bool *ret_rows,
@@ -151,7 +153,7 @@ static enum pst_status add_outputs(struct pst_engine *engine,
     return status;
 }
 
-/* src NULL on the rank `from`: zeros, which dst holds already on rank 0. */
+/* src NULL on the rank `from`: leaves dst, which is already zero, on rank 0. */
 static enum pst_status fetch_or_zero(struct pst_engine *engine, unsigned from,
                                      const void *src, void *dst, size_t bytes,
                                      struct pst_diag *diag)
@@ -176,7 +178,7 @@ static bool is_buffer(const struct pst_plan_param *param)
     return param->kind == PST_VALUE_BUFFER;
 }
 
-/* A buffer stands under each of its names, as in PyTorch's
+/* A buffer is written under each of its names, as in PyTorch's
  * named_buffers(remove_duplicate=False). */
 static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
                                    const struct pst_plan_param *p,
@@ -207,7 +209,7 @@ static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
     return PST_OK;
 }
 
-/* A value without a name of the model's is not for the user. */
+/* Drops a value that has no name in the model. */
 static void drop_item(struct pst_dump *dump, size_t at)
 {
     struct pst_dump_item *item = &dump->items.at[at];
@@ -218,11 +220,11 @@ static void drop_item(struct pst_dump *dump, size_t at)
     memmove(item, item + 1, (dump->items.n - at) * sizeof(*item));
 }
 
-/* Fetches what `offset_of` says of every chosen parameter. */
+/* Fetches the tensor at `offset_of` of every chosen parameter. */
 typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
-/* NULL: the rank has none. */
+/* Returns NULL if the rank does not have the tensor. */
 static const void *find(struct pst_rank *r, unsigned param, offset_fn offset_of,
                         size_t bytes)
 {
@@ -279,7 +281,7 @@ static enum pst_status add_params(struct pst_engine *engine,
             if (dst == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
         }
-        if (p->n_stages == 0) { /* unused: its start value, no gradient */
+        if (p->n_stages == 0) { /* unused: initial value, no gradient */
             if (dst != NULL && strcmp(prefix, "grad.") != 0)
                 status = pst_plan_read_param(engine->grid.plan, i, dst, diag);
         } else if (is_shared(engine, i, offset_of)) {
@@ -408,8 +410,8 @@ enum pst_status pst_engine_dump_final(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* Microbatches one behind the other become one tensor that is joined along
- * dimension dim: of each, `before` pieces. */
+/* Concatenates consecutive microbatches along dimension dim; each consists of
+ * `before` pieces. */
 static enum pst_status interleave(const struct pst_engine *engine,
                                   unsigned output, unsigned dim,
                                   unsigned char *data, struct pst_diag *diag)

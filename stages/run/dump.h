@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_RUN_DUMP_H
 #define PENSTOCK_STAGES_RUN_DUMP_H
-/* The inside of a dump, for pst_verify and tests. Exec thread only. */
+/* Internals of a dump, for pst_verify and tests. Exec thread only. */
 #include "stages/run/exec.h"
 
 /* One tensor of a dump, contiguous. */
@@ -11,14 +11,14 @@ struct pst_dump_item {
     void *data;
 };
 
-/* In the order of the file; borrowed until the dump is freed. */
+/* Returns the tensors in file order; borrowed until the dump is freed. */
 const struct pst_dump_item *pst_dump_items(const struct pst_dump *dump,
                                            size_t *ret_n);
-/* NULL if there is none of that name. */
+/* Returns NULL if there is no tensor of that name. */
 const struct pst_dump_item *pst_dump_find(const struct pst_dump *dump,
                                           const char *name);
 
-/* COLLECTIVE. Adds param.FQN and buffer.FQN as they are now. */
+/* COLLECTIVE. Adds the current values as param.FQN and buffer.FQN. */
 enum pst_status pst_engine_dump_state(struct pst_engine *engine,
                                       struct pst_dump *dump,
                                       struct pst_diag *diag) PST_MUST_CHECK;

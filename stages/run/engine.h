@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_RUN_ENGINE_H
 #define PENSTOCK_STAGES_RUN_ENGINE_H
 /*
- * The engine's inside, for the files of this folder. Exec thread only.
+ * Internals of the engine, for the files of this folder. Exec thread only.
  */
 #include "stages/run/rank/rank.h"
 #include "stages/tune/grid.h"
@@ -12,76 +12,76 @@ struct pst_lanes;
 struct pst_engine {
     struct pst_grid grid; /* plan, options, schedules */
     struct pst_transport *transport;
-    double *weights; /* of the microbatches of a step; their sum is 1 */
-    /* Of the optimizer: how many were applied in all of the run, and per
-     * parameter how many of them before its states began. */
+    double *weights; /* of the microbatches of a step; they sum to 1 */
+    /* Updates applied in the whole run, and, per parameter, how many of them
+     * came before its optimizer states were initialized. */
     uint64_t updates, *since;
-    void **unread;   /* per parameter that no stage reads, its value in the
-                        checkpoint that was loaded; NULL: the plan's */
-    void *scattered; /* rank 0: an input on its way to another rank */
+    void **unread; /* per parameter that no stage reads: its value in the loaded
+                      checkpoint; NULL: the plan's value */
+    void *scattered; /* rank 0: buffer of an input being sent to another rank */
     char scatter_fault[600];
-    enum pst_error scatter_error; /* of it */
-    struct pst_awake awake;       /* since something moved */
-    struct pst_pool *pool;   /* of all local ranks; NULL: the lanes have some */
-    struct pst_lanes *lanes; /* NULL: ranks take turns */
-    struct pst_rank **ranks; /* local ones */
+    enum pst_error scatter_error; /* of scatter_fault */
+    struct pst_awake awake;       /* time awake since the last progress */
+    struct pst_pool *pool; /* shared by local ranks; NULL: each lane has one */
+    struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */
+    struct pst_rank **ranks; /* the local ones */
     unsigned n_local, first; /* first: rank of ranks[0] */
 };
 
-/* data/scatter.c. Allocates the buffer from which rank 0 sends. */
+/* Allocates the buffer from which rank 0 sends (data/scatter.c). */
 enum pst_status pst_scatter_init(struct pst_engine *engine,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE, before a step: rank 0 sends inputs, the others receive them. */
 enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
                                    pst_fill_fn fill, void *fill_ctx,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* A pst_fill_fn that returns what was received; ctx is the engine. */
+/* A pst_fill_fn that returns received inputs; ctx is the engine. */
 enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Weights that hold for all steps, and those of one. COLLECTIVE. */
+/* Sets the weights: of one step (COLLECTIVE), or at first of all steps. */
 enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_engine_weights_init(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* Called while nothing moves, awake was {0} when that began. Over the limit of
- * the watchdog: PST_ERR_PEER that names rank, action and peer. */
+/* Called while there is no progress; awake was {0} when that began. Beyond the
+ * watchdog's limit: PST_ERR_PEER that names rank, action and peer. */
 enum pst_status pst_engine_watch(struct pst_engine *engine,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Blocking one-to-one transfer outside of steps: `bytes` from rank `from` to
- * rank 0. src is read on rank `from`, dst written on rank 0 (NULL elsewhere).
- * COLLECTIVE for the two ranks; others return at once. */
+/* Blocking transfer outside of steps: `bytes` from rank `from` to rank 0. src
+ * is read on rank `from`, dst is written on rank 0 (NULL elsewhere). COLLECTIVE
+ * for these two ranks; others return at once. */
 enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,
                                  const void *src, void *dst, size_t bytes,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. The sum of a parameter's gradient, or its value, of which
- * replicas have a part each, to dst on rank 0 (NULL elsewhere). */
+/* COLLECTIVE. Gathers a parameter that is sharded over replicas, or the sum of
+ * its gradient, to dst on rank 0 (NULL elsewhere). */
 enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
                                         unsigned param, bool grad, void *dst,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* One message, outside of steps, waited for. */
+/* Sends or receives one message outside of steps; blocks. */
 enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
                                     unsigned peer, void *data, size_t bytes,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Copies of parameters, of their optimizer's states and of buffers
- * on several ranks that are not equal: as pst_engine_compare_copies. */
+/* COLLECTIVE. Like pst_engine_compare_copies, but also compares the optimizer's
+ * states. */
 enum pst_status pst_engine_check_copies(struct pst_engine *engine,
                                         uint64_t step,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* Rank 0's status and text become everybody's. COLLECTIVE. */
+/* COLLECTIVE. Broadcasts status and text of the first rank that failed. */
 enum pst_status pst_engine_settle(struct pst_engine *engine,
                                   enum pst_status status,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* The local rank object of that number, or NULL. */
+/* Returns the local rank with that number, or NULL. */
 struct pst_rank *pst_engine_local(const struct pst_engine *engine,
                                   unsigned rank);
-/* Rank that holds a parameter for all (that of its first stage in replica 0;
- * rank 0 if none uses it). */
+/* Returns the owner of a parameter: the rank of its first stage in replica 0;
+ * rank 0 if no stage uses it. */
 unsigned pst_engine_home(const struct pst_engine *engine, unsigned param);
-/* The value of a parameter that no stage reads, to dst. */
+/* Copies the value of a parameter that no stage reads to dst. */
 enum pst_status pst_engine_read_unread(const struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag) PST_MUST_CHECK;

@@ -38,7 +38,7 @@ void pst_facts_fini(struct pst_facts *facts)
     pst_vec_fini(&facts->list);
 }
 
-/* "0", "1, 2, 4": ranks that have this value. */
+/* Appends the ranks with this value, as "0" or "1, 2, 4". */
 static void add_ranks(const struct pst_fact *all, unsigned n_ranks, size_t n,
                       size_t i, uint64_t digest, struct pst_str *out)
 {
@@ -49,7 +49,7 @@ static void add_ranks(const struct pst_fact *all, unsigned n_ranks, size_t n,
             pst_str_addf(out, "%s%u", out->len > begin ? ", " : "", r);
 }
 
-/* Rank 0: the first fact that is not the same everywhere. */
+/* Reports, on rank 0, the first fact that differs between ranks. */
 static enum pst_status judge(const struct pst_fact *all, unsigned n_ranks,
                              size_t n, struct pst_diag *diag)
 {

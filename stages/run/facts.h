@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_FACTS_H
 #define PENSTOCK_STAGES_RUN_FACTS_H
 /*
- * What all ranks must have alike before they work together: options, files,
- * the program itself. Each fact has a name for people; ranks compare them one
- * by one, so that a difference is refused by its name. Exec thread only.
+ * Facts that must be the same on all ranks before they work together: options,
+ * files, the program itself. Each fact has a readable name; ranks compare them
+ * one by one, so that an error names the fact that differs. Exec thread only.
  */
 #include "stages/base/vec.h"
 #include "stages/net/transport.h"
@@ -12,12 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Plain bytes: it is sent, also between programs that differ; never change
- * its size. */
+/* Plain bytes, sent also between different versions of the program: never
+ * change the size. */
 struct pst_fact {
     char name[40];
-    char value[104]; /* its beginning, if it is longer */
-    uint64_t digest; /* of all of it */
+    char value[104]; /* truncated if it is longer */
+    uint64_t digest; /* of the whole value */
 };
 
 struct pst_facts {
@@ -25,14 +25,14 @@ struct pst_facts {
     bool failed; /* out of memory */
 };
 
-/* name: as a message has it ("--seed", "the plan"). */
+/* name: as it appears in a message ("--seed", "the plan"). */
 void pst_facts_add(struct pst_facts *facts, const char *name, const char *fmt,
                    ...) PST_PRINTF(3, 4);
 void pst_facts_fini(struct pst_facts *facts);
 
-/* COLLECTIVE. All ranks have the same names in the same order. A difference:
- * PST_ERR_MISMATCH on all ranks, which names the first fact that differs, the
- * ranks and both values. */
+/* COLLECTIVE. All ranks have the same names in the same order. On a difference
+ * returns PST_ERR_MISMATCH on all ranks, naming the first fact that differs,
+ * the ranks and both values. */
 enum pst_status pst_facts_compare(struct pst_facts *facts,
                                   struct pst_transport *transport,
                                   struct pst_diag *diag) PST_MUST_CHECK;

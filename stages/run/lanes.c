@@ -9,31 +9,32 @@
 #include "stages/layout/role.h"
 #include "stages/run/engine.h"
 
-#define LOOK_EVERY      0.01 /* seconds that a rank waits without looking around */
+#define LOOK_EVERY      0.01 /* seconds between two checks of a waiting rank */
 #define LOOKS_OF_A_STOP 100
 
 struct lane {
     struct pst_lanes *lanes;
     struct pst_rank *rank;
     struct pst_pool *pool;
-    pthread_t thread; /* of all but the first */
+    pthread_t thread; /* unused by the first lane */
     struct pst_diag diag;
     enum pst_status status;
-    uint64_t seen; /* of what the transport did for the rank */
-    bool runs;     /* a step, on its thread */
+    uint64_t seen; /* position in the transport's events of the rank */
+    bool runs;     /* its thread runs a step */
 };
 
 struct pst_lanes {
     struct pst_engine *engine;
-    uint64_t moves; /* of all ranks, when they were looked at last */
+    uint64_t moves; /* of all ranks, at the last look() */
 
-    pthread_mutex_t lock; /* of the next four, and of lanes' runs */
+    /* protects the next four members and `runs` of lanes */
+    pthread_mutex_t lock;
     pthread_cond_t begins, ends;
     uint64_t round;
-    unsigned running; /* but for the first */
+    unsigned running; /* threads that run a step, without the first lane */
     bool closes;
 
-    pthread_mutex_t asking; /* the source of data */
+    pthread_mutex_t asking; /* serializes calls of fill */
     pst_fill_fn fill;
     void *fill_ctx;
 
@@ -55,7 +56,7 @@ static enum pst_status wait_for_peers(struct lane *l)
     return l == l->lanes->at ? look(l->lanes) : PST_OK;
 }
 
-/* PST_AGAIN: it was stopped. */
+/* Leaves status at PST_AGAIN if the lane was stopped. */
 static void run_lane(struct lane *l)
 {
     enum pst_status status = PST_AGAIN;
@@ -108,7 +109,7 @@ static void after(double seconds, struct timespec *ret)
     }
 }
 
-/* Returns whether all others have ended, after a while at most. */
+/* Waits for LOOK_EVERY at most; returns whether all other lanes have ended. */
 static bool wait_for_ends(struct pst_lanes *lanes)
 {
     struct timespec until;
@@ -150,7 +151,7 @@ bool pst_lanes_are_stuck(struct pst_lanes *lanes)
     return ret;
 }
 
-/* What moves anywhere is a sign of life of the process. */
+/* Progress of any rank is a sign of life of the process. */
 static enum pst_status look(struct pst_lanes *lanes)
 {
     uint64_t moves = 0;

@@ -2,41 +2,42 @@
 #ifndef PENSTOCK_STAGES_RUN_LANES_H
 #define PENSTOCK_STAGES_RUN_LANES_H
 /*
- * Ranks of one process side by side: each has a thread and a kernel pool of its
- * own. The first rank's thread is the caller's, which also watches the others.
- * What ranks share in a step is the transport, the weights of microbatches
- * (read only) and the source of data, which one rank asks at a time.
+ * Runs the ranks of one process concurrently: each has its own thread and
+ * kernel pool. The first rank runs on the caller's thread, which also watches
+ * the others. In a step the ranks share only the transport, the weights of
+ * microbatches (read only) and the data source, which is locked.
  *
- * Exec thread, but where it says otherwise.
+ * Exec thread, except where noted.
  */
 #include "stages/run/exec.h"
 
 struct pst_lanes;
 
-/* For the engine's local ranks, which have not been started. Returns owned. */
+/* For the engine's local ranks, before they are started. Returns owned. */
 enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Before the ranks; waits for all threads. NULL is accepted. */
+/* Call before freeing the ranks; joins all threads. NULL is accepted. */
 void pst_lanes_free(struct pst_lanes *lanes);
-/* Of the i-th local rank. */
+/* Returns the kernel pool of the i-th local rank. */
 struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i);
 
-/* In place of `fill`, with the lanes as its ctx. Any thread. */
+/* pst_lanes_fill calls `fill` under a lock; its ctx is the lanes. Any thread.
+ */
 void pst_lanes_source(struct pst_lanes *lanes, pst_fill_fn fill, void *ctx);
 enum pst_status pst_lanes_fill(void *ctx, uint64_t step, unsigned microbatch,
                                unsigned input, void *dst,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Runs the step that all ranks have begun. The first failure in the order of
- * ranks counts; the others stop where they wait. */
+/* Runs the step that all ranks have begun. Returns the first failure by rank
+ * number; the other ranks stop at their next wait. */
 enum pst_status pst_lanes_run(struct pst_lanes *lanes,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Whoever waits stops; ranks that compute for a second more are left alone. So
- * they can be described. */
+/* Stops ranks at their next wait, so that they can be described. Ranks that
+ * still compute after a second are abandoned. */
 void pst_lanes_stop(struct pst_lanes *lanes);
-/* True if a rank is left alone so. Between steps. */
+/* True if a rank was abandoned by pst_lanes_stop. Between steps. */
 bool pst_lanes_are_stuck(struct pst_lanes *lanes);
-/* True while that local rank runs: nothing of it may be read but atomics. */
+/* True while that local rank runs: only its atomics may be read. */
 bool pst_lanes_runs(struct pst_lanes *lanes, unsigned i);
 
 #endif

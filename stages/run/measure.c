@@ -8,14 +8,15 @@
 #include "stages/run/rank/step/ring.h"
 #include "stages/tune/estimate.h"
 
-/* Rounds of ping-pong with each rank; the fastest one is believed. */
+/* Rounds of ping-pong with each rank; the fastest round counts. */
 #define PINGS     16
 #define BIG_BYTES ((size_t)4 << 20)
 
-/* --- clocks ---------------------------------------------------------------
+/*
+ * --- clocks ---------------------------------------------------------------
  *
- * Clocks of hosts differ by an offset that drifts by a few microseconds a
- * second; steps that are asked for are seconds old at most.
+ * Clocks of hosts differ by an offset that drifts by a few microseconds per
+ * second; the steps in question are at most seconds old.
  */
 
 struct ping {
@@ -23,7 +24,7 @@ struct ping {
     double trip;   /* seconds there and back */
 };
 
-/* Rank 0 with rank `peer`; `bytes` travel there and back. */
+/* Measures the round trip of `bytes` between rank 0 and rank `peer`. */
 static enum pst_status ping(struct pst_engine *engine, unsigned peer,
                             void *data, size_t bytes, struct ping *ret,
                             struct pst_diag *diag)
@@ -64,7 +65,7 @@ static enum pst_status pong(struct pst_engine *engine, void *data, size_t bytes,
     return status;
 }
 
-/* Own clock minus that of rank 0. */
+/* Measures the offset of this rank's clock from that of rank 0. */
 static enum pst_status align(struct pst_engine *engine, double *ret,
                              struct pst_diag *diag)
 {
@@ -93,11 +94,11 @@ static enum pst_status align(struct pst_engine *engine, double *ret,
 
 /* --- one step of all ranks ------------------------------------------------ */
 
-/* What one rank knows of a step, in the clock of rank 0. */
+/* The record of one rank for a step, in the clock of rank 0. */
 struct account {
     double begin, end;
     struct pst_mark prepare, optim;
-    uint64_t n; /* marks; 0: it has forgotten the step */
+    uint64_t n; /* number of marks; 0: the step is no longer in its ring */
 };
 
 static struct pst_mark shift(struct pst_mark mark, double offset)
@@ -136,7 +137,7 @@ static size_t n_actions(const struct pst_engine *engine, unsigned rank)
     return list_of(engine, rank)->ranks[rank % engine->grid.options.ranks].n;
 }
 
-/* Rank 0 gathers accounts and marks of all ranks. */
+/* Gathers accounts and marks of all ranks on rank 0. */
 static enum pst_status gather(struct pst_engine *engine, uint64_t step,
                               double offset, struct account *accounts,
                               struct pst_mark **marks, struct pst_diag *diag)
@@ -181,7 +182,7 @@ static bool add_actions(const struct pst_engine *engine, unsigned rank,
     for (size_t i = 0; i < sched->ranks[k].n && ok; i++) {
         const struct pst_action *a = &sched->ranks[k].at[i];
 
-        /* Posting a receive takes no time that could be seen. */
+        /* Posting a receive takes no measurable time. */
         if (a->kind > PST_ACT_REDUCE || a->kind == PST_ACT_RECV_F ||
             a->kind == PST_ACT_RECV_B)
             continue;
@@ -193,8 +194,8 @@ static bool add_actions(const struct pst_engine *engine, unsigned rank,
     return ok;
 }
 
-/* The spans of one replica, explained as those of a pipeline of its own. */
-/* Nothing if the mark is empty. */
+/* Explains the spans of one replica as those of its own pipeline. */
+/* Adds nothing if the mark is empty. */
 static bool add_mark(struct pst_timeline *t, unsigned rank,
                      enum pst_span_kind kind, struct pst_mark mark, double zero)
 {
@@ -251,7 +252,7 @@ static enum pst_status draw(struct pst_engine *engine,
 
     for (unsigned k = 0; k < size; k++) {
         if (accounts[k].n == 0)
-            return PST_OK; /* a fault ended that step early */
+            return PST_OK; /* a fault ended the step early */
         begin = PST_MIN(begin, accounts[k].begin);
         end = PST_MAX(end, accounts[k].end);
     }
@@ -315,7 +316,7 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
 
 /* --- costs ---------------------------------------------------------------- */
 
-/* Seconds of the actions of one stage, over the steps that are remembered. */
+/* Seconds of the actions of one stage, summed over the steps in the ring. */
 struct sums {
     double seconds[PST_ACT_W + 1], optim, reduce;
     unsigned n[PST_ACT_W + 1], n_optim, n_reduce;
@@ -380,7 +381,7 @@ static void put(const struct sums *s, struct pst_stage_cost *cost)
         cost->seconds.input = mean(s->seconds[PST_ACT_I], s->n[PST_ACT_I]);
         cost->seconds.weight = mean(s->seconds[PST_ACT_W], s->n[PST_ACT_W]);
         if (s->n[PST_ACT_B] == 0)
-            cost->backward = 0; /* their sum */
+            cost->backward = 0; /* the sum of I and W */
     }
     if (s->n_optim > 0)
         cost->optim = mean(s->optim, s->n_optim);
@@ -388,7 +389,7 @@ static void put(const struct sums *s, struct pst_stage_cost *cost)
         cost->reduce = mean(s->reduce, s->n_reduce);
 }
 
-/* Between ranks 0 and 1, both at rest. */
+/* Measures messages between ranks 0 and 1, while both are idle. */
 static enum pst_status measure_wire(struct pst_engine *engine,
                                     struct pst_wire *wire,
                                     struct pst_diag *diag)

@@ -2,18 +2,20 @@
 #ifndef PENSTOCK_STAGES_RUN_MEASURE_H
 #define PENSTOCK_STAGES_RUN_MEASURE_H
 /*
- * What an engine's last steps took, on one clock: that of rank 0. The executor
- * keeps the times of each action of the last steps (rank/step/ring.h); these
- * functions collect them after a step. Exec thread only.
+ * Measured times of an engine's last steps, on the clock of rank 0. The
+ * executor records the times of each action of the last steps
+ * (rank/step/ring.h); these functions collect them after a step. Exec thread
+ * only.
  */
 #include "stages/run/exec.h"
 #include "stages/sched/costs.h"
 #include "stages/sched/timeline.h"
 
 /*
- * COLLECTIVE. On rank 0 *ret becomes the step of median length among the last
- * ones, of all ranks of the job, explained; release with pst_timeline_fini.
- * Elsewhere, and if no step has been run, it is empty.
+ * COLLECTIVE. On rank 0 *ret becomes the timeline, over all ranks of the job,
+ * of the step of median length among the last ones, with explanations; release
+ * it with pst_timeline_fini. It is empty elsewhere, and if no step has been
+ * run.
  */
 enum pst_status pst_engine_timeline(struct pst_engine *engine,
                                     struct pst_timeline *ret,
@@ -22,8 +24,9 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
 /*
  * COLLECTIVE. On rank 0 *ret becomes the costs of the plan with measured times
  * in place of estimates where there are any: stages, optimizer, reductions and
- * the wire between ranks 0 and 1. Where only B was run, I and W share its time
- * as they do in the estimate. Release with pst_costs_fini (everywhere).
+ * the wire between ranks 0 and 1. If only B was run, its time is divided
+ * between I and W in the estimate's proportion. Release with pst_costs_fini
+ * (everywhere).
  */
 enum pst_status pst_engine_costs(struct pst_engine *engine,
                                  struct pst_costs *ret,

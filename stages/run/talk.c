@@ -14,7 +14,7 @@ enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
     enum pst_status status = PST_OK;
 
     if (transport->ops->one_process)
-        return PST_OK; /* all ranks read the same memory */
+        return PST_OK; /* all ranks share one address space */
     if (me != 0)
         return pst_pulse_transfer(transport, false, me, 0, PST_MSG_BROADCAST,
                                   buf, size, idle, ctx, diag);
@@ -86,7 +86,7 @@ static void settled_set(struct settled *s, enum pst_status status,
     }
 }
 
-/* The first failure in the order of ranks is everybody's. */
+/* The first failure by rank number becomes the status of all ranks. */
 enum pst_status pst_engine_settle(struct pst_engine *engine,
                                   enum pst_status status, struct pst_diag *diag)
 {

@@ -9,24 +9,26 @@
 
 #define TAG PST_TAG_EXEC
 
-/* Rows of one microbatch. */
+/* The rows of one microbatch. */
 struct group {
-    uint64_t first, n; /* n 0: an idle one, whose loss does not count */
+    uint64_t first, n; /* n 0: unused, its loss does not count */
 };
 
 struct pst_mean {
     const struct pst_data *data;
-    struct pst_tokens *tokens; /* or NULL: by rows */
+    struct pst_tokens *tokens; /* NULL: weights by rows */
     unsigned microbatches;
-    uint64_t each, rows, left; /* each: of a full microbatch */
-    uint64_t plan_rows;        /* of the same, as the plan counts them */
-    uint64_t full;             /* microbatches, which come first */
-    struct PST_VEC(struct group) rest; /* then these */
+    uint64_t each, rows, left; /* each: rows of a full microbatch */
+    uint64_t plan_rows;        /* the same, as the plan counts rows */
+    /* number of full microbatches, which come first */
+    uint64_t full;
+    struct PST_VEC(struct group) rest; /* the groups after them */
     double *weights;                   /* of the newest step */
     double sum, weight;
 };
 
-/* The rest as groups whose sizes divide a microbatch: 5 of 8 as 4 and 1. */
+/* Divides the remaining rows into groups whose sizes divide a microbatch: 5 of
+ * 8 as 4 and 1. */
 static enum pst_status divide_rest(struct pst_mean *m, struct pst_diag *diag)
 {
     uint64_t first = m->full * m->each;
@@ -169,13 +171,14 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
     for (unsigned k = 0; k < m->microbatches; k++) {
         const struct group g = group_of(m, step, k);
 
-        /* Of a group all targets are there as often as the group is. */
+        /* A group's targets are repeated as often as the group. */
         m->weights[k] = m->tokens != NULL
                             ? m->weights[k] * (double)g.n / (double)m->each
                             : (double)g.n;
         sum += m->weights[k];
     }
-    /* The engine wants one that counts; m->weights has none of such a step. */
+    /* The engine needs a positive weight; m->weights stays zero for such a
+     * step. */
     for (unsigned k = 0; k < m->microbatches; k++)
         ret[k] = sum > 0 ? m->weights[k] : 1;
     return PST_OK;
@@ -186,11 +189,12 @@ void pst_mean_begin(struct pst_mean *mean)
     mean->sum = mean->weight = 0;
 }
 
-/* One sum over all microbatches, in their order: steps do not matter. */
+/* Sums over all microbatches in order, so the number of steps does not matter.
+ */
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
 {
     for (unsigned k = 0; k < mean->microbatches; k++) {
-        if (!(mean->weights[k] > 0)) /* its loss may be a mean of nothing */
+        if (!(mean->weights[k] > 0)) /* its loss may be undefined */
             continue;
         mean->sum += mean->weights[k] * result->losses[k];
         mean->weight += mean->weights[k];

@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_STAGES_RUN_DATA_MEAN_H
 #define PENSTOCK_STAGES_RUN_DATA_MEAN_H
 /*
- * The mean loss over a file, each row of it once, however microbatches, steps
- * and replicas divide it. All microbatches have the plan's rows. Rows that do
- * not fill one are evaluated in groups: a group is repeated until it fills a
- * microbatch, whose mean is that of the group. A microbatch counts by its
- * rows, or by its targets that the loss does not ignore. Exec thread only.
+ * The mean loss over a file, counting each row once, however microbatches,
+ * steps and replicas divide it. All microbatches have the plan's number of
+ * rows. The remaining rows are evaluated in groups: a group is repeated until
+ * it fills a microbatch, whose mean is that of the group. The weight of a
+ * microbatch is its number of rows, or of targets that the loss does not
+ * ignore. Exec thread only.
  */
 #include "stages/files/data.h"
 #include "stages/run/exec.h"
@@ -15,40 +16,41 @@ struct pst_mean;
 
 enum pst_mean_by {
     PST_MEAN_BY_ROWS,
-    PST_MEAN_BY_TARGETS, /* refuses losses that ignore none, by name */
-    PST_MEAN_BY_EITHER,  /* by targets where the loss can ignore some */
+    PST_MEAN_BY_TARGETS, /* refuses losses that ignore no targets */
+    PST_MEAN_BY_EITHER,  /* by targets if the loss can ignore some */
 };
 
 struct pst_mean_options {
     unsigned microbatches; /* of a step of the engine */
-    uint64_t rows;         /* at most so many, from the first on; 0: all */
+    uint64_t rows; /* at most that many, from the first row on; 0: all */
     enum pst_mean_by by;
 };
 
-/* data was opened for steps of so many microbatches of the plan; its last ones
- * have as many rows. Borrows plan and data. Returns owned. */
+/* `data` was opened for steps of that many microbatches of the plan; the last
+ * ones have as many rows as the others. Borrows plan and data. Returns owned.
+ */
 enum pst_status pst_mean_new(struct pst_plan *plan, const struct pst_data *data,
                              const struct pst_mean_options *options,
                              struct pst_mean **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_mean_free(struct pst_mean *mean);
 
-/* Steps that the engine makes, from number 0 on. */
+/* Returns the number of steps to run, from step 0 on. */
 uint64_t pst_mean_steps(const struct pst_mean *mean);
-/* Rows, or windows of tokens, that are evaluated; *ret_left: rows of the file
- * that are not, though they were asked for. */
+/* Returns the number of rows, or windows of tokens, that are evaluated;
+ * *ret_left: rows that were requested but are left out. */
 uint64_t pst_mean_rows(const struct pst_mean *mean, uint64_t *ret_left);
 
-/* What the engine is given. fill: a pst_fill_fn, weigh: a pst_weigh_fn; ctx is
- * the struct pst_mean. */
+/* A pst_fill_fn and a pst_weigh_fn for the engine; ctx is the struct pst_mean.
+ */
 enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* On rank 0, whose engine was told the weights: before the first step, after
- * each, and what came of them (refused if nothing counts). */
+/* On rank 0, the rank that was given the weights: before the first step, after
+ * each step, and for the mean (refused if nothing counts). */
 void pst_mean_begin(struct pst_mean *mean);
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
 enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rank 0 reads the data of a step for all ranks and sends each of them what
- * its stages read, before the step: for machines that do not share files. The
- * bits are those that a rank would have read itself.
+ * Rank 0 reads the data of a step for all ranks and sends each of them the
+ * inputs of its stages, before the step: for hosts that do not share files. The
+ * bytes are the same as if each rank read them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ struct scatter {
     struct pst_diag *diag;
 };
 
-/* A rank that waits gets something even if there is nothing to be had. */
+/* Sends a piece even after a failure, since the other rank waits for it. */
 static enum pst_status send_piece(void *ctx, const struct pst_delivery *piece)
 {
     struct scatter *s = ctx;

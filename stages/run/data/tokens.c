@@ -10,12 +10,13 @@
 
 #define TAG PST_TAG_EXEC
 
-/* From inputs to the target, for microbatches of one size. */
+/* Computes the target from the inputs, for microbatches of one size. */
 struct counter {
     struct pst_plan *joined; /* owned; the uncut graph */
-    struct pst_graph *graph; /* owned; the nodes that are needed */
+    struct pst_graph *graph; /* owned; the nodes needed for the target */
     struct pst_eval *eval;
-    struct PST_VEC(void *) data; /* by index in the plan's inputs; or NULL */
+    /* by index in the plan's inputs; NULL: not needed */
+    struct PST_VEC(void *) data;
     const struct pst_value *target;
     int64_t ignored;
 };
@@ -45,8 +46,8 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
     return i < 0 ? NULL : &node->args[i];
 }
 
-/* Whether the result is the first operand, or that times a number: a sum of two
- * losses has targets of two kinds. */
+/* True if the result is the first operand, perhaps scaled by a number. A sum of
+ * two losses does not qualify: it has two kinds of targets. */
 static bool hands_on(const struct pst_node *node)
 {
     static const char *const names[] = {
@@ -63,7 +64,7 @@ static bool hands_on(const struct pst_node *node)
     return known;
 }
 
-/* Behind casts, views and copies of the loss, and numbers it is scaled by. */
+/* Skips casts, views, copies and scaling to find the loss node. */
 static const struct pst_node *find_loss(const struct pst_plan *joined)
 {
     const struct pst_plan_output *o = &joined->outputs.at[joined->loss];
@@ -109,7 +110,7 @@ static enum pst_status check_mean(const struct pst_node *node,
     return PST_OK;
 }
 
-/* --- the nodes that make the target ------------------------------------- */
+/* --- nodes that compute the target ---------------------------------------- */
 
 struct copier {
     struct counter *c;
@@ -193,7 +194,7 @@ static enum pst_status copy_target(struct counter *c,
 
 /* --- counting ----------------------------------------------------------- */
 
-/* Room for the inputs that are needed, which stay where they are. */
+/* Allocates the inputs that are needed, at fixed addresses. */
 static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
 {
     enum pst_status status = pst_eval_new(c->graph, &c->eval, diag);
@@ -218,7 +219,7 @@ static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
     return status;
 }
 
-/* is_mean: the loss is a mean of what is counted. */
+/* is_mean: the loss is a mean over the counted targets. */
 static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
                                     bool is_mean, struct pst_diag *diag)
 {
@@ -251,7 +252,7 @@ static void counter_fini(struct counter *c)
     pst_vec_fini(&c->data);
 }
 
-/* The target of these inputs, contiguous. Returns owned. */
+/* Computes the target of these inputs, contiguous. Returns owned. */
 static enum pst_status find_target(struct counter *c, void **ret,
                                    struct pst_diag *diag)
 {
@@ -294,9 +295,10 @@ static enum pst_status count(struct pst_tokens *t, struct counter *c,
     return PST_OK;
 }
 
-/* --- labels that the model moves itself ----------------------------------- */
+/* --- labels that the model shifts ----------------------------------------- */
 
-/* Labels of a row: first, first + 1, ...; ones in all other inputs. */
+/* Sets the labels of each row to first, first + 1, ...; all other inputs to
+ * ones. */
 static void fill_places(struct counter *c, unsigned input, int64_t first)
 {
     for (size_t k = 0; k < c->data.n; k++) {
@@ -314,7 +316,7 @@ static void fill_places(struct counter *c, unsigned input, int64_t first)
     }
 }
 
-/* The label that the loss sees in no row though it sees the next one. */
+/* True if the loss sees this label in no row, but does see the next one. */
 static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
                               bool *ret, struct pst_diag *diag)
 {
@@ -338,8 +340,9 @@ static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
     return PST_OK;
 }
 
-/* Two beginnings, so that a label which the model leaves out by its number, as
- * that of padding, is not taken for one that it leaves out by its place. */
+/* Uses two values of `first`, so that a label that is ignored because of its
+ * value, such as padding, is not mistaken for one that is dropped because of
+ * its position. */
 enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
                                  bool *ret, struct pst_diag *diag)
 {

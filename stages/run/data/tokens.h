@@ -2,17 +2,17 @@
 #ifndef PENSTOCK_STAGES_RUN_DATA_TOKENS_H
 #define PENSTOCK_STAGES_RUN_DATA_TOKENS_H
 /*
- * Weights of microbatches by the targets that the loss does not ignore, so
- * that a step has the mean of the whole batch also where lines are padded.
- * What the loss sees as its target is computed from the model's inputs, by the
- * nodes of the model between them. Exec thread only.
+ * Weights of microbatches by the number of targets that the loss does not
+ * ignore, so that a step has the mean of the whole batch even if rows are
+ * padded. The nodes of the model between its inputs and the loss compute the
+ * targets. Exec thread only.
  */
 #include "stages/run/exec.h"
 
 struct pst_tokens;
 
-/* tail: of the last microbatches (struct pst_exec_options), or NULL. Refuses
- * by name losses that ignore no targets or are no mean of them. Borrows the
+/* tail: plan of the last microbatches (struct pst_exec_options), or NULL.
+ * Refuses losses that ignore no targets or are not their mean. Borrows the
  * plans and fill_ctx. Returns owned. */
 enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
                                unsigned microbatches, unsigned n_tail,
@@ -22,9 +22,9 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
 void pst_tokens_free(struct pst_tokens *tokens);
 
 /*
- * Whether the model moves its targets by itself: the loss never sees the first
- * label of a row, whatever it is. Then labels that are the next tokens already
- * are those after the next. *ret: false also where that cannot be known.
+ * Sets *ret to true if the model shifts its targets itself, so that the loss
+ * never sees the first label of a row. Labels that are already the next tokens
+ * would then be shifted twice. *ret is false if this cannot be determined.
  * `input` is the plan's input with the labels.
  */
 enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the microbatches of a step count: by their rows, so that a step has the
- * mean of the whole batch also where they differ; all alike; or as the caller
- * says anew for each step. A weight is the gradient that the backward pass of
- * its microbatch begins with.
+ * Weights of the microbatches of a step: by rows, so that a step has the mean
+ * of the whole batch even if microbatches differ in size; equal; or from a
+ * callback in each step. The backward pass of a microbatch begins with its
+ * weight as the gradient of the loss.
  */
 #include <math.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "stages/run/engine.h"
 #include "stages/split/bind/bind.h"
 
-#define PART 8192u /* numbers of one message */
+#define PART 8192u /* weights per message */
 
-/* Weights that add up to 1. */
+/* Scales the weights to a sum of 1. */
 static enum pst_status normalise(double *weights, unsigned n,
                                  struct pst_diag *diag)
 {
@@ -44,8 +44,8 @@ static bool is_nothing(const double *weights, unsigned n)
     return true;
 }
 
-/* Both plans must do the same things, only with other sizes: accumulators and
- * messages are shared. */
+/* Checks that both plans differ only in sizes, since they share accumulators
+ * and messages. */
 static enum pst_status compare_plans(const struct pst_engine *engine,
                                      struct pst_diag *diag)
 {
@@ -103,8 +103,8 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
         return PST_OK;
     if (pst_engine_is_zero(engine)) {
         status = o->weigh(o->weigh_ctx, step, engine->weights, diag);
-        /* A training step in which nothing counts is refused when all ranks
-         * have agreed on it, as one whose loss is not finite. */
+        /* A training step in which nothing counts is refused once all ranks
+         * have agreed on it, like one whose loss is not finite. */
         if (status == PST_OK &&
             !(o->train && is_nothing(engine->weights, o->microbatches)))
             status = normalise(engine->weights, o->microbatches, diag);

@@ -4,13 +4,13 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/memory/residency.h"
 
-/* One action. */
+/* State while one action is bound. */
 struct binder {
-    unsigned number; /* of the action, among those that compute */
+    unsigned number; /* index of the action among those that compute */
     const struct pst_binding *with;
     struct pst_rank_action *x;
     const struct pst_program *program; /* of the acting stage */
-    unsigned cap;                      /* of x->instrs */
+    unsigned cap;                      /* capacity of x->instrs */
 };
 
 static struct pst_instr *add(struct binder *b, enum pst_instr_kind kind)
@@ -69,8 +69,9 @@ static void add_copy(struct binder *b, const void *from,
     instr->to_meta = to_meta;
 }
 
-/* A carried buffer before the first microbatch: as it was before the step. If
- * the stage that changes it is on this rank too, only the copy is that. */
+/* Sets a carried buffer before the first microbatch to its value before the
+ * step, which is in the shadow copy if the stage that changes it is on this
+ * rank too. */
 static void add_start(struct binder *b, const struct pst_edge *edge,
                       const struct pst_value *input)
 {
@@ -103,7 +104,7 @@ static void add_fills(struct binder *b)
     }
 }
 
-/* Kernels begin .. end - 1 of the list, if there are some. */
+/* Adds kernels begin .. end - 1 of the list, if there are any. */
 static void add_run(struct binder *b, const struct pst_exec_list *list,
                     unsigned begin, unsigned end)
 {
@@ -116,7 +117,8 @@ static void add_run(struct binder *b, const struct pst_exec_list *list,
     instr->end = end;
 }
 
-/* The action's lists, and between their kernels what happens to buckets. */
+/* Adds the kernels of the action's lists, and the bucket events between them.
+ */
 static void add_kernels(struct binder *b)
 {
     const struct pst_rank_stage *stage =
@@ -138,7 +140,8 @@ static void add_kernels(struct binder *b)
 
             if (event->task == PST_RESIDENCY_RELEASE &&
                 !b->with->role->options.verify)
-                continue; /* others take the memory: nothing to be done */
+                /* only other buckets take this memory: nothing to do */
+                continue;
             add_run(b, l, begin, event->pos - at);
             begin = event->pos - at;
             instr = add(b, PST_INSTR_BUCKET);
@@ -180,7 +183,7 @@ static const struct pst_value *output_value(const struct binder *b,
     return b->program->graph->outputs.at[o->output].arg.value;
 }
 
-/* One microbatch of output i goes to where the caller finds it. */
+/* Copies one microbatch of output i to where the caller reads it. */
 static enum pst_status add_kept(struct binder *b, size_t i)
 {
     const struct pst_rank_role *role = b->with->role;
@@ -197,7 +200,7 @@ static enum pst_status add_kept(struct binder *b, size_t i)
     const struct pst_value *value;
 
     reach(b, to + pst_meta_bytes(&o->meta));
-    if (o->stage < 0) { /* a model input, as it was given */
+    if (o->stage < 0) { /* a model input, unchanged */
         add_fill(b, o->output, to, pst_meta_bytes(&o->meta));
         return PST_OK;
     }
@@ -242,7 +245,7 @@ static enum pst_status add_outputs(struct binder *b)
     return status;
 }
 
-/* What kernels have not written in its place. */
+/* Copies new buffer values that kernels did not write in place. */
 static void add_updates(struct binder *b)
 {
     const struct pst_graph *graph = b->program->graph;
@@ -261,7 +264,7 @@ static void add_updates(struct binder *b)
     }
 }
 
-/* What the peer does not read where it lies. */
+/* Copies the passages that the peer does not read in place. */
 static enum pst_status add_passages(struct binder *b,
                                     const struct pst_channel *channel)
 {
@@ -313,7 +316,7 @@ static enum pst_status set_bases(struct binder *b)
     return PST_OK;
 }
 
-/* Slots that the action takes are free once their sends have left. */
+/* Waits until sends from the slots that the action takes have completed. */
 static enum pst_status set_waits(struct binder *b)
 {
     const struct pst_counters *counters = b->with->counters;
@@ -339,7 +342,7 @@ static enum pst_status set_waits(struct binder *b)
     return PST_OK;
 }
 
-/* The most instructions that the action can have. */
+/* Returns the maximum number of instructions of the action. */
 static unsigned count(const struct binder *b, const struct pst_channel *channel)
 {
     unsigned n;
@@ -364,7 +367,7 @@ static enum pst_status add_compute(struct binder *b)
         status = add_outputs(b);
         add_updates(b);
         return status;
-    case PST_ACT_W: /* I of other microbatches may have come between */
+    case PST_ACT_W: /* an I of another microbatch may have overwritten it */
         add_seed(b);
         add_kernels(b);
         return PST_OK;

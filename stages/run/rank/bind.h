@@ -2,16 +2,15 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_BIND_H
 #define PENSTOCK_STAGES_RUN_RANK_BIND_H
 /*
- * Gives the actions of a rank their instructions and messages, with addresses,
- * once the arena is there: a step walks arrays and neither looks up nor
- * decides. Exec thread only.
+ * Assigns instructions and messages, with addresses, to the actions of a rank
+ * once the arena exists, so that a step only walks arrays. Exec thread only.
  */
 #include "stages/layout/channels.h"
 #include "stages/run/rank/step/counters.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/reduce.h"
 
-/* Borrowed, all of it. */
+/* All members are borrowed. */
 struct pst_binding {
     const struct pst_rank_role *role;
     const struct pst_layout *layout;
@@ -24,10 +23,10 @@ struct pst_binding {
     struct pst_diag *diag;
 };
 
-/* The messages of SEND and RECV; *ret_n of them. */
+/* Binds the messages of SEND and RECV; *ret_n: their number. */
 enum pst_status pst_bind_messages(const struct pst_binding *b,
                                   unsigned *ret_n) PST_MUST_CHECK;
-/* The instructions of all that compute or copy. */
+/* Binds the instructions of all actions that compute or copy. */
 enum pst_status pst_bind_instrs(const struct pst_binding *with) PST_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of a step on a rank: what the device has left is read and reported,
- * and the decision of all ranks carried out. */
+/* The end of a step on a rank: reads and reports the results of the device, and
+ * applies the decision of all ranks. */
 #include <stdio.h>
 
 #include "stages/base/host/fault.h"
@@ -8,9 +8,9 @@
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
 
-/* A kernel's fault is read behind the step. It was the first if its microbatch
- * is before that of the host's fault, which comes before the kernels of its
- * own. */
+/* Reads a kernel's fault after the step. It is the first fault if its
+ * microbatch is before that of the host's fault, which precedes the kernels of
+ * its own microbatch. */
 static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
 {
     const struct pst_exec_node *n;
@@ -20,7 +20,8 @@ static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
 
     if (!fault->set)
         return;
-    r->step.is_prepared = false; /* it may be of list P, which runs again */
+    /* the fault may be in list P, which then runs again */
+    r->step.is_prepared = false;
     if (r->step.error != PST_E_NONE &&
         r->step.fault_microbatch <= (int)fault->microbatch)
         return;
@@ -38,7 +39,7 @@ static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
              source[0] != '\0' ? " at " : "", source, text);
 }
 
-/* A step lasts until its update is done, which the host may not wait for. */
+/* A step lasts until its update is done; the host may not wait for that. */
 static void take_optim(struct pst_rank *r)
 {
     struct pst_ring_step *of = r->step.optim_of;
@@ -50,9 +51,9 @@ static void take_optim(struct pst_rank *r)
     of->all.end = PST_MAX(of->all.end, of->optim.end);
 }
 
-/* The device has done all of the step's work, and the update of the one
- * before. The host may have posted messages long before the device came to what
- * follows them: on paper they come behind the work before. */
+/* Called when the device has finished the step and the previous update. The
+ * host may have posted messages long before the device reached the actions
+ * after them, so marks are moved behind the previous ones. */
 static void take_timings(struct pst_rank *r)
 {
     struct pst_ring_step *now = r->step.ring.now;
@@ -127,7 +128,7 @@ static void update(struct pst_rank *r)
     r->step.optim_of = r->step.ring.now;
 }
 
-/* For tests: a bit of the first parameter that is trained. */
+/* For tests: flips a bit of the first trained parameter. */
 static void damage(struct pst_rank *r)
 {
     for (size_t i = 0; i < r->plan.layout.params.n; i++) {
@@ -143,12 +144,12 @@ static void damage(struct pst_rank *r)
     }
 }
 
-/* What the decision says: optimizer and values, or buffers as they were before
+/* Applies the decision: updates parameters, or restores the buffers from before
  * the step. */
 static enum pst_status conclude(struct pst_rank *r)
 {
     r->step.phase = PST_RANK_VALUES;
-    r->step.times.optim = 0; /* until here, of the step before */
+    r->step.times.optim = 0; /* until here, that of the previous step */
     if (r->agreement.decision->fault) {
         pst_update_restore(&r->plan.layout, &r->device);
         return PST_OK;
@@ -163,7 +164,7 @@ static enum pst_status conclude(struct pst_rank *r)
     return pst_replicas_gather(&r->replicas);
 }
 
-/* Values that others have updated are here. */
+/* Continues once values updated by other replicas have arrived. */
 static enum pst_status gathered(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0)
@@ -184,7 +185,7 @@ static enum pst_status end_step(struct pst_rank *r)
     return PST_OK;
 }
 
-/* Goes on to `next` once that is done. */
+/* Enters phase `next` if status is PST_OK. */
 static enum pst_status leave(struct pst_rank *r, enum pst_status status,
                              enum pst_rank_phase next)
 {
@@ -214,7 +215,7 @@ enum pst_status pst_rank_advance_end(struct pst_rank *r)
     }
 }
 
-/* A failure of the device is named by the next step. */
+/* The next step reports a failure of the device. */
 void pst_rank_await(struct pst_rank *r)
 {
     if (r->step.optim.used &&

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a rank waits for: any of its parts may be what does not move. */
+/* Describes what a rank waits for, in any of its components. */
 #include "stages/base/str.h"
 #include "stages/run/rank/rank.h"
 #include "stages/run/rank/whole.h"
 #include "stages/run/watch/flight.h"
 
-/* True of a message that the rank's next action waits for. */
+/* True if the rank's next action waits for the message. */
 static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 {
     const struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
@@ -20,7 +20,7 @@ static bool blocks(const struct pst_rank *r, const struct pst_message *m)
     return false;
 }
 
-/* Any that is in flight if no other reason is known. */
+/* Returns any message in flight if no other reason is known. */
 const struct pst_message *pst_rank_waits_for(const struct pst_rank *r)
 {
     if (r->step.phase == PST_RANK_RUN && r->step.pc < r->plan.actions.n)
@@ -59,7 +59,7 @@ static const char *const whiles[] = {
     [PST_RANK_VALUES] = "values of transmitted parameters",
 };
 
-/* "2F3 (stage 2, microbatch 3, action 7 of 20)". */
+/* Appends "2F3 (stage 2, microbatch 3, action 7 of 20)". */
 static void add_action(const struct pst_rank *r, unsigned pc,
                        struct pst_str *out)
 {
@@ -85,7 +85,8 @@ void pst_rank_describe(const struct pst_rank *r, struct pst_str *out)
     }
 }
 
-/* Its thread did not stop when it was asked to: it waits for nobody. */
+/* For a rank whose thread did not stop when requested: it is not waiting for a
+ * message. */
 void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out)
 {
     const unsigned pc =

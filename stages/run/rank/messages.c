@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The messages of an action: what passes (channels.h), from where to where. */
+/* The messages of an action, with their addresses, from its channel
+ * (channels.h). */
 #include "stages/run/rank/bind.h"
 
 static unsigned *counter_of(const struct pst_binding *b,
@@ -31,7 +32,7 @@ static enum pst_status fill(const struct pst_binding *b,
     m->len = p->len;
     m->data = pst_layout_address(b->layout, b->device->mem.base, a->stage,
                                  p->at, x->slot[p->at.region]);
-    if (m->data == NULL && m->len == 0) /* a region of nothing has no slots */
+    if (m->data == NULL && m->len == 0) /* an empty region has no slots */
         m->data = pst_rank_at(b->device, 0);
     if (m->data == NULL)
         return pst_diag_set(b->diag, PST_E_INTERNAL_BUG,

@@ -55,7 +55,8 @@ static void join(struct pst_rank *r, struct pst_transport *transport)
                                           .traffic = &r->traffic};
 }
 
-/* What moves in a step; messages that are not those of actions. */
+/* Initializes the components that change in a step, and messages that belong to
+ * no action. */
 static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
 {
     enum pst_status status = pst_counters_init(
@@ -109,7 +110,7 @@ static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
     return pst_traffic_init(&r->traffic, n, &r->plan.heap, diag);
 }
 
-/* Room for the operands of any node of this rank. */
+/* Allocates the operands of the largest node of this rank. */
 static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
 {
     unsigned most = 0;
@@ -151,7 +152,7 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     return status == PST_OK ? bind(r, diag) : status;
 }
 
-/* --- what others see ------------------------------------------------------ */
+/* --- accessors ------------------------------------------------------------ */
 
 void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag)
 {

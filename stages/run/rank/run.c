@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The executor: one loop over actions that decides nothing. It touches tensors
- * by kernels and copies of the rank's device only. */
+/* The executor: a loop over actions without decisions. It accesses tensors only
+ * through kernels and copies of the rank's device. */
 #include <stdio.h>
 
 #include "stages/base/host/fault.h"
@@ -10,10 +10,10 @@
 #include "stages/run/rank/whole.h"
 #include "stages/run/watch/flight.h"
 
-/* Seconds between two looks at messages while kernels run. */
+/* Seconds between two polls of messages while kernels run. */
 #define PROGRESS_EVERY 0.0005
 
-/* The first fault that the host finds in a step, with its place. */
+/* Records the first fault that the host finds in a step, with its location. */
 static void note_fault(struct pst_rank *r, enum pst_error error,
                        const struct pst_action *a, const char *what,
                        const char *text)
@@ -31,7 +31,8 @@ static void note_fault(struct pst_rank *r, enum pst_error error,
 static void look_at_messages(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
-        r->step.progressed = pst_traffic_poll(&r->traffic); /* sums move on */
+        /* reductions progress */
+        r->step.progressed = pst_traffic_poll(&r->traffic);
     else
         r->traffic.transport->ops->progress(r->traffic.transport);
 }
@@ -61,8 +62,8 @@ static void bind(const struct pst_operand *from, const struct pst_loc *at,
     }
 }
 
-/* The program holds templates of calls; a launch fills in what differs from
- * run to run: addresses, the random key, whether the result is added. */
+/* The program holds call templates; a launch sets what differs between runs:
+ * addresses, the random key, whether the result is accumulated. */
 static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                      const struct pst_exec_node *n, unsigned site,
                      unsigned char *const *base, const struct pst_action *a)
@@ -115,7 +116,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
     pst_thread_node = NULL;
 }
 
-/* Returns whether there was anything to do. */
+/* Returns true if there was anything to do. */
 static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
     const struct pst_program *programs[] = {
@@ -156,7 +157,7 @@ static void prepare(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* A file that cannot be read is not at fault for what is in it. */
+/* An I/O error keeps its own error code; any other is an error in the data. */
 static enum pst_error input_error(const struct pst_diag *why)
 {
     return why->status == PST_ERR_IO ? why->error : PST_E_OP_DATA;
@@ -168,7 +169,7 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    /* A failure of the device is named at the end of the step. */
+    /* The end of the step reports a failure of the device. */
     (void)pst_device_await(&r->device.mem, &r->step.filled);
     if (r->step.fill(r->step.fill_ctx, r->step.number,
                      r->plan.role.first_mb + (unsigned)a->microbatch,
@@ -230,7 +231,7 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
     }
 }
 
-/* From where it stopped; PST_AGAIN: it waits in the middle of the action. */
+/* Continues where it stopped; PST_AGAIN: waits in the middle of the action. */
 static enum pst_status run_instrs(struct pst_rank *r,
                                   const struct pst_rank_action *x)
 {
@@ -275,7 +276,7 @@ static enum pst_status run_instrs(struct pst_rank *r,
 
 /* --- actions -------------------------------------------------------------- */
 
-/* True while a slot that the action takes is being sent from. */
+/* True while a slot that the action takes is being sent. */
 static bool is_leaving(const struct pst_rank_action *x)
 {
     for (unsigned i = 0; i < x->n_leaving; i++)
@@ -284,7 +285,8 @@ static bool is_leaving(const struct pst_rank_action *x)
     return false;
 }
 
-/* Everything has arrived, and the slots that it writes are not being sent. */
+/* True if all receives have completed, and the slots to be written are not
+ * being sent. */
 static bool ready(const struct pst_rank_action *x)
 {
     return *x->arriving == 0 && !is_leaving(x);
@@ -312,8 +314,8 @@ static void note_wait(struct pst_rank *r, enum pst_status status)
         r->step.waiting_since = pst_now();
 }
 
-/* What has been outside is back, and what lay in its slots is out: nobody but
- * the thread that copies is waited for, so nothing else stands still for ever.
+/* Waits for the stash thread: the slots that this action needs have been
+ * reloaded or evicted. It waits for that thread only, so this cannot deadlock.
  * A copy that failed is a fault of the step. */
 static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
 {
@@ -341,7 +343,7 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 
     if (begins && !ready(x))
         return PST_AGAIN;
-    note_wait(r, PST_OK); /* computing is no waiting */
+    note_wait(r, PST_OK); /* computing does not count as waiting */
     if (begins && r->stash.layout != NULL)
         await_stash(r, x);
     r->step.last_progress = pst_now();
@@ -436,8 +438,8 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                      &r->device);
 }
 
-/* What waits between its parts (a reduction) lasts from its first part on;
- * compute sets its own mark. */
+/* An action that waits between its parts (a reduction) lasts from its first
+ * part on; compute sets its own mark. */
 static enum pst_status run_next(struct pst_rank *r)
 {
     struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
@@ -466,7 +468,8 @@ static enum pst_status run_next(struct pst_rank *r)
         return status;
     if (!computes) {
         mark->end = pst_now();
-        pst_signs_moved(&r->signs); /* where it computes, kernels tell */
+        /* during compute actions, kernels report progress */
+        pst_signs_moved(&r->signs);
     }
     note_wait(r, status);
     r->step.pc++;
@@ -505,7 +508,7 @@ enum pst_status pst_rank_advance(struct pst_rank *r)
         status = advance_once(r);
         note_wait(r, status);
         if (status == PST_AGAIN) {
-            /* One more look: the message may have come meanwhile. */
+            /* Polls once more: the message may have arrived meanwhile. */
             unsigned before = r->traffic.n_active;
             enum pst_status polled = pst_traffic_poll(&r->traffic);
 

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_WHOLE_H
 #define PENSTOCK_STAGES_RUN_RANK_WHOLE_H
 /*
- * A rank is made of parts; here they come together. Only the files that drive
- * all of them include this (scripts/check-layers.py has the list); everything
- * else gets the parts that it works on as arguments.
+ * The components of a rank. Only the files that drive all of them include this
+ * header (scripts/check-layers.py has the list); all other code gets the
+ * components that it works on as arguments.
  */
 #include "stages/layout/plan.h"
 #include "stages/run/rank/step/agree.h"
@@ -16,13 +16,13 @@
 #include "stages/run/rank/step/transmit.h"
 
 struct pst_rank {
-    struct pst_rank_plan plan; /* decided before there is memory */
+    struct pst_rank_plan plan; /* decided before memory is allocated */
 
-    /* Made when the rank starts; constant but for what they count. */
+    /* Created when the rank starts; constant except for counters. */
     struct pst_rank_device device;
     struct pst_counters counters;
 
-    /* Move in a step, each by its own functions. */
+    /* Change in a step, each through its own functions. */
     struct pst_traffic traffic;
     struct pst_reductions reductions;
     struct pst_replicas replicas;
@@ -33,8 +33,8 @@ struct pst_rank {
     struct pst_rank_signs signs; /* read by other threads */
 };
 
-/* The phases behind the last action (conclude.c); PST_AGAIN: waits for others.
- */
+/* Advances through the phases after the last action (conclude.c); PST_AGAIN:
+ * waits for other ranks. */
 enum pst_status pst_rank_advance_end(struct pst_rank *r) PST_MUST_CHECK;
 
 #endif

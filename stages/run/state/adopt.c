@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What one engine takes over from another. */
+/* Copies state from one engine to another. */
 #include <string.h>
 
 #include "stages/base/host/alive.h"
@@ -146,7 +146,7 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
 
 /* --- all values, for another mode ----------------------------------------- */
 
-/* The parameter of `from` with the name and the size of one of `to`. */
+/* Finds the parameter of `from` with the name and size of one of `to`. */
 static enum pst_status find_shown(const struct pst_engine *to,
                                   const struct pst_engine *from, unsigned param,
                                   int *ret, struct pst_diag *diag)
@@ -168,7 +168,7 @@ static bool is_shared(const struct pst_engine *to,
            pst_engine_has_parts(from, (unsigned)old);
 }
 
-/* What a rank has whole, in both. */
+/* Copies what a rank holds whole in both engines. */
 static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
                             const struct pst_engine *from,
                             struct pst_diag *diag)
@@ -197,7 +197,7 @@ static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
     return status;
 }
 
-/* What replicas share in one of them, or in both. */
+/* Copies what replicas shard in either engine. */
 static enum pst_status show_shared(struct pst_engine *to,
                                    const struct pst_engine *from,
                                    struct pst_diag *diag)
@@ -240,13 +240,13 @@ struct adoption {
     struct pst_engine *to;
     const struct pst_engine *from;
     const struct pst_adoption *how;
-    struct pst_rank *old;   /* of `from`, at work */
+    struct pst_rank *old;   /* of `from`, on this process */
     struct pst_map entries; /* name -> struct pst_entry */
     struct pst_arena arena;
 };
 
-/* The FQN in "adam.m.h.0.weight": what follows the state's name; NULL: it is no
- * state of the optimizer. */
+/* Returns the FQN in "adam.m.h.0.weight", after the state's name; NULL if it is
+ * not an optimizer state. */
 static const char *fqn_of(const struct pst_engine *engine, const char *name)
 {
     const struct pst_optim *optim = engine->grid.options.optim.row;
@@ -277,8 +277,8 @@ static enum pst_status note(void *ctx, struct pst_rank *r,
                : pst_diag_nomem(diag, sizeof(*entry));
 }
 
-/* The same state of the parameter that was called `fqn`, which may be another
- * of its names; n: bytes of the state's name. */
+/* Finds the same state of the parameter that was called `fqn`, perhaps under
+ * another of its names; n: length of the state's name. */
 static const struct pst_entry *find(const struct adoption *a,
                                     const struct pst_entry *entry, size_t n,
                                     const char *fqn)
@@ -323,9 +323,9 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
     return PST_OK;
 }
 
-/* --- states that replicas share ------------------------------------------- */
+/* --- sharded states ------------------------------------------------------- */
 
-/* The parameter's index in the old plan, -1: it begins anew. */
+/* Returns the parameter's index in the old plan, -1 if it is new. */
 static int old_index(const struct adoption *a, unsigned param)
 {
     const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
@@ -389,7 +389,7 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     return status;
 }
 
-/* The parameter whose states it goes on with; NULL: they begin anew. */
+/* Returns the parameter whose states it continues; NULL: they start anew. */
 static const struct pst_plan_param *goes_on_from(const struct adoption *a,
                                                  unsigned param)
 {

@@ -29,7 +29,7 @@ static bool is_carried(const struct pst_engine *engine)
     return root_of(engine)->base_digest[0] != '\0';
 }
 
-/* What no entry of a checkpoint has (entries.c). */
+/* True if no entry of a checkpoint has the value (entries.c). */
 static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
                         const struct pst_rank_param *p)
 {
@@ -101,7 +101,7 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     status = unpack(ckpt, &plan, diag);
     if (status != PST_OK)
         return status;
-    /* Modules of equal shapes would be mixed up without a word. */
+    /* Otherwise modules of equal shapes would be mixed up silently. */
     same = strcmp(plan->model_digest, root_of(engine)->model_digest) == 0;
     pst_plan_free(plan);
     if (same)
@@ -168,7 +168,8 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
 
 /* --- resuming ------------------------------------------------------------- */
 
-/* What was saved of it, under any prefix, but for states of the optimizer. */
+/* Finds the saved tensor of a parameter, under any prefix except those of
+ * optimizer states. */
 static const struct pst_safetensors_entry *find_saved(
     const struct pst_carried *c, const struct pst_plan_param *param)
 {
@@ -226,7 +227,7 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 {
     enum pst_status status = unpack(c->ckpt, &c->plan, diag);
 
-    /* One that was made so before it was cut has a folder of its own. */
+    /* A plan that was changed before it was cut has its own folder. */
     if (status != PST_OK ||
         strcmp(c->plan->model_digest, c->base->model_digest) == 0)
         return status;

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_STATE_CARRIED_H
 #define PENSTOCK_STAGES_RUN_STATE_CARRIED_H
 /*
- * Plans that no folder has, because the model was changed in a running job
- * (pst_plan.base_digest): they stand in the checkpoints, as tensors "plan.pb"
- * and "plan.base" of rank 0's shard, with "const.FQN" of what the other
+ * Plans that exist in no folder, because the model was changed in a running job
+ * (pst_plan.base_digest): checkpoints contain them, as tensors "plan.pb" and
+ * "plan.base" of rank 0's shard, with "const.FQN" for values that the other
  * entries leave out. Exec thread.
  */
 #include "stages/files/checkpoint.h"
@@ -13,27 +13,28 @@
 struct pst_engine;
 struct pst_rank;
 
-/* Whose checkpoints these are: of the plan that the run began with. */
+/* Returns the digest of the plan that the run began with, to which its
+ * checkpoints belong. */
 const char *pst_carried_model(const struct pst_engine *engine);
-/* That plan's identity (struct pst_plan). */
+/* Returns that plan's identity (struct pst_plan). */
 const char *pst_carried_identity(const struct pst_engine *engine);
-/* PST_ERR_MISMATCH if the model was changed in the run of the checkpoint and
- * the engine's plan is not what it then was, or the other way round. */
+/* PST_ERR_MISMATCH if the checkpoint's run changed the model and the engine's
+ * plan is not the changed one, or the other way round. */
 enum pst_status pst_carried_check(const struct pst_engine *engine,
                                   const struct pst_checkpoint *ckpt,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Has it a plan of its own? */
+/* True if the checkpoint contains a plan. */
 bool pst_carried_is_in(const struct pst_checkpoint *ckpt);
 
 /* --- saving --------------------------------------------------------------- */
 
-/* A tensor: its bytes, for the length of the call, or, with data NULL, where
- * they are in the rank's arena. */
+/* Receives a tensor: its bytes, valid during the call, or, if data is NULL,
+ * their offset in the rank's arena. */
 typedef enum pst_status (*pst_carried_fn)(void *ctx, const char *name,
                                           const struct pst_meta *meta,
                                           const void *data, size_t offset,
                                           struct pst_diag *diag);
-/* Calls fn for what the shard of a rank has besides its entries: nothing if the
+/* Calls fn for the tensors of a rank's shard besides its entries: none if the
  * engine's plan is in a folder. */
 enum pst_status pst_carried_each(const struct pst_engine *engine,
                                  struct pst_rank *r, pst_carried_fn fn,
@@ -43,14 +44,14 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
 /* --- resuming ------------------------------------------------------------- */
 
 struct pst_carried {
-    struct pst_plan *plan; /* owned; start values are the checkpoint's */
+    struct pst_plan *plan; /* owned; start values are those of the checkpoint */
     struct pst_plan *base; /* borrowed */
     struct pst_checkpoint *ckpt;
 };
 
-/* The plan in the checkpoint of that step, which was made of `base`, or of
- * a plan that computes the same as base. *ret is NULL if the
- * checkpoint is of base itself, or base was changed so before it was cut. */
+/* Opens the plan in the checkpoint of that step, which was derived from `base`
+ * or from a plan that computes the same as base. *ret is NULL if the checkpoint
+ * is of base itself, or if base already had the change before it was cut. */
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
                                  uint64_t step, struct pst_carried **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -9,7 +9,7 @@ struct head {
     uint64_t offset, bytes;
 };
 
-/* Where x lies in a span, from its begin on. */
+/* Returns the offset of x from the start of the span, clamped to it. */
 static size_t within(const struct pst_span *span, uint64_t x)
 {
     return x <= span->begin ? 0 : (size_t)PST_MIN(x - span->begin, span->bytes);

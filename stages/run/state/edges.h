@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_STAGES_RUN_STATE_EDGES_H
 #define PENSTOCK_STAGES_RUN_STATE_EDGES_H
 /*
- * Several hosts write into one file, each its own bytes. A host has the file in
- * pages and may write a page back whole: two that write into the same page can
- * undo what the other one wrote there. So a rank writes the pages that are its
- * own alone; the rest of its bytes, the edges, go to the rank that has opened
- * the file. Pure functions of the caller's memory; any thread.
+ * Several hosts write into one file, each its own bytes. A host caches the file
+ * in pages and may write back whole pages, so two hosts that write into the
+ * same page can overwrite each other's bytes. Therefore a rank writes only the
+ * pages that belong to it alone, and sends the rest of its bytes, the edges, to
+ * the rank that opened the file. Pure functions of the caller's memory; any
+ * thread.
  */
 #include "stages/base/vec.h"
 #include "stages/files/safetensors.h"
@@ -14,21 +15,22 @@
 /* Bytes of one rank in the file. */
 struct pst_span {
     uint64_t begin, bytes;
-    size_t own_begin, own_end; /* of these bytes: in pages of the rank alone */
+    /* of these bytes: in pages that belong to the rank alone */
+    size_t own_begin, own_end;
 };
 
-/* Sets own_begin and own_end. Spans that lie side by side, in this order, are
- * one range. page: of the largest of the hosts. */
+/* Sets own_begin and own_end. Adjacent spans, in this order, count as one
+ * range. page: the largest page size of the hosts. */
 void pst_spans_divide(struct pst_span *spans, size_t n, uint64_t page);
 
-/* A number of edges: {offset, bytes} of each, and these bytes. */
+/* Edges: {offset, bytes} of each, followed by the bytes. */
 struct pst_edges PST_VEC(unsigned char);
 
 enum pst_status pst_edges_add(struct pst_edges *edges, uint64_t offset,
                               const void *data, size_t bytes,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Of another rank: to the file that is being written, which is looked at
- * through `file` to see that it has them. */
+/* Writes another rank's edges to the file that is being written, and reads them
+ * back through `file` to verify them. */
 enum pst_status pst_edges_write(const struct pst_edges *edges,
                                 struct pst_safetensors_writer *w,
                                 const struct pst_file *file,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints of an engine: each rank reads what it has. */
+/* Loads checkpoints: each rank reads what it holds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 #include "stages/run/state/entries.h"
 #include "stages/run/state/match.h"
 
-#define LISTED 8 /* names in a text */
+#define LISTED 8 /* names in a message */
 
 struct loader {
     const struct pst_checkpoint *ckpt;
     const struct pst_engine *engine;
 };
 
-/* A parameter may have been saved under another of its names. */
+/* Finds a tensor, which may be saved under another name of the parameter. */
 static const struct pst_safetensors_entry *find(const struct loader *l,
                                                 const char *name)
 {
@@ -41,7 +41,7 @@ static const struct pst_safetensors_entry *find(const struct loader *l,
     return e;
 }
 
-/* Has the checkpoint such a state of any parameter? */
+/* True if the checkpoint has such a state of any parameter. */
 static bool has_any(const struct loader *l, const char *state)
 {
     const size_t n = strlen(state);
@@ -55,8 +55,8 @@ static bool has_any(const struct loader *l, const char *state)
     return false;
 }
 
-/* True of a state of the optimizer that the checkpoint lacks, because the run
- * that wrote it did not train the parameter. */
+/* True for an optimizer state that the checkpoint lacks because its run did not
+ * train the parameter. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
     const struct pst_optim *optim = l->engine->grid.options.train
@@ -115,14 +115,14 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     return status;
 }
 
-/* A gradient of it reaches the optimizer. */
+/* True if the optimizer gets a gradient of the parameter. */
 static bool is_trained(const struct pst_engine *engine, unsigned param)
 {
     return engine->grid.options.train &&
            pst_uses_total(&engine->grid.uses, param) > 0;
 }
 
-/* The name of its first state; false: the optimizer keeps none. */
+/* Returns the name of its first state; false if the optimizer has none. */
 static bool state_name(const struct pst_engine *engine,
                        const struct pst_plan_param *p, char ret[1200])
 {
@@ -133,7 +133,8 @@ static bool state_name(const struct pst_engine *engine,
            snprintf(ret, 1200, "%s.%s", o->row->states[0], p->fqn) < 1200;
 }
 
-/* "; NAMES WHAT", of the parameters that are trained here alone, or there. */
+/* Appends "; NAMES WHAT" for the parameters that only this run trains, or only
+ * the other. */
 static void add_differing(const struct loader *l, bool here, const char *what,
                           struct pst_str *out)
 {
@@ -161,7 +162,7 @@ static void add_differing(const struct loader *l, bool here, const char *what,
         pst_str_add(out, what);
 }
 
-/* What of the model is not as it was. */
+/* Describes how the model differs from that of the checkpoint. */
 static void describe_other(const struct loader *l, struct pst_str *out)
 {
     if (out == NULL)
@@ -180,8 +181,8 @@ static void describe_other(const struct loader *l, struct pst_str *out)
                   out);
 }
 
-/* Older programs counted steps, from where the plan in the checkpoint says.
- * States that the checkpoint lacks begin here. */
+/* Older programs counted steps, from the position given in the checkpoint's
+ * plan. States that the checkpoint lacks start here. */
 static void take_counts(struct pst_engine *engine, const struct loader *l)
 {
     const struct pst_checkpoint *ckpt = l->ckpt;
@@ -208,7 +209,8 @@ static void take_counts(struct pst_engine *engine, const struct loader *l)
     }
 }
 
-/* What no rank has in its arena: another export has other start values. */
+/* Loads what no rank has in its arena, since another export has other initial
+ * values. */
 static enum pst_status load_unread(struct pst_engine *engine,
                                    const struct loader *l,
                                    struct pst_diag *diag)
@@ -270,7 +272,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
     return status;
 }
 
-/* What rank 0 found; plain bytes. */
+/* Rank 0's result; plain bytes. */
 struct found {
     uint64_t step, changes;
     struct pst_data_place place;
@@ -298,8 +300,8 @@ static enum pst_status find_in(const struct pst_load_choice *choice,
     return PST_OK;
 }
 
-/* The newer of two folders. One that has none, or none that is good, does not
- * matter if the other has one. */
+/* Finds the newer checkpoint of two folders. A folder without a good one is
+ * ignored if the other has one. */
 static enum pst_status find_newest(const struct pst_load_choice *choice,
                                    struct pst_checkpoint_info *ret,
                                    bool *ret_fallback, struct pst_diag *diag)
@@ -340,7 +342,8 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     enum pst_status status = PST_OK;
     bool fallback = false;
 
-    /* Rank 0 finds it, and reads every byte; all take that. */
+    /* Rank 0 finds the checkpoint, and reads every byte; all ranks use that
+     * one. */
     if (pst_engine_is_zero(engine)) {
         status = find_newest(choice, &info, &fallback, diag);
         found = (struct found){.step = info.step,

@@ -7,8 +7,8 @@
 #include "stages/run/engine.h"
 #include "stages/run/state/carried.h"
 
-/* What would quietly make another run of one that goes on: dropout and the
- * order of samples come from the seed. */
+/* Refuses differences that would silently change a resumed run: dropout and the
+ * order of samples depend on the seed. */
 static enum pst_status check_run(const struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)
@@ -21,7 +21,8 @@ static enum pst_status check_run(const struct pst_engine *engine,
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
                             info->seed, engine->grid.options.seed, info->seed);
-    /* Without one, too: its checkpoints have no states to go on with. */
+    /* Also with optimizer "none": its checkpoints have no states to continue
+     * with. */
     if (strcmp(info->optimizer, optimizer) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with optimizer %s, "
@@ -41,7 +42,7 @@ static const struct pst_adapter *find(const struct pst_adapters *list,
     return NULL;
 }
 
-/* 0: not known. */
+/* Returns 0 if unknown. */
 static int64_t rank_there(const struct pst_checkpoint *ckpt,
                           const struct pst_adapter *adapter)
 {
@@ -60,7 +61,7 @@ static int64_t rank_here(const struct pst_plan *plan,
     return i >= 0 ? plan->params.at[i].meta.size[0] : 0;
 }
 
-/* "rank=4,alpha=8" */
+/* Appends "rank=4,alpha=8". */
 static void describe(int64_t rank, double alpha, struct pst_str *out)
 {
     pst_str_addf(out, "rank=%" PRId64 ",alpha=%g", rank, alpha);

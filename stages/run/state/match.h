@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_RUN_STATE_MATCH_H
 #define PENSTOCK_STAGES_RUN_STATE_MATCH_H
-/* Is a checkpoint one of the model that an engine runs? Exec thread. */
+/* Checks that a checkpoint belongs to the model of an engine. Exec thread. */
 #include "stages/files/checkpoint.h"
 
 struct pst_engine;
 
 /*
- * PST_ERR_MISMATCH if it is not. An engine takes the checkpoints of every model
- * that computes the same, whatever is trained in it and however it is cut;
- * any_model: of all whose tensors have the same names and shapes. One that
- * trains wants its seed and optimizer, too. Adapters have to be the same in
- * each case.
+ * PST_ERR_MISMATCH if it does not. An engine accepts the checkpoints of every
+ * model that computes the same, whatever is trained and however it is cut;
+ * any_model: of every model whose tensors have the same names and shapes. An
+ * engine that trains also requires the same seed and optimizer. Adapters must
+ * always be the same.
  */
 enum pst_status pst_match_check(const struct pst_engine *engine,
                                 const struct pst_checkpoint *ckpt,
                                 bool any_model,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* True of a checkpoint that another export of the model wrote. */
+/* True if another export of the model wrote the checkpoint. */
 bool pst_match_is_other(const struct pst_engine *engine,
                         const struct pst_checkpoint *ckpt);
 

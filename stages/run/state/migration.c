@@ -7,9 +7,10 @@
 #include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
 
-/* One end of it: elements of a replica, and where the first one lies. */
+/* One side of a transfer: elements of a replica, and the location of the first.
+ */
 struct end {
-    struct pst_rank *rank; /* NULL: of another process */
+    struct pst_rank *rank; /* NULL: on another process */
     int64_t begin, n;
     size_t offset;
 };
@@ -39,7 +40,7 @@ static struct end end_of(const struct pst_engine *engine,
     return e;
 }
 
-/* Replica `a` gives what replica `b` has of it now. */
+/* Sends what replica `a` has and replica `b` needs. */
 static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
                                  unsigned b, struct pst_diag *diag)
 {
@@ -78,8 +79,8 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
     return status;
 }
 
-/* All of it, on one rank of the pipeline. A replica that has all gives it to
- * itself. */
+/* Moves the tensor on one rank of the pipeline. A replica that has it whole
+ * copies it to itself. */
 static enum pst_status pass(const struct pst_migration *p,
                             struct pst_diag *diag)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints of an engine: each rank writes what it is the home of. */
+/* Saves checkpoints: each rank writes what it owns. */
 #include "stages/run/state/save.h"
 
 #include <limits.h>
@@ -128,7 +128,7 @@ bool pst_save_writes(const struct pst_engine *engine, unsigned rank)
     return rank < engine->grid.options.ranks || pst_save_shares(engine);
 }
 
-/* --- files that replicas share -------------------------------------------- */
+/* --- sharded files -------------------------------------------------------- */
 
 enum pst_status pst_save_open(const struct pst_engine *engine,
                               struct pst_shard *const *shards, const char *dir,
@@ -142,19 +142,19 @@ enum pst_status pst_save_open(const struct pst_engine *engine,
     return status;
 }
 
-/* The rank of another replica, which is the index-th of those that write into
- * the file of rank `home`. At least one of the two is of this process. */
+/* The rank of another replica that is the index-th to write into the file of
+ * rank `home`. At least one of the two is in this process. */
 struct pair {
     unsigned home, peer, index;
-    struct pst_shard *file, *part; /* NULL: of another process */
+    struct pst_shard *file, *part; /* NULL: on another process */
 };
 
 typedef enum pst_status (*pair_fn)(struct pst_engine *engine,
                                    const struct pair *pair,
                                    struct pst_diag *diag);
 
-/* COLLECTIVE. After a failure the other pairs still have their messages, for
- * which somebody waits; the first failure is returned. */
+/* COLLECTIVE. Continues after a failure, since other pairs still wait for their
+ * messages; returns the first failure. */
 static enum pst_status each_pair(struct pst_engine *engine,
                                  struct pst_shard *const *shards, pair_fn fn,
                                  struct pst_diag *diag)
@@ -179,10 +179,10 @@ static enum pst_status each_pair(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* What the other ranks need to know of a file. */
+/* The data that other ranks need about a file. */
 struct opened {
-    char path[PATH_MAX]; /* so far */
-    uint64_t page;       /* of the host that has it */
+    char path[PATH_MAX]; /* temporary path */
+    uint64_t page;       /* of the file's host */
 };
 
 static enum pst_status join_one(struct pst_engine *engine,
@@ -215,7 +215,7 @@ enum pst_status pst_save_join(struct pst_engine *engine,
     return each_pair(engine, shards, join_one, diag);
 }
 
-/* The size first: memory for the edges may be short. */
+/* Announces the size first, since memory for the edges may be short. */
 static enum pst_status announce_edges(struct pst_engine *engine,
                                       const struct pair *pair,
                                       struct pst_diag *diag)
@@ -283,9 +283,9 @@ enum pst_status pst_save_fetch(struct pst_engine *engine,
     return status;
 }
 
-/* --- all at once ---------------------------------------------------------- */
+/* --- blocking save -------------------------------------------------------- */
 
-/* Of this process's ranks: those that write. */
+/* Lists the shards of this process's ranks that write. */
 static enum pst_status list_shards(const struct pst_engine *engine,
                                    struct pst_shard **shards,
                                    struct pst_diag *diag)
@@ -363,7 +363,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
         status = pst_save_judge(engine, &info, all, note->ret_bad, diag);
     for (unsigned i = 0; shards != NULL && i < engine->n_local; i++) {
         pst_shard_free(shards[i]);
-        /* Shards of a save that failed would keep a full disk full. */
+        /* Shards of a failed save would keep a full disk full. */
         if (status != PST_OK && all != NULL &&
             engine->first + i < engine->grid.options.ranks)
             pst_checkpoint_shard_discard(dir, step, &all[engine->first + i]);

@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_RUN_STATE_SAVE_H
 #define PENSTOCK_STAGES_RUN_STATE_SAVE_H
-/* What a checkpoint's manifest says of an engine, however it is written. */
+/* Parts of a checkpoint's save that do not depend on how it is written:
+ * manifest, names, files of several replicas. */
 #include "stages/run/exec.h"
 
 struct pst_shard;
 
-/* note NULL: nothing is known. Exec thread. */
+/* note may be NULL. Exec thread. */
 void pst_save_info(const struct pst_engine *engine, uint64_t step,
                    const struct pst_save_note *note,
                    struct pst_checkpoint_info *ret);
-/* Keys of the state_dict; the caller frees them, also on failure. Exec thread.
- */
+/* Returns the keys of the state_dict; the caller frees them, also on failure.
+ * Exec thread. */
 enum pst_status pst_save_names(const struct pst_engine *engine,
                                struct pst_state_names *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Does a rank of the job have something to write: one of the first replica, or
- * one that has a share of what is? */
+/* True if a rank of the job has something to write: it is in the first replica,
+ * or it has a shard of something sharded. */
 bool pst_save_writes(const struct pst_engine *engine, unsigned rank);
-/* Do replicas share something? Then files are opened by all together. */
+/* True if replicas shard something. Then all processes open the files together.
+ */
 bool pst_save_shares(const struct pst_engine *engine);
 /*
- * Files that replicas share; shards: those of this process's ranks. A rank of
- * the first replica opens the file; the same rank of the others joins it, and
- * writes pages that nobody else writes in; what shares a page with others'
- * bytes goes to the rank that has opened the file, which writes it and commits.
- * What one of these functions has done on all ranks is what the next one needs.
+ * Files with shards of several replicas; shards: those of this process's ranks.
+ * A rank of the first replica opens the file; the same rank of every other
+ * replica joins it and writes the pages that belong to it alone. Bytes in pages
+ * of several ranks are sent to the rank that opened the file, which writes them
+ * and commits. Each of these functions must be done on all ranks before the
+ * next.
  */
 /* Any thread. */
 enum pst_status pst_save_open(const struct pst_engine *engine,
@@ -36,23 +39,25 @@ enum pst_status pst_save_open(const struct pst_engine *engine,
 enum pst_status pst_save_join(struct pst_engine *engine,
                               struct pst_shard *const *shards,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE, when all have written: edges go to the file's rank. */
+/* COLLECTIVE, when all have written: sends edges to the rank that opened the
+ * file. */
 enum pst_status pst_save_gather(struct pst_engine *engine,
                                 struct pst_shard *const *shards,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Rank 0 hears of all shards; what somebody says of a part of one
- * is said of that one. */
+/* COLLECTIVE. Gathers the results of all shards on rank 0; the result of a part
+ * is merged into that of its shard. */
 enum pst_status pst_save_fetch(struct pst_engine *engine,
                                struct pst_checkpoint_shard *shards,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE, once it is committed: what makes it bad, "" if nothing does,
- * which rank 0 knows. */
+/* COLLECTIVE, after the commit: returns why the checkpoint is bad, as found by
+ * rank 0; "": it is good. */
 enum pst_status pst_save_judge(struct pst_engine *engine,
                                const struct pst_checkpoint_info *info,
                                const struct pst_checkpoint_shard *shards,
                                char ret_bad[PST_CHECKPOINT_REASON],
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Over shards of all ranks. The names' content is taken. Any thread. */
+/* Writes the manifest over the shards of all ranks. Takes the content of names.
+ * Any thread. */
 enum pst_status pst_save_commit(const char *dir,
                                 const struct pst_checkpoint_info *info,
                                 struct pst_state_names *names,

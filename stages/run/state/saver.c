@@ -15,10 +15,10 @@
 #include "stages/run/state/shard.h"
 
 #define LOOK_US 1000
-#define SPARE   8 /* so much of a copy's memory is left to others, 1/8 */
+#define SPARE   8 /* memory left free besides a copy: 1/8 of its size */
 
-/* OPENING and FILES, the begin and the end, are of files that several processes
- * write. */
+/* OPENING and FILES come first and last if several processes write to a file.
+ */
 enum part { NOTHING, OPENING, SHARDS, FILES, MANIFEST };
 
 /* A local rank that has something to write. */
@@ -29,15 +29,15 @@ struct local {
 };
 
 struct pst_saver {
-    struct pst_engine *engine; /* that the copies are of; NULL: none so far */
-    /* Of the engine, which may be freed before the saver. */
+    struct pst_engine *engine; /* of the copies; NULL: none yet */
+    /* Copied from the engine, which may be freed before the saver. */
     unsigned first, ranks;
     bool refused;
-    bool shares; /* files are opened by all together, and committed behind */
-    bool copied; /* the state that is to be saved */
+    bool shares; /* files are opened collectively, and committed afterwards */
+    bool copied; /* the state to be saved */
     struct local *local;
     unsigned n_local;
-    struct pst_shard **shards_of; /* the same by local rank; NULL: none */
+    struct pst_shard **shards_of; /* by local rank; NULL: writes nothing */
     char *dir;
     unsigned keep;
     struct pst_checkpoint_info info;
@@ -45,7 +45,8 @@ struct pst_saver {
     struct pst_checkpoint_shard *shards; /* of all ranks */
     char bad[PST_CHECKPOINT_REASON];     /* see pst_saver_bad */
     enum part part;
-    /* Of the thread, or of what hindered it; read once it is joined. */
+    /* Set by the thread, or by the failure to start it; read after it is
+     * joined. */
     enum pst_status status;
     struct pst_diag diag;
     bool runs; /* to be joined */
@@ -129,8 +130,8 @@ static void *work(void *ctx)
     return NULL;
 }
 
-/* A failure is the part's. Without a thread the copy ends here: updates wait
- * for it, and another folder may get it. */
+/* A failure becomes that of the part. Without a thread the copy ends here:
+ * updates wait for it, and it may be saved to another folder. */
 static void start(struct pst_saver *s, enum part part)
 {
     int err;
@@ -216,7 +217,8 @@ static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
     return status;
 }
 
-/* Its pages are taken by whoever writes to them first: the thread. */
+/* Reserves addresses; the thread, which first writes to them, touches the
+ * pages. */
 static enum pst_status make_room(struct pst_saver *s, struct pst_diag *diag)
 {
     for (unsigned i = 0; i < s->n_local; i++) {
@@ -253,8 +255,8 @@ static enum pst_status find_local(struct pst_saver *s,
     return PST_OK;
 }
 
-/* COLLECTIVE, at the first save. Memory that is short on one rank is short for
- * all: a save goes one way or the other. */
+/* COLLECTIVE, at the first save. If memory is short on one rank, all ranks do
+ * without the copy. */
 static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
                                struct pst_diag *diag)
 {
@@ -306,7 +308,7 @@ static enum pst_status copy(struct pst_saver *s)
 static void begin_shards(struct pst_saver *s)
 {
     memset(s->shards, 0, pst_grid_size(&s->engine->grid) * sizeof(*s->shards));
-    if (s->n_local == 0) /* of another replica */
+    if (s->n_local == 0) /* a rank of another replica */
         s->part = SHARDS;
     else
         start(s, s->shares ? OPENING : SHARDS);
@@ -362,7 +364,7 @@ static void discard(struct pst_saver *s)
     }
 }
 
-/* COLLECTIVE. All shards are there, and rank 0 hears of them. */
+/* COLLECTIVE, once all shards are written: gathers their results on rank 0. */
 static enum pst_status begin_manifest(struct pst_saver *s,
                                       struct pst_diag *diag)
 {
@@ -380,7 +382,7 @@ static enum pst_status begin_manifest(struct pst_saver *s,
     return PST_AGAIN;
 }
 
-/* COLLECTIVE. A part has ended well on all ranks. */
+/* COLLECTIVE. Begins the next part, after one has succeeded on all ranks. */
 static enum pst_status begin_next(struct pst_saver *s, struct pst_diag *diag)
 {
     enum pst_status status;
@@ -412,7 +414,7 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
         return status;
     pst_state_names_fini(&s->names);
     pst_state_names_init(&s->names);
-    /* Shards of a save that failed would keep a full disk full. */
+    /* Shards of a failed save would keep a full disk full. */
     if (status != PST_OK && status != PST_ERR_PEER)
         discard(s);
     s->part = NOTHING;
@@ -429,7 +431,7 @@ void pst_saver_free(struct pst_saver *s)
             pst_shard_cancel(s->local[i].shard);
     join(s);
     if (s->part != NOTHING &&
-        s->part != MANIFEST) /* rank 0 may promise them just now */
+        s->part != MANIFEST) /* rank 0 may already be committing the manifest */
         discard(s);
     drop_shards(s);
     for (unsigned i = 0; i < s->n_local; i++)

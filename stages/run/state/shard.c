@@ -17,29 +17,31 @@
 #define PIECE (1 << 20)
 #define ALIGN 64 /* of each tensor in a copy */
 
-/* One tensor of the shard. Its bytes: at `data`; else in the rank's arena; else
- * (is_unread) what the plan has. */
+/* One tensor of the shard. Its bytes are at `data`, else in the rank's arena,
+ * else (is_unread) in the plan. */
 struct item {
     const char *name;
     struct pst_meta meta;
-    size_t begin, bytes; /* what is here: all of it, or a part */
+    size_t begin, bytes; /* the part held here, or all */
     const void *data;
     size_t offset;
-    void *copy; /* that is still to be made */
+    void *copy; /* destination of a copy that is still to be made */
     bool is_part, is_unread, no_nan, no_inf, in_step;
-    unsigned param; /* of what is unread */
+    unsigned param; /* if is_unread */
 };
 
 struct pst_shard {
     const struct pst_engine *engine;
     struct pst_rank *rank;
-    struct pst_arena heap; /* names, and bytes that no arena has */
+    struct pst_arena heap; /* names, and bytes that are in no arena */
     struct PST_VEC(struct item) items;
-    struct pst_safetensors_writer *writer; /* of who has opened it */
-    const char *path;       /* what the file is called so far; "": not open */
-    uint64_t page;          /* of a file that was joined */
-    struct pst_edges edges; /* of it, for the rank that has opened it */
-    struct PST_VEC(struct pst_edges) expected; /* that this rank waits for */
+    struct pst_safetensors_writer *writer; /* of a file that this rank opened */
+    const char *path;                      /* temporary path; "": not open */
+    uint64_t page;                         /* page size of a joined file */
+    /* edges of a joined file, for the rank that opened it */
+    struct pst_edges edges;
+    /* edges that this rank receives */
+    struct PST_VEC(struct pst_edges) expected;
     atomic_bool cancelled;
 };
 
@@ -75,8 +77,8 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
 
 /*
  * Values of the model's state that nothing reads are in no rank's arena. They
- * are what the plan has, or the checkpoint that the run goes on from, and are
- * saved so that a checkpoint is all of the state_dict.
+ * come from the plan, or from the checkpoint that the run resumed, and are
+ * saved so that a checkpoint contains the whole state_dict.
  */
 static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
 {
@@ -190,7 +192,7 @@ static void copy_item(struct pst_shard *s, struct item *item)
     pst_alive_goes_on();
 }
 
-/* Memory of a device that is not the host's has one thread. */
+/* Device memory other than the host's is accessed by one thread only. */
 void pst_shard_copy_begin(struct pst_shard *s, void *memory)
 {
     struct pst_rank_device *device = pst_rank_device(s->rank);
@@ -247,16 +249,16 @@ static enum pst_status check_cancelled(const struct pst_shard *s,
                         "the save was given up");
 }
 
-/* Where the bytes of a shard go: the file that it has opened, or has joined. */
+/* Destination of a shard's bytes: the file that it opened or joined. */
 struct target {
-    struct pst_safetensors *file; /* to read it back */
-    struct pst_new_file joined;   /* fd -1: its own */
-    struct pst_span *spans;       /* of all items then; else NULL */
+    struct pst_safetensors *file; /* for reading back */
+    struct pst_new_file joined;   /* fd -1: the file was opened by this rank */
+    struct pst_span *spans;       /* of all items if joined; else NULL */
     void *buffer;                 /* PIECE bytes */
     struct pst_checkpoint_shard *ret;
 };
 
-/* One tensor, or what a shard has of it. */
+/* One tensor, or the shard's part of it. */
 struct source {
     const struct item *item;
     const struct pst_safetensors_entry *entry;
@@ -281,7 +283,7 @@ static enum pst_status write_piece(struct pst_shard *s, struct target *t,
                                          from->data + at, n, diag);
 }
 
-/* These bytes are numbers. */
+/* Checks that these bytes are finite numbers. */
 static void judge_numbers(struct target *t, const struct source *from,
                           size_t at, size_t n)
 {
@@ -295,8 +297,8 @@ static void judge_numbers(struct target *t, const struct source *from,
                  "'%.180s' has a value that is not finite", item->name);
 }
 
-/* And the file has them. They are in the caches still, and the disk has begun
- * with those before. */
+/* Checks that the file has these bytes. They are still in caches, while the
+ * disk writes the earlier ones. */
 static enum pst_status judge_piece(struct target *t, const struct source *from,
                                    size_t at, size_t n, struct pst_diag *diag)
 {
@@ -312,7 +314,7 @@ static enum pst_status judge_piece(struct target *t, const struct source *from,
     return status;
 }
 
-/* From its byte `at` on, up to `end`. */
+/* Writes the bytes from `at` up to `end`. */
 static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
                                   const struct source *from, size_t at,
                                   size_t end, struct pst_diag *diag)
@@ -333,7 +335,7 @@ static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
     return status;
 }
 
-/* Without its edges, which are kept. */
+/* Writes a span without its edges, which are kept. */
 static enum pst_status put_span(struct pst_shard *s, struct target *t,
                                 const struct source *from,
                                 const struct pst_span *span,
@@ -417,7 +419,7 @@ enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
 {
     enum pst_status status;
 
-    pst_shard_close(s); /* of a folder that failed */
+    pst_shard_close(s); /* from a folder that failed */
     status = pst_checkpoint_shard_new(dir, step, pst_rank_role(s->rank)->rank,
                                       &s->writer, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
@@ -440,7 +442,7 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 {
     const char *copy = pst_arena_strdup(&s->heap, path);
 
-    pst_shard_close(s); /* of a folder that failed */
+    pst_shard_close(s); /* from a folder that failed */
     s->path = copy != NULL ? copy : "";
     s->page = PST_MAX(page, (uint64_t)sysconf(_SC_PAGESIZE));
     return copy != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
@@ -470,7 +472,7 @@ struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index)
     return &s->expected.at[index];
 }
 
-/* A rank that joins a file finds what it has of it. */
+/* Opens the joined file and locates the shard's part in it. */
 static enum pst_status join_file(struct pst_shard *s, struct target *t,
                                  struct pst_diag *diag)
 {
@@ -547,7 +549,7 @@ enum pst_status pst_shard_commit(struct pst_shard *s,
     status = write_expected(s, diag);
     if (status != PST_OK)
         return status;
-    s->writer = NULL; /* the commit takes it */
+    s->writer = NULL; /* the commit releases it */
     s->path = "";
     pst_fault_point("shard");
     status = pst_checkpoint_shard_commit(w, ret, diag);

@@ -16,7 +16,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
-#define MAGIC "PSTFLT1" /* with its NUL 8 bytes */
+#define MAGIC "PSTFLT1" /* 8 bytes with its NUL */
 
 struct head {
     char magic[8];
@@ -34,12 +34,12 @@ struct file {
 
 struct pst_flight {
     struct file *file;
-    struct pst_flight_record *now; /* open; NULL: none */
+    struct pst_flight_record *now; /* the open record; NULL: none */
     uint64_t seq;
-    double offset; /* of the clock, to seconds since 1970 */
+    double offset; /* from the clock to seconds since 1970 */
 };
 
-/* Of this process, for the handler of a signal: ranks beyond these are not
+/* Maps of this process, for the signal handler; ranks beyond MAX_MAPS are not
  * mended. */
 #define MAX_MAPS 256
 static struct {
@@ -91,7 +91,8 @@ bool pst_flight_is_lost(struct pst_flight *f)
     return i < MAX_MAPS && atomic_exchange(&maps[i].lost, false);
 }
 
-/* A file with holes would end the process when its disk is full. */
+/* Allocates the blocks: a write to a hole would kill the process if the disk is
+ * full. */
 static enum pst_status map_file(int fd, const char *path, struct file **ret,
                                 struct pst_diag *diag)
 {
@@ -130,7 +131,7 @@ static enum pst_status make(const char *dir, unsigned rank, struct file **ret,
     if (status == PST_OK)
         status = map_file(fd, path.text, ret, diag);
     if (status != PST_OK && fd >= 0)
-        (void)unlink(path.text); /* a part of it says nothing */
+        (void)unlink(path.text); /* a partial file is useless */
     if (fd >= 0)
         (void)close(fd);
     pst_str_fini(&path);
@@ -153,7 +154,8 @@ enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
         return status;
     }
     watch_map(f->file);
-    memset(f->file, 0, sizeof(*f->file)); /* in memory now, not in a step */
+    /* page faults happen now, not in a step */
+    memset(f->file, 0, sizeof(*f->file));
     (void)clock_gettime(CLOCK_REALTIME, &now);
     f->offset = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - pst_now();
     f->file->head = (struct head){.records = PST_FLIGHT_RECORDS,
@@ -179,7 +181,8 @@ void pst_flight_close(struct pst_flight *f)
     pst_free(f);
 }
 
-/* Its number is gone while it is changed, so that a reader sees whole ones. */
+/* Clears the number while the record changes, so that a reader never sees half
+ * of one. */
 static void publish(struct pst_flight_record *r, uint64_t seq)
 {
     atomic_signal_fence(memory_order_seq_cst);

@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_STAGES_RUN_WATCH_FLIGHT_H
 #define PENSTOCK_STAGES_RUN_WATCH_FLIGHT_H
 /*
- * The flight recorder: the newest actions of a rank in a file that is mapped,
- * DIR/rank-N.flight, so that they can be read whatever kills the process. A
- * record costs stores and a look at the clock, no system call. The file of the
- * start before is DIR/rank-N.flight.before.
+ * The flight recorder: the newest actions of a rank in a mapped file,
+ * DIR/rank-N.flight, which survives any death of the process. A record costs
+ * stores and one read of the clock, no system call. The file of the previous
+ * start is DIR/rank-N.flight.before.
  *
- * Writing: the rank's own thread. Reading: anybody, at any time; a record that
- * is half written is left out.
+ * Writing: the rank's own thread. Reading: any process, at any time; a record
+ * that is partly written is skipped.
  */
 #include "stages/base/diag.h"
 
@@ -17,56 +17,56 @@
 
 #define PST_FLIGHT_RECORDS 4096
 #define PST_FLIGHT_SUFFIX  ".flight"
-/* Kinds from here on: the end of a step, PST_FLIGHT_END + enum
+/* Kinds from here on mark the end of a step: PST_FLIGHT_END + enum
  * pst_rank_phase. */
 #define PST_FLIGHT_END 64
 
 struct pst_flight_record {
-    uint64_t seq; /* from 1; 0: none, or being written */
+    uint64_t seq; /* from 1; 0: empty, or being written */
     uint64_t step;
-    double begin, end; /* seconds since 1970; end 0: not yet */
+    double begin, end; /* seconds since 1970; end 0: not ended */
     int32_t stage, microbatch;
-    int32_t peer;  /* rank of the message that it waits for first; -1: none */
+    int32_t peer;  /* rank of the message it waits for first; -1: none */
     uint8_t kind;  /* enum pst_action_kind */
-    uint8_t sends; /* the message goes to the peer */
+    uint8_t sends; /* the message is sent to the peer */
     uint8_t pad[2];
-    double looked; /* when it last looked for that message */
+    double looked; /* when it last polled that message */
 };
 _Static_assert(sizeof(struct pst_flight_record) == 56, "part of a format");
 
 struct pst_flight;
 
-/* Makes the file, of PST_FLIGHT_RECORDS. Returns owned. */
+/* Creates the file with PST_FLIGHT_RECORDS records. Returns owned. */
 enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
                                 struct pst_flight **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* The file stays. NULL is fine, here and below. */
+/* Keeps the file. NULL is accepted, here and below. */
 void pst_flight_close(struct pst_flight *f);
-/* From a handler of SIGBUS: true if the address is in the memory of a record,
- * whose file somebody has cut short; other memory is there now, and the store
- * can be made again. The file says nothing new from then on. */
+/* For a handler of SIGBUS: returns true if the address is in a mapped record
+ * file that was truncated; the mapping is then replaced by anonymous memory,
+ * and the store can be repeated. The file is not updated from then on. */
 bool pst_flight_mend(const void *address);
-/* True once after that. */
+/* Returns true once after pst_flight_mend has replaced the mapping. */
 bool pst_flight_is_lost(struct pst_flight *f);
 
-/* Begins a record, unless one of it is open. */
+/* Begins a record, unless one is open. */
 void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
                       int stage, int microbatch);
 bool pst_flight_is_open(const struct pst_flight *f);
-/* The open one waits for a message (of a peer, unless it is sent there). Said
- * again each time that it looks for it. */
+/* Records that the open action waits for a message: from the peer, or to it
+ * (sends). Called again at each poll. */
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends);
 void pst_flight_end(struct pst_flight *f);
 
-/* What a file says. */
+/* The content of a flight file. */
 struct pst_flight_log {
     unsigned rank, ranks;
     int64_t pid;
     size_t n;
-    struct pst_flight_record *at; /* oldest first; by pst_free */
+    struct pst_flight_record *at; /* oldest first; free with pst_free */
 };
 
-/* PST_ERR_INPUT: no such file of ours. */
+/* PST_ERR_INPUT: not a flight file. */
 enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -4,8 +4,8 @@
 #include "stages/base/macros.h"
 
 #define FEWEST 16
-#define TIMES  10   /* the longest of the newest steps */
-#define LEAST  30.0 /* seconds: a link may be away so long */
+#define TIMES  10   /* limit, in multiples of the longest of the newest steps */
+#define LEAST  30.0 /* seconds: a link may be down for that long */
 
 double pst_pace_take(struct pst_pace *pace, double seconds)
 {

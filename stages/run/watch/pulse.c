@@ -9,29 +9,30 @@
 #include "stages/base/alloc.h"
 #include "stages/sched/sched.h"
 
-#define LOOK_EVERY 0.005 /* seconds between two looks at messages and clock */
-#define SLOTS      4     /* beats to one rank that may be under way */
-/* Longest time that others may be late after a stop of this process. */
+#define LOOK_EVERY 0.005 /* seconds between two polls of messages and clock */
+#define SLOTS      4     /* heartbeats to one rank that may be in flight */
+/* Maximum delay granted to others after a stop of this process. */
 #define MAX_LATE 60.0
-/* Seconds between two beats. Who begins a long piece of work may have told the
- * last beat so long before: that is part of the patience below. */
+/* Seconds between two heartbeats. The last heartbeat before a long piece of
+ * work may have been sent that long before: the patience below includes this.
+ */
 #define LONGEST 0.5
-/* Beyond the limit: the one that stands still may say so itself first, then
- * rank 0 decides, then the others. */
+/* Beyond the limit: first the stuck rank may report itself, then rank 0
+ * decides, then the others. */
 #define PATIENCE      0.75
 #define PATIENCE_MORE 0.5
-/* Seconds without a beat that are told when the next one has come. */
+/* Silences of at least that many seconds are reported once they are over. */
 #define WORTH_TELLING 2.0
 
-/* What a rank tells. Plain bytes: it is sent. */
+/* A heartbeat message. Plain bytes: it is sent. */
 struct beat {
     uint32_t phase, wish;
-    int32_t peer; /* that it waits for; its own number: none */
+    int32_t peer; /* rank it waits for; its own number: none */
     int32_t kind, stage, microbatch;
     uint64_t step, moves;
     uint64_t sum; /* rank 0: moves of all ranks */
-    /* Not 0: rank 0 ends, since this rank does not answer, whose newest beat is
-     * told. */
+    /* Not 0: rank 0 exits, since this rank does not answer; its newest
+     * heartbeat is attached. */
     uint32_t stuck;
 };
 
@@ -43,31 +44,35 @@ struct sent {
 
 struct other {
     struct beat beat;
-    double told;  /* when its newest beat came, on our clock of time awake */
-    double heard; /* since when it is silent: the same, or after a stop later */
-    double longest; /* silence that is over and was not taken */
+    /* when its newest heartbeat arrived, in this process's time awake */
+    double told;
+    double heard;   /* start of its silence: the same, or later after a stop */
+    double longest; /* longest silence that is over and was not taken */
     struct sent sent[SLOTS];
 };
 
 struct pst_pulse {
     struct pst_transport *t;
     unsigned rank, size;
-    unsigned peer;        /* that this rank waits for */
-    struct other *others; /* by rank; ranks but 0 have rank 0 alone */
+    unsigned peer; /* rank that this rank waits for */
+    /* by rank; ranks other than 0 have an entry for rank 0 only */
+    struct other *others;
     unsigned n_others;
     struct pst_awake awake;
     double next_look, next_beat;
-    double slept; /* pst_alive_sleep, as far as it has been counted */
+    double slept; /* pst_alive_sleep, as far as it is accounted for */
     uint64_t moves, sum;
-    double moved; /* when sum changed, on the clock of time awake */
+    double moved; /* when sum changed, in time awake */
     enum pst_alive_phase told;
     pst_wish_fn wish;
     void *wish_ctx;
-    /* A message that failed: the job is over, and whoever has been told of it
-     * must not wait for others again, who wait for something else. */
+    /* A message that failed: the job is over, and a rank that was informed must
+     * not wait again for others, which wait for something else. */
     struct pst_diag broken;
     unsigned wishes;
-    bool busy; /* a beat may allocate, and who allocates goes on */
+    /* guards against recursion: a heartbeat may allocate, and allocating sends
+     * heartbeats */
+    bool busy;
 };
 
 static bool is_mute(const struct pst_pulse *p)
@@ -75,14 +80,13 @@ static bool is_mute(const struct pst_pulse *p)
     return p == NULL || p->size < 2;
 }
 
-/* Other ranks whose beats come here. */
+/* Returns the i-th other rank whose heartbeats arrive here. */
 static unsigned rank_of(const struct pst_pulse *p, unsigned i)
 {
     return p->rank == 0 ? i + 1 : 0;
 }
 
-/* --- telling ---------------------------------------------------------------
- */
+/* --- sending -------------------------------------------------------------- */
 
 static double interval(void)
 {
@@ -104,7 +108,7 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
             free = s;
     }
     if (free == NULL)
-        return; /* it takes nothing: later, or never */
+        return; /* the peer receives nothing: later, or never */
     free->beat = *beat;
     free->request = (struct pst_request){0};
     free->under_way =
@@ -139,8 +143,8 @@ static void beat(struct pst_pulse *p, double clock)
     send_beats(p, &beat);
 }
 
-/* What rank 0 has found out, others would find out later, or not before mpirun
- * ends them, which goes from host to host. */
+/* Sends rank 0's finding; other ranks would find it later, or not before mpirun
+ * ends them, host by host. */
 static void tell_end(struct pst_pulse *p, unsigned i)
 {
     struct beat beat = p->others[i].beat;
@@ -151,8 +155,7 @@ static void tell_end(struct pst_pulse *p, unsigned i)
     send_beats(p, &beat);
 }
 
-/* --- listening -------------------------------------------------------------
- */
+/* --- receiving ------------------------------------------------------------ */
 
 static void listen(struct pst_pulse *p)
 {
@@ -189,8 +192,8 @@ static void add_up(struct pst_pulse *p)
     p->moved = p->awake.now;
 }
 
-/* Nobody was listened to for a while: all limits begin anew, `late` seconds
- * from now, and no earlier than was granted before. */
+/* Nobody was heard for a while: restarts all limits, `late` seconds from now,
+ * but never earlier than already granted. */
 static void begin_anew(struct pst_pulse *p, double late)
 {
     const double from = p->awake.now + late;
@@ -200,9 +203,9 @@ static void begin_anew(struct pst_pulse *p, double late)
         p->others[i].heard = PST_MAX(p->others[i].heard, from);
 }
 
-/* A process that was stopped and goes on is not the only one, perhaps: others
- * may go on later. One that worked meanwhile was not stopped, unless the
- * daemon's timer has seen it. */
+/* If this process was stopped and continued, others may have been too, and may
+ * continue later. A process that worked meanwhile was not stopped, unless the
+ * daemon's timer has detected it. */
 static void look_at_stops(struct pst_pulse *p)
 {
     const uint64_t moves = pst_alive_state().moves;
@@ -222,7 +225,7 @@ static void exchange(struct pst_pulse *p, double clock)
     p->busy = true;
     p->next_look = clock + LOOK_EVERY;
     pst_awake_look(&p->awake, clock);
-    listen(p); /* a beat from before a stop says nothing of who goes on */
+    listen(p); /* a heartbeat from before the stop proves nothing */
     look_at_stops(p);
     add_up(p);
     if (clock >= p->next_beat || pst_alive_state().phase != p->told)
@@ -230,7 +233,7 @@ static void exchange(struct pst_pulse *p, double clock)
     p->busy = false;
 }
 
-/* While it works. */
+/* Called while this process works. */
 static void go_on(void *ctx)
 {
     struct pst_pulse *p = ctx;
@@ -310,7 +313,7 @@ static void add_waiting(unsigned rank, const struct beat *beat,
         pst_str_addf(out, ": rank %d owes it", beat->peer);
 }
 
-/* All answer, so they wait for each other. */
+/* Reports a deadlock: all ranks answer, so they wait for each other. */
 static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
 {
     const struct pst_alive_state state = pst_alive_state();
@@ -334,7 +337,7 @@ static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
     return status;
 }
 
-/* Of what any of them does. */
+/* Returns the longest limit of all ranks' current phases. */
 static double longest_limit(const struct pst_pulse *p)
 {
     double limit = pst_alive_limit();
@@ -344,7 +347,8 @@ static double longest_limit(const struct pst_pulse *p)
     return limit;
 }
 
-/* What has happened since the oldest of the newest beats is not known. */
+/* Returns the time of the oldest among the newest heartbeats: later events are
+ * unknown. */
 static double known_until(const struct pst_pulse *p)
 {
     double until = p->awake.now;
@@ -354,8 +358,8 @@ static double known_until(const struct pst_pulse *p)
     return until;
 }
 
-/* Rank 0 hears all ranks, and knows what it has granted them after a stop: that
- * all wait for each other is for it to say, unless it waits for orders. */
+/* Rank 0 hears all ranks, and knows what it granted them after a stop: so it
+ * reports deadlocks, unless it waits for commands. */
 static bool judges(const struct pst_pulse *p)
 {
     return p->rank == 0 || p->others[0].beat.phase == PST_ALIVE_IDLE;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whoever waits too long says for whom. */
+/* Reports which rank and message a rank waits for too long. */
 #include "stages/layout/role.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 #include "stages/run/rank/step/ring.h"
 #include "stages/run/rank/step/traffic.h"
 
-/* known: what ranks told each other. One process that is many ranks tells of
- * all of them: they may wait for each other in a ring. */
+/* known: findings of the pulse. For ranks of one process it describes all of
+ * them: they may wait for each other in a cycle. */
 static enum pst_status report(const struct pst_engine *engine,
                               const char *known, struct pst_diag *diag)
 {
@@ -48,7 +48,7 @@ static enum pst_status report(const struct pst_engine *engine,
     return status;
 }
 
-/* Ranks of one process know all of each other; others ask the pulse. */
+/* Ranks of one process can inspect each other; others ask the pulse. */
 enum pst_status pst_engine_watch(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
@@ -72,6 +72,6 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
             PST_MAX(engine->grid.options.watchdog, pst_alive_limit()))
         return PST_OK;
     if (engine->lanes != NULL)
-        pst_lanes_stop(engine->lanes); /* so that they can be looked at */
+        pst_lanes_stop(engine->lanes); /* so that they can be inspected */
     return report(engine, NULL, diag);
 }

@@ -20,9 +20,9 @@ const struct pst_report *pst_agree_reported(const struct pst_agreement *a,
     return report_of(a, rank);
 }
 
-/* Where the reports have the squares of each parameter: that of the rank of
- * its first stage, replica 0, which counts it (layout.h), or all replicas its
- * share. */
+/* Locates the squares of each parameter in the reports: in that of the rank of
+ * its first stage in replica 0, which counts it (layout.h), or in those of all
+ * replicas if it is sharded. */
 static void find_squares(struct pst_agreement *a)
 {
     const struct pst_rank_role *role = a->role;
@@ -73,7 +73,7 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     return PST_OK;
 }
 
-/* Does a second message follow? */
+/* True if a second message follows. */
 static bool has_text(const struct pst_report *report)
 {
     return report->fault != PST_E_NONE || report->traced;
@@ -174,7 +174,7 @@ static double total_norm(const struct pst_agreement *a)
     return sqrt(sum);
 }
 
-/* Every microbatch's loss comes from its replica; adds them in order. */
+/* Collects each microbatch's loss from its replica and adds them in order. */
 static double mean_loss(struct pst_agreement *a)
 {
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
@@ -188,7 +188,7 @@ static double mean_loss(struct pst_agreement *a)
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
             a->decision->losses[m] = report->values[m];
-            if (!(a->role->weights[m] > 0)) /* its mean may be of nothing */
+            if (!(a->role->weights[m] > 0)) /* its mean may be undefined */
                 continue;
             sum += report->values[m] * a->role->weights[m];
             any = true;
@@ -197,13 +197,13 @@ static double mean_loss(struct pst_agreement *a)
     return any ? sum : NAN;
 }
 
-/* "is not a number" */
+/* Returns "is not a number" or "is infinite". */
 static const char *not_finite(double x)
 {
     return isnan(x) ? "is not a number" : "is infinite";
 }
 
-/* The first parameter whose gradient is not finite. */
+/* Reports the first parameter whose gradient is not finite. */
 static void blame_gradient(struct pst_agreement *a)
 {
     for (unsigned k = 0; k < a->n_squares; k++) {
@@ -221,7 +221,7 @@ static void blame_gradient(struct pst_agreement *a)
              not_finite(a->decision->norm));
 }
 
-/* All microbatches of the step have the weight 0. */
+/* True if all microbatches of the step have the weight 0. */
 static bool counts_nothing(const struct pst_agreement *a)
 {
     for (unsigned m = 0; m < a->role->options.microbatches; m++)
@@ -230,8 +230,8 @@ static bool counts_nothing(const struct pst_agreement *a)
     return true;
 }
 
-/* A step that would make parameters worthless, as far as it is known: losses
- * always are, gradients where they are looked at. */
+/* Refuses a step that would corrupt parameters: checks all losses, and
+ * gradients if their norm is computed. */
 static void refuse_not_finite(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
@@ -266,7 +266,7 @@ static void refuse_not_finite(struct pst_agreement *a)
     }
 }
 
-/* Of all ranks. An infinity is told if it came before the first NaN. */
+/* Finds the origin over all ranks: the first NaN, or an infinity before it. */
 static void find_origin(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;

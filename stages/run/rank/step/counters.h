@@ -2,15 +2,15 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_COUNTERS_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_COUNTERS_H
 /*
- * Messages that actions wait for: those that have not come, by the action that
- * reads what they bring, and those that have not left, by the slot that they
- * are sent from. Actions and messages hold addresses of the numbers. Memory of
- * the rank's heap. The rank's own thread.
+ * Counters of messages that actions wait for: those to be received, by the
+ * action that reads them, and those to be sent, by the slot that they are sent
+ * from. Actions and messages hold addresses of the counters. Allocated in the
+ * rank's heap. The rank's own thread.
  */
 #include "stages/layout/layout.h"
 
 struct pst_counters {
-    unsigned **arriving; /* by stage: [forward, backward][microbatch]; NULL: of
+    unsigned **arriving; /* by stage: [forward, backward][microbatch]; NULL: on
                             another rank */
     unsigned *leaving;   /* by slot of the rank */
     unsigned n_microbatches;

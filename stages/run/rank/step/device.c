@@ -33,7 +33,7 @@ static enum pst_status find_tasks(struct pst_rank_device *d,
     return status;
 }
 
-/* Of a parameter that this rank has a share of alone. */
+/* Loads a parameter of which this rank has only a shard. */
 static enum pst_status load_share(struct pst_rank_device *d,
                                   const struct pst_rank_role *role,
                                   const struct pst_rank_param *p,

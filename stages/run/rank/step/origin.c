@@ -9,7 +9,7 @@
 #include "stages/graph/schema.h"
 #include "stages/layout/layout.h"
 
-/* Orders: microbatch, stage in the direction of the pass, look. */
+/* Fields of an order: microbatch, stage in the direction of the pass, check. */
 #define STAGE_BITS 16
 #define LOOK_BITS  24
 
@@ -35,13 +35,13 @@ bool pst_trace_wants(const struct pst_trace *t,
            (int)role->first_mb + a->microbatch == t->of.microbatch;
 }
 
-/* --- looking -------------------------------------------------------------- */
+/* --- checking ------------------------------------------------------------- */
 
-/* What one tensor has that is not finite. */
+/* Values of one tensor that are not finite. */
 struct found {
     unsigned kinds;
-    int64_t n, count; /* such elements, of all */
-    int64_t first;    /* the number of the first */
+    int64_t n, count; /* n: all elements; count: those that are not finite */
+    int64_t first;    /* index of the first one */
     double value;
 };
 
@@ -70,7 +70,8 @@ static void count(const struct pst_meta *meta, const void *data,
     }
 }
 
-/* Most tensors are finite, and so is what lies in their gaps. */
+/* Checks the whole storage first: most tensors are finite, including their
+ * gaps. */
 static struct found look(struct pst_rank_device *d, const struct pst_meta *meta,
                          const void *at)
 {
@@ -87,7 +88,7 @@ static struct found look(struct pst_rank_device *d, const struct pst_meta *meta,
     return ret;
 }
 
-/* "NaN in 3 of 32 numbers, the first at [1, 2]" */
+/* Appends "NaN in 3 of 32 numbers, the first at [1, 2]". */
 static void describe(const struct pst_meta *meta, const struct found *f,
                      struct pst_str *out)
 {
@@ -209,8 +210,8 @@ unsigned pst_trace_before(struct pst_rank_device *d,
     return kinds;
 }
 
-/* An infinity that is made on purpose, as of a mask: from no number, or from
- * one among the arguments. */
+/* True for an infinity that is intended, as in a mask: from an operator without
+ * inputs, or from an infinite argument. */
 static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
 {
     bool reads = false;
@@ -223,8 +224,8 @@ static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
     return !reads;
 }
 
-/* The operator whose gradient a node of the backward pass is part of: they have
- * one id. */
+/* Returns the operator whose gradient a backward node is part of: both have the
+ * same id. */
 static const struct pst_node *forward_of(const struct pst_rank_role *role,
                                          const struct pst_action *a,
                                          const struct pst_node *node)

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_ORIGIN_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_ORIGIN_H
 /*
- * Where the first number that is not finite came from, in a step that is made
- * again for that: everything that kernels read and write is looked at, of one
- * microbatch or of all backward passes. The rank's own thread.
+ * Finds the origin of the first value that is not finite, in a step that is
+ * rerun for that: checks all operands and results of kernels, in one microbatch
+ * or in all backward passes. The rank's own thread.
  */
 #include "stages/compile/program.h"
 #include "stages/run/rank/step/device.h"
@@ -16,45 +16,48 @@ struct pst_rank_role;
 #define PST_ORIGIN_TEXT 600
 #define PST_ORIGIN_NONE UINT64_MAX
 
-/* What a step is made again for. */
+/* The part of a rerun step to check. */
 struct pst_trace_order {
-    int microbatch; /* of the step, whose forward pass is looked at; or -1: */
-    bool backward;  /* the backward passes of all microbatches */
+    int microbatch; /* microbatch of the step, whose forward pass is checked; or
+                       -1: */
+    bool backward;  /* check the backward passes of all microbatches */
 };
 
-/* Plain bytes: it is sent to rank 0. */
+/* Plain bytes: sent to rank 0. */
 struct pst_origin {
-    uint64_t order;     /* of all that happens in the step; PST_ORIGIN_NONE */
-    int32_t microbatch; /* of the step; -1: of none */
+    /* position among all checks of the step; or PST_ORIGIN_NONE */
+    uint64_t order;
+    int32_t microbatch; /* of the step; -1: none */
     char text[PST_ORIGIN_TEXT];
 };
 
 struct pst_trace {
     bool on;
     struct pst_trace_order of;
-    bool preparing; /* before the first action, whatever is looked at */
-    uint32_t n;     /* looks so far */
+    bool preparing; /* before the first action, which is always checked */
+    uint32_t n;     /* checks so far */
     struct pst_origin nan, inf;
 };
 
-/* What numbers that are not finite are among the operands of a node. */
+/* Kinds of values that are not finite among the operands of a node. */
 enum { PST_TRACE_NAN = 1, PST_TRACE_INF = 2 };
 
-/* order NULL: nothing is looked at. */
+/* order NULL: nothing is checked. */
 void pst_trace_begin(struct pst_trace *t, const struct pst_trace_order *order);
-/* Is an action looked at? */
+/* True if the action is checked. */
 bool pst_trace_wants(const struct pst_trace *t,
                      const struct pst_rank_role *role,
                      const struct pst_action *a);
-/* Parameters and buffers, before the first action. */
+/* Checks parameters and buffers, before the first action. */
 void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d);
-/* An input of the model that a microbatch was given. */
+/* Checks a model input that was filled for a microbatch. */
 void pst_trace_input(struct pst_trace *t, const struct pst_rank_role *role,
                      struct pst_rank_device *d, const struct pst_action *a,
                      unsigned input, const void *data);
-/* Before a kernel runs: what it reads; after it: `before` is that. */
+/* Call pst_trace_before before a kernel: it checks the operands; pass its
+ * result to pst_trace_after as `before`. */
 unsigned pst_trace_before(struct pst_rank_device *d,
                           const struct pst_call *call);
 void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * States of a sum on several ranks: 0 start, 1 parts on their way, 2 sums on
- * theirs. Of a transmitted parameter: 2 i and 2 i + 1 begin and end piece i.
+ * States of a reduction over several ranks: 0 start, 1 parts in flight, 2 sums
+ * in flight. For a transmitted parameter: 2 i and 2 i + 1 begin and end piece
+ * i.
  */
 #include "stages/run/rank/step/reduce.h"
 
 #include "stages/layout/layout.h"
 #include "stages/layout/owners.h"
 
-/* One parameter's, with addresses; made once. */
+/* The reduction of one parameter, with addresses; created once. */
 struct pst_reduction {
     struct pst_owners o;
     int param;
-    unsigned char
-        *parts[PST_MAX_SHARED_STAGES]; /* own accumulators, element 0, which may
-                                          be another replica's; NULL: elsewhere
-                                        */
-    unsigned char *sum;                /* the gradient; NULL: home has it */
-    size_t work;                       /* bytes of the workspace */
+    /* own accumulators, address of element 0, which may belong to another
+     * replica; NULL: on another rank */
+    unsigned char *parts[PST_MAX_SHARED_STAGES];
+    /* the gradient; NULL: only the owner has it */
+    unsigned char *sum;
+    size_t work; /* bytes of the workspace */
 };
 
 static unsigned char *own_part(const struct pst_reductions *r,
@@ -109,7 +110,7 @@ static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
     return pst_traffic_post(r->traffic, m);
 }
 
-/* Where a part is or arrives, from element `begin` on. */
+/* Returns where a part is or is received, from element `begin` on. */
 static unsigned char *part_at(const struct pst_reductions *r,
                               const struct pst_reduction *x, unsigned part,
                               int64_t begin)
@@ -119,7 +120,7 @@ static unsigned char *part_at(const struct pst_reductions *r,
     return pst_rank_at(r->device, r->work + part * pst_owners_slot(&x->o));
 }
 
-/* Two tags for each part: on its way to be summed, and a rank's sum. */
+/* Returns the tag: each part has one for the part and one for the sum. */
 static int64_t tag_of(const struct pst_reduction *x, unsigned i, bool sum)
 {
     return PST_MSG_PARTS + 2 * ((int64_t)x->param * PST_MAX_SHARED_STAGES + i) +
@@ -151,8 +152,8 @@ static enum pst_status post_parts(struct pst_reductions *r,
     return status;
 }
 
-/* Elements begin .. begin + n. Each is read from all parts before `to`, itself
- * one of them, is written. */
+/* Sums elements begin .. begin + n. Each element is read from all parts before
+ * it is written to `to`, which is one of them. */
 static void sum(struct pst_reductions *r, const struct pst_reduction *x,
                 int64_t begin, int64_t n)
 {
@@ -193,7 +194,7 @@ static enum pst_status post_sums(struct pst_reductions *r,
     return status;
 }
 
-/* One piece of every part goes to the home. */
+/* Sends one piece of every part to the owner. */
 static enum pst_status post_piece(struct pst_reductions *r,
                                   const struct pst_reduction *x, int64_t begin,
                                   int64_t n)

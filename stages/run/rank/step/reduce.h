@@ -2,16 +2,16 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
 /*
- * The gradient of a parameter with several accumulators
+ * Reduces the gradient of a parameter with several accumulators
  * (stages/layout/memory/uses.h), on one rank or several: each of the k ranks
  * that own it sums one k-th of it over all accumulators, last use first, and
- * hands the sum to the others (reduce-scatter, then all-gather). Every rank
+ * sends the sum to the others (reduce-scatter, then all-gather). Every rank
  * ends with the same bits.
  *
- * If its home transmits the parameter, home alone sums, in the same order, one
- * piece after the other.
+ * If its owner transmits the parameter, the owner alone sums, in the same
+ * order, one piece at a time.
  *
- * Made when the rank starts, in memory of its heap. The rank's own thread.
+ * Created when the rank starts, in its heap. The rank's own thread.
  */
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/traffic.h"
@@ -28,14 +28,14 @@ struct pst_reductions {
     size_t work; /* offset of the workspace */
     struct pst_reduction *at;
     unsigned n;
-    struct pst_message *messages; /* of the one that runs */
+    struct pst_message *messages; /* of the current reduction */
     unsigned n_messages, n_posted;
-    unsigned waiting; /* messages that are not done */
-    unsigned state;   /* how far it is; 0: at its start */
+    unsigned waiting; /* messages not done */
+    unsigned state;   /* progress; 0: not started */
 };
 
-/* The reductions of all REDUCE actions, and room for their messages. The first
- * three members are set. */
+/* Creates the reductions of all REDUCE actions, and allocates their messages.
+ * The first three members must be set. */
 enum pst_status pst_reductions_init(struct pst_reductions *r,
                                     const struct pst_layout *layout,
                                     const struct pst_actions *actions,
@@ -43,7 +43,7 @@ enum pst_status pst_reductions_init(struct pst_reductions *r,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 struct pst_reduction *pst_reduction_find(const struct pst_reductions *r,
                                          int param);
-/* PST_AGAIN: waits for messages; called again, it goes on. */
+/* PST_AGAIN: waits for messages; call again to continue. */
 enum pst_status pst_reduce(struct pst_reductions *r,
                            const struct pst_reduction *x) PST_MUST_CHECK;
 

@@ -9,30 +9,32 @@ struct pst_replica_sum {
     struct pst_replicas *replicas;
     const struct pst_bucket *bucket;
     enum pst_replica_task task;
-    size_t offset; /* of what it works on */
-    size_t own;    /* of this replica's share, where it is kept; 0: in place */
-    bool assigns;  /* sums replace what is kept, they are not added to it */
-    bool narrow;   /* what is gathered travels as bf16 */
+    size_t offset; /* of the vector that it works on */
+    /* of this replica's shard, if it is kept elsewhere; 0: in place */
+    size_t own;
+    /* sums overwrite the kept gradients instead of being added */
+    bool assigns;
+    bool narrow; /* gathered values are sent as bf16 */
     bool busy;
-    int tag; /* of its first message */
+    int tag; /* of the first message */
     struct lane *lane;
     struct piece *pieces;   /* [lane][replica] */
     unsigned rounds, lanes; /* of the bucket */
 };
 
-/* Has rounds i, i + lanes, i + 2 * lanes, ... of lane i, one after the other,
- * on all replicas, however far the other lanes are. */
+/* Processes rounds i, i + lanes, i + 2 * lanes, ... of lane i in order, on all
+ * replicas, independently of the other lanes. */
 struct lane {
-    unsigned round; /* that is under way, or beyond the last one */
-    unsigned left;  /* pieces of it that are not done */
+    unsigned round; /* the current round, or past the last one */
+    unsigned left;  /* pieces of the round that are not done */
 };
 
-/* One owner's piece of the round in one lane. */
+/* The piece of one owner in the round of one lane. */
 struct piece {
     struct pst_replica_sum *sum;
     unsigned lane, owner;
-    unsigned waiting;             /* messages under way */
-    bool summed;                  /* the second half: the sum travels */
+    unsigned waiting;             /* messages in flight */
+    bool summed;                  /* in the second half: the sum is sent */
     int64_t begin, n;             /* elements of the bucket */
     struct pst_message *messages; /* owner: R - 1, else 1 */
 };
@@ -97,8 +99,9 @@ static size_t wire_item(const struct pst_replica_sum *s)
     return s->narrow ? sizeof(uint16_t) : pst_dtype_size(s->bucket->dtype);
 }
 
-/* What is sent of the own share lies where it is kept: what is whole may go
- * before messages have left. But bf16 is made in its place. */
+/* Returns the address to send from or receive into. This replica's shard is
+ * sent from where it is kept, since the whole bucket may be released before
+ * sends have completed; bf16 is written into the bucket. */
 static unsigned char *own_data(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;
@@ -118,7 +121,7 @@ static unsigned char *own_data(const struct piece *p)
                            (size_t)p->begin * pst_dtype_size(b->dtype));
 }
 
-/* What the i-th other replica sent. */
+/* Returns the buffer for the data of the i-th other replica. */
 static unsigned char *incoming(const struct piece *p, unsigned i)
 {
     const unsigned n = p->sum->replicas->role->options.replicas;
@@ -150,7 +153,8 @@ static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
     return pst_traffic_post(r->traffic, m);
 }
 
-/* Both halves: first parts go to the owner, then the sum comes from it. */
+/* Posts messages of either half: parts to the owner, then the sum from the
+ * owner. */
 static enum pst_status post_half(struct piece *p)
 {
     const struct pst_rank_role *role = p->sum->replicas->role;
@@ -169,7 +173,7 @@ static enum pst_status post_half(struct piece *p)
     return status;
 }
 
-/* --- sums ----------------------------------------------------------------- */
+/* --- reduction ------------------------------------------------------------ */
 
 static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
                 void *b, int64_t n)
@@ -181,7 +185,7 @@ static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
     d->mem.device->run(&d->mem, d->sum, &task);
 }
 
-/* The sum of a microbatch. */
+/* Keeps the sum of a microbatch. */
 static void keep(const struct piece *p, unsigned char *sum)
 {
     const struct pst_replica_sum *s = p->sum;
@@ -198,7 +202,7 @@ static void keep(const struct piece *p, unsigned char *sum)
         add(d, b->dtype, kept, sum, p->n);
 }
 
-/* Replica 0 + replica 1 + ..., whichever of them this one is. */
+/* Adds replica 0 + replica 1 + ..., whichever of them this one is. */
 static void sum(const struct piece *p)
 {
     const struct pst_rank_role *role = p->sum->replicas->role;
@@ -218,7 +222,7 @@ static void sum(const struct piece *p)
                             (size_t)p->n * pst_dtype_size(dtype));
 }
 
-/* Of the own piece: what it updates, as bf16. */
+/* Rounds the own piece's f32 values to bf16. */
 static void narrow(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;
@@ -270,7 +274,7 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
     return status;
 }
 
-/* All messages of a piece have come or gone. */
+/* Continues a piece when all its messages are done. */
 static enum pst_status go_on(void *ctx)
 {
     struct piece *p = ctx;

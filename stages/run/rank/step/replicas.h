@@ -2,22 +2,22 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REPLICAS_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_REPLICAS_H
 /*
- * Gradients of one stage over the R replicas of a pipeline. Replica k sums one
- * R-th of each bucket, adding replicas 0, 1, ... in turn, and sends the sum to
- * the others, which write it over their own part: all end with the same bits.
- * Where each replica updates its share of the parameters, sums stay with their
- * owners, and what is gathered is the values, behind the update.
+ * Reduces the gradients of one stage over the R replicas of a pipeline. Replica
+ * k sums one R-th of each bucket, adding replicas 0, 1, ... in order, and sends
+ * the sum to the others, which overwrite their own part with it: all end with
+ * the same bits. If each replica updates only its shard of the parameters, sums
+ * stay with their owners, and the values are gathered after the update instead.
  *
- * Values may travel as bf16. A piece has room for f32: bf16 comes to the upper
- * half of it and is upcast in place, also by the owner, so that all read the
- * same; what it updates stays f32.
+ * Values may be sent as bf16. A piece has the capacity for f32: bf16 is
+ * received into its upper half and upcast in place, also by the owner, so that
+ * all replicas read the same values; the optimizer updates the f32 values.
  *
- * A bucket goes in rounds; in each, every replica sums one piece. A few rounds
- * (lanes) are under way at a time. What a piece does next is decided when its
- * last message has come or gone, wherever the rank is then, so that sums move
- * on between the kernels of other stages.
+ * A bucket is processed in rounds; in each, every replica sums one piece. A few
+ * rounds (lanes) run concurrently. The next operation of a piece starts when
+ * its last message is done, wherever the rank is then, so that reductions
+ * progress between the kernels of other stages.
  *
- * Made when the rank starts, in memory of its heap. The rank's own thread.
+ * Created when the rank starts, in its heap. The rank's own thread.
  */
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/traffic.h"
@@ -28,43 +28,45 @@ struct pst_replica_sum; /* of a bucket */
 
 enum pst_replica_task {
     PST_REPLICAS_SUM,     /* all get the sums: SCATTER and GATHER */
-    PST_REPLICAS_SCATTER, /* each owner gets the sums of its share */
-    PST_REPLICAS_GATHER,  /* all get the share of each owner */
+    PST_REPLICAS_SCATTER, /* each owner gets the sums of its shard */
+    PST_REPLICAS_GATHER,  /* all get the shard of each owner */
 };
 
 struct pst_replicas {
     const struct pst_rank_role *role; /* borrowed, as the next two */
     struct pst_rank_device *device;
     struct pst_traffic *traffic;
-    struct pst_replica_sum *at, *values; /* gradients, values of buckets */
+    /* of gradients and of values, by bucket */
+    struct pst_replica_sum *at, *values;
     unsigned n;
-    unsigned n_messages; /* most that are in flight */
-    unsigned n_busy;     /* buckets that are not done */
+    unsigned n_messages; /* maximum in flight */
+    unsigned n_busy;     /* buckets not done */
 };
 
-/* The first three members are set. */
+/* The first three members must be set. */
 enum pst_status pst_replicas_init(struct pst_replicas *r,
                                   const struct pst_layout *layout,
                                   struct pst_arena *heap,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Starts the sums of that stage; n_busy is 0 when all have ended. */
+/* Starts the reductions of the stage; n_busy is 0 when all are done. */
 enum pst_status pst_replicas_sum(struct pst_replicas *r,
                                  int stage) PST_MUST_CHECK;
-/* The same of the values that replicas share and that are always there, of all
+/* Starts the all-gather of the sharded values that are always resident, of all
  * stages. */
 enum pst_status pst_replicas_gather(struct pst_replicas *r) PST_MUST_CHECK;
 
-/* Of a bucket that is not always there (residency.h): asks for its values;
- * sends its gradients of a microbatch to those who sum them, as the first ones
- * of a step or to be added. All replicas do this in the same order. */
+/* For a bucket that is not always resident (residency.h). pst_replicas_ask
+ * starts the all-gather of its values; pst_replicas_scatter starts the
+ * reduce-scatter of its gradients of a microbatch, which assign (the first of a
+ * step) or add. All replicas call these in the same order. */
 enum pst_status pst_replicas_ask(struct pst_replicas *r,
                                  unsigned bucket) PST_MUST_CHECK;
 enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
                                      bool assigns) PST_MUST_CHECK;
-/* Nobody reads them until they are asked for again: if programs are to be
- * verified, they are overwritten. */
+/* Releases the gathered values until the next pst_replicas_ask; zeroes them if
+ * options.verify, to expose later reads. */
 void pst_replicas_forget(struct pst_replicas *r, unsigned bucket);
-/* False while that is under way. */
+/* False while the gather or reduction of the bucket is in progress. */
 bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket);
 bool pst_replicas_has_summed(const struct pst_replicas *r, unsigned bucket);
 

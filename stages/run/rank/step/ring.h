@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 /*
- * When each action of the last few steps began and ended on this rank. Writing
- * a mark is two stores: the executor has read the clock anyway. Exec thread
- * only; memory of the rank.
+ * Start and end of each action in the last steps of this rank. A mark is two
+ * stores: the executor reads the clock anyway. Exec thread only; allocated in
+ * the rank's heap.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Steps that are remembered. */
+/* Number of steps kept. */
 #define PST_RING_STEPS 8
 
 /* Seconds of this process's monotonic clock. */
@@ -22,17 +22,17 @@ struct pst_mark {
 
 struct pst_ring_step {
     uint64_t step;
-    bool whole;          /* the step came to its end */
-    struct pst_mark all; /* from its begin to its last action or update */
+    bool whole;          /* the step reached its end */
+    struct pst_mark all; /* from its start to its last action or update */
     struct pst_mark prepare, optim; /* 0, 0: none */
     struct pst_mark *marks;         /* per action */
 };
 
 struct pst_ring {
     struct pst_ring_step steps[PST_RING_STEPS];
-    struct pst_ring_step *now; /* that is running */
+    struct pst_ring_step *now; /* the running step */
     unsigned n_actions;
-    uint64_t n_steps; /* begun since the start */
+    uint64_t n_steps; /* started in this process */
 };
 
 enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,
@@ -40,13 +40,14 @@ enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_ring_begin(struct pst_ring *ring, uint64_t step, double now);
 void pst_ring_end(struct pst_ring *ring, double now);
-/* The marks of that step, NULL if they are gone. */
+/* Returns the marks of that step, NULL if they were overwritten. */
 const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
                                           uint64_t step);
-/* True if slot i of the ring is a whole step, and not one of the first two of a
- * run if there are others, which say little: memory is being touched. */
+/* True if slot i of the ring holds a complete step, except the first two of a
+ * run if there are others: they are slow, because memory is touched first. */
 bool pst_ring_counts(const struct pst_ring *ring, unsigned i);
-/* A step of median length among those that count; NULL: there is none. */
+/* Returns a step of median length among those that count; NULL if there is
+ * none. */
 const struct pst_ring_step *pst_ring_median(const struct pst_ring *ring);
 
 #endif

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_SIGNS_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_SIGNS_H
 /*
- * Signs of life of a rank: all that threads of other ranks read while it runs.
- * The rank's own thread alone writes.
+ * Progress counters of a rank: the only state that threads of other ranks read
+ * while it runs. Only the rank's own thread writes them.
  */
 #include <stdatomic.h>
 
@@ -11,10 +11,10 @@
 
 struct pst_rank_signs {
     atomic_uint_fast64_t moves; /* kernels, actions and messages so far */
-    atomic_uint at;             /* index of the action that runs */
+    atomic_uint at;             /* index of the running action */
 };
 
-/* A sign of life, also of the process. */
+/* Counts progress, of the rank and of the process. */
 static inline void pst_signs_moved(struct pst_rank_signs *s)
 {
     atomic_store_explicit(

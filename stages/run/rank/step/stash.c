@@ -13,12 +13,12 @@
 #include "stages/base/host/thread.h"
 #include "stages/base/str.h"
 
-/* Seconds that a rank waits at a time: then it looks at its messages. */
+/* Seconds that a rank waits before it polls its messages. */
 #define WAIT_S 0.0005
 
 #define DISK "disk:"
 
-/* Whose bytes are at a place outside. */
+/* Identifies the slot that is stored at a location outside. */
 struct pst_stash_mark {
     uint64_t step;
     unsigned stage, region;
@@ -90,7 +90,7 @@ static enum pst_status copy_out(struct pst_stash *s,
     else
         status = write_all(s, from, job->bytes, job->outside);
     if (s->verify && status == PST_OK)
-        memset(from, 0xff, job->bytes); /* what reads it now is wrong */
+        memset(from, 0xff, job->bytes); /* poison: any later read is a bug */
     return status;
 }
 
@@ -176,9 +176,9 @@ static enum pst_status start_thread(struct pst_stash *s, struct pst_diag *diag)
     return pst_diag_errno(diag, err, "the thread of the stash");
 }
 
-/* --- where it is ---------------------------------------------------------- */
+/* --- location ------------------------------------------------------------- */
 
-/* A file that nobody else sees, and that is gone with this process. */
+/* Opens a file without a name, which disappears with the process. */
 static int open_unnamed(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -228,8 +228,8 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
     return pst_diag_nomem(diag, s->size);
 }
 
-/* Where nothing is moved out yet: a wrong folder is refused now, not when a
- * later change of the job needs it. */
+/* Tries the location even if nothing is evicted yet: a wrong folder is refused
+ * now, not when a later change of the job needs it. */
 static enum pst_status try_place(const char *words, struct pst_diag *diag)
 {
     enum pst_status status;
@@ -306,8 +306,8 @@ void pst_stash_begin(struct pst_stash *s, uint64_t step)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Memory of other devices is copied by the rank's own thread, to and from the
- * host's copy of it. */
+/* For a device with separate memory, the rank's own thread copies to and from
+ * the host's copy. */
 void pst_stash_issue(struct pst_stash *s, unsigned copies)
 {
     const struct pst_spill_job *jobs;

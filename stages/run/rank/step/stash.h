@@ -2,18 +2,18 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_STASH_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_STASH_H
 /*
- * Slots of the stash that wait outside of the arena (--stash): in other memory
- * of the host, or in a file without a name. A thread of its own copies them, in
- * the order that was planned (stages/layout/memory/spill.h): behind the actions
- * that made them, ahead of those that read them.
+ * Slots of the stash that are kept outside of the arena (--stash): in other
+ * memory of the host, or in an unnamed file. A separate thread copies them in
+ * the planned order (stages/layout/memory/spill.h): after the actions that
+ * write them, before those that read them.
  *
- * What goes out is marked with step, stage, region and microbatch, and what
- * comes back is compared with that; with options.verify its bytes are too, and
- * a slot that has gone out is overwritten. A copy that fails (a full disk) is
- * a fault of the step: all of its later copies and kernels are left out, and
- * the step is not applied.
+ * Each evicted slot is marked with step, stage, region and microbatch, which
+ * are checked on reload; with options.verify so is a checksum of its bytes, and
+ * the evicted slot is overwritten. A copy that fails (a full disk) is a fault
+ * of the step: all later copies and kernels of it are skipped, and the step is
+ * not applied.
  *
- * Calls: the rank's own thread, or before there are others.
+ * Calls: the rank's own thread, or before other threads exist.
  */
 #include "stages/layout/memory/spill.h"
 #include "stages/run/exec.h"
@@ -24,46 +24,46 @@
 struct pst_stash_mark;
 
 struct pst_stash {
-    const struct pst_layout *layout; /* NULL: nothing waits outside */
+    const struct pst_layout *layout; /* NULL: nothing is kept outside */
     struct pst_rank_device *device;
     bool verify;
-    struct pst_stash_mark *marks; /* by place outside */
-    unsigned char *ram;           /* NULL: there is a file */
+    struct pst_stash_mark *marks; /* by location outside */
+    unsigned char *ram;           /* NULL: a file is used */
     size_t size;
     int fd; /* of the file, -1: none */
     char *where;
     uint64_t step;
-    unsigned brought; /* copies whose bytes the device has */
+    unsigned brought; /* copies whose bytes are on the device */
     struct pst_stash_totals totals;
 
     pthread_t thread;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects everything below */
     pthread_cond_t work, moved;
     bool runs, closes;
     unsigned issued, done; /* copies of the step */
     enum pst_status status;
-    struct pst_diag diag; /* why it failed */
+    struct pst_diag diag; /* why status is a failure */
 };
 
-/* Opens what the layout needs, and starts the thread. Borrows all. */
+/* Opens what the layout needs, and starts the thread. Borrows all arguments. */
 enum pst_status pst_stash_open(struct pst_stash *s,
                                const struct pst_rank_role *role,
                                const struct pst_layout *layout,
                                struct pst_rank_device *device,
                                struct pst_arena *heap,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Gives up what is under way. Also of {0}. */
+/* Cancels copies in progress. Accepts {0}. */
 void pst_stash_close(struct pst_stash *s);
 
-/* A step begins: no copy is under way. */
+/* Begins a step; no copy may be in progress. */
 void pst_stash_begin(struct pst_stash *s, uint64_t step);
-/* So many copies of the step may begin. */
+/* Allows the first `copies` copies of the step to begin. */
 void pst_stash_issue(struct pst_stash *s, unsigned copies);
-/* Waits a little until so many have ended: PST_AGAIN: not yet, *ret_moved tells
- * whether others have; PST_OK also of copies that failed. */
+/* Waits for a short time until that many copies have ended. PST_AGAIN: not yet;
+ * *ret_moved: whether others have. PST_OK also if copies failed. */
 enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
                                 bool *ret_moved) PST_MUST_CHECK;
-/* Why a copy of this step failed; NULL: none did. */
+/* Returns why a copy of this step failed; NULL: none did. */
 const struct pst_diag *pst_stash_fault(struct pst_stash *s);
 
 #endif

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_TIMING_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_TIMING_H
 /*
- * When the device began and ended a piece of work, by events: what they say is
- * known only when the device has come that far. The rank's own thread.
+ * Start and end of work on the device, from events: they are known only once
+ * the device has passed them. The rank's own thread.
  */
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/ring.h"
@@ -11,7 +11,8 @@
 struct pst_timing {
     bool used;
     struct pst_event begin, end;
-    double paused, idle; /* the host had nothing to give: since, in all */
+    double paused, idle; /* start of the current pause, and total, in which the
+                            host launched nothing */
 };
 
 static inline void pst_timing_begin(struct pst_timing *s,
@@ -22,7 +23,7 @@ static inline void pst_timing_begin(struct pst_timing *s,
     d->mem.device->record(&d->mem, PST_QUEUE_COMPUTE, &s->begin);
 }
 
-/* All is launched, or the host waits in the middle. */
+/* All work is launched, or the host waits in the middle of it. */
 static inline void pst_timing_pause(struct pst_timing *s,
                                     struct pst_rank_device *d)
 {
@@ -35,8 +36,8 @@ static inline void pst_timing_resume(struct pst_timing *s)
     s->idle += pst_now() - s->paused;
 }
 
-/* Once its end is passed: sets the mark, returns the seconds of work and frees
- * the span. 0: it was not used. */
+/* Call once the end is passed: sets the mark, returns the seconds of work and
+ * resets the timing. 0: it was not used. */
 static inline double pst_timing_take(struct pst_timing *s,
                                      struct pst_rank_device *d,
                                      struct pst_mark *ret)

@@ -10,14 +10,14 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                : pst_diag_nomem(diag, n * sizeof(struct pst_message *));
 }
 
-/* True if it goes by the host's copy of the data. */
+/* True if the message is staged in the host's copy. */
 static bool is_staged(const struct pst_traffic *t, const struct pst_message *m)
 {
     return t->staged && m->space != PST_SPACE_HOST;
 }
 
-/* Another message that sends the same bytes by the host's copy: they stay until
- * it has left. NULL: there is none. */
+/* Returns another message that sends the same bytes from the host's copy, which
+ * must not change until it has completed; NULL if there is none. */
 static const struct pst_message *find_same(const struct pst_traffic *t,
                                            const struct pst_message *m)
 {
@@ -59,7 +59,7 @@ static enum pst_status failed(const struct pst_traffic *t,
                           t->rank, m->send ? "to" : "from", m->peer, m->tag);
 }
 
-/* Gives it to the transport. */
+/* Posts the message to the transport. */
 static enum pst_status start(struct pst_traffic *t, struct pst_message *m)
 {
     const struct pst_transport_ops *net = t->transport->ops;
@@ -80,7 +80,7 @@ static enum pst_status start(struct pst_traffic *t, struct pst_message *m)
     return PST_OK;
 }
 
-/* Starts what is sent once the device has made it. */
+/* Posts a held send once the device has computed its data. */
 static enum pst_status start_held(struct pst_traffic *t, struct pst_message *m)
 {
     enum pst_status status = t->mem->device->poll(t->mem, &m->event);
@@ -109,7 +109,7 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
     return PST_OK;
 }
 
-/* PST_AGAIN: under way; PST_OK: done, also for the device. */
+/* PST_AGAIN: in flight; PST_OK: done, also on the device. */
 static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
 {
     enum pst_status status = PST_OK;
@@ -129,7 +129,7 @@ static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
         m->state = PST_MESSAGE_LANDS;
         pst_device_put(t->mem, m->data, m->len, &m->event);
     }
-    /* Only then may the next message land in the host's copy. */
+    /* The next message may be received into the host's copy only after this. */
     status = t->mem->device->poll(t->mem, &m->event);
     return status == PST_OK || status == PST_AGAIN ? status
                                                    : failed(t, m, status);

@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_TRAFFIC_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_TRAFFIC_H
 /*
- * A rank's messages in flight. What leaves a device's memory is held until the
- * kernels before it have made it, and copied to the host's copy if the
- * transport cannot send from there; what arrives is copied the other way.
- * Whoever sends or receives has made his messages when the rank started;
- * nothing is allocated in a step. The rank's own thread.
+ * Messages of a rank that are in flight. A message from a device's memory is
+ * held until the kernels before it have run, and staged in the host's copy if
+ * the transport cannot send from the device; received data is copied the other
+ * way. Callers create their messages when the rank starts; nothing is allocated
+ * in a step. The rank's own thread.
  */
 #include "stages/base/arena.h"
 #include "stages/device/device.h"
@@ -23,33 +23,36 @@ struct pst_message {
     int tag;
     unsigned peer; /* rank of the job */
     bool send;
-    /* Of data in a device's memory: what it is made by, or has come to. */
+    /* For data in a device's memory: the kernels that write it, or the copy of
+     * received data. */
     struct pst_event event;
     enum { PST_MESSAGE_HELD, PST_MESSAGE_FLIES, PST_MESSAGE_LANDS } state;
-    unsigned *counter;   /* of messages that somebody waits for; NULL: nobody */
-    pst_message_fn then; /* runs when counter comes to 0; NULL: nothing does */
+    /* decremented when the message is done; NULL: nobody waits */
+    unsigned *counter;
+    pst_message_fn then; /* called when the counter reaches 0; may be NULL */
     void *ctx;
 };
 
 struct pst_traffic {
-    struct pst_transport *transport; /* borrowed, as all that is pointed to */
+    struct pst_transport *transport; /* borrowed, like all pointers here */
     struct pst_device_memory *mem;
     struct pst_rank_signs *signs;
     struct pst_message **active; /* in flight */
     unsigned n_active;
-    unsigned rank;         /* own, of the job */
-    bool staged;           /* the transport cannot send from mem */
+    unsigned rank;         /* of this rank in the job */
+    bool staged;           /* the transport cannot access mem */
     struct pst_diag *diag; /* of the step */
 };
 
-/* Room for n messages at a time; the members above are set. */
+/* Allocates the capacity for n messages at a time; the members above must be
+ * set. */
 enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                                  struct pst_arena *heap,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Borrows the message until its counter has gone down again. */
+/* Borrows the message until its counter is decremented. */
 enum pst_status pst_traffic_post(struct pst_traffic *t,
                                  struct pst_message *m) PST_MUST_CHECK;
-/* Tests what is in flight; the first failure wins. */
+/* Polls messages in flight; returns the first failure. */
 enum pst_status pst_traffic_poll(struct pst_traffic *t) PST_MUST_CHECK;
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "stages/layout/layout.h"
 
-/* True if rank `rank` of the pipeline reads it. */
+/* True if rank `rank` of the pipeline reads the parameter. */
 static bool is_reader(const struct pst_rank_role *role,
                       const struct pst_plan_param *param, unsigned rank)
 {
@@ -13,7 +13,8 @@ static bool is_reader(const struct pst_rank_role *role,
     return false;
 }
 
-/* Rank of the job that has the new value, -1 if it does not travel. */
+/* Returns the rank of the job that has the new value, -1 if it is not
+ * transmitted. */
 static int source_of(const struct pst_rank_role *role,
                      const struct pst_rank_param *p)
 {
@@ -32,7 +33,8 @@ static int source_of(const struct pst_rank_role *role,
     return -1;
 }
 
-/* True if rank `peer` of the job gets this one's value, or sends its own. */
+/* True if rank `peer` of the job receives this rank's value, or sends its own.
+ */
 static bool is_partner(const struct pst_rank_role *role,
                        const struct pst_rank_param *p, unsigned peer)
 {

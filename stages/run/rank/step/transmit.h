@@ -2,14 +2,13 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_TRANSMIT_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_TRANSMIT_H
 /*
- * Values that go from one rank to others at the end of a step: of a parameter
- * that its home transmits, when the optimizer has changed it, to the ranks of
- * its replica that read it; of a buffer that the step changed, from replica 0
- * to the others, and of one that several stages write from the last of them to
- * the ranks that begin with it, so that all begin the next step with the same
- * ones.
+ * Values that one rank sends to others at the end of a step, so that all begin
+ * the next step with the same values: a parameter that its owner transmits,
+ * after the update, to the ranks of its replica that read it; a buffer that the
+ * step changed, from replica 0 to the others; a buffer that several stages
+ * write, from the last of these to the ranks that read it first.
  *
- * Made when the rank starts, in memory of its heap. The rank's own thread.
+ * Created when the rank starts, in its heap. The rank's own thread.
  */
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/traffic.h"
@@ -20,7 +19,7 @@ struct pst_rank_role;
 struct pst_transmission {
     struct pst_message *messages;
     unsigned n;
-    unsigned waiting; /* messages that are not done */
+    unsigned waiting; /* messages not done */
 };
 
 enum pst_status pst_transmission_init(struct pst_transmission *t,
