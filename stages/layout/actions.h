@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_ACTIONS_H
 #define PENSTOCK_STAGES_LAYOUT_ACTIONS_H
 /*
- * A rank's list of actions with everything that they need decided: slots when
- * it is planned (slots.h), instructions and messages when it starts (bind.h).
- * Constant in steps, but for the requests of messages. Memory of the rank's
+ * The actions of a rank with everything that they need decided: slots when it
+ * is planned (slots.h), instructions and messages when it starts (bind.h).
+ * Constant in steps, except the requests of messages. Allocated in the rank's
  * heap. Exec thread only.
  */
 #include "stages/compile/program.h"
@@ -14,49 +14,54 @@ struct pst_message;
 struct pst_residency_event;
 struct pst_reduction;
 
-/* What an action does besides its messages, in order. Addresses are final when
- * the rank has started, so a step looks nothing up. */
+/* Operations of an action besides its messages, in order. Addresses are final
+ * once the rank has started, so a step looks nothing up. */
 enum pst_instr_kind {
-    PST_INSTR_FILL,    /* an input of the model, from the caller */
-    PST_INSTR_SEED,    /* the weight of the microbatch: gradient of its loss */
+    PST_INSTR_FILL, /* fill a model input, from the caller */
+    /* set the loss gradient to the weight of the microbatch */
+    PST_INSTR_SEED,
     PST_INSTR_KERNELS, /* a kernel sequence of the program */
-    PST_INSTR_BUCKET,  /* of what is not always there (residency.h) */
-    PST_INSTR_COPY,    /* a value, within the rank */
+    /* gather or reduce a bucket that is not always resident (residency.h) */
+    PST_INSTR_BUCKET,
+    PST_INSTR_COPY, /* copy a value within the rank */
 };
 struct pst_instr {
     enum pst_instr_kind kind;
     enum pst_dtype dtype;            /* SEED: of the scalar */
     unsigned index;                  /* FILL: in plan->inputs; SEED: microbatch
                                         of the step */
-    const struct pst_exec_list *run; /* KERNELS: from .. end - 1 of it */
+    const struct pst_exec_list *run; /* KERNELS: its nodes begin .. end - 1 */
     unsigned begin, end;
     const struct pst_residency_event *event; /* BUCKET */
     void *to;
     const void *from; /* COPY */
-    size_t bytes;     /* FILL; COPY as they lie, if > 0 */
-    const struct pst_meta *from_meta, *to_meta; /* COPY of elements, else */
+    size_t bytes;     /* FILL; COPY of raw bytes, if > 0 */
+    const struct pst_meta *from_meta, *to_meta; /* COPY of elements otherwise */
 };
 
 struct pst_rank_action {
     struct pst_action a;
-    int *slot;       /* by region of the acting stage; -1: none */
-    int *peer_slot;  /* COPY_*: of peer_stage */
-    unsigned *takes; /* regions whose slots it is the first to write; COPY_*:
-                        of peer_stage */
+    int *slot;      /* by region of the acting stage; -1: none */
+    int *peer_slot; /* COPY_*: of peer_stage */
+    /* regions whose slots it is the first to write; COPY_*: regions of
+     * peer_stage */
+    unsigned *takes;
     unsigned n_takes;
     struct pst_message *messages; /* SEND_*, RECV_* */
     unsigned n_messages;
 
     struct pst_instr *instrs;
     unsigned n_instrs;
-    unsigned char **base;     /* by region of the acting stage */
-    const unsigned **leaving; /* sends of the slots that it takes */
+    unsigned char **base; /* by region of the acting stage */
+    /* counters of sends from the slots that it takes */
+    const unsigned **leaving;
     unsigned n_leaving;
-    const unsigned *arriving;        /* receives that it waits for, or NULL */
+    /* counter of receives that it waits for, or NULL */
+    const unsigned *arriving;
     size_t reach;                    /* of the arena: highest byte + 1 */
     struct pst_reduction *reduction; /* REDUCE of a parameter */
-    /* Copies of the stash (spill.h), of a step: those that have ended before
-     * the action begins, and those that may have begun behind it. */
+    /* Copies of the stash in a step (spill.h): those that must end before the
+     * action begins, and those that may begin after it. */
     unsigned copies_before, copies_behind;
 };
 

@@ -2,19 +2,20 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_BATCH_H
 #define PENSTOCK_STAGES_LAYOUT_BATCH_H
 /*
- * The microbatches of a step: the first ones have the plan's rows, the last
- * n_tail ones of options.tail fewer. Pure functions; any thread.
+ * The microbatches of a step: the first ones have as many rows as the plan, the
+ * last n_tail ones have the fewer rows of options.tail. Pure functions; any
+ * thread.
  */
 #include "stages/base/macros.h"
 #include "stages/layout/options.h"
 
-/* Microbatches of the whole step that have the plan's rows. */
+/* Returns how many microbatches of the whole step have the plan's rows. */
 static inline unsigned pst_n_larger(const struct pst_exec_options *o)
 {
     return o->microbatches - (o->tail != NULL ? o->n_tail : 0);
 }
 
-/* Bytes of a user output in the first n microbatches of a step. */
+/* Returns the bytes of a user output in the first n microbatches of a step. */
 static inline size_t pst_output_bytes(const struct pst_plan *plan,
                                       const struct pst_exec_options *o,
                                       size_t output, unsigned n)

@@ -3,7 +3,7 @@
 
 #include "stages/net/tags.h"
 
-/* The acting stage and its peer, in the direction of the edges. */
+/* The two stages of an action, in the direction of the edges. */
 struct ends {
     unsigned from, to;
 };
@@ -30,8 +30,8 @@ static const struct pst_program *program_of(const struct pst_channels *t,
     return tail && s->tail != NULL ? s->tail : s->program;
 }
 
-/* Tags of the messages of each edge: the value, then parts of its gradient.
- * Equal on all ranks because plans are. */
+/* Counts the tags of each edge: one for the value, then one for each part of
+ * its gradient. All ranks get the same numbers, since their plans are equal. */
 static enum pst_status count_tags(struct pst_channels *t, struct pst_diag *diag)
 {
     const size_t n = t->role->plan->edges.n;
@@ -83,7 +83,8 @@ static void add_forward(const struct pst_channels *t, struct pst_channel *c)
     }
 }
 
-/* Seeds of the joint graph by edge and part: heads of chains in `next`. */
+/* Finds the seed of an edge and part in the joint graph; `head` and `next` are
+ * linked lists by edge. */
 static const struct pst_value *seed_of(const struct pst_joint *joint,
                                        const int *head, const int *next,
                                        const struct pst_joint_grad *grad)

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_CHANNELS_H
 #define PENSTOCK_STAGES_LAYOUT_CHANNELS_H
 /*
- * What passes between two stages of which at least one is on this rank: values
- * forward, gradients backward. Read when slots, messages and copies are made,
- * not in steps. Memory of the rank's heap. Exec thread only.
+ * Values and gradients that pass between two stages of which at least one is on
+ * this rank. Used when slots, messages and copies are planned, not in steps.
+ * Allocated in the rank's heap. Exec thread only.
  */
 #include "stages/layout/layout.h"
 
@@ -12,30 +12,31 @@ struct pst_passage {
     struct pst_loc at;      /* in the acting stage's program */
     struct pst_loc peer_at; /* COPY_*: in the peer's */
     size_t len;
-    int64_t tag; /* of microbatch 0 */
+    int64_t tag; /* for microbatch 0 */
 };
 
-/* In one direction; the same for all microbatches that have the same
+/* Passages in one direction; the same for all microbatches that have the same
  * programs. */
 struct pst_channel {
     enum pst_action_kind kind;
     int stage, peer_stage;
-    bool tail, peer_tail; /* which programs are meant */
+    /* the stage's program is that of the tail microbatches */
+    bool tail, peer_tail;
     struct pst_passage *at;
     unsigned n;
 };
 
-/* Borrows the first three until it is no longer asked. */
+/* Borrows the first three members for its lifetime. */
 struct pst_channels {
     const struct pst_rank_role *role;
     const struct pst_layout *layout;
     struct pst_arena *heap;
     struct PST_VEC(struct pst_channel) all;
-    int64_t *edge_tag; /* per edge: tags of the edges before it */
+    int64_t *edge_tag; /* per edge: number of tags of the edges before it */
 };
 
-/* What an action of kind SEND_*, RECV_* or COPY_* moves; made once for all
- * microbatches, *ret lasts until the next call. */
+/* Returns what an action of kind SEND_*, RECV_* or COPY_* moves; computed once
+ * for all microbatches; *ret is valid until the next call. */
 enum pst_status pst_channel_of(struct pst_channels *t,
                                const struct pst_action *a,
                                const struct pst_channel **ret,

@@ -57,7 +57,7 @@ static int64_t row_of(const struct pst_meta *meta)
     return rows > 0 ? PST_MAX(pst_meta_numel(meta) / rows, 1) : 1;
 }
 
-/* The flat that this use joins; a new one where there is none. */
+/* Finds the flat that this use joins, or adds one. */
 static enum pst_status find_flat(struct maker *m, unsigned param,
                                  unsigned stage, bool alone, unsigned *ret)
 {
@@ -121,7 +121,7 @@ static enum pst_status add_param(struct maker *m, unsigned param)
 
     m->flats->first[param] = -1;
     if (!m->uses->train && m->modes[param] == PST_SHARING_NONE)
-        return PST_OK; /* nothing travels */
+        return PST_OK; /* nothing is communicated */
     for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
         const unsigned n = pst_uses_parts(m->uses, param, p->stages[i]);
 

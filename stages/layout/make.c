@@ -75,7 +75,8 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
     return l->param_at[index] < 0 ? 0 : l->params.at[l->param_at[index]].data;
 }
 
-/* A program that was lent has its places already; here only sizes count. */
+/* Counts the prepared values of a borrowed program, which has locations
+ * already; only sizes matter here. */
 static void count_prepared(struct fixed *f)
 {
     const struct pst_exec_list *list = &f->program->lists[PST_LIST_P];
@@ -90,7 +91,8 @@ static void count_prepared(struct fixed *f)
     }
 }
 
-/* Gradients that are summed in each microbatch begin anew in it. */
+/* Marks gradients that are reduced in each microbatch, so that each microbatch
+ * assigns them. */
 static void mark_scattered(const struct pst_layout_maker *m,
                            struct pst_program *program)
 {
@@ -139,7 +141,7 @@ static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
     return PST_OK;
 }
 
-/* Bytes that a step copies. */
+/* Counts the bytes that a step copies. */
 static void count_copies(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
@@ -155,7 +157,7 @@ static void count_copies(struct pst_layout_maker *m)
                     pst_layout_program(l, role, (int)s, mb)->copied;
 }
 
-/* At offset 0, which means "none" elsewhere. */
+/* Reserves the readback at offset 0, which means "none" elsewhere. */
 static void reserve_readback(struct pst_layout_maker *m)
 {
     struct pst_readback *r = &m->l->readback;
@@ -260,7 +262,7 @@ static enum pst_status layout_outputs(struct pst_layout_maker *m)
     return PST_OK;
 }
 
-/* Bytes of the workspace of its actions. */
+/* Returns the workspace bytes of a stage's actions. */
 static size_t stage_work(const struct pst_rank_stage *s)
 {
     return PST_MAX(s->program->regions[PST_R_WORK].size,

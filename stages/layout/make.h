@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_LAYOUT_MAKE_H
 #define PENSTOCK_STAGES_LAYOUT_MAKE_H
-/* Makes a rank's layout, before there is memory. Exec thread only. */
+/* Creates a rank's layout, before memory is allocated. Exec thread only. */
 #include "stages/layout/layout.h"
 
-/* What lasts, and compiles the programs; once slots are known (slots.h), what
- * comes and goes. */
+/* pst_layout_fixed lays out persistent tensors and compiles the programs;
+ * pst_layout_rest, once slots are assigned (slots.h), lays out the transient
+ * ones. */
 enum pst_status pst_layout_fixed(struct pst_layout *l,
                                  const struct pst_rank_role *role,
                                  struct pst_arena *heap,

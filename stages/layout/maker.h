@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_LAYOUT_MAKER_H
 #define PENSTOCK_STAGES_LAYOUT_MAKER_H
-/* What the files that make a layout have at hand; private to them. */
+/* Shared state of the files that create a layout; private to them. */
 #include "stages/layout/layout.h"
 #include "stages/layout/prepare.h"
 
@@ -13,10 +13,10 @@ struct pst_layout_maker {
     struct pst_diag *diag;
 };
 
-/* The next bytes of the arena, which count for that part of it. */
+/* Reserves the next bytes of the arena, and adds them to *account. */
 size_t pst_layout_reserve(struct pst_layout_maker *m, size_t bytes,
                           size_t *account);
-/* params.c: of programs that have their graphs. */
+/* For programs that have their graphs (params.c). */
 enum pst_status pst_layout_params(struct pst_layout_maker *m) PST_MUST_CHECK;
 
 #endif

@@ -2,43 +2,46 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_OWNERS_H
 #define PENSTOCK_STAGES_LAYOUT_OWNERS_H
 /*
- * Which ranks have accumulators of a parameter, which of these each of them
- * sums, and in what order (reduce.h). Pure functions; any thread.
+ * The ranks that have accumulators of a parameter, the part of the sum that
+ * each computes, and the order of the sum (reduce.h). Pure functions; any
+ * thread.
  */
 #include "stages/layout/flat.h"
 #include "stages/layout/role.h"
 
-/* Stages that may share one parameter; more are refused when the engine is
- * made. */
+/* Maximum number of stages that share one parameter; the engine refuses more.
+ */
 #define PST_MAX_SHARED_STAGES 256
 
-/* Elements of a transmitted parameter that are summed at a time. */
+/* Elements of a transmitted parameter summed at a time. */
 #define PST_OWNERS_PIECE ((int64_t)1 << 20)
 
 struct pst_owners {
     const struct pst_plan_param *param;
-    unsigned ranks[PST_MAX_SHARED_STAGES]; /* in the order of their first
-                                              stage */
-    unsigned n, me;                        /* me: position of this rank */
-    unsigned home;                         /* rank, of a transmitted one */
+    /* in the order of their first stages */
+    unsigned ranks[PST_MAX_SHARED_STAGES];
+    unsigned n, me; /* me: position of this rank */
+    /* the owner's rank, if transmitted */
+    unsigned home;
     struct {
         unsigned stage, use, rank;
-    } parts[PST_MAX_SHARED_STAGES]; /* in the order of the sum */
+    } parts[PST_MAX_SHARED_STAGES]; /* in summation order */
     unsigned n_parts;
-    size_t item;          /* bytes of an element */
-    int64_t begin, numel; /* elements that this replica sums: all, or its
-                             share */
+    size_t item; /* bytes of an element */
+    /* elements that this replica sums: all, or its shard */
+    int64_t begin, numel;
 };
 
-/* flats: of the plan. */
+/* `flats`: the plan's flat parameter groups. */
 struct pst_owners pst_owners_of(const struct pst_rank_role *role,
                                 const struct pst_flats *flats, int param);
-/* Elements [begin, begin + n) are summed by owner k. */
+/* Sets the elements [begin, begin + n) that owner k sums. */
 void pst_owners_segment(const struct pst_owners *o, unsigned k, int64_t *begin,
                         int64_t *n);
-/* Bytes of one part as it arrives. */
+/* Returns the bytes of one received part. */
 size_t pst_owners_slot(const struct pst_owners *o);
-/* Bytes of the workspace that the sum of a parameter takes on this rank. */
+/* Returns the bytes of workspace that the parameter's reduction takes on this
+ * rank. */
 size_t pst_owners_work(const struct pst_rank_role *role,
                        const struct pst_flats *flats, int param);
 

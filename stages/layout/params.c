@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parameters of a rank, their gradients and the states of the optimizer: which
- * of them lie together, and what of them replicas share. */
+/* Layout of a rank's parameters, gradients and optimizer states: which are
+ * adjacent, and which are sharded over replicas. */
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 #include "stages/layout/maker.h"
@@ -45,7 +45,7 @@ static struct pst_bucket *find_bucket(const struct pst_layout *l, unsigned flat)
     return NULL;
 }
 
-/* The vectors of this rank's stages. */
+/* Adds buckets for the flats of this rank's stages. */
 static enum pst_status layout_buckets(struct pst_layout_maker *m)
 {
     struct pst_layout *l = m->l;
@@ -87,7 +87,8 @@ static size_t share_bytes(const struct pst_bucket *b)
     return pst_size_mul((size_t)b->n, pst_dtype_size(b->dtype));
 }
 
-/* Where this rank's share of a parameter is in its share of the bucket. */
+/* Returns the offset of this rank's shard of a parameter in its shard of the
+ * bucket. */
 static size_t own_offset(const struct pst_layout_maker *m,
                          const struct pst_bucket *b,
                          const struct pst_flat_part *part, size_t base)
@@ -101,8 +102,8 @@ static size_t own_offset(const struct pst_layout_maker *m,
                                pst_dtype_size(b->dtype);
 }
 
-/* The accumulators of a vector lie together, so that few messages do for all of
- * them (replicas.c). */
+/* Makes the accumulators of a flat contiguous, so that few messages suffice for
+ * all of them (replicas.c). */
 static void layout_sums(struct pst_layout_maker *m)
 {
     struct pst_layout *l = m->l;
@@ -119,7 +120,7 @@ static void layout_sums(struct pst_layout_maker *m)
     }
 }
 
-/* Once all buckets have their places. */
+/* Lays out gradients, once all buckets have offsets. */
 static enum pst_status layout_grads(struct pst_layout_maker *m)
 {
     struct pst_layout *l = m->l;
@@ -148,8 +149,8 @@ static enum pst_status layout_grads(struct pst_layout_maker *m)
     return PST_OK;
 }
 
-/* The bucket that a parameter's values are gathered with: of its first use on
- * this rank. NULL: no memory. */
+/* Returns the bucket with which a parameter's values are gathered, that of its
+ * first use on this rank. NULL: out of memory. */
 static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
                                        unsigned index,
                                        const struct pst_flat_part **ret_part)
@@ -167,7 +168,7 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
         if (b != NULL)
             return b;
     }
-    /* Other ranks contribute; the sum comes here. */
+    /* Only other ranks contribute; the sum is stored here. */
     *ret_part = first;
     if (add_bucket(
             m, (struct pst_bucket){
@@ -183,7 +184,7 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
     return &l->buckets.at[l->buckets.n - 1];
 }
 
-/* Values that replicas gather lie as their gradients do. */
+/* Values that replicas gather have the same layout as their gradients. */
 static enum pst_status layout_value(struct pst_layout_maker *m,
                                     struct pst_rank_param *p)
 {
@@ -218,7 +219,7 @@ static enum pst_status layout_value(struct pst_layout_maker *m,
     return PST_OK;
 }
 
-/* The value, and a copy of what a step changes. */
+/* Lays out the value, and a copy of it if steps change it. */
 static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
 {
     const struct pst_rank_role *role = m->role;
@@ -251,7 +252,7 @@ static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
                : pst_diag_nomem(m->diag, sizeof(p));
 }
 
-/* Where the sum of the parameter's gradient is kept. */
+/* Sets the location of the sum of the parameter's gradient. */
 static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
                        size_t bytes)
 {
@@ -265,7 +266,7 @@ static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
         p->own_grad = l->grads.at[i].own;
     if (p->own_grad != 0)
         return;
-    /* Only other ranks contribute; the sum comes here. */
+    /* Only other ranks contribute; the sum is stored here. */
     if (!pst_role_scatters(m->role, (unsigned)p->index)) {
         p->own_grad = pst_layout_reserve(m, bytes, &l->memory.grads) +
                       (size_t)p->begin * sizeof(float);
@@ -316,8 +317,8 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     return PST_OK;
 }
 
-/* What replicas share is there in turn; which kernels need it is known once
- * programs have their lists. */
+/* Plans the residency of sharded values: the kernels that need them are known
+ * once programs have their lists. */
 static enum pst_status layout_residency(struct pst_layout_maker *m)
 {
     struct pst_layout *l = m->l;

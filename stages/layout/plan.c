@@ -81,7 +81,7 @@ static const char *changed_buffer(const struct pst_graph *graph)
     return NULL;
 }
 
-/* A buffer that every microbatch changes sees them in their order. */
+/* Checks that a buffer that every microbatch changes gets them in order. */
 static enum pst_status check_buffers(const struct planner *p)
 {
     const struct pst_rank_role *role = p->role;
@@ -110,8 +110,8 @@ static enum pst_status check_buffers(const struct planner *p)
     return PST_OK;
 }
 
-/* Gradients are added up in the order of microbatches: whoever
- * made the schedule has seen to that (pst_schedule_order). */
+/* Checks that gradients are added in the order of microbatches, as
+ * pst_schedule_order ensures. */
 static enum pst_status check_order(struct planner *p)
 {
     const struct pst_rank_role *role = p->role;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Programs of one rank that prepare the same of a parameter (the converted
- * weight of microbatches of two sizes, or of two stages that share it) share
- * the place and the work.
+ * Programs of one rank that prepare the same value from a parameter (the
+ * converted weight, for microbatches of two sizes or for two stages that share
+ * it) compute and store it once.
  */
 #include "stages/layout/prepare.h"
 

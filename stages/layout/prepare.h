@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_PREPARE_H
 #define PENSTOCK_STAGES_LAYOUT_PREPARE_H
 /*
- * What the programs of a rank make of parameters alone, once a step. Needed
- * while they are compiled only. Exec thread.
+ * Values that the programs of a rank compute from parameters alone, once per
+ * step. Used only while they are compiled. Exec thread.
  */
 #include "stages/compile/program.h"
 
@@ -16,11 +16,11 @@ struct pst_prepared {
     struct PST_VEC(struct pst_prepared_value) all;
 };
 
-/* An equal value of another program, NULL if there is none. */
+/* Returns an equal value of another program, NULL if there is none. */
 const struct pst_prepared_value *pst_prepared_find(
     const struct pst_prepared *prepared, const struct pst_program *program,
     const struct pst_value *value);
-/* Marks the nodes of program whose results other programs make. */
+/* Marks the nodes of program whose results other programs compute. */
 void pst_prepared_skip(const struct pst_prepared *prepared,
                        struct pst_program *program);
 

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_PROGRAMS_H
 #define PENSTOCK_STAGES_LAYOUT_PROGRAMS_H
 /*
- * Programs of all stages, made once for ranks that are only planned: their
+ * Programs of all stages, compiled once for ranks that are only planned: their
  * sizes are the same for every schedule. Exec thread only.
  */
 #include "stages/compile/program.h"
@@ -15,10 +15,11 @@ struct pst_programs {
 enum pst_status pst_programs_init(struct pst_programs *programs,
                                   unsigned n_stages,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Frees them all, or those that could not be compiled. */
+/* pst_programs_fini frees all programs, pst_programs_tidy those that could not
+ * be compiled. */
 void pst_programs_fini(struct pst_programs *programs);
 void pst_programs_tidy(struct pst_programs *programs);
-/* The program of that place: NULL until the caller has made it. */
+/* Returns the entry of the program; it is NULL until the caller sets it. */
 static inline struct pst_program **pst_programs_at(
     const struct pst_programs *programs, unsigned stage, bool split_iw,
     bool tail)

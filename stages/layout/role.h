@@ -2,34 +2,35 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_ROLE_H
 #define PENSTOCK_STAGES_LAYOUT_ROLE_H
 /*
- * Which rank of a job it is, and what it is told of its engine. Fixed before
- * the rank is made; what it points to belongs to the engine, which outlives
- * it. Weights and counts of updates alone change, between steps. Any thread may
- * read it.
+ * The identity of a rank in its job, and its view of the engine. Fixed before
+ * the rank is created; borrowed from the engine, which outlives it. Only
+ * weights and update counts change, between steps. Any thread may read it.
  */
 #include "stages/layout/batch.h"
 #include "stages/layout/memory/uses.h"
 
 struct pst_rank_role {
     struct pst_plan *plan;
-    const struct pst_schedule *sched; /* of its replica */
+    const struct pst_schedule *sched; /* of its replica's pipeline */
     const struct pst_uses *uses;
     const unsigned char *sharing; /* per parameter; NULL: options.shard */
     struct pst_exec_options options;
     const double *weights; /* of all microbatches of the step */
-    /* Of the optimizer before the step; per parameter before its states. */
+    /* Updates before the step, and, per parameter, updates before its optimizer
+     * states were initialized. */
     const uint64_t *updates, *since;
     unsigned replica, rank; /* rank: of the pipeline */
-    unsigned first_mb; /* microbatch of the step that is 0 of this replica */
+    /* microbatch of the step that is microbatch 0 of this replica */
+    unsigned first_mb;
 };
 
-/* Rank of the job that is rank 0 of this replica. */
+/* Returns the job's number of this replica's rank 0. */
 static inline unsigned pst_role_first(const struct pst_rank_role *role)
 {
     return role->replica * role->options.ranks;
 }
 
-/* Its number in the job. */
+/* Returns the rank's number in the job. */
 static inline unsigned pst_role_number(const struct pst_rank_role *role)
 {
     return pst_role_first(role) + role->rank;
@@ -40,14 +41,14 @@ static inline unsigned pst_role_job_size(const struct pst_rank_role *role)
     return role->options.ranks * role->options.replicas;
 }
 
-/* NULL: steps change no parameter. */
+/* Returns NULL if steps change no parameter. */
 static inline const struct pst_optim *pst_role_optim(
     const struct pst_rank_role *role)
 {
     return role->options.train ? role->options.optim.row : NULL;
 }
 
-/* True if somebody wants the norm of all gradients. */
+/* True if the norm of all gradients is needed. */
 static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
 {
     return role->options.train &&
@@ -55,8 +56,8 @@ static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
             role->options.check_grads);
 }
 
-/* True if this rank updates the parameter. All that read it do, but for one
- * that its home transmits. */
+/* True if this rank updates the parameter: every rank that reads it does,
+ * except that a transmitted parameter is updated by its owner. */
 static inline bool pst_role_owns(const struct pst_rank_role *role,
                                  unsigned param)
 {
@@ -65,8 +66,8 @@ static inline bool pst_role_owns(const struct pst_rank_role *role,
     return !p->transmit || role->sched->rank_of[p->home] == (int)role->rank;
 }
 
-/* What replicas have a part of each, of that parameter: values alone, where
- * nothing is trained. */
+/* Returns how the parameter is sharded over replicas: without training only its
+ * values can be. */
 static inline enum pst_sharing pst_role_sharing(
     const struct pst_rank_role *role, unsigned param)
 {
@@ -83,14 +84,14 @@ static inline enum pst_sharing pst_role_sharing(
     return mode >= PST_SHARING_ZERO3 ? mode : PST_SHARING_NONE;
 }
 
-/* True if replicas update a part of the parameter each. */
+/* True if each replica updates a shard of the parameter. */
 static inline bool pst_role_shares(const struct pst_rank_role *role,
                                    unsigned param)
 {
     return pst_role_sharing(role, param) != PST_SHARING_NONE;
 }
 
-/* The same, and they sum its gradient in each microbatch. */
+/* True if replicas also reduce its gradient in each microbatch. */
 static inline bool pst_role_scatters(const struct pst_rank_role *role,
                                      unsigned param)
 {
@@ -98,14 +99,14 @@ static inline bool pst_role_scatters(const struct pst_rank_role *role,
            pst_role_sharing(role, param) >= PST_SHARING_ZERO2;
 }
 
-/* The same, and its value is gathered where it is used. */
+/* True if its value is also gathered where it is used. */
 static inline bool pst_role_gathers(const struct pst_rank_role *role,
                                     unsigned param)
 {
     return pst_role_sharing(role, param) >= PST_SHARING_ZERO3;
 }
 
-/* True of a microbatch (of this replica) with fewer rows than the plan. */
+/* True for a microbatch (of this replica) with fewer rows than the plan. */
 static inline bool pst_role_is_tail(const struct pst_rank_role *role,
                                     int microbatch)
 {

@@ -6,12 +6,13 @@
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 
-/* What an action does to a bucket (touches.h), in the rank's step: kernels
- * counted over all actions. */
+/* The use of a bucket by an action (touches.h); kernels are counted over all
+ * actions of the rank's step. */
 struct use {
-    unsigned bucket, action, pos, n; /* of the first kernel; kernels of it */
+    /* position of the first kernel, and number of kernels */
+    unsigned bucket, action, pos, n;
     uint64_t first, last;
-    uint64_t from; /* where the stage's values may be asked for */
+    uint64_t from; /* earliest kernel before which values may be gathered */
 };
 struct uses PST_VEC(struct use);
 
@@ -20,11 +21,11 @@ struct span {
     const struct use *last;
 };
 
-/* Memory of the values or of the gradients of a bucket. */
+/* Memory for the values or the gradients of a bucket. */
 struct block {
     struct PST_VEC(struct span) spans; /* ascending */
     size_t size, offset;
-    int param; /* whose uses do not share memory; -1: any */
+    int param; /* the parameter whose uses must not share memory; -1: none */
     bool placed;
 };
 
@@ -32,12 +33,12 @@ struct maker {
     struct pst_layout *layout;
     const struct pst_rank_role *role;
     struct pst_toucher toucher;
-    uint64_t *from; /* per stage: where it was last unsharded */
+    uint64_t *from; /* per stage: kernel at its last unshard */
     struct uses values, grads;
     struct block *blocks; /* values of bucket i: 2 i, gradients: 2 i + 1 */
     unsigned n_actions;
-    uint64_t end; /* kernels of a step */
-    bool apart;   /* values and gradients have no memory in common */
+    uint64_t end; /* number of kernels of a step */
+    bool apart;   /* values and gradients have separate memory */
     struct pst_diag *diag;
 };
 
@@ -61,7 +62,8 @@ static enum pst_status add_action(struct maker *m, const struct pst_action *a,
         if (!pst_vec_push(PST_TAG_EXEC, t->grads ? &m->grads : &m->values, use))
             status = pst_diag_nomem(m->diag, sizeof(use));
     }
-    m->end += touches->n_kernels + 1; /* and what comes behind the last one */
+    /* plus one for events after the last kernel */
+    m->end += touches->n_kernels + 1;
     m->n_actions++;
     return status;
 }
@@ -121,8 +123,8 @@ static enum pst_status add_span(struct maker *m, struct block *block,
                : pst_diag_nomem(m->diag, sizeof(s));
 }
 
-/* Where the values of a use are asked for: as many uses ahead as the window
- * is wide, and not before the stage is unsharded. */
+/* Returns the use at which the values of use i are gathered: unshard_window
+ * uses ahead, but not before the stage is unsharded. */
 static const struct use *ahead_of(const struct maker *m, size_t i)
 {
     const unsigned window = m->role->options.unshard_window;
@@ -160,7 +162,7 @@ static enum pst_status plan_values(struct maker *m)
         struct span *last =
             block->spans.n > 0 ? &block->spans.at[block->spans.n - 1] : NULL;
 
-        if (last != NULL && last->end >= ahead->first) { /* still there */
+        if (last != NULL && last->end >= ahead->first) { /* still resident */
             if (use->last >= last->end) {
                 last->end = use->last;
                 last->last = use;
@@ -178,10 +180,11 @@ static enum pst_status plan_values(struct maker *m)
     return status == PST_OK ? add_releases(m) : status;
 }
 
-/* The use of gradients in front of which the sum that begins behind use i is
- * waited for; NULL: none, at the end. One use later; or before that one if it
- * is of another action, and as many kernels as in use i run in between, such as
- * a forward: the sum has their time then, and memory is not there for both. */
+/* Returns the use of gradients before which the reduction of use i is waited
+ * for; NULL: none, it is waited for at the end. Normally this is the second
+ * next use. It is the next one if that belongs to another action and more
+ * kernels than those of use i run in between, such as a forward: then the
+ * reduction has time to finish, and the two need not be resident at once. */
 static const struct use *behind(const struct maker *m, size_t i)
 {
     const struct use *use = &m->grads.at[i];
@@ -227,7 +230,8 @@ static enum pst_status plan_grads(struct maker *m)
     return status;
 }
 
-/* Waits come before what is begun: memory is free then. */
+/* Orders events before the same kernel: reductions and releases free memory
+ * before gathers take it. */
 static int by_place(const void *a, const void *b)
 {
     static const int rank[] = {[PST_RESIDENCY_SUM] = 0,
@@ -286,7 +290,8 @@ static bool meet(const struct maker *m, const struct block *a,
     return false;
 }
 
-/* The lowest place that none of those has that it meets. */
+/* Places a block at the lowest offset where it overlaps none of the first n
+ * blocks that are live at the same time. */
 static void place(struct maker *m, unsigned n, struct block *block)
 {
     bool moved = true;
@@ -309,7 +314,7 @@ static void place(struct maker *m, unsigned n, struct block *block)
     block->placed = true;
 }
 
-/* The largest first. */
+/* Places all blocks, largest first; returns the total size. */
 static size_t place_once(struct maker *m)
 {
     const unsigned n = 2 * (unsigned)m->layout->buckets.n;
@@ -331,8 +336,8 @@ static size_t place_once(struct maker *m)
     }
 }
 
-/* Among each other, or values above gradients, which leaves no holes between
- * blocks of two sizes: whatever is smaller. */
+/* Places values and gradients together or in separate areas, which avoids holes
+ * between blocks of two sizes; takes the smaller result. */
 static size_t place_all(struct maker *m)
 {
     size_t apart, together;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The proof of what residency.c has planned, by playing the rank's actions. */
+/* Verifies the result of residency.c by simulating the rank's actions. */
 #include "stages/layout/memory/residency.h"
 
 enum state { SHARDED, GATHERING, UNSHARDED };
@@ -9,13 +9,13 @@ struct checker {
     const struct pst_rank_role *role;
     struct pst_toucher *toucher;
     struct pst_touches touches;
-    enum state *states;              /* per bucket: of its values */
-    const struct pst_action *action; /* at hand */
-    unsigned number;                 /* of it, among those that compute */
+    enum state *states;              /* per bucket: state of its values */
+    const struct pst_action *action; /* the current action */
+    unsigned number;                 /* its index among the compute actions */
     struct pst_diag *diag;
 };
 
-/* The module that a bucket is of. */
+/* Returns the module name of a bucket. */
 static const char *group_of(const struct checker *c, unsigned bucket,
                             unsigned *ret_len)
 {
@@ -53,7 +53,7 @@ static enum pst_status refuse(const struct checker *c, unsigned bucket,
     return PST_ERR_INTERNAL;
 }
 
-/* Kernels before `end` that have begun to read since `*at`, or still do. */
+/* Checks kernels before `end` that begin to read at `*at` or later. */
 static enum pst_status check_reads(const struct checker *c, size_t *at,
                                    unsigned end)
 {
@@ -132,7 +132,7 @@ static enum pst_status play_compute(struct checker *c)
     return status;
 }
 
-/* stage -1: of all. */
+/* stage -1: checks all stages. */
 static enum pst_status check_left(const struct checker *c, int stage)
 {
     for (unsigned i = 0; i < c->layout->buckets.n; i++) {
@@ -141,7 +141,7 @@ static enum pst_status check_left(const struct checker *c, int stage)
         if (c->states[i] == SHARDED ||
             (stage >= 0 &&
              ((int)b->stage != stage ||
-              c->layout->flats.all.at[b->flat].alone /* other stages' too */)))
+              c->layout->flats.all.at[b->flat].alone /* multi-stage */)))
             continue;
         return refuse(c, i, 0,
                       c->states[i] == GATHERING

@@ -1,40 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Walks a rank's actions once, in order, and gives every action the slot that
- * it uses of each region; the most slots in use at a time is the pool's size.
- * A slot is given back right after the last action that reads it. One that
- * has been sent from is taken again last, so that its send has time to finish:
- * the executor waits for it otherwise.
+ * Walks a rank's actions once, in order, and assigns to every action the slot
+ * that it uses of each region; the maximum number of slots in use is the pool's
+ * size. A slot is released after the last action that reads it. A slot that was
+ * sent from is reused last, so that its send has time to complete: otherwise
+ * the executor waits for it.
  *
- * What one stage makes and another of this rank reads lies once: the reader's
- * region shares the slots of the maker's, which are given back by whoever of
- * them reads last. Only a value that is a part of a storage is copied, since
- * the whole would live as long as the part, and one that is for the next
- * microbatch.
+ * A value that one stage produces and another stage of this rank reads is
+ * stored once: the reader's region shares the slots of the producer's region,
+ * which are released by the last reader. Only two kinds of values are copied: a
+ * part of a storage, since the whole would stay live as long as the part, and a
+ * value for the next microbatch.
  */
 #include "stages/layout/memory/slots.h"
 
 #include "stages/compile/memplan.h"
 #include "stages/layout/memory/spill.h"
 
-/* Regions that messages leave from get a second slot before one is reused. */
+/* Slots of regions that are sent from, before the first one is reused. */
 #define SEND_SLOTS 2
 
 struct pool_state {
     unsigned stage, region;
-    struct pool_state *maker; /* of what is copied here; NULL: arrives or is
-                                 made here */
-    bool barred;              /* it has to be copied */
-    bool sends;               /* made for messages, which leave from here */
-    struct pool_state *root;  /* whose slots these are; itself */
-    struct pool_state *next;  /* of those that share them; from the root on */
-    /* Of roots: */
-    unsigned *free; /* ring, oldest first; room for all microbatches */
+    /* producer of a value that is copied here; NULL: it is received or produced
+     * here */
+    struct pool_state *maker;
+    bool barred; /* must be copied */
+    /* holds only values for messages, which are sent from here */
+    bool sends;
+    struct pool_state *root; /* owner of the slots; may be this one */
+    /* next one that shares the slots, starting at the root */
+    struct pool_state *next;
+    /* Members of roots only: */
+    unsigned *free; /* ring, oldest first; capacity for all microbatches */
     unsigned n_free, first;
     unsigned n;
     int *held; /* per microbatch: slot or -1 */
-    /* Slot by ordinal of the action that computes, where some microbatches
-     * wait outside (spill.h); NULL: all of the above. */
+    /* Slot by compute action, if some microbatches are kept outside (spill.h);
+     * NULL: the members above apply. */
     const int *spilled;
 };
 
@@ -46,9 +49,10 @@ struct walker {
     struct pst_arena *heap;    /* of the rank */
     struct pst_arena own;      /* the tables below */
     struct pool_state **pools; /* [stage][region] */
-    unsigned *last;            /* [stage][end][microbatch]: index + 1 */
+    /* [stage][end][microbatch]: index of the last action, plus 1 */
+    unsigned *last;
     unsigned n_mb;
-    unsigned number; /* of the action at hand, among those that compute */
+    unsigned number; /* index of the current action among those that compute */
     struct pst_diag *diag;
 };
 
@@ -58,9 +62,9 @@ static struct pst_slot_pool *pool_of(const struct walker *w,
     return &w->layout->stages[p->stage].pools[p->region];
 }
 
-/* --- who shares ----------------------------------------------------------- */
+/* --- sharing -------------------------------------------------------------- */
 
-/* Smaller microbatches have values that fill less of the same slots. */
+/* Values of tail microbatches fill a smaller part of the same slots. */
 static bool is_smaller(const struct walker *w, const struct pst_action *a)
 {
     return w->layout->stages[a->stage].tail != NULL &&
@@ -72,7 +76,7 @@ static bool is_for_the_next(const struct pst_action *a)
     return pst_action_own_microbatch(a) != a->microbatch;
 }
 
-/* True if the value is all of its region. */
+/* True if the value occupies its whole region. */
 static bool fills(const struct pst_slot_pool *pool, struct pst_loc at,
                   size_t len, bool smaller)
 {
@@ -94,7 +98,7 @@ static void look_at_copy(struct walker *w, const struct pst_action *a,
     to->maker = from;
 }
 
-/* Of what messages alone read. */
+/* Marks a region that only messages read. */
 static void look_at_send(struct walker *w, const struct pst_action *a,
                          const struct pst_passage *p)
 {
@@ -128,7 +132,7 @@ static enum pst_status look_at_messages(struct walker *w)
     return PST_OK;
 }
 
-/* The first of a chain of stages that hand a value on has the slots. */
+/* In a chain of stages that pass a value on, the first has the slots. */
 static void share(struct walker *w)
 {
     for (unsigned s = 0; s < w->role->sched->n_stages; s++)
@@ -175,8 +179,8 @@ static void drop(struct walker *w, struct pool_state *p, int mb)
     p->held[mb] = -1;
 }
 
-/* Whether an action that computes writes regions of that writer, or is the
- * first that may. */
+/* True if a compute action writes regions of that writer, or is the first that
+ * may. */
 static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
 {
     switch (kind) {
@@ -217,7 +221,7 @@ static int *look_up(const struct walker *w, const struct pst_action *a,
     return ret;
 }
 
-/* Takes what the action writes, looks up what it reads. */
+/* Takes the slots that the action writes, and looks up those that it reads. */
 static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
 {
     const struct pst_action *a = &x->a;
@@ -261,7 +265,8 @@ static bool has_slots(const struct pst_action *a)
     return a->microbatch >= 0;
 }
 
-/* When the last of all that share the slots reads them. */
+/* Returns the index of the last action that reads the slots, over all pools
+ * that share them. */
 static unsigned end_of(const struct walker *w, const struct pool_state *root,
                        int mb)
 {
@@ -276,7 +281,7 @@ static unsigned end_of(const struct walker *w, const struct pool_state *root,
     return ret;
 }
 
-/* Gives back what nobody reads any more after action i. */
+/* Releases the slots that have no reader after action i. */
 static void leave(struct walker *w, unsigned i)
 {
     const struct pst_action *a = &w->actions->at[i].a;
@@ -291,7 +296,7 @@ static void leave(struct walker *w, unsigned i)
     }
 }
 
-/* The last action of F and its messages, of these and I, of all. */
+/* Records the last action of F and its messages; of these and I; of all. */
 static void note_ends(struct walker *w)
 {
     for (unsigned i = 0; i < w->actions->n; i++) {
@@ -402,7 +407,7 @@ static enum pst_status init_slots(struct walker *w)
     return PST_OK;
 }
 
-/* Pools whose microbatches wait outside in part. */
+/* Plans the pools of which some microbatches are kept outside. */
 static enum pst_status spill(struct walker *w)
 {
     enum pst_status status = PST_OK;
@@ -425,7 +430,7 @@ static enum pst_status spill(struct walker *w)
                : status;
 }
 
-/* What the walk has found. */
+/* Stores the result of the walk in the layout. */
 static void finish(struct walker *w)
 {
     struct pst_layout *l = w->layout;

@@ -8,34 +8,34 @@
 
 #define NEVER UINT32_MAX
 
-/* The fewest slots: one is used while another is written or read. */
+/* Minimum number of slots: one is used while another is evicted or reloaded. */
 #define LEAST 2
 
-/* One pool at work. Arrays are by ordinal. */
+/* State while one pool is planned. Arrays are indexed by compute action. */
 struct spiller {
     const struct pst_actions *actions;
     struct pst_layout *layout;
     unsigned stage, region, keep;
-    unsigned n;     /* ordinals */
-    int *mb;        /* that the pool is used for, or -1 */
-    uint32_t *next; /* use of the same microbatch, or NEVER */
+    unsigned n;     /* number of compute actions */
+    int *mb;        /* microbatch for which the pool is used, or -1 */
+    uint32_t *next; /* next use of the same microbatch, or NEVER */
     uint32_t *prev;
-    bool *out;      /* it is outside between this use and the next */
-    unsigned *trip; /* number of that absence */
+    bool *out;      /* evicted between this use and the next */
+    unsigned *trip; /* number of that trip */
     int *slot_at;
     struct PST_VEC(uint32_t) open; /* uses whose microbatch stays */
     struct PST_VEC(struct place) places;
     struct pst_diag *diag;
 };
 
-/* A slot of the pool, as spans take it one after another. */
+/* A slot of the pool, taken by one span after another. */
 struct place {
-    uint32_t busy;  /* ordinal of the span's end, NEVER: it has not ended */
-    uint32_t since; /* the use, or the copy out, behind which it is free */
-    long job;       /* the copy out that ended the span, or -1 */
+    uint32_t busy;  /* end of the current span; NEVER: it has not ended */
+    uint32_t since; /* the use or eviction after which it is free */
+    long job;       /* the eviction that ended the span, or -1 */
 };
 
-/* --- who uses the pool when ----------------------------------------------- */
+/* --- uses of the pool ----------------------------------------------------- */
 
 static bool uses(const struct pst_slot_pool *pool, enum pst_action_kind kind)
 {
@@ -91,15 +91,16 @@ static enum pst_status note_uses(struct spiller *s,
     return PST_OK;
 }
 
-/* --- who goes out --------------------------------------------------------- */
+/* --- evictions ------------------------------------------------------------ */
 
-/* Its microbatch could be outside at t: neither on its way out nor back. */
+/* True if the microbatch could be outside at t: neither being evicted nor being
+ * reloaded. */
 static bool may_be_out(const struct spiller *s, uint32_t use, unsigned t)
 {
     return use + 2 <= t && t + 2 <= s->next[use];
 }
 
-/* Of those that stay, the one whose next use is farthest. */
+/* Returns the use among those that stay whose next use is farthest. */
 static long farthest(const struct spiller *s, unsigned t)
 {
     long best = -1;
@@ -129,7 +130,7 @@ static enum pst_status choose(struct spiller *s)
         count = s->open.n + is_used;
         if (t + 1 < s->n && s->mb[t + 1] >= 0 && s->prev[t + 1] != NEVER &&
             s->out[s->prev[t + 1]])
-            count++; /* on its way back */
+            count++; /* being reloaded */
         while (count > s->keep) {
             const long i = farthest(s, t);
 
@@ -146,9 +147,9 @@ static enum pst_status choose(struct spiller *s)
     return PST_OK;
 }
 
-/* --- where they are ------------------------------------------------------- */
+/* --- slots ---------------------------------------------------------------- */
 
-/* The slot that has been free longest, for a span that begins at t. */
+/* Takes the slot that has been free longest, for a span that begins at t. */
 static enum pst_status take(struct spiller *s, unsigned t, size_t *ret)
 {
     const struct place fresh = {NEVER, 0, -1};
@@ -183,7 +184,8 @@ static enum pst_status add_job(struct spiller *s, bool in, unsigned use,
                : pst_diag_nomem(s->diag, sizeof(job));
 }
 
-/* What begins at t to be made, in a slot that was emptied before. */
+/* Assigns a slot to a value that is produced at t; an eviction from it must end
+ * before. */
 static enum pst_status begin_use(struct spiller *s, unsigned t)
 {
     size_t slot;
@@ -198,8 +200,8 @@ static enum pst_status begin_use(struct spiller *s, unsigned t)
     return PST_OK;
 }
 
-/* What is used at t + 1 comes back while t runs, or as soon before as its slot
- * is free. */
+/* Reloads the value used at t + 1 while t runs, or earlier if its slot is free.
+ */
 static enum pst_status fetch(struct spiller *s, unsigned t)
 {
     size_t slot;
@@ -309,8 +311,8 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
 
 /* --- all ------------------------------------------------------------------ */
 
-/* What may begin first; of these, copies out before those in, which take their
- * slots or bring back what they took out. */
+/* Sorts by issue; on ties evictions come before reloads, which take their slots
+ * or reload what they evicted. */
 static int by_issue(const void *a, const void *b)
 {
     const struct pst_spill_job *x = a, *y = b;
@@ -325,7 +327,8 @@ static int by_issue(const void *a, const void *b)
                                 : (int)x->region - (int)y->region;
 }
 
-/* Places of one pool: taken by a copy out, free behind the copy in. */
+/* Assigns locations outside to one pool: taken by an eviction, free after the
+ * reload. */
 static enum pst_status find_outside(struct pst_layout *l, unsigned stage,
                                     unsigned region, unsigned *trips,
                                     struct pst_diag *diag)
@@ -359,7 +362,8 @@ static enum pst_status find_outside(struct pst_layout *l, unsigned stage,
     return status;
 }
 
-/* Copies are begun, and waited for, as a queue. */
+/* Sets the copies that each action waits for and allows, as positions in one
+ * queue. */
 static void tell_actions(const struct pst_spills *s,
                          struct pst_actions *actions)
 {

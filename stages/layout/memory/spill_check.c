@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The proof of what spill.c has planned, by playing the rank's actions. */
+/* Verifies the result of spill.c by simulating the rank's actions. */
 #include "stages/base/str.h"
 #include "stages/layout/memory/spill.h"
 
@@ -8,11 +8,11 @@
 struct checker {
     const struct pst_rank_role *role;
     const struct pst_layout *layout;
-    const struct pst_action *action; /* at hand */
+    const struct pst_action *action; /* the current action */
     int **held;                      /* [stage][region * most + slot] */
     unsigned most;                   /* slots of any pool */
-    int *outside;                    /* microbatch, by place outside */
-    unsigned done;                   /* copies that have surely ended */
+    int *outside;                    /* microbatch, by location outside */
+    unsigned done;                   /* copies that have certainly ended */
     struct pst_arena own;
     struct pst_diag *diag;
 };
@@ -65,7 +65,7 @@ static enum pst_status end_copy(const struct checker *c,
     return PST_OK;
 }
 
-/* Copies that may be under way beside the action keep away from its slot. */
+/* Checks that no copy that may run during the action uses its slot. */
 static enum pst_status check_beside(const struct checker *c, unsigned issued,
                                     unsigned region, unsigned slot)
 {
@@ -81,7 +81,7 @@ static enum pst_status check_beside(const struct checker *c, unsigned issued,
     return PST_OK;
 }
 
-/* Whether that is the last action that reads the region. */
+/* True if this is the last action that reads the region. */
 static bool is_last(const struct pst_slot_pool *pool,
                     const struct pst_action *a)
 {

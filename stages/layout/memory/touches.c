@@ -79,8 +79,8 @@ static void read_value(void *ctx, struct pst_value **slot, unsigned arg)
         touch(r, (unsigned)r->with->value_bucket[param], false);
 }
 
-/* Use `use` of the parameter in this stage; one that has no accumulator of its
- * own has that of the last one that has. */
+/* Returns the bucket of use `use` of the parameter in this stage; a use without
+ * its own accumulator shares the last one. */
 static int grads_bucket(const struct pst_toucher *t, unsigned stage,
                         unsigned param, unsigned use)
 {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Accumulators of the gradient of each parameter.
+ * Number of gradient accumulators of each parameter.
  *
- * A parameter that is used more than once (a tied embedding) is the one thing
- * whose sum could depend on the cut: per stage first, or all at once. So every
- * use has an accumulator of its own over the microbatches, and they are added
- * up once at the end, last use first, wherever the stages are. Beyond
- * PST_SEPARATE_USES the memory would be too dear: then a stage has one
- * accumulator, and the last bits may depend on the cut. The plan has the
- * counts of uses.
+ * For a parameter that is used more than once (a tied embedding), the order of
+ * the sum could depend on the cut: by stage first, or all at once. So every use
+ * has its own accumulator over the microbatches, and these are added once at
+ * the end, last use first, wherever the stages are. Beyond PST_SEPARATE_USES
+ * this would need too much memory: then a stage has one accumulator, and the
+ * last bits may depend on the cut. The plan has the counts of uses.
  */
 #include "stages/layout/memory/uses.h"
 

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_MEMORY_USES_H
 #define PENSTOCK_STAGES_LAYOUT_MEMORY_USES_H
 /*
- * Contributions to each parameter's gradient: how many accumulators it has.
- * Where nothing is trained, what could be has one use in each of its stages:
- * its values may be shared (flat.h). Constant; any thread.
+ * Contributions to each parameter's gradient: the number of its accumulators.
+ * Without training, each parameter that could be trained has one use in each of
+ * its stages, since its values may be sharded (flat.h). Constant; any thread.
  */
 #include "stages/split/plan.h"
 
@@ -15,7 +15,8 @@ struct pst_uses {
 };
 #define PST_SEPARATE_USES 8
 
-/* Accumulators of a parameter in that stage, and in all. */
+/* Return the number of accumulators of a parameter in a stage, and in all
+ * stages. */
 unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
                         unsigned stage);
 unsigned pst_uses_total(const struct pst_uses *uses, unsigned param);
