@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Measured times in the place of estimates, for this cut and for others. */
+/* Replaces estimates by measured times, for this cut and for others. */
 #include <string.h>
 
 #include "stages/base/map.h"
 #include "stages/tune/estimate.h"
 
-/* The estimate of the nodes that a stage has of a module. */
+/* Estimate of a stage's nodes in one module. */
 struct part {
     unsigned stage, module;
     struct pst_seconds seconds;
@@ -35,7 +35,7 @@ static bool add_node(struct parts *p, unsigned stage, const char *module,
 
     if (index == 0) {
         index = p->modules.n + 1;
-        /* The map keeps a number in the place of a pointer. */
+        /* The map stores a number instead of a pointer. */
         if (!pst_map_put(&p->modules, module, (void *)index))
             return false;
     }
@@ -85,15 +85,15 @@ static enum pst_status find_parts(const struct pst_plan *plan,
     return status;
 }
 
-/* The part's share of x, which is the time of the whole. */
+/* Returns the part's share of x, which is the time of the whole. */
 static double share(double x, double part, double whole)
 {
     return whole > 0.0 ? x * part / whole : 0.0;
 }
 
-/* What of the backward pass is I and what W depends on the cut: gradients of
- * activations in the first stage serve parameters only. So I and W are shared
- * out together. */
+/* The division of the backward pass into I and W depends on the cut: gradients
+ * of activations in the first stage serve parameters only. So the sum of I and
+ * W is shared. */
 static struct pst_seconds share_all(struct pst_seconds x,
                                     struct pst_seconds part,
                                     struct pst_seconds whole)

@@ -11,10 +11,10 @@
 
 static const char *const words[] = {
     "none", "attention", "block", "block,attention", "full", "full,block"};
-/* Where the backward is split. */
+/* Recompute modes for schedules that split the backward. */
 static const char *const split_words[] = {"block,twice", "full,twice"};
 
-/* The fewest slots of a stage (stages/layout/memory/spill.h). */
+/* Minimum number of slots of a stage (stages/layout/memory/spill.h). */
 #define LEAST_SLOTS 2
 
 static bool is(const char *word, const char *text)
@@ -55,7 +55,7 @@ static bool splits(const struct pst_schedule *sched)
     return false;
 }
 
-/* As pst_exec_schedule, of options that leave nothing open. */
+/* Like pst_exec_schedule, for resolved options. */
 static enum pst_status lay_out(struct pst_plan *plan,
                                const struct pst_exec_options *o,
                                struct pst_memory *memory,
@@ -86,7 +86,8 @@ static enum pst_status measure(struct pst_plan *plan,
     enum pst_status status = lay_out(plan, o, memory, &sched, diag);
 
     if (status == PST_OK && is_split_word(ret->recompute) && !splits(sched)) {
-        pst_schedule_free(sched); /* it would be said to be slower than it is */
+        /* it would be reported as slower than it is */
+        pst_schedule_free(sched);
         return PST_OK;
     }
     if (status == PST_OK)
@@ -112,9 +113,9 @@ static enum pst_status measure(struct pst_plan *plan,
     return status;
 }
 
-/* Only schedule "auto" has to know the limit: it decides by it. If none of its
- * schedules fits, the way is measured without. Words that the options have
- * themselves are refused by name. */
+/* Only schedule "auto" needs the limit, for its choice. If none of its
+ * schedules fits, the way is measured without a limit. Values given in the
+ * options themselves are refused with an error. */
 static enum pst_status appraise(struct pst_plan *plan,
                                 const struct pst_exec_options *options,
                                 struct pst_memory *memory, bool is_asked,
@@ -134,7 +135,7 @@ static enum pst_status appraise(struct pst_plan *plan,
         status = measure(plan, &o, memory, ret, &why);
     }
     if (status == PST_ERR_USAGE && !is_asked)
-        return PST_OK; /* microbatches cannot be divided so */
+        return PST_OK; /* microbatches cannot be divided accordingly */
     if (status != PST_OK)
         return pst_diag_pass(diag, &why, "%s", why.text);
     ret->fits = options->memory_limit <= 0 ||
@@ -144,13 +145,13 @@ static enum pst_status appraise(struct pst_plan *plan,
 
 /* --- all ways ------------------------------------------------------------- */
 
-/* The words of one dimension. */
+/* The values of one option. */
 struct dimension {
     const char *at[12];
     unsigned n;
 };
 
-/* These two never do. */
+/* gpipe and 1f1b never split the backward. */
 static bool may_split(const struct pst_exec_options *o)
 {
     return !is(o->schedule, "gpipe") && !is(o->schedule, "1f1b");
@@ -249,8 +250,8 @@ void pst_choice_print(const struct pst_choice *c, struct pst_str *out)
 
 /* --- the best ------------------------------------------------------------- */
 
-/* What replicas share, or where stash waits, is changed for more than what
- * estimates may be wrong by. */
+/* Sharding and stash are changed only for a gain above the error of estimates.
+ */
 #define MARGIN 0.98
 
 static bool is_faster(const struct pst_choice *c, const struct pst_choice *best)
@@ -275,7 +276,7 @@ static const struct pst_choice *best_of(const struct pst_choices *choices)
     return best != NULL ? best : least;
 }
 
-/* The more slots, the fewer copies: as many as fit. */
+/* Takes as many slots as fit, since more slots mean fewer copies. */
 static enum pst_status settle_slots(struct pst_plan *plan,
                                     struct pst_exec_options *o,
                                     struct pst_diag *diag)
@@ -317,7 +318,7 @@ static enum pst_status take_best(struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     best = best_of(&choices);
-    if (best == NULL) { /* none is possible: what is asked for says why */
+    if (best == NULL) { /* none is possible: the first way gives the error */
         options->recompute =
             is(options->recompute, "auto") ? NULL : options->recompute;
         options->shard_by =

@@ -2,24 +2,26 @@
 #ifndef PENSTOCK_STAGES_TUNE_CHOOSE_H
 #define PENSTOCK_STAGES_TUNE_CHOOSE_H
 /*
- * What may be given up for memory, and what that costs: the ways to train a
- * plan, each laid out and simulated as it would run. A way is what is
- * recomputed, what replicas share, and whether stash waits outside of the
- * arena; schedule "auto" is settled for each. Exec thread.
+ * The ways to train a plan with less memory, and what each costs: each is laid
+ * out and simulated as it would run. A way consists of what is recomputed, what
+ * replicas shard, and whether the stash is kept outside of the arena; schedule
+ * "auto" is resolved for each. Exec thread.
  */
 #include "stages/base/vec.h"
 #include "stages/layout/options.h"
 
 struct pst_choice {
-    const char *recompute; /* a word of --recompute, or the options' */
-    const char *shard;     /* the same of --shard */
-    const char *stash;     /* the same of --stash, "none" */
-    bool possible;         /* the model has what the words mean, microbatches
-                              can be divided so, and there is a schedule */
-    bool fits;             /* into the options' memory limit */
-    double step;           /* seconds, predicted */
-    size_t peak;           /* bytes of the fullest rank */
-    unsigned rank;         /* that is the one */
+    /* a value of --recompute; the string may be that of the options */
+    const char *recompute;
+    const char *shard; /* a value of --shard */
+    const char *stash; /* a value of --stash, or "none" */
+    /* the model has the parts in question, microbatches can be divided
+     * accordingly, and there is a schedule */
+    bool possible;
+    bool fits;     /* within the options' memory limit */
+    double step;   /* predicted seconds */
+    size_t peak;   /* bytes of the rank that needs most */
+    unsigned rank; /* that rank */
 };
 
 struct pst_choices {
@@ -27,39 +29,40 @@ struct pst_choices {
 };
 
 /*
- * The ways that options leave open ("auto"; stash, if a place is given without
- * a number of slots), or (all) besides these what else is recomputed and
- * shared, whatever options say. The first gives up nothing of what is open; of
- * what is recomputed the cheapest way to keep less comes before those that keep
- * still less. Release with pst_choices_fini. Words belong to the options.
+ * Returns the ways that options leave open ("auto"; stash, if a location is
+ * given without a number of slots), or (all) also all other values of recompute
+ * and shard, whatever the options are. The first way uses the least of what is
+ * open; a cheaper way to keep less comes before those that keep still less.
+ * Release with pst_choices_fini. Strings belong to the options.
  */
 enum pst_status pst_exec_choices(struct pst_plan *plan,
                                  const struct pst_exec_options *options,
                                  bool all, struct pst_choices *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_choices_fini(struct pst_choices *choices);
-/* "block + zero2", "none". */
+/* Prints "block + zero2" or "none". */
 void pst_choice_print(const struct pst_choice *choice, struct pst_str *out);
 
-/* What is open becomes the fastest choice that fits into the memory limit, of
- * equally fast ones the first (of those that share otherwise, or have their
- * stash elsewhere, 2 % are equal), with as many slots of the stash as fit;
- * where none fits, the one that needs least, so that whoever refuses it says by
- * how much. Without a limit nothing is recomputed or shared that options leave
- * open, and stash waits where they say. */
+/* Resolves what is open to the fastest choice within the memory limit, with as
+ * many slots of the stash as fit. Among equally fast choices the first is
+ * taken; a choice that differs in sharding or stash must be 2 % faster. If none
+ * fits, takes the one that needs least memory, so that the refusal states by
+ * how much it exceeds the limit. Without a limit nothing open is recomputed or
+ * sharded, and the stash is kept where options say. */
 enum pst_status pst_exec_settle(struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The schedule that an engine with these options runs, lowered and checked, and
- * what it takes; nothing is allocated. memory: NULL, or one entry for each
- * rank of the first replica, which has the most microbatches. Returns owned. */
+/* Returns the schedule that an engine with these options runs, lowered and
+ * checked, and its memory; allocates no arena. memory: NULL, or one entry for
+ * each rank of the first replica, which has the most microbatches. Returns
+ * owned. */
 enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_memory *memory,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* The memory alone. */
+/* Computes the memory alone. */
 enum pst_status pst_exec_plan(struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_memory *memory,

@@ -18,7 +18,7 @@ struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase)
                                 phase == PST_PHASE_W ? seconds : 0.0};
 }
 
-/* By value id: latest phase that reads its storage. */
+/* latest: by value id, the latest phase that reads its storage. */
 struct readers {
     unsigned char *latest;
     enum pst_phase phase;
@@ -33,8 +33,8 @@ static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
     r->latest[v->id] = (unsigned char)PST_MAX(r->latest[v->id], r->phase);
 }
 
-/* What waits in memory: made by F (or come with it) and read by I or W, and
- * made before W and read by it. */
+/* Adds what is kept in memory: values of F (or its inputs) that I or W read,
+ * and values before W that W reads. */
 static enum pst_status add_kept(const struct pst_graph *graph,
                                 struct pst_stage_cost *cost,
                                 struct pst_diag *diag)
@@ -66,13 +66,13 @@ static enum pst_status add_kept(const struct pst_graph *graph,
         if (made != PST_PHASE_W && r.latest[v->id] == PST_PHASE_W)
             cost->keep += bytes;
     }
-    /* The simulator lets what I makes replace what it frees. */
+    /* The simulator lets results of I replace what I frees. */
     cost->stash = PST_MAX(cost->stash, cost->keep);
     pst_free(r.latest);
     return PST_OK;
 }
 
-/* How each parameter is shared, and the most of it. */
+/* Reads the sharing mode of each parameter, and the highest mode. */
 static enum pst_status read_modes(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
                                   unsigned char *modes, enum pst_sharing *most,
@@ -87,7 +87,7 @@ static enum pst_status read_modes(const struct pst_plan *plan,
     return pst_sharing_read(o->shard_by, &uses, modes, most, diag);
 }
 
-/* fleeting: values come and go (zero3). */
+/* fleeting: values are resident only while used (zero3). */
 static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
                                       const struct pst_exec_options *o,
                                       bool fleeting,
@@ -97,7 +97,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     const struct pst_cost_setup setup = pst_exec_setup(o);
     const struct pst_graph *graph = plan->stages.at[s].graph;
     const struct pst_joint *joint = NULL;
-    struct pst_graph *again = NULL; /* with what is recomputed */
+    struct pst_graph *again = NULL; /* with recomputed nodes */
     const char *what = o->recompute;
     enum pst_status status = PST_OK;
 
@@ -131,14 +131,15 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     return status;
 }
 
-/* Seconds in which what replicas share travels in each microbatch. */
+/* Seconds of communication of sharded tensors in each microbatch. */
 struct travel {
-    double gathers; /* values, for the forward; once more for the backward */
-    double sums;    /* gradients */
+    double gathers; /* of values, for the forward; once more for the backward */
+    double sums;    /* of gradients */
 };
 
-/* once: seconds in which all parts but its own come to a replica. Without
- * shares, and with zero1, each part goes once to its owner and once back. */
+/* once: seconds in which all shards but its own arrive at a replica. Without
+ * sharding, and with zero1, each shard is sent once to its owner and once back.
+ */
 static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
                        double once, struct pst_stage_cost *c, struct travel *t)
 {
@@ -148,12 +149,12 @@ static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
     }
     t->sums += once;
     if (mode == PST_SHARING_ZERO2)
-        c->sum += once; /* the values that an update has made */
+        c->sum += once; /* values after the update */
     else
         t->gathers += o->gather_bf16 ? once / 2 : once;
 }
 
-/* It travels beside the kernels: what takes longer is waited for. */
+/* Communication overlaps with kernels: only the excess is waited for. */
 static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
 {
     const double back = t->gathers + t->sums;
@@ -162,7 +163,8 @@ static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
     s->weight += PST_MAX(back - s->input - s->weight, 0);
 }
 
-/* Parameters with gradients and states; the time to update and to sum them. */
+/* Adds parameters with gradients and states, and the time to update and reduce
+ * them. */
 static enum pst_status add_params(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
                                   const unsigned char *modes,
@@ -291,8 +293,8 @@ static enum pst_status apply_file(const struct pst_plan *plan,
     return status;
 }
 
-/* Copies of the stash: memory is read and written; of a disk nothing is known
- * before it is tried. */
+/* Copies of the stash: memory is read and written; the speed of a disk is
+ * assumed. */
 #define DISK_BANDWIDTH 1e9
 
 static double stash_bandwidth(const struct pst_exec_options *o)

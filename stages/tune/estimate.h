@@ -9,9 +9,10 @@
 #include "stages/sched/costs.h"
 
 /*
- * Seconds of each node (stages/cost/cost.h) at the options' rates, or times of
- * the file that they name; links and bytes are exact, stash and keep those of
- * a memory plan without slack. Fills ret; release with pst_costs_fini.
+ * Estimates the seconds of each node (stages/cost/cost.h) at the options'
+ * rates, or reads times from the file that the options name; links and bytes
+ * are exact, stash and keep are those of a memory plan without fragmentation.
+ * Fills ret; release with pst_costs_fini.
  */
 enum pst_status pst_plan_costs(const struct pst_plan *plan,
                                const struct pst_exec_options *options,
@@ -19,21 +20,22 @@ enum pst_status pst_plan_costs(const struct pst_plan *plan,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* ret[stage]: seconds of one microbatch, forward and backward; without --costs
- * by the forward graph alone, which is there without building another. */
+ * estimated from the forward graph alone, which needs no joint graph. */
 enum pst_status pst_plan_seconds(const struct pst_plan *plan,
                                  const struct pst_exec_options *options,
                                  double *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* On what the nodes of an engine with these options run (threads not 0). */
+/* Returns the setup for costs of an engine with these options (threads not 0).
+ */
 struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *options);
 struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase);
 
 /*
- * Puts measured times in the place of estimated ones: those of the stages if
- * they were measured with this plan, else those of the modules: each stage has
- * of a module the share that the estimate gives it, and what was not measured
- * is scaled as the rest. PST_ERR_MISMATCH if the plan has none of the modules.
+ * Replaces estimated times by measured ones: those of the stages if they were
+ * measured with this plan, else those of the modules: each stage gets the
+ * estimated share of a module's time, and what was not measured is scaled like
+ * the rest. PST_ERR_MISMATCH if the plan has none of the modules.
  */
 enum pst_status pst_costs_apply(const struct pst_plan *plan,
                                 const struct pst_exec_options *options,
@@ -41,8 +43,9 @@ enum pst_status pst_costs_apply(const struct pst_plan *plan,
                                 struct pst_costs *costs,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Fills costs->modules: the time of each stage, shared out among its modules
- * as the estimate does. So a file of costs serves other cuts too. */
+/* Fills costs->modules: divides the time of each stage between its modules in
+ * proportion to the estimates, so that a file of costs also serves other cuts.
+ */
 enum pst_status pst_costs_add_modules(const struct pst_plan *plan,
                                       const struct pst_exec_options *options,
                                       struct pst_costs *costs,

@@ -11,7 +11,7 @@
 #include "stages/tune/estimate.h"
 #include "stages/tune/sharing.h"
 
-/* Compute actions that a receive is posted ahead of its use. */
+/* Number of compute actions by which a receive is posted ahead of its use. */
 #define EARLY 1
 
 /* --- a rank of the job ---------------------------------------------------- */
@@ -38,7 +38,7 @@ unsigned pst_grid_size(const struct pst_grid *grid)
     return grid->options.ranks * grid->options.replicas;
 }
 
-/* --- what lowering must know of the plan ---------------------------------- */
+/* --- input of lowering ---------------------------------------------------- */
 
 static bool add_link(struct pst_grid *grid, const struct pst_edge *e)
 {
@@ -97,9 +97,9 @@ static bool is_stage_sum(const struct pst_action *a)
 }
 
 /*
- * Behind the last backward of each stage, and the messages that follow it: its
- * gradients start to be summed over the replicas. This waits for nobody and
- * nothing but the end of the list waits for it, so the proof still holds.
+ * Starts the reduction of a stage's gradients over replicas after the last
+ * backward of the stage and the messages that follow it. This waits for
+ * nothing, and only the end of the list waits for it, so the proof still holds.
  */
 static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
                                       struct pst_diag *diag)
@@ -126,7 +126,7 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
             due = -1;
         }
         if (i == n || is_stage_sum(a))
-            continue; /* a CSV may have them elsewhere */
+            continue; /* a CSV may have them at other positions */
         ok = ok && pst_vec_push(PST_TAG_EXEC, &out, *a);
         if (adds_gradients(a) && --left[a->stage] == 0)
             due = a->stage;
@@ -143,7 +143,8 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
     return PST_OK;
 }
 
-/* A list with messages stays as it is, even where a buffer cannot travel so. */
+/* Explains why a list with messages, which is not reordered, cannot carry a
+ * buffer. */
 static enum pst_status explain_carried(const struct pst_grid *grid,
                                        enum pst_status status,
                                        struct pst_diag *diag)
@@ -162,8 +163,8 @@ static enum pst_status explain_carried(const struct pst_grid *grid,
     return status;
 }
 
-/* Values that are gathered where they are used: of which stages, and how soon.
- * A window of groups reaches over as many stages ahead, at most. */
+/* Adds UNSHARD and RESHARD for stages whose values are gathered where they are
+ * used. A window of groups reaches at most as many stages ahead. */
 static enum pst_status add_unshards(const struct pst_grid *grid,
                                     struct pst_schedule *sched,
                                     struct pst_diag *diag)
@@ -190,7 +191,7 @@ static enum pst_status add_unshards(const struct pst_grid *grid,
     return status;
 }
 
-/* Messages, proof and sums. */
+/* Adds messages, proof and reductions. */
 static enum pst_status complete(const struct pst_grid *grid,
                                 struct pst_schedule *sched,
                                 struct pst_diag *diag)
@@ -215,12 +216,13 @@ static enum pst_status complete(const struct pst_grid *grid,
     return status;
 }
 
-/* Time and memory of a schedule of "auto", as it will be run. */
+/* Time and memory of a candidate of schedule "auto", as it would run. */
 struct appraiser {
     struct pst_grid *grid;
-    struct pst_schedule **place; /* in the grid, of the one at hand */
-    unsigned first;              /* rank of the job that is its rank 0 */
-    struct pst_str asked;        /* where stages have to be; "": anywhere */
+    struct pst_schedule **place; /* where the grid holds the current schedule */
+    /* rank of the job that is rank 0 of its pipeline */
+    unsigned first;
+    struct pst_str asked; /* required placement of stages; "": any */
     struct pst_costs model;
     struct pst_programs programs;
 };
@@ -279,8 +281,8 @@ static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
     return status;
 }
 
-/* The lists of a pipeline that has that many microbatches. chooses: by whom
- * "auto" lets appraise; else NULL. */
+/* Creates the lists of a pipeline with that many microbatches. chooses:
+ * appraiser for "auto"; else NULL. */
 static enum pst_status make_schedule(const struct pst_grid *grid,
                                      unsigned microbatches,
                                      struct appraiser *chooses,
@@ -385,7 +387,8 @@ enum pst_status pst_grid_check_memory(const struct pst_grid *grid,
 
 /* --- all ------------------------------------------------------------------ */
 
-/* The schedules of replicas with `most` and with `least` microbatches. */
+/* Creates the schedules of replicas with `most` and with `least` microbatches.
+ */
 static enum pst_status make_schedules(struct pst_grid *grid, unsigned most,
                                       unsigned least, struct appraiser *chooses,
                                       struct pst_diag *diag)
@@ -407,7 +410,7 @@ static enum pst_status make_schedules(struct pst_grid *grid, unsigned most,
     return make_schedule(grid, least, chooses, &grid->short_sched, diag);
 }
 
-/* "auto": estimates of time and the memory plan choose. */
+/* For "auto": chooses by estimated times and the memory plan. */
 static enum pst_status choose_schedules(struct pst_grid *grid, unsigned most,
                                         unsigned least, struct pst_diag *diag)
 {
@@ -493,7 +496,8 @@ static enum pst_status check_options(const struct pst_plan *plan,
     return pst_optim_check(&o->optim, diag);
 }
 
-/* Replicas sum gradients together in each microbatch. */
+/* Checks that replicas have equal numbers of microbatches if they reduce
+ * gradients in each one. */
 static enum pst_status check_share(const struct pst_exec_options *o,
                                    struct pst_diag *diag)
 {
@@ -508,8 +512,7 @@ static enum pst_status check_share(const struct pst_exec_options *o,
                         PST_MAX(less, r) + r, o->microbatches);
 }
 
-/* What replicas share; options.shard becomes the most that any parameter
- * does. */
+/* Reads the sharing modes; options.shard becomes the highest of them. */
 static enum pst_status read_sharing(struct pst_grid *grid,
                                     struct pst_diag *diag)
 {
@@ -562,9 +565,9 @@ void pst_grid_fini(struct pst_grid *grid)
     pst_free(grid->sharing);
 }
 
-/* --- what it takes -------------------------------------------------------- */
+/* --- measuring ------------------------------------------------------------ */
 
-/* Copies of a rank's stash, for who simulates the schedule. */
+/* Records the copies of a rank's stash, for simulation. */
 static enum pst_status note_copies(struct pst_grid *grid, unsigned k,
                                    const struct pst_rank_plan *rank,
                                    struct pst_diag *diag)

@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_STAGES_TUNE_GRID_H
 #define PENSTOCK_STAGES_TUNE_GRID_H
 /*
- * The grid of ranks: R replicas of a pipeline of P ranks. The schedules of a
- * pipeline, lowered and proven; what part of the microbatches each replica has;
- * what replicas share. Decided by plan and options alone, the same on all
- * ranks. Constant once it is made. Exec thread only.
+ * The grid of ranks: R replicas of a pipeline of P ranks. Contains the
+ * schedules of a pipeline, lowered and proven, the division of microbatches
+ * between replicas, and the sharding. It depends on plan and options alone, so
+ * it is the same on all ranks. Constant once created. Exec thread only.
  *
- * Ranks are numbered as in the job and on the wire: replica * P + rank of the
- * pipeline. Schedules know the rank of the pipeline only.
+ * Ranks are numbered as in the job and in messages: replica * P + rank of the
+ * pipeline. Schedules use only the rank of the pipeline.
  */
 #include "stages/base/vec.h"
 #include "stages/layout/plan.h"
@@ -21,33 +21,34 @@ struct pst_grid {
     struct PST_VEC(struct pst_link) links;
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;
-    unsigned char *sharing; /* per parameter, its mode; NULL: options.shard */
+    /* sharing mode per parameter; NULL: options.shard */
+    unsigned char *sharing;
 };
 
-/* Nothing in the options is left open (stages/tune/choose.h): the grid keeps a
- * copy of them. Borrows the plan until it is released. Not to be moved
- * afterwards. Release with pst_grid_fini also on failure. */
+/* The options must be resolved (stages/tune/choose.h); the grid copies them.
+ * Borrows the plan until it is released. Must not be moved afterwards. Release
+ * with pst_grid_fini also on failure. */
 enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Also of {0}. */
+/* Accepts {0}. */
 void pst_grid_fini(struct pst_grid *grid);
 
-/* Ranks of the job. */
+/* Returns the number of ranks of the job. */
 unsigned pst_grid_size(const struct pst_grid *grid);
-/* Microbatches of a replica: how many, and the first one. */
+/* Returns the number of microbatches of a replica, and the first one. */
 unsigned pst_grid_share(const struct pst_grid *grid, unsigned replica,
                         unsigned *ret_first);
 const struct pst_schedule *pst_grid_schedule_of(const struct pst_grid *grid,
                                                 unsigned replica);
-/* The role of a rank of the job; weights are left to the caller. */
+/* Returns the role of a rank of the job; the caller sets the weights. */
 struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank);
-/* PST_ERR_USAGE if `bytes` of a rank are more than options.memory_limit. */
+/* Returns PST_ERR_USAGE if `bytes` of a rank exceed options.memory_limit. */
 enum pst_status pst_grid_check_memory(const struct pst_grid *grid,
                                       unsigned rank, size_t bytes,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Plans the ranks of the first replica, which has the most microbatches, checks
- * them against the limit, and drops the plans again. memory: an entry for each
+ * them against the limit, and frees the plans again. memory: an entry for each
  * rank of the pipeline. Adds copies of the stash to the schedule. */
 enum pst_status pst_grid_measure(struct pst_grid *grid,
                                  struct pst_memory *memory,

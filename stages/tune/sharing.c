@@ -6,7 +6,7 @@
 #include "stages/base/str.h"
 
 struct word {
-    const char *at, *mode; /* what it names; none: len 0 */
+    const char *at, *mode; /* at: the name or stage; empty for the default */
     size_t len, mode_len;
     enum pst_sharing is;
     int stage; /* -1: a name */
@@ -35,7 +35,7 @@ static enum pst_status read_mode(struct reader *r, struct word *w)
                         (int)w->mode_len, w->mode);
 }
 
-/* The number of a stage, or a name. */
+/* Reads the number of a stage, or a name. */
 static enum pst_status read_target(struct reader *r, struct word *w)
 {
     const unsigned n = (unsigned)r->uses->plan->stages.n;
@@ -104,7 +104,7 @@ static bool is_of_stage(const struct word *w, const struct pst_plan_param *p)
     return false;
 }
 
-/* Why replicas cannot share it; NULL: they can. */
+/* Returns why replicas cannot shard the parameter; NULL: they can. */
 static const char *obstacle(const struct reader *r, unsigned param)
 {
     const struct pst_plan_param *p = &r->uses->plan->params.at[param];
@@ -120,7 +120,7 @@ static const char *obstacle(const struct reader *r, unsigned param)
     return NULL;
 }
 
-/* A name that fits something that can be shared. */
+/* Checks that a name matches something that can be sharded. */
 static enum pst_status check_word(const struct reader *r, const struct word *w)
 {
     const struct pst_plan *plan = r->uses->plan;
@@ -191,8 +191,8 @@ enum pst_status pst_sharing_read(const char *text, const struct pst_uses *uses,
     enum pst_status status = read_words(&r, text);
     enum pst_sharing most = PST_SHARING_NONE, mode = PST_SHARING_NONE;
 
-    /* An evaluation is told what training was, whose model may have more; so is
-     * a model that was changed in a run. */
+    /* Not for evaluation, which is given the options of training, whose model
+     * may have more parameters; nor for a model that was changed in a run. */
     for (size_t i = 0; i < r.words.n && status == PST_OK && uses->train &&
                        uses->plan->base_digest[0] == '\0';
          i++)
