@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ranks of an MPI job, one a process; the only file that knows MPI.
+ * Transport with one rank per process of an MPI job; the only file that uses
+ * MPI.
  *
- * Two private duplicates of the world: one for messages of edges, one for the
- * rest, so that both kinds fit below the smallest tag limit that libraries
- * have (2^28). A message of over 1 GiB goes in pieces, all posted
+ * It uses two private duplicates of MPI_COMM_WORLD: one for messages of edges,
+ * one for all others, so that the tags of both fit below the smallest limit of
+ * MPI libraries (2^28). A message of over 1 GiB is sent in pieces, all posted
  * at once with the same tag: MPI keeps their order.
  *
- * The receiver sees a length that differs; the sender cannot.
+ * Only the receiver can detect a length that differs.
  */
 #include "stages/net/transport.h"
 
@@ -24,7 +25,7 @@
 #define POOL_CHUNK 1024
 
 /* One piece of a message; impl of a request is the first. With checks the last
- * one is the checksum of all others. */
+ * piece is the checksum of all others. */
 struct piece {
     MPI_Request mpi;
     int len;
@@ -32,7 +33,7 @@ struct piece {
     enum pst_status state;
     void *data;
     uint32_t sum;
-    struct piece *next; /* of the message, or in the list of free ones */
+    struct piece *next; /* of the message, or in the free list */
 };
 
 struct chunk {
@@ -48,7 +49,7 @@ struct mpi {
     struct piece *free;
 };
 
-/* MPI cannot be started again after its end. */
+/* MPI cannot be initialized again after MPI_Finalize. */
 static bool opened_before;
 
 static enum pst_status fail(struct pst_diag *diag, int code, const char *what)
@@ -78,7 +79,8 @@ static bool grow(struct mpi *t)
 
 static void mpi_close(struct pst_transport *base);
 
-/* Communicators and what they say about this rank. */
+/* Duplicates the communicators and queries this rank, the size and the host's
+ * size. */
 static enum pst_status open_comms(struct mpi *t, struct pst_diag *diag)
 {
     MPI_Comm host = MPI_COMM_NULL;
@@ -185,7 +187,7 @@ static unsigned mpi_host_size(const struct pst_transport *base)
     return ((const struct mpi *)base)->host_size;
 }
 
-/* Gives the pieces of a message that are over back. */
+/* Returns the pieces of a completed message to the free list. */
 static void release(struct mpi *t, struct pst_request *req)
 {
     struct piece *p = req->impl;
@@ -200,7 +202,7 @@ static void release(struct mpi *t, struct pst_request *req)
     }
 }
 
-/* Where a message goes to, or comes from. */
+/* Destination or source of a message. */
 struct end {
     MPI_Comm comm;
     int peer, tag;
@@ -248,10 +250,10 @@ static enum pst_status post(struct mpi *t, unsigned peer, int tag, char *buf,
                             .tag = tag >= PST_MSG_OTHERS ? tag - PST_MSG_OTHERS
                                                          : tag,
                             .recv = recv};
-    /* What `take` receives has none. */
+    /* Messages that `take` receives have no checksum. */
     const bool has_sum = t->base.checks && tag != PST_MSG_BEAT;
     const uint32_t sum = has_sum && !recv ? pst_crc32c(0, buf, len) : 0;
-    static char nothing; /* an empty message has an address, too */
+    static char nothing; /* MPI needs an address even for an empty message */
     struct piece *last = NULL;
     enum pst_status status = PST_OK;
 
@@ -259,7 +261,7 @@ static enum pst_status post(struct mpi *t, unsigned peer, int tag, char *buf,
     req->state = PST_AGAIN;
     if (peer >= t->size || tag < 0 || end.tag >= PST_MSG_OTHERS)
         return req->state = PST_ERR_RANGE;
-    do { /* once for an empty message too */
+    do { /* once even for an empty message */
         const size_t part = PST_MIN(len, PIECE);
 
         status = post_piece(t, &end, buf != NULL ? buf : &nothing, part, 0,
@@ -290,7 +292,7 @@ static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
     return post((struct mpi *)base, peer, tag, buf, len, true, req);
 }
 
-/* MPI_Test on one piece; false: still under way. */
+/* Calls MPI_Test on one piece; false: still in flight. */
 static bool test_piece(struct piece *p)
 {
     MPI_Status status;
@@ -300,7 +302,7 @@ static bool test_piece(struct piece *p)
         return true;
     if (MPI_Test(&p->mpi, &done, &status) != MPI_SUCCESS) {
         p->mpi = MPI_REQUEST_NULL;
-        p->state = PST_ERR_PEER; /* also a message that was too long */
+        p->state = PST_ERR_PEER; /* also if the message was too long */
     } else if (done) {
         (void)MPI_Get_count(&status, MPI_BYTE, &count);
         p->state = p->recv && count != p->len ? PST_ERR_PEER : PST_OK;
@@ -308,7 +310,7 @@ static bool test_piece(struct piece *p)
     return p->state != PST_AGAIN;
 }
 
-/* All pieces of a message have come, its checksum among them if it has one. */
+/* Verifies the checksum, if any, once all pieces of a message have arrived. */
 static enum pst_status check(const struct mpi *t, struct piece *p)
 {
     uint32_t sum = 0;
@@ -344,7 +346,7 @@ static enum pst_status mpi_test(struct pst_transport *base,
     return req->state = state;
 }
 
-#define TAKE_MAX 4096 /* bytes; less than any MPI sends eagerly */
+#define TAKE_MAX 4096 /* bytes; below the eager limit of any MPI */
 
 static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
                                 size_t len, unsigned *ret_from)
@@ -371,7 +373,7 @@ static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
     return PST_OK;
 }
 
-/* Any call into Open MPI moves all messages under way. */
+/* Any call into Open MPI progresses all messages in flight. */
 static void mpi_progress(struct pst_transport *base)
 {
     int flag;
@@ -384,14 +386,13 @@ static void mpi_wait(struct pst_transport *base, unsigned self_rank,
                      uint64_t *seen, double seconds)
 {
     (void)base, (void)self_rank, (void)seen, (void)seconds;
-    sched_yield(); /* Open MPI moves nothing while its caller sleeps */
+    sched_yield(); /* Open MPI makes no progress while its caller sleeps */
 }
 
-/* mpirun ends the other ranks when one leaves without MPI_Finalize. MPI_Abort
- * would have it print a text first, that Open MPI 4.1's mpirun reads when it
- * may be freed (orte_rml_oob_send_buffer_nb), and waits for seconds for one
- * that ends the job already.
- */
+/* mpirun ends the other ranks when one exits without MPI_Finalize. MPI_Abort
+ * would make it print a text first, which Open MPI 4.1's mpirun may read after
+ * freeing it (orte_rml_oob_send_buffer_nb), and waits for seconds for an mpirun
+ * that is already ending the job. */
 static void mpi_abort(struct pst_transport *base, int exit_code)
 {
     (void)base;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stands in for mpi.c in a build without MPI: it cannot be opened, so the
- * other operations are never called. */
+/* Replaces mpi.c in a build without MPI: open fails, so the other operations
+ * are never called. */
 #include "stages/net/transport.h"
 
 static enum pst_status missing_open(const char *spec,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All ranks in this process. A send ends when its receive is posted and the
- * bytes were copied (rendezvous), so that a plan that would hang over MPI with
- * blocking sends hangs here too. Ranks may be threads: then a lock keeps the
- * queues, the second of two partners copies outside of it, and whoever waits
- * sleeps until something of his was copied.
+ * Transport with all ranks in this process. A send completes when its receive
+ * is posted and the bytes are copied (rendezvous), so that a plan that would
+ * deadlock over MPI with blocking sends also deadlocks here. Ranks may be
+ * threads: then a lock protects the queues, the second of two partners copies
+ * without holding it, and a rank that waits sleeps until one of its messages
+ * was copied.
  *
- * What is posted and has no partner yet waits in a queue chosen by source,
- * destination and tag. Slots are recycled: once as many messages were in
- * flight as ever will be, posting allocates nothing.
+ * Unmatched sends and receives wait in a queue selected by source, destination
+ * and tag. Slots are recycled: once the maximum number of messages was in
+ * flight, posting allocates nothing.
  */
 #include "stages/net/transport.h"
 
@@ -29,28 +30,28 @@
 
 struct slot {
     struct pst_request *req;
-    void *buf; /* a send's is only read */
+    void *buf; /* read only for a send */
     size_t len;
     unsigned from, to;
     int tag;
     bool send;
-    int next; /* in the queue or the list of free slots */
+    int next; /* in the queue or the free list */
 };
 
 struct queue {
     int first, last;
 };
 
-/* Messages of one rank that another thread has ended. */
+/* Messages of one rank that another thread has completed. */
 struct ended {
     pthread_cond_t more;
-    atomic_uint_fast64_t n; /* changed with the lock */
+    atomic_uint_fast64_t n; /* written with the lock held */
 };
 
 struct self {
     struct pst_transport base;
     unsigned size;
-    pthread_mutex_t lock; /* of all that follows, if there are threads */
+    pthread_mutex_t lock; /* protects all members below if there are threads */
     struct ended *ended;  /* per rank */
     struct slot *slots;
     int n_slots, free;
@@ -139,7 +140,7 @@ static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
     return PST_OK;
 }
 
-/* Nothing to wait for: whatever is unmatched now stays unmatched. */
+/* Does not wait: a message that is unmatched now will stay unmatched. */
 static void self_close(struct pst_transport *base)
 {
     struct self *t = (struct self *)base;
@@ -177,7 +178,8 @@ static struct queue *queue_of(struct self *t, const struct slot *s)
     return &t->queues[hash >> 24 & (N_QUEUES - 1)];
 }
 
-/* Takes the oldest partner of `want` out of the queue; NONE if none waits. */
+/* Removes the oldest partner of `want` from the queue; returns NONE if there is
+ * none. */
 static int take_partner(struct self *t, struct queue *queue,
                         const struct slot *want)
 {
@@ -224,8 +226,8 @@ static void release(struct self *t, int i)
     t->free = i;
 }
 
-/* Copies without the lock, which the caller has, and tells the thread of the
- * rank whose message waited. */
+/* Releases the lock, which the caller holds, while copying, and wakes the
+ * thread of the rank that posted first. */
 static PST_NOINLINE void meet_unlocked(struct self *t, const struct slot *mine,
                                        int i)
 {
@@ -326,7 +328,7 @@ static enum pst_status self_test(struct pst_transport *base,
                                                  memory_order_acquire);
 }
 
-/* All ranks are one process: nobody needs to be told that another works. */
+/* Unused: all ranks are one process, which needs no heartbeats. */
 static enum pst_status self_take(struct pst_transport *base, int tag, void *buf,
                                  size_t len, unsigned *ret_from)
 {
@@ -340,10 +342,10 @@ static enum pst_status self_take(struct pst_transport *base, int tag, void *buf,
 
 static void self_progress(struct pst_transport *base)
 {
-    (void)base; /* messages move when their second side is posted */
+    (void)base; /* messages complete when their second side is posted */
 }
 
-/* Falling asleep and being woken costs more than most waits last. */
+/* Yields first: sleeping and waking takes longer than most waits. */
 static bool has_more(struct ended *ended, uint64_t *seen)
 {
     for (unsigned i = 0; i < YIELDS; i++) {

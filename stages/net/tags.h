@@ -2,26 +2,25 @@
 #ifndef PENSTOCK_STAGES_NET_TAGS_H
 #define PENSTOCK_STAGES_NET_TAGS_H
 /*
- * Who uses which tags: the only table of them. Each range begins where the one
- * before ends, PST_MSG_name .. PST_MSG_name_LAST. A step reuses the tags of the
- * one before.
+ * Table of message tags. The ranges are consecutive: PST_MSG_name ..
+ * PST_MSG_name_LAST. A step reuses the tags of the previous one.
  *
- *   name      tags         what
+ *   name      tags         use
  */
 #define PST_MSG_LIST(X)                                                        \
     X(EDGES, 1 << 28)  /* values and gradients between stages */               \
-    X(REPORT, 1)       /* of a step, to rank 0 */                              \
-    X(DECISION, 1)     /* on it, to all */                                     \
-    X(BROADCAST, 1)    /* outside of steps, as the next seven */               \
+    X(REPORT, 1)       /* end-of-step report, to rank 0 */                     \
+    X(DECISION, 1)     /* decision on the step, to all */                      \
+    X(BROADCAST, 1)    /* outside of steps, like the next seven */             \
     X(FETCH, 1)        /* bytes of a rank, to rank 0 */                        \
-    X(GATHER, 1)       /* how something went, to rank 0 */                     \
+    X(GATHER, 1)       /* status of each rank, to rank 0 */                    \
     X(PAIR, 1)         /* bytes between two ranks */                           \
-    X(BEAT, 1)         /* signs of life; also in steps */                      \
-    X(FACTS, 1)        /* what ranks must have alike, to rank 0 */             \
-    X(ALIKE, 1)        /* whether they do, to all */                           \
-    X(COLLECTIVE, 1)   /* of the daemon */                                     \
-    X(PARTS, 1 << 27)  /* sums of parameters that several stages use */        \
-    X(PIECES, 1 << 25) /* sums of gradients over replicas */                   \
+    X(BEAT, 1)         /* heartbeats; also in steps */                         \
+    X(FACTS, 1)        /* facts that must be equal on all ranks, to rank 0 */  \
+    X(ALIKE, 1)        /* result of their comparison, to all */                \
+    X(COLLECTIVE, 1)   /* used by the daemon */                                \
+    X(PARTS, 1 << 27)  /* reductions of parameters that several stages use */  \
+    X(PIECES, 1 << 25) /* reductions of gradients over replicas */             \
     X(VALUES, 1 << 25) /* parameters and buffers at the end of a step */
 
 enum pst_msg {
@@ -32,7 +31,8 @@ enum pst_msg {
         PST_N_MSGS
 };
 
-/* Edges have all tags that MPI has at least to itself, all others the same. */
+/* The 2^28 tags that MPI implementations support at least are used twice: for
+ * edges, and on a second communicator for all others. */
 #define PST_MSG_OTHERS PST_MSG_REPORT
 _Static_assert(PST_MSG_EDGES == 0 && PST_MSG_OTHERS == 1 << 28 &&
                    PST_N_MSGS - PST_MSG_OTHERS <= PST_MSG_OTHERS,

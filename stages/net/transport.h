@@ -5,13 +5,13 @@
  * Point-to-point messages between ranks.
  *
  * Threads: exec thread only; with one_process, once `threads` is set, each rank
- * may have a thread of its own, which posts, tests and waits for it. Nothing
- * here blocks except open, close and wait.
+ * may have its own thread, which posts, tests and waits for it. Nothing here
+ * blocks except open, close and wait.
  * Order: messages with the same (source, destination, tag) arrive in send
  * order. Lengths of a send and its receive must be equal; if they are not, the
- * receive (with self the send too) ends with PST_ERR_PEER. That is for finding
- * a mistake, not for living with it: Open MPI 4.1 may write past the end of a
- * receive that is too short. Ranks agree on the plan before they send.
+ * receive (with self also the send) ends with PST_ERR_PEER. This only helps to
+ * find a bug: Open MPI 4.1 may write past the end of a receive that is too
+ * short. Ranks agree on the plan before they send.
  * Ownership: posting borrows the request and its buffer until test() returns
  * anything but PST_AGAIN; nobody may touch either before that.
  */
@@ -27,16 +27,16 @@ struct pst_transport;
 
 /* Caller-allocated, normally embedded in the action it serves. */
 struct pst_request {
-    void *impl; /* the transport's, while in flight */
-    /* enum pst_status: PST_AGAIN, then the final one. With the final one come
-     * the bytes, also for another thread. */
+    void *impl; /* owned by the transport while in flight */
+    /* enum pst_status: PST_AGAIN, then the final status. The final status
+     * publishes the received bytes to other threads. */
     atomic_int state;
 };
 
 struct pst_transport_ops {
     const char *name;
-    unsigned spaces;  /* PST_SPACE_*: that it sends from and receives into */
-    bool one_process; /* which has all ranks */
+    unsigned spaces;  /* PST_SPACE_* that it can send from and receive into */
+    bool one_process; /* all ranks are in this process */
     /* spec: self: "N" ranks in this process; mpi: "" (MPI_Init_thread with
      * MPI_THREAD_FUNNELED by the calling thread, a private duplicate of the
      * world). Returns owned *ret_t; release with close(). */
@@ -45,9 +45,10 @@ struct pst_transport_ops {
     /* Waits for requests in flight. NULL is accepted. */
     void (*close)(struct pst_transport *t);
     unsigned (*size)(const struct pst_transport *t);
-    /* Rank of this process; self: 0 (it has all of them). */
+    /* Returns the rank of this process; self: 0 (it has all ranks). */
     unsigned (*rank)(const struct pst_transport *t);
-    /* Processes of the job on this host, this one included; self: 1. */
+    /* Returns the number of processes of the job on this host, including this
+     * one; self: 1. */
     unsigned (*host_size)(const struct pst_transport *t);
     /* `self_rank` is the sender (isend) or receiver (irecv): one of this
      * process's ranks. */
@@ -59,37 +60,38 @@ struct pst_transport_ops {
                              struct pst_request *req);
     /* PST_ERR_PEER and PST_ERR_DAMAGED are final for that peer. */
     enum pst_status (*test)(struct pst_transport *t, struct pst_request *req);
-    /* Takes a message with this tag, from any rank, if one has come; PST_AGAIN:
-     * none. Only for tags that irecv never has, and for messages so short
-     * that they travel without being asked for. One of another length is
-     * dropped: PST_ERR_PEER. */
+    /* Receives a message with this tag from any rank; PST_AGAIN if there is
+     * none. Only for tags that irecv never uses, and for messages so short that
+     * they are sent eagerly. A message of another length is dropped:
+     * PST_ERR_PEER. */
     enum pst_status (*take)(struct pst_transport *t, int tag, void *buf,
                             size_t len, unsigned *ret_from);
-    /* Gives messages in flight a chance to move; called between kernels. */
+    /* Lets messages in flight progress; called between kernels. */
     void (*progress)(struct pst_transport *t);
-    /* Returns when something has moved for one of this process's ranks since
-     * *seen, which it sets (0 at first), or after so many seconds, or earlier:
-     * ranks that have a process each only give the processor up. */
+    /* Waits until a message of self_rank has progressed since *seen, which
+     * it updates (0 at first), or for that many seconds, or less: transports
+     * with one rank per process only yield the processor. */
     void (*wait)(struct pst_transport *t, unsigned self_rank, uint64_t *seen,
                  double seconds);
-    /* Ends every rank of the job at once (fatal error of this one). */
+    /* Ends every rank of the job at once, after a fatal error of this one. */
     void (*abort)(struct pst_transport *t, int exit_code);
 };
 
-/* Every transport starts with this. */
+/* The base of every transport. */
 struct pst_pulse;
 struct pst_transport {
     const struct pst_transport_ops *ops;
     struct pst_pulse *pulse; /* stages/run/watch/pulse.h; NULL: none */
-    bool threads;            /* of ranks; set once, before there are some */
-    /* Messages are sent with a checksum (CRC32C), and looked at when they have
-     * come: PST_ERR_DAMAGED. Set on all ranks alike, while none is under way;
-     * nothing leaves a process of `self`, which ignores it. */
+    /* ranks have threads; set once, before these start */
+    bool threads;
+    /* Messages are sent with a checksum (CRC32C), which is verified on arrival:
+     * PST_ERR_DAMAGED. Set equally on all ranks, while no message is in flight;
+     * `self` ignores it, since nothing leaves the process. */
     bool checks;
 };
 
 extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
-/* NULL if there is none of that name. */
+/* Returns NULL if there is no transport of that name. */
 const struct pst_transport_ops *pst_transport_find(const char *name);
 
 #endif
