@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* torch.optim.AdamW: the decay is outside of the mean gradient. */
+/* torch.optim.AdamW: weight decay does not enter the moving averages. */
 #include "stages/optim/rows.h"
 
 #include <math.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Learning rates over time: as transformers' get_*_schedule_with_warmup, but
- * with a floor. */
+/* Learning rate schedules: like transformers' get_*_schedule_with_warmup, but
+ * with a minimum. */
 #include "stages/optim/optim.h"
 
 #include <math.h>
 
 #define PI 3.14159265358979323846
 
-/* 1 at the end of the warmup, 0 from the last update on. */
+/* Returns 1 at the end of the warmup, 0 from the last update on. */
 static double remaining(const struct pst_optim_options *options,
                         uint64_t update)
 {

@@ -4,8 +4,8 @@
 /*
  * Optimizers as rows of a table; learning rates; clipping. Formulas are those
  * of torch.optim.SGD and torch.optim.AdamW (single tensor), in f32; devices
- * have their kernels. Memory of states is the caller's, zero-filled before the
- * first step. Pure functions.
+ * implement the kernels. The caller allocates the states, zero-filled before
+ * the first step. Pure functions.
  */
 #include "stages/device/device.h"
 
@@ -17,7 +17,7 @@ enum pst_lr_schedule { PST_LR_CONSTANT, PST_LR_COSINE, PST_LR_LINEAR };
 struct pst_optim;
 
 struct pst_optim_options {
-    const struct pst_optim *row; /* NULL: parameters stay as they are */
+    const struct pst_optim *row; /* NULL: parameters are not updated */
     double lr, weight_decay;
     double momentum, dampening;
     bool nesterov;
@@ -25,56 +25,58 @@ struct pst_optim_options {
     double clip_norm; /* global norm; 0: no clipping */
     enum pst_lr_schedule lr_schedule;
     uint64_t warmup_steps; /* linear from 0 */
-    uint64_t total_steps;  /* at which cosine and linear end */
+    uint64_t total_steps;  /* end of cosine and linear */
     double min_lr_ratio;
 };
 
 struct pst_optim {
     const char *name, *summary;
     unsigned n_states; /* tensors of the parameter's size */
-    /* Prefix in checkpoints: "adamw.m". */
+    /* Prefixes in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
     struct pst_optim_options defaults; /* PyTorch's */
-    /* What it has besides lr, weight-decay and clip-norm: "beta1"; the last
-     * are NULL. An option that it does not name is refused. */
+    /* Options besides lr, weight-decay and clip-norm, such as "beta1";
+     * NULL-terminated. Any other option is refused. */
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
-    /* NULL: all of them whatever the options are. */
+    /* Number of states in use; NULL: always all. */
     unsigned (*count_states)(const struct pst_optim_options *options);
-    /* What a device runs (stages/device/device.h); NULL: nothing. */
+    /* Task that a device runs (stages/device/device.h); NULL: none. */
     const char *task;
-    /* Its numbers in that update, but for lr and grad_scale; updates of the
+    /* Sets the arguments of an update except lr and grad_scale; updates of the
      * parameter count from 0. */
     void (*numbers)(const struct pst_optim_options *options, uint64_t update,
                     struct pst_update *ret);
 };
 
-/* PyTorch's defaults for that optimizer (AdamW: lr 1e-3, betas .9 .999,
+/* Sets PyTorch's defaults for that optimizer (AdamW: lr 1e-3, betas .9 .999,
  * eps 1e-8, weight decay 1e-2; SGD: lr 1e-3); "none" has no row. Unknown name:
  * PST_ERR_USAGE that lists the names. */
 enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* All rows, "none" first. */
+/* Returns all rows, "none" first. */
 const struct pst_optim *const *pst_optim_rows(size_t *ret_n);
 bool pst_optim_has(const struct pst_optim *optim, const char *option);
-/* States that the options need: SGD has one only with momentum. */
+/* Returns the number of states that the options need: SGD has one only with
+ * momentum. */
 unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);
-/* Its name, "none" without a row. */
+/* Returns the optimizer's name, "none" without a row. */
 const char *pst_optim_name(const struct pst_optim_options *options);
-/* Checks ranges; the message names the option. */
+/* Checks ranges; the error names the option. */
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 double pst_lr_at(const struct pst_optim_options *options, uint64_t update);
-/* All numbers of an update, which `updates` others came before in the run, of
- * parameters whose states began after `since` of these; the gradient is
- * multiplied by grad_scale first. Steps that are left out are no updates. */
+/* Returns all arguments of an update after `updates` updates of the run, for
+ * parameters whose states were initialized after `since` of these; the gradient
+ * is multiplied by grad_scale first. Skipped steps are not counted as updates.
+ */
 struct pst_update pst_optim_update(const struct pst_optim *optim,
                                    const struct pst_optim_options *options,
                                    uint64_t updates, uint64_t since,
                                    double grad_scale);
-/* As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). */
+/* Like torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). */
 double pst_clip_scale(double norm, double max_norm);
 
 #endif

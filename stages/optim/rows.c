@@ -77,11 +77,11 @@ unsigned pst_optim_n_states(const struct pst_optim *optim,
                                        : optim->n_states;
 }
 
-/* One number of the options and where it must lie. */
+/* An option's value and its valid range. */
 struct range {
     const char *option;
     double value, min, max;
-    bool below; /* max itself is outside */
+    bool below; /* max itself is invalid */
 };
 
 static enum pst_status check_ranges(const struct pst_optim_options *options,
@@ -103,7 +103,7 @@ static enum pst_status check_ranges(const struct pst_optim_options *options,
         const struct range *r = &ranges[i];
         char value[32], max[32];
 
-        /* A NaN is in no range. */
+        /* NaN is in no range. */
         if (r->value >= r->min &&
             (r->below ? r->value < r->max : r->value <= r->max))
             continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPTIM_ROWS_H
 #define PENSTOCK_STAGES_OPTIM_ROWS_H
-/* The rows of optims.def. */
+/* Declares the rows of optims.def. */
 #include "stages/optim/optim.h"
 
 #define PST_OPTIM(id) extern const struct pst_optim pst_optim_##id;

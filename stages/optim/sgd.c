@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* torch.optim.SGD, with momentum as there: the rate is outside of the sum. */
+/* torch.optim.SGD; as there, momentum accumulates gradients without the
+ * learning rate. */
 #include "stages/optim/rows.h"
 
 static unsigned sgd_count(const struct pst_optim_options *options)
