@@ -17,7 +17,7 @@ bool pst_node_is_work(const struct pst_node *node)
            (node->n_outs == 0 || node->outs[0]->base == NULL);
 }
 
-/* Operations a second: those of the type that products sum in. */
+/* Returns operations per second of the type in which matmuls accumulate. */
 static double speed_of(const struct pst_cost_setup *s,
                        const struct pst_node *node)
 {
