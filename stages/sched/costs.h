@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_SCHED_COSTS_H
 #define PENSTOCK_STAGES_SCHED_COSTS_H
 /*
- * What a step is made of: seconds of computing, bytes on the way, bytes of
- * memory. Estimated from a plan, or measured by a run and kept in a file.
+ * Costs of a step: seconds of computation, bytes of messages, bytes of memory.
+ * Estimated from a plan, or measured by a run and stored in a file.
  *
  * Any thread, one at a time. All pointers belong to the arena.
  */
@@ -19,28 +19,28 @@ struct pst_seconds {
 
 struct pst_stage_cost {
     struct pst_seconds seconds;
-    double backward; /* B: I and W in one; 0: their sum */
-    double optim;    /* of a step */
-    double reduce;   /* of one REDUCE of a parameter that ranks share */
+    double backward; /* B: I and W together; 0: their sum */
+    double optim;    /* per step */
+    double reduce;   /* of one REDUCE of a parameter shared between ranks */
     double sum;      /* of REDUCE of the whole stage over its replicas */
-    /* Bytes: held from F on for each microbatch, until the end of B or I;
-     * of them until the end of W; held always. */
+    /* Bytes: stash is held from F of each microbatch until the end of B or I,
+     * keep is the share of it held until the end of W; fixed is always held. */
     double stash, keep, fixed;
 };
 
-/* Of all nodes with this module path. */
+/* Sum over all nodes with this module path. */
 struct pst_module_cost {
     const char *module;
     struct pst_seconds seconds;
 };
 
-/* Values between two stages, of one microbatch. */
+/* Values between two stages, per microbatch. */
 struct pst_link_cost {
     struct pst_link link;
     double bytes_f, bytes_b;
 };
 
-/* The way between two ranks. Bandwidth 0: messages take no time by size. */
+/* The connection between two ranks. Bandwidth 0: infinite. */
 struct pst_wire {
     double latency;   /* seconds */
     double bandwidth; /* bytes per second */
@@ -48,26 +48,28 @@ struct pst_wire {
 
 struct pst_costs {
     struct pst_arena arena;
-    const char *plan; /* its digest; "": not of a plan */
+    const char *plan; /* its digest; "": not from a plan */
     unsigned n_stages;
     struct pst_stage_cost *stages;
     struct pst_module_cost *modules;
     size_t n_modules;
-    /* NULL: a chain of neighbours whose messages cost nothing. */
+    /* NULL: a chain of neighbors whose messages cost nothing. */
     struct pst_link_cost *links;
     size_t n_links;
     struct pst_wire wire;
-    const struct pst_wire *wires; /* [from rank][to rank]; NULL: all alike */
-    bool overlap;                 /* messages move while both ranks compute */
-    double stash_bandwidth; /* bytes per second of copies of the stash; 0: they
-                               take no time */
+    /* [from rank][to rank]; NULL: all equal to `wire` */
+    const struct pst_wire *wires;
+    /* communication overlaps with computation on both ranks */
+    bool overlap;
+    /* bytes per second of copies of the stash; 0: infinite */
+    double stash_bandwidth;
     /* An OVERLAP_F_B begins only when both its parts can (in schedules without
      * messages). */
     bool compounds;
 };
 
-/* n_stages stages that cost nothing, messages that cost nothing and overlap.
- * release with pst_costs_fini. */
+/* Initializes n_stages stages that cost nothing, and messages that cost nothing
+ * and overlap. Release with pst_costs_fini. */
 enum pst_status pst_costs_init(struct pst_costs *costs, unsigned n_stages,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_costs_fini(struct pst_costs *costs);
@@ -86,7 +88,7 @@ void pst_costs_fini(struct pst_costs *costs);
  */
 enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* There whole or not at all. */
+/* Replaces the file atomically. */
 enum pst_status pst_costs_write(const struct pst_costs *costs, const char *path,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

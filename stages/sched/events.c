@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events of a simulation: a queue of ranks by the time at which they can go
- * on, messages, work. */
+/* Events of a simulation: a queue of ranks by the time at which they can
+ * continue, messages, work. */
 #include "stages/sched/simulation.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static unsigned pop(struct pst_simulation *m)
 
 /* --- messages ------------------------------------------------------------ */
 
-/* Index in by_from; -1: no such link. */
+/* Returns the index in by_from; -1 if there is no such link. */
 long pst_sim_find_link(const struct pst_simulation *m, int from, int to)
 {
     for (size_t i = m->links.first_from[from];
@@ -79,7 +79,7 @@ static void wake(struct pst_simulation *m, int rank, double at)
         push(m, (unsigned)rank, at);
 }
 
-/* Called when the message was sent and when its receive was posted. */
+/* Called when the message is sent and when its receive is posted. */
 static void move(struct pst_simulation *m, enum pst_sim_direction d,
                  size_t link, int microbatch)
 {
@@ -105,7 +105,7 @@ static void move(struct pst_simulation *m, enum pst_sim_direction d,
     wake(m, b, msg->arrives);
 }
 
-/* Seconds that the sender is busy with a message. */
+/* Returns the seconds for which a message keeps the sender busy. */
 static double send_cost(const struct pst_simulation *m,
                         enum pst_sim_direction d, size_t link)
 {
@@ -163,7 +163,7 @@ static double cost_of(const struct pst_simulation *m,
     }
 }
 
-/* When the inputs have come; -1: not known yet. */
+/* Returns the time when the inputs arrive; -1 if unknown. */
 static double inputs_at(const struct pst_simulation *m,
                         const struct pst_action *a)
 {
@@ -198,8 +198,8 @@ static double inputs_at(const struct pst_simulation *m,
     return at;
 }
 
-/* A schedule without messages: what this work made leaves now. Returns how
- * long that keeps the rank busy. */
+/* For a schedule without messages: sends the results of this work now. Returns
+ * how long that keeps the rank busy. */
 static double send_all(struct pst_simulation *m, const struct pst_action *a,
                        double now)
 {
@@ -230,8 +230,8 @@ static double send_all(struct pst_simulation *m, const struct pst_action *a,
     return busy;
 }
 
-/* What the work at hand has made may go out, and what is wanted later come
- * back. */
+/* Begins the copies that are allowed from this work on: evictions of its
+ * results, and reloads. */
 static void begin_copies(struct pst_simulation *m, unsigned rank)
 {
     struct pst_sim_state *r = &m->ranks[rank];
@@ -248,7 +248,7 @@ static void begin_copies(struct pst_simulation *m, unsigned rank)
     }
 }
 
-/* When the copies have ended that the next work needs. */
+/* Returns when the copies end that the next work needs. */
 static double copies_at(const struct pst_simulation *m, unsigned rank)
 {
     const struct pst_sim_state *r = &m->ranks[rank];
@@ -277,7 +277,7 @@ static void begin_work(struct pst_simulation *m, unsigned rank,
     push(m, rank, end);
 }
 
-/* The action before `next` has ended. False: the rank stays busy. */
+/* Ends the action before `next`. False: the rank stays busy. */
 static bool end_work(struct pst_simulation *m, unsigned rank)
 {
     struct pst_sim_state *r = &m->ranks[rank];
@@ -311,7 +311,7 @@ bool pst_sim_is_backward(enum pst_action_kind kind)
            kind == PST_ACT_COPY_B;
 }
 
-/* A message or local copy. False: the rank stays busy with it. */
+/* Executes a message or local copy. False: it keeps the rank busy. */
 static bool pass_on(struct pst_simulation *m, unsigned rank,
                     const struct pst_action *a)
 {
@@ -327,7 +327,7 @@ static bool pass_on(struct pst_simulation *m, unsigned rank,
     struct pst_sim_message *msg;
     double busy;
 
-    if (link < 0) /* of a link that costs do not name: nobody waits for it */
+    if (link < 0) /* a link that is not in the costs: nothing waits for it */
         return true;
     msg = message_of(m, d, (size_t)link, a->microbatch);
     if (receives) {
@@ -358,7 +358,7 @@ struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
     return NULL;
 }
 
-/* All owners have come: they leave together. */
+/* All owners have arrived: they end together. */
 static void reduce(struct pst_simulation *m, const struct pst_action *a,
                    double now)
 {
@@ -380,8 +380,9 @@ static void reduce(struct pst_simulation *m, const struct pst_action *a,
     }
 }
 
-/* Of a stage over its replicas, which are alike: they move beside the work;
- * only the end of the list waits for them. False: the rank stays busy. */
+/* Reduces a stage over its replicas, which are equally fast: with overlap this
+ * runs concurrently with work, and only the end of the list waits for it.
+ * False: it keeps the rank busy. */
 static bool sum_stage(struct pst_simulation *m, unsigned rank,
                       const struct pst_action *a)
 {
@@ -414,7 +415,7 @@ static void wait_for_sums(struct pst_simulation *m, unsigned rank)
     push(m, rank, end);
 }
 
-/* Lets the rank go on from its clock until it has to wait. */
+/* Advances the rank from its clock until it has to wait. */
 static void advance(struct pst_simulation *m, unsigned rank)
 {
     struct pst_sim_state *r = &m->ranks[rank];
@@ -461,7 +462,7 @@ static void advance(struct pst_simulation *m, unsigned rank)
         r->next++;
         if (a->kind == PST_ACT_REDUCE && !sum_stage(m, rank, a))
             return;
-        /* Idle slots, fetching and releasing parameters take no time. */
+        /* Idle slots, UNSHARD and RESHARD take no time. */
         if (a->peer_stage >= 0 && !pass_on(m, rank, a))
             return;
     }

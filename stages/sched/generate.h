@@ -2,8 +2,9 @@
 #ifndef PENSTOCK_STAGES_SCHED_GENERATE_H
 #define PENSTOCK_STAGES_SCHED_GENERATE_H
 /*
- * What the parts of this folder share; private to it. A generator finds ranks,
- * stages, microbatches and rank_of filled in and the lists of actions empty.
+ * Shared by the files of this folder; private to it. A generator gets a
+ * schedule with ranks, stages, microbatches and rank_of set, and with empty
+ * lists of actions.
  */
 #include "stages/sched/sched.h"
 
@@ -13,47 +14,49 @@
 #include "stages/sched/scheds.def"
 #undef PST_SCHED
 
-/* Without name, placement and actions. Returns owned. */
+/* Creates a schedule without name, placement and actions. Returns owned. */
 enum pst_status pst_sched_new(const struct pst_schedule_options *options,
                               struct pst_schedule **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes the list of one rank. A failure is kept until the end. */
+/* Writes the list of one rank. pst_list_end reports a failure of any call. */
 struct pst_list {
     struct pst_schedule *sched;
     unsigned rank;
-    unsigned begin, end; /* all stages of the rank lie between */
+    unsigned begin, end; /* range that contains all stages of the rank */
     bool failed;
 };
 
-/* Goes on with this rank; makes room for `each` actions of every microbatch
+/* Switches to a rank; reserves capacity for `each` actions of every microbatch
  * and stage. */
 void pst_list_start(struct pst_list *list, unsigned rank, unsigned each);
-/* A stage or microbatch that does not exist is left out: what is left of a
- * schedule that can run can run too. */
+/* Skips stages and microbatches that do not exist: a subset of a schedule that
+ * can run can also run. */
 void pst_list_add(struct pst_list *list, enum pst_action_kind kind,
                   unsigned stage, unsigned microbatch);
-/* (stage_f F f ; stage_b B b)OVERLAP_F_B */
+/* Adds (stage_f F f ; stage_b B b)OVERLAP_F_B. */
 void pst_list_overlap(struct pst_list *list, unsigned stage_f, unsigned f,
                       unsigned stage_b, unsigned b);
-/* Only in a schedule that is to have idle slots. */
+/* Adds idle slots, if the schedule is to have any. */
 void pst_list_idle(struct pst_list *list, unsigned slots);
-/* F of all stages of the rank, ascending; B, descending: a rank's stages act
- * like one stage. */
+/* Add F of all stages of the rank in ascending order, or B in descending order:
+ * a rank's stages act like one stage. */
 void pst_list_forward(struct pst_list *list, unsigned microbatch);
 void pst_list_backward(struct pst_list *list, unsigned microbatch);
 enum pst_status pst_list_end(const struct pst_list *list,
                              struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Any placement: what a step in equal units would do; I and W or B. */
+/* For any placement: simulates a step with equal costs; I and W (split) or B.
+ */
 enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
                                           bool split,
                                           struct pst_diag *diag) PST_MUST_CHECK;
-/* Are these the row's places, so that its own order can be run? */
+/* True if the stages are placed as the row requires, so that its order can be
+ * run. */
 bool pst_sched_is_placed(const struct pst_schedule *sched,
                          enum pst_place place);
 
-/* "0=0,1=1,2-5=0": each stage once, each rank at least once. */
+/* Parses "0=0,1=1,2-5=0": each stage once, each rank at least once. */
 enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
                                       unsigned ranks, int *rank_of,
                                       struct pst_diag *diag) PST_MUST_CHECK;
@@ -61,7 +64,7 @@ enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
 enum pst_status pst_sched_find_row(const char *name,
                                    const struct pst_sched_row **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* The nearest numbers that fit are the way out. */
+/* The error names the nearest numbers that are valid. */
 enum pst_status pst_sched_check_demands(
     const struct pst_sched_row *row, const struct pst_schedule_options *options,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -70,36 +73,38 @@ enum pst_status pst_sched_read_csv(const char *path,
                                    struct pst_schedule **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Removes the gaps. */
+/* Removes the idle slots. */
 void pst_sched_pack(struct pst_schedule *sched);
 
 bool pst_action_is_compute(const struct pst_action *action);
 bool pst_action_has_peer(enum pst_action_kind kind);
 bool pst_action_receives(enum pst_action_kind kind);
-/* The peer stage that PyTorch's grammar takes for granted; -1: none. */
+/* Returns the peer stage that is implied in PyTorch's grammar; -1 if there is
+ * none. */
 int pst_action_usual_peer(enum pst_action_kind kind, int stage);
-/* Appends "rank 1, action 5 (1B0)", of lists from a text "line 2 (rank 1),
- * ..."; with list, the actions around it. */
+/* Appends "rank 1, action 5 (1B0)"; for lists from a text "line 2 (rank 1),
+ * ..."; with `list` also the actions around it. */
 void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out);
 
-/* Appends "; rank 0, action 3 (0B0); rank 1 ..." of the ranks that have not
- * come to their end, and their lists around it. */
+/* Appends "; rank 0, action 3 (0B0); rank 1 ..." for the ranks that have not
+ * reached their end, with the actions around each. */
 void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
                          struct pst_str *out);
 
-/* Every (stage, microbatch) once, on its rank, F before B or I, I before W;
- * the list may hold messages or not. */
+/* Checks that every (stage, microbatch) is there once, on its rank, F before B
+ * or I, I before W; the list may contain messages. */
 enum pst_status pst_sched_check_compute(const struct pst_schedule *sched,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Parameters each once, stages ascending and in range. */
+/* Checks that each parameter is there once, with stages ascending and in range.
+ */
 enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
                                        const struct pst_shared *shared,
                                        size_t n,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Links in both directions of look-up, each pair once. */
+/* Links, indexed in both directions; each pair once. */
 struct pst_link_index {
     struct pst_link *by_from, *by_to; /* sorted by (from, to), (to, from) */
     size_t *first_from, *first_to;    /* offsets of each stage, and the end */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One action from text: PyTorch's grammar and what ours adds, anchored. */
+/* Parses one action: PyTorch's grammar and our extensions, anchored. */
 #include "stages/sched/generate.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ struct cursor {
     const char *at, *end;
 };
 
-/* Up to 2^30; no sign, no leading zero. */
+/* Reads a number up to 2^30; no sign, no leading zero. */
 static bool read_number(struct cursor *c, int *ret)
 {
     const char *first = c->at;
@@ -27,7 +27,7 @@ static bool read_number(struct cursor *c, int *ret)
            (*first != '0' || c->at == first + 1);
 }
 
-/* The longest name that the text goes on with: F is no SEND_F. */
+/* Reads the longest name that matches at the cursor. */
 static bool read_kind(struct cursor *c, enum pst_action_kind *ret)
 {
     size_t best = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/sched/generate.h"
 
-#define AROUND 6 /* actions shown before and after a place */
+#define AROUND 6 /* actions shown before and after a position */
 
 static const char *const texts[] = {
 #define PST_ACTION_ROW(name, text) [PST_ACT_##name] = (text),
@@ -63,7 +63,7 @@ void pst_action_print(const struct pst_action *a, struct pst_str *out)
         a->kind == PST_ACT_RESHARD)
         return;
     pst_str_addf(out, "%d", a->microbatch);
-    /* A skip: 0SEND_F1>2, 2RECV_F1<0. */
+    /* A link that skips stages: 0SEND_F1>2, 2RECV_F1<0. */
     if (a->peer_stage >= 0 &&
         a->peer_stage != pst_action_usual_peer(a->kind, a->stage))
         pst_str_addf(out, "%c%d", pst_action_receives(a->kind) ? '<' : '>',

@@ -21,8 +21,8 @@ static void note_link(struct links *links, int from, int to, bool grad)
     links->failed |= !pst_vec_push(PST_TAG_PLAN, &links->list, link);
 }
 
-/* Those of the costs; else those that the lists name; else, and where lists
- * have no local copies, a chain. */
+/* Uses the links of the costs; without any, those in the lists; without these,
+ * or if lists have no local copies, a chain. */
 static enum pst_status find_links(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;
@@ -39,7 +39,7 @@ static enum pst_status find_links(struct pst_simulation *m)
                 const struct pst_action *a = &s->ranks[r].at[i];
 
                 const bool back = pst_sim_is_backward(a->kind);
-                /* Both ends of a message name its link. */
+                /* Both sides of a message name its link. */
                 const bool is_from = back == (a->kind == PST_ACT_RECV_B ||
                                               a->kind == PST_ACT_RECV_F);
 

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_SCHED_SIMULATION_H
 #define PENSTOCK_STAGES_SCHED_SIMULATION_H
 /*
- * A simulation at work; private to this folder. simulation.c prepares it and
- * makes the result, events.c lets ranks take their actions.
+ * State of a running simulation; private to this folder. simulation.c prepares
+ * it and creates the result, events.c advances ranks through their actions.
  */
 #include "stages/sched/generate.h"
 #include "stages/sched/simulate.h"
@@ -11,25 +11,25 @@
 enum pst_sim_direction { PST_SIM_FORWARD, PST_SIM_BACKWARD };
 
 struct pst_sim_message {
-    double sent, posted; /* send and receive; -1: not yet */
-    double arrives;      /* -1: not known yet */
+    double sent, posted; /* times of send and receive; -1: not yet */
+    double arrives;      /* -1: unknown */
 };
 
 struct pst_sim_state {
     size_t next;
     double clock;
-    bool running;     /* until clock */
-    bool blocked;     /* on something whose time is not known */
+    bool running;     /* until `clock` */
+    bool blocked;     /* waits for something whose time is unknown */
     double line_free; /* when the last message has left */
-    double sums_end;  /* when the last sum over replicas ends */
+    double sums_end;  /* end of the last reduction over replicas */
     double bytes;
     unsigned held;
-    unsigned computed; /* actions that have begun to */
+    unsigned computed; /* compute actions that have begun */
     size_t issued;     /* copies of the stash that have begun */
-    double *copied;    /* when they end, one after another */
+    double *copied;    /* their ends, one after another */
 };
 
-/* One REDUCE as all its owners see it. */
+/* One REDUCE, over all its owners. */
 struct pst_sim_meeting {
     int stage, param;
     unsigned owners, came;
@@ -41,19 +41,20 @@ struct pst_simulation {
     struct pst_sim *sim;
     struct pst_diag *diag;
     struct pst_link_index links;
-    double *bytes[2]; /* per link in by_from, by direction */
-    struct pst_sim_message
-        *messages; /* [direction][link in by_from][microbatch] */
+    double *bytes[2]; /* per link in by_from; by direction */
+    /* [direction][link in by_from][microbatch] */
+    struct pst_sim_message *messages;
     struct pst_sim_state *ranks;
     struct PST_VEC(struct pst_sim_meeting) meetings;
-    unsigned *heap; /* ranks that are not blocked, by (clock, rank) */
+    unsigned *heap; /* ranks that are not blocked, ordered by (clock, rank) */
     unsigned n_heap;
     bool failed; /* out of memory */
 };
 
-/* Index of the link in by_from; -1: there is none. */
+/* Returns the index of the link in by_from; -1 if there is none. */
 long pst_sim_find_link(const struct pst_simulation *m, int from, int to);
-/* Its messages are not in the lists: they leave when their value is made. */
+/* True if the link's messages are not in the lists: they leave when their value
+ * is computed. */
 bool pst_sim_is_implied(const struct pst_simulation *m, size_t link);
 bool pst_sim_is_backward(enum pst_action_kind kind);
 struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
@@ -61,7 +62,7 @@ struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
 void pst_sim_add_span(struct pst_simulation *m, unsigned rank,
                       enum pst_span_kind kind, const struct pst_action *a,
                       double start, double end);
-/* Until all ranks have ended or none can go on. */
+/* Runs until all ranks have ended or none can continue. */
 void pst_sim_play(struct pst_simulation *m);
 
 #endif

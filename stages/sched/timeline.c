@@ -59,8 +59,8 @@ bool pst_timeline_add(struct pst_timeline *timeline, int rank,
     return pst_vec_push(PST_TAG_PLAN, &timeline->spans, span);
 }
 
-/* Longer ones first of those that begin at one time: an empty span belongs
- * behind the one that it follows. */
+/* Of spans that start at the same time the longer comes first: an empty span
+ * belongs after the one that it follows. */
 static int compare_spans(const void *a, const void *b)
 {
     const struct pst_span *x = a, *y = b;
@@ -72,7 +72,7 @@ static int compare_spans(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Explaining needs to know when each value was made. */
+/* Times of each value, for explanations. */
 struct explain {
     struct pst_timeline *timeline;
     const int *rank_of;
@@ -80,7 +80,7 @@ struct explain {
     const struct pst_link *links;
     size_t n_links;
     double *made_f, *made_b;  /* per (stage, microbatch); -1: never */
-    double *first_b, *last_f; /* per rank: of its work */
+    double *first_b, *last_f; /* per rank: of its spans */
 };
 
 static size_t cell_of(const struct explain *x, const struct pst_span *s)
@@ -114,7 +114,7 @@ static void note_work(struct explain *x)
             (s->kind == PST_SPAN_F ? x->made_f : x->made_b)[cell_of(x, s)] =
                 s->end;
     }
-    /* Without backward, the pipeline is filled with the first forward. */
+    /* Without a backward, warm-up lasts until the first forward. */
     for (unsigned r = 0; r < x->timeline->n_ranks; r++) {
         if (!isinf(x->first_b[r]))
             continue;
@@ -127,7 +127,8 @@ static void note_work(struct explain *x)
     }
 }
 
-/* When the last input that other ranks make was made; -1: there is none. */
+/* Returns when the last input from another rank was computed; -1 if there is
+ * none. */
 static double made_elsewhere(const struct explain *x, const struct pst_span *s)
 {
     const bool forward = s->kind == PST_SPAN_F;
@@ -153,7 +154,7 @@ static double made_elsewhere(const struct explain *x, const struct pst_span *s)
     return made;
 }
 
-/* The gap from `from` to the span, in at most two parts. */
+/* Fills the gap from `from` to the span with at most two spans. */
 static bool fill_gap(struct explain *x, double from, const struct pst_span *s)
 {
     struct pst_timeline *t = x->timeline;
@@ -274,7 +275,7 @@ void pst_timeline_shares(const struct pst_timeline *timeline,
         for (int k = 0; k < PST_N_SPANS; k++)
             if (pst_span_class(k) == PST_CLASS_WORK)
                 work += ret[r].seconds[k];
-        if (timeline->step > 0.0) /* sums of all work may be a bit more */
+        if (timeline->step > 0.0) /* the sum of work may slightly exceed it */
             ret[r].bubble = PST_MAX(0.0, 1.0 - work / timeline->step);
     }
 }

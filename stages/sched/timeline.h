@@ -2,19 +2,18 @@
 #ifndef PENSTOCK_STAGES_SCHED_TIMELINE_H
 #define PENSTOCK_STAGES_SCHED_TIMELINE_H
 /*
- * What every rank did when, in one step: predicted by the simulator or
- * measured by the executor. Whoever makes one adds spans of work; explain
- * fills the gaps with spans that name the cause of waiting. The same writers
- * draw both.
+ * Activity of every rank in one step: predicted by the simulator or measured by
+ * the executor. The producer adds spans of work; pst_timeline_explain fills the
+ * gaps with spans that name the cause of waiting. The same writers draw both.
  *
  * Any thread, one at a time. A timeline owns its spans.
  */
 #include "stages/sched/sched.h"
 
 /*
- * name, text, letters in pictures, class. Classes: WORK is what a rank is for,
- * MOVE is time of a rank that goes into moving values, IDLE is waiting; the
- * share of a step that is not WORK is the bubble.
+ * name, text, letters in pictures, class. WORK is computation, MOVE is time
+ * that a rank spends on moving values, IDLE is waiting; the bubble is the share
+ * of a step that is not WORK.
  */
 #define PST_SPAN_LIST(X)                                                       \
     X(F, "forward", "F", WORK)                                                 \
@@ -22,16 +21,16 @@
     X(I, "input gradients", "I", WORK)                                         \
     X(W, "parameter gradients", "W", WORK)                                     \
     X(OPTIM, "optimizer", "O", WORK)                                           \
-    X(PREPARE, "prepare", "P", WORK) /* what parameters alone decide */        \
+    X(PREPARE, "prepare", "P", WORK) /* depends on parameters alone */         \
     X(SEND, "send", "S", MOVE)                                                 \
     X(RECV, "receive", "R", MOVE)                                              \
     X(COPY, "hand over", "C", MOVE)                                            \
     X(REDUCE, "reduce", "G", MOVE)                                             \
     X(WARM_UP, "warm-up", "", IDLE)     /* before the first backward */        \
     X(DRAIN, "drain", "", IDLE)         /* after the last forward */           \
-    X(IMBALANCE, "imbalance", "", IDLE) /* in between, another rank is late */ \
-    X(MESSAGE, "waits for a message", "", IDLE) /* made, but on its way */     \
-    X(OTHER, "other", "", IDLE) /* waited for nobody: data, ... */
+    X(IMBALANCE, "imbalance", "", IDLE) /* in between: another rank is late */ \
+    X(MESSAGE, "waits for a message", "", IDLE) /* in transfer */              \
+    X(OTHER, "other", "", IDLE) /* waits for no rank: data, ... */
 
 enum pst_span_kind {
 #define PST_SPAN_ROW(name, text, letters, class) PST_SPAN_##name,
@@ -42,13 +41,13 @@ enum pst_span_kind {
 enum pst_span_class { PST_CLASS_WORK, PST_CLASS_MOVE, PST_CLASS_IDLE };
 
 struct pst_span {
-    double start, end; /* seconds since the step began, of one clock */
+    double start, end; /* seconds since the step began, on one clock */
     int rank;
     enum pst_span_kind kind;
     int stage, microbatch; /* -1: none */
 };
 
-/* Bytes of one rank from this moment on. */
+/* Memory of one rank from this time on. */
 struct pst_level {
     double at;
     int rank;
@@ -59,32 +58,33 @@ struct pst_timeline {
     const char *name; /* "predicted"; borrowed */
     unsigned n_ranks;
     double step; /* seconds; no span ends later */
-    bool waits;  /* spans have the waits for their inputs in them: what of them
-                    is work is not known, nor is the bubble */
+    /* spans include the waits for their inputs, so that work and bubble are
+     * unknown */
+    bool waits;
     struct PST_VEC(struct pst_span) spans;
-    struct PST_VEC(struct pst_level) levels; /* empty: not known */
+    struct PST_VEC(struct pst_level) levels; /* empty: unknown */
 };
 
-/* Zero-initialised is empty. */
+/* Zero-initialized is empty. */
 void pst_timeline_fini(struct pst_timeline *timeline);
 
-/* Work: start is after the inputs have come. False: out of memory. */
+/* Adds a span. Work: `start` is after the inputs have arrived. False: out of
+ * memory. */
 bool pst_timeline_add(struct pst_timeline *timeline, int rank,
                       enum pst_span_kind kind, int stage, int microbatch,
                       double start, double end) PST_MUST_CHECK;
-/* What an action is drawn as; PST_N_SPANS: not at all. */
+/* Returns the kind of span for an action; PST_N_SPANS: it is not drawn. */
 enum pst_span_kind pst_span_of_action(enum pst_action_kind kind);
 const char *pst_span_text(enum pst_span_kind kind);
 const char *pst_span_letters(enum pst_span_kind kind);
 enum pst_span_class pst_span_class(enum pst_span_kind kind);
 
 /*
- * Sorts the spans by rank and start and fills each gap before a span of work:
- * from the moment when all inputs of that work had been made elsewhere on, the
- * rank waited for a MESSAGE, before that for another rank: WARM_UP, DRAIN or
- * IMBALANCE. Gaps before work that needs nothing of another rank are OTHER, up
- * to the end of the step DRAIN. Called again, it begins anew. rank_of: per
- * stage.
+ * Sorts the spans by rank and start, and fills each gap before a span of work.
+ * From the time when all inputs of that work were computed on other ranks, the
+ * gap is MESSAGE; before, it is WARM_UP, DRAIN or IMBALANCE. Gaps before work
+ * that needs no other rank are OTHER, up to the end of the step DRAIN. Can be
+ * called again: it recomputes the gaps. rank_of: per stage.
  */
 enum pst_status pst_timeline_explain(struct pst_timeline *timeline,
                                      const int *rank_of, unsigned n_stages,
@@ -92,7 +92,7 @@ enum pst_status pst_timeline_explain(struct pst_timeline *timeline,
                                      size_t n_links,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Seconds of one rank by kind; what no span covers is not in it. */
+/* Seconds of one rank by kind; excludes time that no span covers. */
 struct pst_shares {
     double seconds[PST_N_SPANS];
     double bubble; /* share of the step without WORK */
@@ -100,11 +100,12 @@ struct pst_shares {
 void pst_timeline_shares(const struct pst_timeline *timeline,
                          struct pst_shares *ret /* per rank */);
 
-/* Chrome's and Perfetto's JSON: a process per timeline, a thread per rank. */
+/* Writes Chrome's and Perfetto's JSON: a process per timeline, a thread per
+ * rank. */
 void pst_timeline_trace(const struct pst_timeline *const *timelines, size_t n,
                         struct pst_str *out);
-/* A picture: a row per rank; several timelines below each other, one scale.
- * title: borrowed, escaped here. */
+/* Draws a picture: a row per rank; several timelines one below the other, with
+ * one scale. title: borrowed, escaped here. */
 void pst_timeline_svg(const struct pst_timeline *const *timelines, size_t n,
                       const char *title, struct pst_str *out);
 

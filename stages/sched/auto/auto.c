@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The schedule "auto": simulates every schedule by name and many that the list
- * scheduler makes, with stages in several places. It takes the fastest that
- * fits into memory; of those about as fast, the one with least memory, but
- * none that is slower than the best by name. The same for equal costs: nothing
- * is timed or drawn. What is tried does not depend on the limit, so that a
- * larger one never makes a slower schedule.
+ * Schedule "auto": simulates every named schedule and many lists of the list
+ * scheduler, with several placements of stages. Takes the fastest that fits
+ * into memory; among those about as fast, the one with least memory, but none
+ * slower than the best named one. Deterministic for equal costs: nothing is
+ * timed or random. The candidates do not depend on the limit, so a larger limit
+ * never results in a slower schedule.
  */
 #include "stages/sched/auto/search.h"
 #include "stages/sched/generate.h"
@@ -22,7 +22,7 @@ static bool is_usable(const struct pst_tried *t)
     return t->is.possible && t->is.fits;
 }
 
-/* Takes the schedule, also on failure. */
+/* Records a candidate and takes ownership of its schedule, also on failure. */
 static enum pst_status note(struct pst_search *x, struct pst_candidate is,
                             struct pst_schedule *sched, const char *text)
 {
@@ -36,7 +36,8 @@ static enum pst_status note(struct pst_search *x, struct pst_candidate is,
     return pst_diag_nomem(x->diag, sizeof(struct pst_tried));
 }
 
-/* A schedule that numbers, placement or model do not suit: no fault. */
+/* Records a schedule that does not support the numbers, placement or model: not
+ * an error. */
 static enum pst_status note_impossible(struct pst_search *x, const char *name,
                                        enum pst_status status,
                                        const struct pst_diag *why)
@@ -46,7 +47,7 @@ static enum pst_status note_impossible(struct pst_search *x, const char *name,
                : note(x, (struct pst_candidate){.name = name}, NULL, why->text);
 }
 
-/* As its generator made it, without messages and sums. */
+/* Simulates it as its generator made it, without messages and reductions. */
 static enum pst_status simulate(const struct pst_search *x,
                                 const struct pst_schedule *sched,
                                 struct pst_candidate *c, struct pst_diag *diag)
@@ -146,7 +147,7 @@ static enum pst_status refuse(const struct pst_search *x,
                            "with smaller microbatches");
 }
 
-/* Usable ones first, by time; what cannot be run last. */
+/* Sorts usable candidates first, by time; impossible ones last. */
 static int compare(const void *a, const void *b)
 {
     const struct pst_tried *x = a, *y = b;
@@ -165,7 +166,7 @@ static bool is_greedy(const struct pst_tried *t)
     return strcmp(t->is.name, "greedy") == 0;
 }
 
-/* Sorts; the chosen one comes first. */
+/* Sorts the candidates and moves the chosen one to the front. */
 static enum pst_status choose(struct pst_search *x)
 {
     struct pst_tried *at = x->tried.at, chosen;
@@ -192,7 +193,7 @@ static enum pst_status choose(struct pst_search *x)
     return PST_OK;
 }
 
-/* The chosen one's lists become those of the schedule at hand. */
+/* Moves the lists of the chosen one into the result. */
 static enum pst_status adopt(struct pst_search *x, struct pst_schedule *s)
 {
     struct pst_schedule *b = x->tried.at[0].sched;
@@ -215,7 +216,7 @@ static enum pst_status adopt(struct pst_search *x, struct pst_schedule *s)
     return PST_OK;
 }
 
-/* Without a model: stages cost what places them. */
+/* Without a model, the costs for placement are used. */
 static enum pst_status find_costs(struct pst_search *x, struct pst_costs *own)
 {
     enum pst_status status;

@@ -6,24 +6,24 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What (stage, microbatch) waits for in one direction. */
+/* Inputs of a (stage, microbatch) in one direction. */
 struct inputs {
     unsigned missing;
-    double at; /* when the last of those that are on their way comes */
+    double at; /* when the last one in flight arrives */
 };
 
 struct stage_state {
-    unsigned next[PST_ACT_W + 1]; /* microbatch: F, (B,) I, W */
-    bool sends_back;              /* somebody waits for its gradients */
+    unsigned next[PST_ACT_W + 1]; /* next microbatch of F, (B,) I, W */
+    bool sends_back;              /* some stage waits for its gradients */
 };
 
 struct greedy_rank {
     double clock, line_free;
-    double free_since;         /* nothing runs since then */
-    bool blocked;              /* until a message is on its way */
+    double free_since;         /* start of the idle time */
+    bool blocked;              /* until a message is in flight */
     struct pst_action running; /* kind PST_ACT_IDLE: none */
-    unsigned begun, ended;     /* microbatches */
-    unsigned backlog;          /* W that could be run */
+    unsigned begun, ended;     /* number of microbatches */
+    unsigned backlog;          /* number of W that are ready */
     double bytes, peak;
 };
 
@@ -32,7 +32,8 @@ struct greedy {
     const struct pst_costs *costs;
     const struct pst_greedy_options *o;
     struct pst_link_index links;
-    double *bytes_f, *bytes_b; /* as links.by_from, as links.by_to */
+    /* in the order of links.by_from and links.by_to */
+    double *bytes_f, *bytes_b;
     struct stage_state *stages;
     struct inputs *forward, *backward; /* per (stage, microbatch) */
     struct greedy_rank *ranks;
@@ -66,7 +67,7 @@ static double seconds(const struct greedy *g, unsigned stage,
 
 /* --- messages ------------------------------------------------------------ */
 
-/* A rank that waits looks again when this comes. */
+/* Makes an idle rank check for work when this arrives. */
 static void wake(struct greedy *g, int rank, double at)
 {
     struct greedy_rank *r = &g->ranks[rank];
@@ -78,7 +79,7 @@ static void wake(struct greedy *g, int rank, double at)
     r->blocked = false;
 }
 
-/* One value leaves at `now`. Returns how long the sender is busy with it. */
+/* Sends one value at `now`. Returns how long that keeps the sender busy. */
 static double send(struct greedy *g, unsigned rank, struct inputs *in, int peer,
                    double bytes, double now)
 {
@@ -141,12 +142,13 @@ static double send_all(struct greedy *g, unsigned rank,
 /* --- choice -------------------------------------------------------------- */
 
 struct choice {
-    int stage; /* -1: nothing */
+    int stage; /* -1: none */
     enum pst_action_kind kind;
-    double wait; /* when known work becomes ready; infinite: none is known */
+    double wait; /* when known work becomes ready; infinite: none */
 };
 
-/* Bytes of the rank if all that it has begun is at its largest. */
+/* Returns the bytes of the rank if everything it has begun is at its maximum.
+ */
 static double held(const struct greedy *g, unsigned rank, bool one_more)
 {
     const unsigned begun = g->ranks[rank].begun + one_more;
@@ -181,7 +183,7 @@ static bool may_begin(const struct greedy *g, unsigned rank,
             held(g, rank, true) <= g->o->memory_limit);
 }
 
-/* The oldest microbatch first, of these the deepest stage. */
+/* Finds ready work: the oldest microbatch, of these the deepest stage. */
 static void look(const struct greedy *g, unsigned rank,
                  enum pst_action_kind kind, struct choice *choice)
 {
@@ -238,7 +240,7 @@ static struct choice choose(const struct greedy *g, unsigned rank)
     return c;
 }
 
-/* --- play ---------------------------------------------------------------- */
+/* --- simulation ----------------------------------------------------------- */
 
 static void end_action(struct greedy *g, unsigned rank)
 {
@@ -296,8 +298,8 @@ static void begin_action(struct greedy *g, unsigned rank,
     r->clock += seconds(g, (unsigned)c->stage, a.kind);
 }
 
-/* The rank that can go on first; -1: none. A scan: a step has few ranks, and
- * each event looks at all stages anyway. */
+/* Returns the rank that can continue first; -1 if there is none. A linear scan:
+ * a step has few ranks, and each event scans all stages anyway. */
 static int first_rank(const struct greedy *g)
 {
     int first = -1;
@@ -322,12 +324,12 @@ static void advance(struct greedy *g, unsigned rank)
     if (c.stage >= 0)
         begin_action(g, rank, &c);
     else if (isinf(c.wait))
-        r->blocked = true; /* until a message is on its way */
+        r->blocked = true; /* until a message is in flight */
     else
         r->clock = c.wait;
 }
 
-/* I right before W of the same work, and nobody waits for the I: B. */
+/* Replaces an I directly before its W by B, if no stage waits for the I. */
 static void join_pairs(struct greedy *g)
 {
     for (unsigned r = 0; r < g->sched->n_ranks; r++) {
@@ -367,7 +369,7 @@ static int compare_to(const void *a, const void *b)
                           : (x->from > y->from) - (x->from < y->from);
 }
 
-/* The costs' links, or a chain that costs nothing. */
+/* Uses the links of the costs, or a chain that costs nothing. */
 static enum pst_status index_links(struct greedy *g, struct pst_diag *diag)
 {
     const unsigned stages = g->sched->n_stages;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looks at stages and ranks that all searches together may take: a second. */
+/* Budget of all searches, in scanned stages and ranks: about a second. */
 #define EFFORT 2e8
-/* Work of stages in lists that are appraised, and how many of one placement
- * are at least. */
+/* Work (stages times microbatches) of the lists appraised for one placement,
+ * and their minimum number. */
 #define APPRAISED   20000
 #define LEAST_TRIES 8
 
@@ -24,7 +24,8 @@ static double work_of(const struct pst_search *x, unsigned stage)
                                      : c->seconds.input + c->seconds.weight);
 }
 
-/* Costliest stage first, each to the rank with the least work so far. */
+/* Assigns the costliest stage first, each to the rank with the least work so
+ * far. */
 static void spread(const struct pst_search *x, int *rank_of, double *load)
 {
     const unsigned stages = x->o->stages, ranks = x->o->ranks;
@@ -43,7 +44,8 @@ static void spread(const struct pst_search *x, int *rank_of, double *load)
         for (unsigned r = 1; r < ranks; r++)
             if (load[r] < load[rank])
                 rank = r;
-        /* A stage that costs nothing still gives an idle rank one. */
+        /* A stage that costs nothing still counts, so that an idle rank gets
+         * one. */
         rank_of[next] = (int)rank;
         load[rank] += fmax(work_of(x, (unsigned)next), 1e-30);
     }
@@ -77,7 +79,7 @@ static enum pst_status find_places(struct pst_search *x, struct places *p)
         for (unsigned s = 0; s < o->stages; s++)
             buf[s] = work_of(x, s);
         for (unsigned i = 0; i < PST_COUNT(names) && status == PST_OK; i++) {
-            /* One stage on each rank: all tables are one. */
+            /* With one stage per rank all placements are equal. */
             if (i > PST_PLACE_GROUPS &&
                 (o->stages == o->ranks || o->stages % o->ranks != 0))
                 continue;
@@ -114,7 +116,8 @@ static enum pst_status run_greedy(struct pst_search *x, const int *rank_of,
     return status;
 }
 
-/* Limits to the microbatches in flight: few, about the number of ranks, all. */
+/* Sets the limits to microbatches in flight: few, about the number of ranks,
+ * all. */
 static unsigned find_limits(const struct pst_search *x, unsigned limits[12])
 {
     const unsigned p = x->o->ranks, n = x->o->microbatches;
@@ -131,7 +134,7 @@ static unsigned find_limits(const struct pst_search *x, unsigned limits[12])
     return count;
 }
 
-/* Ways to choose; those that win most come first. */
+/* Options of the list scheduler; those that win most often come first. */
 static const struct pst_greedy_options ways[] = {
     {.split = true, .patience = 0.0},
     {.split = true, .patience = 1.0},
@@ -154,7 +157,7 @@ struct found {
     struct pst_greedy_result result;
     struct pst_greedy_options how;
 };
-/* Lists of which none is both slower and larger than another. */
+/* Pareto front of time and memory. */
 struct front {
     struct PST_VEC(struct found) list;
 };
@@ -165,7 +168,7 @@ static bool is_beaten(const struct found *f, const struct pst_greedy_result *by)
            f->result.peak >= by->peak;
 }
 
-/* Takes the schedule, also on failure. */
+/* Takes ownership of the schedule, also on failure. */
 static bool keep(struct front *front, const struct found *f)
 {
     size_t n = 0;
@@ -240,7 +243,7 @@ static int compare_found(const void *a, const void *b)
     return (x->makespan > y->makespan) - (x->makespan < y->makespan);
 }
 
-/* Some of them, evenly from the fastest to the smallest. */
+/* Tries some of them, spread evenly from the fastest to the smallest. */
 static enum pst_status try_front(struct pst_search *x, struct front *front,
                                  const char *place)
 {
@@ -257,7 +260,8 @@ static enum pst_status try_front(struct pst_search *x, struct front *front,
     return status;
 }
 
-/* Bytes of the largest rank if it has so many microbatches in flight. */
+/* Returns the bytes of the largest rank with that many microbatches in flight.
+ */
 static double memory_for(const struct pst_search *x, const int *rank_of,
                          double in_flight)
 {
@@ -275,8 +279,9 @@ static double memory_for(const struct pst_search *x, const int *rank_of,
     return most;
 }
 
-/* Limits to the microbatches in flight of every rank, and to memory: as much as
- * these, and half a one more, take where they take most. */
+/* Searches one placement with limits to the microbatches in flight of every
+ * rank, and with limits to memory: what these microbatches, or half a one more,
+ * need on the largest rank. */
 static enum pst_status search_place(struct pst_search *x, const int *rank_of,
                                     const char *place, double effort)
 {
@@ -287,7 +292,7 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
     unsigned limits[12];
     const unsigned n = find_limits(x, limits);
 
-    /* From the most in flight on: those are fastest. */
+    /* Most in flight first: those are fastest. */
     for (size_t v = 0; v < PST_COUNT(ways); v++)
         for (unsigned k = 3 * n; k-- > 0 && status == PST_OK;) {
             const unsigned limit = limits[k / 3];

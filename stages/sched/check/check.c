@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Round one of the proof: each list by itself. */
+/* Pass one of the proof: each list by itself. */
 #include "stages/sched/check/check.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The list of the other side of a message, around the action that it is for. */
+/* Appends the list of the other side of a message, around its action. */
 static void add_other_side(const struct pst_check *c, unsigned rank,
                            size_t index, struct pst_str *out)
 {
@@ -104,8 +104,8 @@ static enum pst_status check_compute(const struct pst_check *c, unsigned rank,
     return PST_OK;
 }
 
-/* Parameters are fetched before use, released once, and not at all or from
- * the first use on. */
+/* Checks that parameters are unsharded before use and released once, or never
+ * unsharded. */
 static enum pst_status check_held(const struct pst_check *c, unsigned rank,
                                   size_t i)
 {
@@ -143,7 +143,7 @@ bool pst_check_backward_done(const struct pst_check *c, int stage,
            ((done & PST_BIT(PST_ACT_I)) && (done & PST_BIT(PST_ACT_W)));
 }
 
-/* Every F, and every B or I and W, of every stage. */
+/* Checks that every stage has every F, and every B or I and W. */
 static enum pst_status check_compute_all(const struct pst_check *c)
 {
     const struct pst_schedule *s = c->sched;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lists without messages: can they be brought into one order in which every
- * value is made before it is used? If so, lowering finds messages that cannot
- * hang. For lists too long to be lowered at once: two bits for each (stage,
- * microbatch), each action is looked at a few times.
+ * Proves for lists without messages that one order exists in which every value
+ * is computed before it is used. Then lowering can add messages that do not
+ * deadlock. For lists too long to be lowered at once: two bits per (stage,
+ * microbatch), and each action is visited a few times.
  */
 #include "stages/sched/generate.h"
 
@@ -16,7 +16,7 @@ struct order {
     struct pst_link_index links;
     unsigned char *done; /* per (stage, microbatch) */
     size_t *next;        /* per rank */
-    /* Ranks that may be able to go on; each at most once. */
+    /* Ranks that may be able to continue; each at most once. */
     unsigned *queue, head, n_queued;
     bool *queued;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Round two of the proof: all lists together. */
+/* Pass two of the proof: all lists together. */
 #include "stages/sched/check/check.h"
 
 #include <stdio.h>
@@ -19,8 +19,8 @@ int pst_check_link_of(const struct pst_check *c, const struct pst_action *a)
                         : pst_link_find(&c->links, a->stage, a->peer_stage);
 }
 
-/* Round two: have the sends of what this action consumes been made? Returns
- * the stage that owes one, -1: none. */
+/* Returns a stage whose send for this action was not executed yet; -1 if there
+ * is none. */
 static int owed_by(const struct pst_check *c, const struct pst_action *a)
 {
     const bool backward = a->kind != PST_ACT_F;
@@ -45,7 +45,7 @@ static int owed_by(const struct pst_check *c, const struct pst_action *a)
     return -1;
 }
 
-/* Have all owners come to this reduction? Returns a rank that has not. */
+/* Returns an owner that has not reached this reduction; -1 if there is none. */
 static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
 {
     const struct pst_schedule *s = c->sched;
@@ -58,7 +58,7 @@ static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
         const struct pst_action *b = &s->ranks[r].at[c->next[r]];
 
         if (c->reduced[k * s->n_ranks + (unsigned)r] == 2)
-            continue; /* was there together with the others and went on */
+            continue; /* met the others here and has continued */
         if (c->next[r] == s->ranks[r].n || b->kind != PST_ACT_REDUCE ||
             b->param != a->param)
             return r;
@@ -69,7 +69,7 @@ static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
     return -1;
 }
 
-/* Plays the next action of a rank if it can; else says what it waits for. */
+/* Runs the next action of a rank if possible; else sets why it waits. */
 static bool play(const struct pst_check *c, unsigned rank, char *why,
                  size_t size)
 {

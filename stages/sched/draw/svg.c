@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The timeline as a picture: time to the right, a row per rank, boxes
- * coloured by kind with the microbatch in them, waiting pale by its cause;
- * below a row, if known, the memory of the rank.
+ * Draws the timeline: time to the right, a row per rank, boxes colored by kind
+ * with the microbatch in them, pale boxes for waiting by cause; below a row, if
+ * known, the memory of the rank.
  */
 #include "stages/sched/timeline.h"
 
@@ -22,9 +22,9 @@
 #define LEGEND    20.0
 #define MIN_WIDTH 900.0
 #define MAX_WIDTH 8000.0
-#define BOX       15.0 /* wanted width of a box */
+#define BOX       15.0 /* preferred width of a box */
 #define DIGIT     5.6  /* width of a digit in a box */
-#define MAX_TIPS  4000 /* boxes with a tooltip each */
+#define MAX_TIPS  4000 /* maximum number of boxes with a tooltip */
 
 static const char *const colours[PST_N_SPANS] = {
     [PST_SPAN_F] = "#5b9bd5",         [PST_SPAN_B] = "#70ad47",
@@ -69,7 +69,8 @@ static void add_escaped(struct pst_str *out, const char *name)
     pst_str_fini(&shown);
 }
 
-/* "1.25 ms": one unit for a whole picture would hide short steps. */
+/* Formats as "1.25 ms": one unit for the whole picture would hide short steps.
+ */
 static void add_seconds(struct pst_str *out, double seconds)
 {
     if (seconds >= 1.0 || seconds == 0.0)
@@ -162,14 +163,14 @@ static void note_stages(struct picture *p, const struct pst_timeline *t)
         const struct pst_span *s = &t->spans.at[i];
         int *first = &p->first_stage[s->rank];
 
-        /* A reduction names another rank's stage. */
+        /* A reduction may name a stage of another rank. */
         if (pst_span_class(s->kind) == PST_CLASS_WORK && s->stage >= 0 &&
             (*first < 0 || s->stage < *first))
             *first = s->stage;
     }
 }
 
-/* Returns where the next thing may begin. */
+/* Returns the y coordinate below the timeline. */
 static double add_timeline(struct picture *p, const struct pst_timeline *t,
                            struct pst_shares *shares, double y)
 {
@@ -206,7 +207,7 @@ static double add_timeline(struct picture *p, const struct pst_timeline *t,
     return y;
 }
 
-/* 1, 2 or 5 times a power of ten, about eight of them. */
+/* Returns 1, 2 or 5 times a power of ten, for about eight ticks. */
 static double tick_of(double step)
 {
     const double rough = step / 8.0;
@@ -264,7 +265,7 @@ static void add_style(struct pst_str *out)
     pst_str_add(out, "</style>\n");
 }
 
-/* Wide enough for the numbers of the fullest row. */
+/* Returns a width in which the numbers of the fullest row are readable. */
 static double find_width(const struct pst_timeline *const *timelines, size_t n)
 {
     size_t most = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Chrome's trace format: read by chrome://tracing and ui.perfetto.dev. Written
- * span by span, not built as a tree first: a job of many ranks has millions.
+ * Chrome's trace format, for chrome://tracing and ui.perfetto.dev. Written span
+ * by span, without a tree in memory: a job of many ranks has millions of spans.
  */
 #include "stages/sched/timeline.h"
 
@@ -11,8 +11,9 @@
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 
-/* Microseconds, in whole nanoseconds: rounded apart, a start and a length could
- * reach into the next span, which viewers take for one inside the other. */
+/* Converts to microseconds, rounded to nanoseconds: if start and length were
+ * rounded separately, a span could overlap the next, and viewers would nest
+ * them. */
 static double ticks(double seconds)
 {
     return round(seconds * 1e9) / 1e3;
@@ -53,7 +54,7 @@ static void add_span(struct pst_str *out, size_t pid, const struct pst_span *s)
     pst_str_add(out, "},\n");
 }
 
-/* The forwards and backwards of all stages and microbatches. */
+/* Forward and backward spans of all stages and microbatches. */
 struct works {
     const struct pst_span **at; /* by backward, stage, microbatch */
     size_t stages, microbatches;
@@ -70,7 +71,7 @@ static bool is_backward(const struct pst_span *s)
     return s->kind == PST_SPAN_B || s->kind == PST_SPAN_I;
 }
 
-/* False: there are none, or no memory for them. */
+/* False: there are none, or out of memory. */
 static bool find_works(const struct pst_timeline *t, struct works *w)
 {
     size_t n;
@@ -86,7 +87,7 @@ static bool find_works(const struct pst_timeline *t, struct works *w)
         w->stages = PST_MAX(w->stages, (size_t)s->stage + 1);
         w->microbatches = PST_MAX(w->microbatches, (size_t)s->microbatch + 1);
     }
-    /* Each has a forward, so that there are no more of them than spans. */
+    /* Each pair has a forward, so there are no more pairs than spans. */
     if (PST_MUL(w->stages, w->microbatches, &n) || n == 0 || n > t->spans.n)
         return false;
     w->at = pst_calloc(PST_TAG_PLAN, 2 * n, sizeof(*w->at));
@@ -102,8 +103,8 @@ static bool find_works(const struct pst_timeline *t, struct works *w)
     return w->at != NULL;
 }
 
-/* From the end of what made a message to the begin of what it is for, unless
- * that is on the same rank. */
+/* Draws an arrow from the end of the span that produced a message to the start
+ * of its consumer, unless both are on the same rank. */
 static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
                       const struct pst_span *from, const struct pst_span *to)
 {
@@ -112,7 +113,7 @@ static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
 
     if (from == NULL || to == NULL || from->rank == to->rank)
         return;
-    /* Within the span, whose end is not part of it. */
+    /* Inside the span, which excludes its end. */
     last = PST_MAX(ticks(from->end) - 1e-3, ticks(from->start));
     pst_str_addf(out,
                  "%s\"ph\":\"s\",\"id\":%llu,\"pid\":%zu,\"tid\":%d,"
@@ -170,7 +171,7 @@ void pst_timeline_trace(const struct pst_timeline *const *timelines, size_t n,
         }
         add_name(out, "process_name", i, 0, t->name);
     }
-    /* JSON has no comma behind the last one. */
+    /* JSON allows no trailing comma. */
     pst_str_add(out, "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"tid\":0,"
                      "\"args\":{}}]}\n");
 }

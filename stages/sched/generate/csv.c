@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Schedules by hand: one line per rank, cells apart by commas, an empty cell
- * is a gap. PyTorch's files, with messages or without, are read as they are.
- * Untrusted: nothing is believed of it but its own words; the check that
- * follows lowering proves the rest.
+ * Schedules from a file: one line per rank, cells separated by commas; an empty
+ * cell is an idle slot. Accepts PyTorch's files, with or without messages. The
+ * input is untrusted; the check after lowering proves what is not checked here.
  */
 #include "stages/base/host/fs.h"
 #include "stages/sched/generate.h"
@@ -39,7 +38,7 @@ static enum pst_status note_stage(struct reader *r, int stage, size_t column)
                         r->line - 1);
 }
 
-/* The text may end where the cell does. */
+/* The text may end with the cell. */
 static bool is_blank(const char *text, size_t len)
 {
     while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t'))
@@ -92,8 +91,8 @@ static enum pst_status read_line(struct reader *r, const char *text, size_t len)
         const char *comma = memchr(text + begin, ',', len - begin);
         const size_t end = comma ? (size_t)(comma - text) : len;
 
-        /* A row that is empty but for commas, or a comma at its end, says
-         * nothing. */
+        /* An empty row, or one with commas only, or a trailing comma, is
+         * ignored. */
         if (end > begin || comma)
             status = read_cell(r, text + begin, end - begin, begin + 1);
         begin = end + 1;
@@ -101,7 +100,7 @@ static enum pst_status read_line(struct reader *r, const char *text, size_t len)
     return status;
 }
 
-/* The row becomes the list of the next rank. */
+/* Stores the row as the list of the next rank. */
 static enum pst_status end_row(struct reader *r)
 {
     const size_t rank = r->line - 1;
@@ -267,13 +266,13 @@ enum pst_status pst_sched_read_csv(const char *path,
         return status;
     }
     s->train = options->train;
-    /* Lists as they are executed, though perhaps of one rank: lowering takes
-     * what it has its own of out of them. */
+    /* Lists with messages, perhaps on one rank only: lowering replaces the
+     * actions that it adds itself. */
     for (unsigned r = 0; r < s->n_ranks; r++)
         for (size_t i = 0; i < s->ranks[r].n; i++)
             s->messages |= s->ranks[r].at[i].kind != PST_ACT_IDLE &&
                            !pst_action_is_compute(&s->ranks[r].at[i]);
-    /* As they were written: what comes later moves actions about. */
+    /* Checked as written, since later steps reorder actions. */
     status = pst_sched_check_compute(s, diag);
     if (status != PST_OK) {
         pst_diag_prefix(diag, "%s", path);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What rows demand, and what numbers cost that do not go into each other. */
+/* Requirements of rows, and the cost of numbers that do not divide evenly. */
 #include "stages/base/plural.h"
 #include "stages/sched/generate.h"
 #include "stages/sched/simulate.h"
 
-/* Larger schedules are explained without a simulation. */
+/* Schedules above this size are explained without a simulation. */
 #define MAX_SIMULATED 65536u
 
-/* Microbatches that are no multiple of this many rounds leave a remainder. */
+/* Returns the number of rounds; microbatches that are not a multiple of it
+ * leave a remainder. */
 static unsigned rounds_of(unsigned microbatches, unsigned ranks)
 {
     return PST_MAX(1, microbatches / ranks);
@@ -18,7 +19,8 @@ static bool is_even(unsigned microbatches, unsigned ranks)
     return microbatches % rounds_of(microbatches, ranks) == 0;
 }
 
-/* The nearest number from n on, in steps of `step`, without a remainder. */
+/* Returns the nearest number from n on, in steps of `step`, without a
+ * remainder. */
 static unsigned nearest_even(unsigned n, unsigned ranks, int step)
 {
     while (!is_even(n, ranks))
@@ -50,7 +52,7 @@ static enum pst_status check_stages(const struct pst_sched_row *row,
                         pst_plural(o->stages / row->per_rank));
 }
 
-/* What PyTorch refuses though it can be done. */
+/* Refuses what PyTorch refuses, although it is possible. */
 static enum pst_status check_exact(const struct pst_sched_row *row,
                                    const struct pst_schedule_options *o,
                                    struct pst_diag *diag)
@@ -110,9 +112,10 @@ enum pst_status pst_sched_check_demands(
     return o->exact ? check_exact(row, o, diag) : PST_OK;
 }
 
-/* --- in words ----------------------------------------------------------- */
+/* --- explanations --------------------------------------------------------- */
 
-/* ", bubble 15.8 %" if F, I and W cost 1 everywhere and messages nothing. */
+/* Appends ", bubble 15.8 %", for F, I and W of cost 1 everywhere and free
+ * messages. */
 static enum pst_status add_bubble(const struct pst_schedule *sched,
                                   struct pst_str *out, struct pst_diag *diag)
 {
@@ -133,7 +136,7 @@ static enum pst_status add_bubble(const struct pst_schedule *sched,
     return status;
 }
 
-/* The same for these options and so many microbatches. */
+/* Likewise, for these options and that many microbatches. */
 static enum pst_status add_bubble_of(const struct pst_schedule_options *o,
                                      unsigned microbatches, struct pst_str *out,
                                      struct pst_diag *diag)

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * DualPipe-V (DeepSeek-AI, 2025): placed like ZB-V. In the steady phase an F
- * of one stage goes together with a B of the other (OVERLAP_F_B), so that one
- * part computes while the other talks. Needs as many microbatches as stages:
- * with fewer there is no steady phase to fill the pipeline.
+ * DualPipe-V (DeepSeek-AI, 2025): placed like ZB-V. In the steady phase an F of
+ * one stage is combined with a B of the other (OVERLAP_F_B), so that
+ * computation and communication overlap. Needs at least as many microbatches as
+ * stages: with fewer there is no steady phase.
  */
 #include "stages/sched/generate.h"
 
 struct dualpipe {
     struct pst_list list;
-    unsigned stage[2]; /* there and back */
-    /* Microbatches done; backward counts B and I alike. W is due in the order
-     * of I, which is not sorted by stage: a queue. */
+    unsigned stage[2]; /* forth and back */
+    /* Microbatches done; backward counts B and I alike. W follows the order of
+     * I, which is not sorted by stage: hence the queue. */
     unsigned forward[2], backward[2];
     struct {
         unsigned stage, microbatch;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * GPipe (Huang et al., 2019): every rank does all forwards, then all
- * backwards, both in the order of the microbatches. Each stage holds all
- * microbatches at once. Any placement: on all ranks the actions are in one
- * order, microbatches first, stages second.
+ * GPipe (Huang et al., 2019): every rank runs all forwards, then all backwards,
+ * both in the order of the microbatches. Each stage holds all microbatches at
+ * the same time. Supports any placement: all ranks use one order of actions,
+ * microbatches first, stages second.
  */
 #include "stages/sched/generate.h"
 

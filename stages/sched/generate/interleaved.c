@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Interleaved 1F1B (Narayanan et al., 2021) and its zero-bubble form (after
- * ZB-H1, Qi et al., 2023). The microbatches go in rounds of about P; a rank
- * does a round on its first stage, then on its second, and so on; backwards
- * the other way round. After the warm-up forwards it does one forward and one
- * backward in turn. The zero-bubble form needs a shorter warm-up, as gradients
- * travel on after I alone; rank r does each W r actions later, so that the
- * gaps at the end are filled.
+ * Interleaved 1F1B (Narayanan et al., 2021) and its zero-bubble variant (after
+ * ZB-H1, Qi et al., 2023). Microbatches run in rounds of about P; a rank runs a
+ * round on its first stage, then on its second, and so on; backwards in reverse
+ * order. After the warm-up forwards it alternates between forward and backward.
+ * The zero-bubble variant needs a shorter warm-up, since gradients are sent
+ * after I alone; rank r delays each W by r actions, so that W fill the gaps at
+ * the end.
  *
- * PyTorch demands rounds of one size. Ours may differ by one microbatch, the
+ * PyTorch requires rounds of equal size. Ours may differ by one microbatch,
  * longer ones first; the warm-up is that of the longest. Every rank runs the
- * same sequence of (round, stage, microbatch), so an F waits only for an F
- * that stands at least P - 1 places before it, as in equal rounds.
- * If stages are no multiple of the ranks, the last ones are imagined and left
- * out of the lists at the end.
+ * same sequence of (round, stage, microbatch), so an F waits only for an F at
+ * least P - 1 positions before it, as in equal rounds. If stages are not a
+ * multiple of the ranks, the schedule is generated with additional stages,
+ * which are removed from the lists at the end.
  */
 #include "stages/sched/generate.h"
 
 #include <string.h>
 
-/* The sequence: rounds, within one the local stages, within one the
- * microbatches. */
+/* The sequence: rounds; in each the local stages; in each the microbatches. */
 struct rounds {
-    unsigned n, size, longer; /* so many have size + 1, they come first */
-    unsigned per_rank;        /* stages, with imagined ones */
+    /* `longer` rounds have size + 1, and come first */
+    unsigned n, size, longer;
+    unsigned per_rank; /* stages, including additional ones */
 };
 
 static struct rounds make_rounds(const struct pst_schedule *sched)
@@ -42,7 +42,7 @@ static unsigned longest(const struct rounds *r)
     return r->size + (r->longer > 0);
 }
 
-/* What place t of the sequence is. */
+/* Returns stage and microbatch at position t of the sequence. */
 static void place(const struct rounds *r, unsigned t, unsigned *ret_local,
                   unsigned *ret_microbatch)
 {
@@ -76,8 +76,8 @@ static void add_backward(struct pst_list *list, const struct rounds *r,
     pst_list_add(list, kind, local * list->sched->n_ranks + list->rank, m);
 }
 
-/* Actions between the first F of rank 0 and the first B of this rank, both
- * included, less what the rank has done itself. */
+/* Returns the actions from the first F of rank 0 to the first B of this rank,
+ * both included, minus those of this rank. */
 static unsigned warm_up_gap(const struct pst_schedule *sched,
                             const struct rounds *r, unsigned rank,
                             unsigned warm_up)
@@ -135,14 +135,15 @@ enum pst_status pst_sched_generate_interleaved(struct pst_schedule *sched,
 }
 
 /*
- * PyTorch's picture of the zero-bubble form: one slot of each rank at a time;
- * an F whose input was not made in an earlier column waits in a gap.
+ * PyTorch's picture of the zero-bubble variant: one slot of each rank per
+ * column; an F waits in idle slots until its input was computed in an earlier
+ * column.
  */
 static enum pst_status add_gaps(struct pst_schedule *sched,
                                 struct pst_diag *diag)
 {
     const size_t n = sched->n_microbatches;
-    /* Column of each F, from 1 on; 0: not yet. */
+    /* Column of each F, from 1; 0: not yet. */
     unsigned *column =
         pst_calloc(PST_TAG_PLAN, sched->n_stages * n, sizeof(*column));
     size_t *next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*next));

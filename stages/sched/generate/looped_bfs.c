@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Looped breadth first (Lamy-Poirier, 2023): a rank does all microbatches of
- * its first stage, then of its second; backwards the other way round, last
- * microbatch first. Each stage holds all microbatches at once. Any placement:
- * on all ranks the actions are in one order, stages first.
+ * Looped breadth-first (Lamy-Poirier, 2023): a rank runs all microbatches of
+ * its first stage, then of its second; backwards in reverse order, last
+ * microbatch first. Each stage holds all microbatches at the same time.
+ * Supports any placement: all ranks use one order of actions, stages first.
  */
 #include "stages/sched/generate.h"
 

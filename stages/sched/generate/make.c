@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Far above any use; keeps lists below 2^32 actions. */
+/* Far above any use; limits lists to less than 2^32 actions. */
 #define MAX_FORWARDS (1u << 28)
 
 static const struct pst_sched_row rows[] = {
@@ -31,7 +31,7 @@ const struct pst_sched_row *pst_sched_rows(size_t *ret_n)
     return rows;
 }
 
-/* Lists what can be chosen. */
+/* The error lists the valid names. */
 static enum pst_status refuse_name(const char *name, struct pst_diag *diag)
 {
     const char *names[PST_COUNT(rows)];
@@ -155,7 +155,7 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
     if (status == PST_OK && options->name &&
         strncasecmp(options->name, "csv:", 4) == 0)
         return pst_sched_read_csv(options->name + 4, options, ret, diag);
-    /* A wrong name is refused for inference too. */
+    /* An invalid name is refused for inference, too. */
     if (status == PST_OK && (options->train || options->name))
         status = pst_sched_find_row(options->name, &row, diag);
     if (status != PST_OK)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * 1F1B (PipeDream-Flush, Narayanan et al., 2021): rank r of P starts with
- * min(n, P - r) forwards, then does one backward and one forward in turn until
- * the forwards run out, then the rest of the backwards. A rank holds at most
- * P - r microbatches. Any n >= 1: the messages are placed by lowering, which
- * needs no minimum.
+ * min(n, P - r) forwards, then alternates between backward and forward until
+ * the forwards run out, then runs the rest of the backwards. A rank holds at
+ * most P - r microbatches. Supports any n >= 1: lowering places the messages,
+ * and needs no minimum.
  */
 #include "stages/sched/generate.h"
 

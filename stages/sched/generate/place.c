@@ -5,16 +5,16 @@
 #include <stdint.h>
 
 /*
- * Linear partition by dynamic programming, O(S^2 P), twice: first the least
- * cost M that the costliest group can have, then, among the partitions that
- * reach M, the one with the least sum of squares (the most even one). Ties go
- * to the partition whose early groups are small: early ranks hold more
- * microbatches in flight.
+ * Linear partition by dynamic programming, O(S^2 P), twice: first the minimum M
+ * of the costliest group's cost, then, among the partitions that reach M, the
+ * one with the least sum of squares (the most even one). Ties are resolved in
+ * favor of small early groups, since early ranks hold more microbatches in
+ * flight.
  */
 struct table {
     const double *prefix; /* S + 1 */
-    double *best;         /* of the first s stages in g groups */
-    unsigned *cut;        /* where the last of those groups begins */
+    double *best;         /* cost of the first s stages in g groups */
+    unsigned *cut;        /* start of the last of these groups */
     unsigned stages, ranks;
 };
 
@@ -23,7 +23,7 @@ static double group_cost(const struct table *t, unsigned from, unsigned to)
     return t->prefix[to] - t->prefix[from];
 }
 
-/* limit: infinity for the first round (min-max), M for the second. */
+/* limit: infinity in the first pass (min-max), M in the second. */
 static double joined_cost(double before, double cost, double limit)
 {
     if (isinf(limit))
@@ -31,7 +31,7 @@ static double joined_cost(double before, double cost, double limit)
     return cost <= limit ? before + cost * cost : INFINITY;
 }
 
-/* The best last group of the first s stages in g groups. */
+/* Finds the best last group of the first s stages in g groups. */
 static void fill_cell(const struct table *t, unsigned g, unsigned s,
                       double limit)
 {
@@ -39,8 +39,8 @@ static void fill_cell(const struct table *t, unsigned g, unsigned s,
     double best = INFINITY;
     unsigned cut = g - 1;
 
-    /* Ascending: of equal ones the earliest cut stays, which makes the last
-     * group the largest. */
+    /* Ascending: among equal ones the earliest cut is kept, which makes the
+     * last group the largest. */
     for (unsigned c = g - 1; c < s; c++) {
         const double all = joined_cost(t->best[(g - 1) * width + c],
                                        group_cost(t, c, s), limit);
@@ -146,7 +146,7 @@ bool pst_sched_is_placed(const struct pst_schedule *sched, enum pst_place place)
     return true;
 }
 
-/* A number of at most 9 digits; moves on. False: there is none. */
+/* Reads a number of at most 9 digits and advances. False: there is none. */
 static bool read_number(const char **at, unsigned *ret)
 {
     unsigned digits = 0, x = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * For placements that no closed form knows (--place): the order in which a
- * step is played if F, I and W take the same time everywhere and messages
- * none. A free rank takes a B or I that is ready, else an F, else a W, so
- * gradients travel at once, as in 1F1B. An order that was played can be run.
- * A rank has at most as many microbatches in flight as there are stages: the
- * memory of 1F1B with one rank for each stage.
+ * Schedules for placements without a closed form (--place): the order of a
+ * simulated step in which F, I and W take equal time everywhere and messages
+ * none. A free rank takes a ready B or I, else an F, else a W, so gradients are
+ * sent at once, as in 1F1B. A simulated order can always run. A rank has at
+ * most as many microbatches in flight as there are stages: the memory of 1F1B
+ * with one rank per stage.
  */
 #include "stages/sched/auto/greedy.h"
 #include "stages/sched/generate.h"

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ZB-V (Qi et al., 2023): each rank has two stages, r on the way there and
- * 2P - 1 - r on the way back, so the last stage is where the first one is and
- * its gradients start there. I and W are apart, W fills the gaps: if F, I and
- * W take equal time and messages none, only the ramps are idle. A rank holds
- * at most 2P (stage, microbatch) pairs, as in 1F1B.
+ * ZB-V (Qi et al., 2023): each rank has two stages, r on the way forth and 2P -
+ * 1 - r on the way back, so the last stage is on the rank of the first, and its
+ * gradients start there. I and W are separate, W fills the gaps: if F, I and W
+ * take equal time and messages none, only the ramps are idle. A rank holds at
+ * most 2P (stage, microbatch) pairs, as in 1F1B.
  *
- * The order is made for at least 2P - 1 microbatches; what does not exist is
- * left out.
+ * The order is generated for at least 2P - 1 microbatches; those that do not
+ * exist are removed.
  */
 #include "stages/sched/generate.h"
 
 struct zb_v {
     struct pst_list list;
     unsigned out, back; /* stages of the rank */
-    unsigned n;         /* microbatches, with imagined ones */
-    /* How many were done of each. */
+    unsigned n;         /* microbatches, including additional ones */
+    /* Number of actions done of each kind. */
     unsigned f_out, f_back, i_out, i_back, w_out, w_back;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Forwards in an order that lets buffers travel from microbatch to microbatch
- * (links to a lower stage). Generators know nothing of these: a list may want F
- * of microbatch 1 where F of microbatch 0 has still to come to a later stage of
- * the same rank.
+ * Reorders forwards so that buffers can be sent from microbatch to microbatch
+ * (links to a lower stage). Generators do not consider these links: a list may
+ * have F of microbatch 1 before F of microbatch 0 in a later stage of the same
+ * rank.
  *
- * The lists are played. While some rank can go on, nothing changes. Else an F
- * is followed back to what it waits for, and that to what it waits for, to one
- * that could run if its list had come to it: it is moved to the front there.
- * Values are made in the order of microbatches and, in one of them, of stages,
- * so there always is one. Backwards keep their order.
+ * The lists are simulated. While any rank can continue, nothing changes.
+ * Otherwise an F is traced back through what it waits for, to an F that could
+ * run if its list had reached it: that one is moved to the front there. Values
+ * are computed in the order of microbatches and, within one, of stages, so
+ * there always is such an F. Backwards keep their order.
  */
 #include "stages/sched/generate.h"
 
@@ -17,7 +17,7 @@
 
 enum { FORWARD = 1, BACKWARD = 2 };
 
-/* An action of the old list, in a chain with its new neighbours. */
+/* An action of the old list, in a linked list with its new neighbors. */
 struct item {
     struct pst_action action;
     size_t before, after;
@@ -27,10 +27,12 @@ struct carrier {
     struct pst_schedule *sched;
     struct pst_link_index links;
     unsigned char *done; /* per (stage, microbatch) */
-    bool *ordered;       /* per stage: it sends a buffer on */
-    struct item *items;  /* of all ranks, one behind the other */
-    size_t *forward;     /* per (stage, microbatch): its F in items */
-    size_t *head, *next; /* per rank: of the chain; what it comes to now */
+    /* per stage: it sends a buffer to the next microbatch */
+    bool *ordered;
+    struct item *items; /* of all ranks, concatenated */
+    size_t *forward;    /* per (stage, microbatch): its F in items */
+    /* per rank: start of the linked list; its current item */
+    size_t *head, *next;
 };
 
 static size_t cell(const struct carrier *c, int stage, int microbatch)
@@ -38,7 +40,8 @@ static size_t cell(const struct carrier *c, int stage, int microbatch)
     return (size_t)stage * c->sched->n_microbatches + (size_t)microbatch;
 }
 
-/* What the F waits for: an F, as index in items; NONE: nothing. */
+/* Returns the F that this F waits for, as index in items; NONE if there is
+ * none. */
 static size_t owed(const struct carrier *c, const struct pst_action *a)
 {
     const struct pst_link_index *l = &c->links;
@@ -90,7 +93,7 @@ static bool advance(struct carrier *c, unsigned rank)
     return moved;
 }
 
-/* A compound that something comes between is two actions. */
+/* Splits a compound, if something is inserted between its parts. */
 static void part(struct carrier *c, size_t i)
 {
     if (i != NONE)
@@ -118,7 +121,7 @@ static void move_to_front(struct carrier *c, unsigned rank, size_t i)
     c->next[rank] = i;
 }
 
-/* Lets one rank go on. False: none waits for an F. */
+/* Unblocks one rank. False: no rank waits for an F. */
 static bool unblock(struct carrier *c)
 {
     for (unsigned r = 0; r < c->sched->n_ranks; r++) {
@@ -129,7 +132,7 @@ static bool unblock(struct carrier *c)
         for (size_t k = i; k != NONE; k = owed(c, &c->items[i].action))
             i = k;
         r = (unsigned)c->sched->rank_of[c->items[i].action.stage];
-        if (c->next[r] == i) /* owes nothing and stands still: not ours */
+        if (c->next[r] == i) /* blocked for another reason: not handled here */
             return false;
         move_to_front(c, r, i);
         return true;
@@ -223,7 +226,7 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
 
     for (size_t i = 0; i < n_links; i++)
         any = any || pst_link_carries(&links[i]);
-    if (!any || sched->messages) /* these stay where somebody wants them */
+    if (!any || sched->messages) /* lists with messages keep their order */
         return PST_OK;
     status =
         pst_link_index_init(&c.links, links, n_links, sched->n_stages, diag);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Moves the receives of one list up, each by `early` compute actions. Never
- * down: a receive that came after a send of its own rank might be the one
- * that the peer of that send waits for. */
+ * down: a receive after a send of its own rank might be the one that the peer
+ * of that send waits for. */
 enum pst_status pst_lower_early(struct pst_action *list, size_t n,
                                 unsigned early, struct pst_diag *diag)
 {
@@ -22,8 +22,8 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
         if (pst_action_is_compute(&list[i]))
             computes[n_computes++] = i;
     for (size_t i = 0, recv = 0, before = 0; i < n; i++) {
-        /* `before` compute actions precede receive number `recv`, which is
-         * the next to be written. */
+        /* `before` compute actions precede receive number `recv`, the next to
+         * be written. */
         for (; recv < n; recv++) {
             size_t target = recv;
 
@@ -39,7 +39,7 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
         if (!pst_action_receives(list[i].kind))
             moved[n_moved++] = list[i];
     }
-    if (n > 0) /* an empty list has no address */
+    if (n > 0) /* at may be NULL in an empty list */
         memcpy(list, moved, n * sizeof(*moved));
     pst_free(computes);
     pst_free(moved);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/sched/lower/lower.h"
 
-enum { SENT = 1, RECEIVED = 2, POSTED = 4, BACKWARD = 3 /* bits further up */ };
+enum { SENT = 1, RECEIVED = 2, POSTED = 4, BACKWARD = 3 /* shift of bits */ };
 
 static bool is_backward(const struct pst_action *a)
 {
     return a->kind == PST_ACT_SEND_B || a->kind == PST_ACT_RECV_B;
 }
 
-/* from, to: in the direction of the message. NULL: they exchange nothing. */
+/* from, to: in the direction of the message. Returns NULL if they exchange
+ * nothing. */
 static unsigned char *find(const struct pst_lower *l, int from, int to,
                            int microbatch, bool backward)
 {
@@ -81,7 +82,7 @@ static enum pst_status read_message(struct pst_lower *l, unsigned rank,
     return PST_OK;
 }
 
-/* A send without receive, or the other way round, would wait for ever. */
+/* A send without a receive, or vice versa, would deadlock. */
 static enum pst_status check_pairs(const struct pst_lower *l)
 {
     for (unsigned r = 0; r < l->sched->n_ranks; r++)

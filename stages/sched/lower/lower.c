@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Compute actions to full lists. The ranks take turns; each takes its next
- * action if everything it needs is there. When it has taken F or B (or I), its
- * messages follow at once, and each receive is written to the peer's list at
- * that very moment. So one order of all actions exists in which every receive
- * is posted just before its send: no deadlock, even if every send blocks.
- * Posting receives earlier than that, at the end, cannot break it.
+ * Extends compute actions to full lists. The ranks take turns; each takes its
+ * next action if its inputs have arrived. After F or B (or I) its messages
+ * follow immediately, and each receive is appended to the peer's list at the
+ * same time. So a global order exists in which every receive is posted just
+ * before its send: no deadlock, even if every send blocks. Posting receives
+ * earlier than that, at the end, preserves this.
  */
 #include "stages/sched/lower/lower.h"
 
@@ -69,7 +69,7 @@ static bool is_ready(const struct pst_lower *l, const struct pst_action *a)
     return a->kind == PST_ACT_W || l->grads[i] == l->need_grads[a->stage];
 }
 
-/* What an F has made goes to its readers, now or in the next microbatch. */
+/* Sends the result of an F to its readers, in this or the next microbatch. */
 static enum pst_status send_forward(struct pst_lower *l,
                                     const struct pst_action *a)
 {
@@ -102,7 +102,7 @@ static enum pst_status take(struct pst_lower *l, int rank,
         if (status == PST_OK)
             status = send_forward(l, a);
     } else if (a->kind != PST_ACT_W) {
-        /* The nearest stage first: it is the next to run backward. */
+        /* The nearest stage first: it runs its backward next. */
         for (size_t i = links->first_to[a->stage + 1];
              i-- > links->first_to[a->stage] && status == PST_OK;)
             if (links->by_to[i].grad)
@@ -201,7 +201,7 @@ static enum pst_status lower(struct pst_lower *l,
     }
     status = add_messages(l);
     for (unsigned r = 0; r < sched->n_ranks && status == PST_OK; r++)
-        if (!sched->messages) /* else they are where somebody wants them */
+        if (!sched->messages) /* else they keep their positions */
             status = pst_lower_early(l->out[r].at, l->out[r].n, early, l->diag);
     if (status == PST_OK && sched->train)
         status = add_reductions(l, shared, n_shared);

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_SCHED_LOWER_LOWER_H
 #define PENSTOCK_STAGES_SCHED_LOWER_LOWER_H
-/* What the files of this folder share; private to it. */
+/* Shared by the files of this folder; private to it. */
 #include "stages/sched/generate.h"
 
 struct pst_lower {
     struct pst_schedule *sched;
     struct pst_link_index links;
-    /* Per (stage, microbatch): values and gradients that are there. */
+    /* Per (stage, microbatch): number of values and gradients that have
+     * arrived. */
     unsigned *inputs, *grads;
     unsigned *need_grads; /* per stage */
-    unsigned *carried;    /* per stage: links that microbatch 0 has not */
-    /* Per (link in by_from, microbatch): messages that the lists came with,
-     * by bits of given.c; NULL: none. */
+    /* per stage: links that do not apply to microbatch 0 */
+    unsigned *carried;
+    /* Per (link in by_from, microbatch): messages already in the lists, as bits
+     * of given.c; NULL: none. */
     unsigned char *given;
-    size_t *next;                            /* per rank: of the old list */
+    /* per rank: position in the old list */
+    size_t *next;
     struct PST_VEC(struct pst_action) * out; /* per rank */
     struct pst_diag *diag;
 };
@@ -25,17 +28,17 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * Lists that came with messages: these stay where they are; local copies and
- * messages of links that the lists do not know are added. Removes local copies,
- * fetches (our parameters stay) and reductions, which lowering adds itself, and
- * messages between stages that exchange nothing. Then each send has its
- * receive.
+ * For lists that already contain messages: these keep their positions; lowering
+ * adds local copies and messages of links that the lists lack. Removes local
+ * copies, UNSHARD, RESHARD and reductions, which are added again, and messages
+ * between stages that exchange nothing. Then each send must have its receive.
  */
 enum pst_status pst_given_read(struct pst_lower *l) PST_MUST_CHECK;
-/* Does the message from `from` to `to` (in its direction) come by itself? */
+/* True if the lists already contain the message from `from` to `to` (in its
+ * direction). */
 bool pst_given_has(const struct pst_lower *l, int from, int to, int microbatch,
                    bool backward);
-/* A send waits for its receive, as if it blocked. */
+/* True unless it is a send whose receive is not posted, as if sends blocked. */
 bool pst_given_is_ready(const struct pst_lower *l, const struct pst_action *a);
 void pst_given_take(struct pst_lower *l, const struct pst_action *a);
 

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients of parameters are added up in the order of microbatches, whatever
- * order a schedule runs them in: sums of floats depend on it.
- * Where a stage's turn has not come, its B becomes I, so that gradients travel
- * on at once, and W waits for its turn. Each W is run as soon as it may, behind
- * the messages of the action that ended the waiting.
+ * Makes gradients of parameters be added in the order of microbatches, whatever
+ * the schedule: sums of floats depend on the order. If it is not the stage's
+ * turn, B becomes I, so that gradients are sent on at once, and W waits for its
+ * turn. Each W runs as soon as possible, after the messages of the action that
+ * ended the wait.
  *
- * The other exact way, an accumulator for each microbatch that is early, would
- * cost the stage's parameters each time; W keeps activations only.
+ * The other exact solution, an accumulator for each early microbatch, would
+ * take the memory of the stage's parameters each time; W only keeps
+ * activations.
  */
 #include "stages/sched/sched.h"
 
 struct orderer {
     struct pst_schedule *sched;
-    unsigned *turn; /* per stage: whose W is next */
+    unsigned *turn; /* per stage: microbatch whose W is next */
     bool *waits;    /* [stage][microbatch] */
-    int resumed;    /* stage whose turn has moved on, or -1 */
+    int resumed;    /* stage whose turn has advanced, or -1 */
     struct PST_VEC(struct pst_action) out;
 };
 
@@ -24,7 +25,7 @@ static bool *waits(struct orderer *o, int stage, unsigned microbatch)
     return &o->waits[(size_t)stage * o->sched->n_microbatches + microbatch];
 }
 
-/* Runs what waited for the last action of the list so far. */
+/* Runs each W that waited for the last action of the list so far. */
 static bool resume(struct orderer *o)
 {
     const int s = o->resumed;
@@ -50,7 +51,7 @@ static bool is_message(const struct pst_action *a)
     return a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_COPY_B;
 }
 
-/* What does not exist is left for the check to refuse. */
+/* The check refuses actions that do not exist. */
 static bool is_known(const struct orderer *o, const struct pst_action *a)
 {
     return a->stage >= 0 && (unsigned)a->stage < o->sched->n_stages &&
@@ -58,7 +59,7 @@ static bool is_known(const struct orderer *o, const struct pst_action *a)
            (unsigned)a->microbatch < o->sched->n_microbatches;
 }
 
-/* Appends one action of the old list, if need be as something else. */
+/* Appends one action of the old list, changed if necessary. */
 static bool add(struct orderer *o, struct pst_action a)
 {
     if (!is_message(&a) && !resume(o))

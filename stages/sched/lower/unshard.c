@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where a rank has the parameters of its stages. In front of each compute
- * action it has those of the next `window` different stages of its list: who is
- * no longer among them is resharded, who joins them is unsharded.
+ * Adds UNSHARD and RESHARD. Before each compute action, the parameters of the
+ * next `window` different stages of the list are resident: a stage that leaves
+ * this window is resharded, a stage that enters it is unsharded.
  *
- * From the last action to the first, the stages are kept in the order in which
- * they come next. An action's own stage goes to the front; if it was beyond the
- * window, the last one within it is pushed out, and joins behind the action.
+ * From the last action to the first, the stages are kept in the order of their
+ * next use. An action's own stage moves to the front; if it was outside of the
+ * window, the last stage in the window drops out, and enters it after the
+ * action.
  */
 #include "stages/sched/generate.h"
 
@@ -15,10 +16,10 @@
 struct windows {
     const bool *stages;
     unsigned window;
-    int *order; /* stages that come next, soonest first */
+    int *order; /* stages by next use, soonest first */
     unsigned n_order;
     struct change {
-        int16_t leaves, joins; /* in front of the action; -1: none */
+        int16_t leaves, joins; /* before the action; -1: none */
     } * changes;               /* per action */
     struct PST_VEC(struct pst_action) out;
 };
@@ -37,7 +38,7 @@ static void push_front(struct windows *w, unsigned at, int stage)
 static void find_changes(struct windows *w, const struct pst_action *at,
                          size_t n)
 {
-    size_t next = n; /* the action behind that counts */
+    size_t next = n; /* the next action that counts */
 
     w->n_order = 0;
     for (size_t i = n; i-- > 0;) {
@@ -53,7 +54,7 @@ static void find_changes(struct windows *w, const struct pst_action *at,
             if (w->n_order >= w->window)
                 w->changes[next].joins = (int16_t)w->order[w->window - 1];
         } else if (k == w->n_order && next < n) {
-            /* It is not used again, and its place was free. */
+            /* It is not used again, and the window has space. */
             w->changes[next].leaves = at[i].stage;
         }
         if (k == w->n_order)

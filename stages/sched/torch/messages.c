@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Sends and receives in PyTorch's order: the ranks take turns, each takes its
- * next action if that is ready; after F, B or I the send follows, and the
- * receive goes to the neighbour's list at that moment. Everything in a list
- * costs a turn, also what sends nothing.
+ * next action if it is ready; after F, B or I the send follows, and the receive
+ * is appended to the neighbor's list at the same time. Everything in a list
+ * takes a turn, even if it sends nothing.
  */
 #include "stages/sched/torch/torch.h"
 
@@ -13,8 +13,8 @@
 
 struct sender {
     struct pst_schedule *sched;
-    /* Per (stage, microbatch): F, and B or I, that is done; a receive that is
-     * written down. */
+    /* Per (stage, microbatch): F, and B or I, that are done; receives that are
+     * in the list. */
     bool *forward, *backward, *got_forward, *got_backward;
     size_t *next;
     struct PST_VEC(struct pst_action) * out;
@@ -84,7 +84,7 @@ static void send(struct sender *s, const struct pst_action *a)
         true;
 }
 
-/* One turn of a rank: a gap, an action or a compound. */
+/* Runs one turn of a rank: an idle slot, an action or a compound. */
 static bool turn(struct sender *s, int rank)
 {
     const struct pst_action *at = s->sched->ranks[rank].at + s->next[rank];

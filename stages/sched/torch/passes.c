@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Passes over the list of one rank at a time: from an old list to a new. */
+/* Passes over the list of one rank at a time, from an old list to a new one. */
 #include "stages/sched/torch/torch.h"
 
 #include "stages/sched/generate.h"
@@ -9,7 +9,7 @@
 
 struct rewrite {
     const struct pst_schedule *sched;
-    const struct pst_action *at; /* the old list, without gaps */
+    const struct pst_action *at; /* the old list, without idle slots */
     size_t n;
     struct PST_VEC(struct pst_action) out;
     bool failed;
@@ -79,8 +79,8 @@ enum pst_status pst_torch_merge(struct pst_schedule *sched,
     return rewrite(sched, 0, merge, diag);
 }
 
-/* The next stages from action i on, each once, until there are enough; a
- * compound's two stages are taken together. Returns how many. */
+/* Finds the next different stages from action i on, until there are enough; a
+ * compound's two stages are taken together. Returns their number. */
 static unsigned next_stages(const struct rewrite *w, size_t i, int *stages)
 {
     unsigned n = 0;
@@ -101,7 +101,7 @@ static unsigned next_stages(const struct rewrite *w, size_t i, int *stages)
     return n;
 }
 
-/* counts: 1 while the stage is here. */
+/* counts: 1 while the stage is resident. */
 static void fetch(struct rewrite *w)
 {
     int *stages = pst_calloc(PST_TAG_PLAN, w->window + 1, sizeof(*stages));
@@ -144,10 +144,10 @@ enum pst_status pst_torch_fetch(struct pst_schedule *sched, unsigned window,
     return rewrite(sched, PST_MAX(window, 1), fetch, diag);
 }
 
-/* counts: B and W of the stage so far. */
+/* counts: number of B and W of the stage so far. */
 static void reduce(struct rewrite *w)
 {
-    int due = -1; /* a compound is not torn apart */
+    int due = -1; /* a compound is not split */
 
     for (size_t i = 0; i < w->n; i++) {
         const struct pst_action *a = &w->at[i];

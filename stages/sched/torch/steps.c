@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * PyTorch's measure of a schedule: in a tick every rank does one action if it
- * is ready; ranks that could not get a second chance once the others have
- * moved. A rank that waits spends the tick.
+ * PyTorch's measure of a schedule: in a tick every rank runs one action if it
+ * is ready; ranks that could not get a second chance after the others. A rank
+ * that waits uses the tick.
  */
 #include "stages/sched/generate.h"
 #include "stages/sched/torch/torch.h"
 
 struct ticker {
     const struct pst_schedule *sched;
-    unsigned short *done; /* per (stage, microbatch): kinds that were done */
+    unsigned short *done; /* per (stage, microbatch): kinds that are done */
     size_t *next, *ticks; /* per rank */
     bool *moved;          /* per rank: in this tick */
 };

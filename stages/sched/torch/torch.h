@@ -2,45 +2,46 @@
 #ifndef PENSTOCK_STAGES_SCHED_TORCH_TORCH_H
 #define PENSTOCK_STAGES_SCHED_TORCH_TORCH_H
 /*
- * PyTorch's way from compute actions to messages, action for action: for
- * chains of neighbours, one receive for each send, written down at the moment
- * of the send. What comes out has messages and no local copies;
- * pst_schedule_lower completes it. All functions work in place.
+ * PyTorch's lowering from compute actions to messages, action by action: for
+ * chains of neighbors, one receive for each send, inserted at the time of the
+ * send. The result has messages but no local copies; pst_schedule_lower
+ * completes it. All functions work in place.
  */
 #include "stages/sched/sched.h"
 
 enum pst_torch_mode {
-    PST_TORCH_RUNTIME,         /* as executed: fetches, reductions, messages */
-    PST_TORCH_SENDRECV,        /* messages only; gaps cost a turn */
-    PST_TORCH_SENDRECV_PACKED, /* messages only, gaps removed before */
+    /* as executed: UNSHARD, RESHARD, reductions, messages */
+    PST_TORCH_RUNTIME,
+    PST_TORCH_SENDRECV,        /* messages only; an idle slot takes a turn */
+    PST_TORCH_SENDRECV_PACKED, /* messages only; idle slots are removed first */
 };
 
-/* PyTorch fetches this many stages ahead. */
+/* Number of stages that PyTorch unshards ahead. */
 #define PST_TORCH_WINDOW 3
 
-/* PST_ERR_INPUT if the lists are no schedule or stand still. */
+/* PST_ERR_INPUT if the lists are not a schedule or deadlock. */
 enum pst_status pst_torch_lower(struct pst_schedule *sched,
                                 enum pst_torch_mode mode,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Single passes. All but the last remove gaps. */
+/* Single passes. All except the last remove idle slots. */
 
-/* I and W of one (stage, microbatch) side by side become B. */
+/* Replaces adjacent I and W of one (stage, microbatch) by B. */
 enum pst_status pst_torch_merge(struct pst_schedule *sched,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* UNSHARD before use, RESHARD when the stage is not among the next `window`
- * different stages of the rank. */
+/* Adds UNSHARD before use, and RESHARD when the stage is not among the next
+ * `window` different stages of the rank. */
 enum pst_status pst_torch_fetch(struct pst_schedule *sched, unsigned window,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* REDUCE_GRAD right after the last B or W of each stage. */
+/* Adds REDUCE_GRAD right after the last B or W of each stage. */
 enum pst_status pst_torch_reduce(struct pst_schedule *sched,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_torch_messages(struct pst_schedule *sched,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Ticks of PyTorch's simulator, where every action and message takes one.
- * PST_ERR_UNSUPPORTED for actions that it does not know: compounds, fetches,
- * reductions. */
+/* Returns the ticks of PyTorch's simulator, in which every action and message
+ * takes one. PST_ERR_UNSUPPORTED for actions that it does not support:
+ * compounds, UNSHARD, RESHARD, reductions. */
 enum pst_status pst_torch_steps(const struct pst_schedule *sched,
                                 size_t *ret_steps,
                                 struct pst_diag *diag) PST_MUST_CHECK;
