@@ -77,7 +77,7 @@ struct pst_step_result {
      * until the next step. */
     uint64_t stayed_step;
     const char *stayed_text;
-    /* Of a fault: the microbatch of the step with the fault; -1: none.
+    /* The microbatch of the step in which the fault is; -1: none.
      * backward: the fault is in a gradient. */
     int microbatch;
     bool backward;

@@ -53,7 +53,7 @@ static void take_optim(struct pst_rank *r)
 
 /* Called when the device has finished the step and the previous update. The
  * host may have posted messages long before the device reached the actions
- * after them, so marks are moved behind the previous ones. */
+ * after them, so each mark begins no earlier than the previous one ends. */
 static void take_timings(struct pst_rank *r)
 {
     struct pst_ring_step *now = r->step.ring.now;

@@ -31,8 +31,8 @@ struct beat {
     int32_t kind, stage, microbatch;
     uint64_t step, moves;
     uint64_t sum; /* rank 0: moves of all ranks */
-    /* Not 0: rank 0 exits, since this rank does not answer; its newest
-     * heartbeat is attached. */
+    /* A rank that does not answer, so that rank 0 exits; the rest of the
+     * message is the newest heartbeat of that rank. 0: none. */
     uint32_t stuck;
 };
 

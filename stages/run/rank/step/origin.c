@@ -40,7 +40,7 @@ bool pst_trace_wants(const struct pst_trace *t,
 /* Values of one tensor that are not finite. */
 struct found {
     unsigned kinds;
-    int64_t n, count; /* n: all elements; count: those that are not finite */
+    int64_t n, count; /* n: elements that are not finite; count: all */
     int64_t first;    /* index of the first one */
     double value;
 };
