@@ -66,7 +66,7 @@ struct pst_exec_options {
      * (stages/compile/recompute.h), or "auto" (stages/tune/choose.h); NULL:
      * none. */
     const char *recompute;
-    /* Where to keep the stash of microbatches for which the arena has no slots:
+    /* Location of the stash of microbatches for which the arena has no slots:
      * "ram", "disk:FOLDER" (stages/layout/memory/spill.h); NULL: all have
      * slots. */
     const char *stash;
