@@ -59,7 +59,7 @@ bool pst_timeline_add(struct pst_timeline *timeline, int rank,
     return pst_vec_push(PST_TAG_PLAN, &timeline->spans, span);
 }
 
-/* Of spans that start at the same time the longer comes first: an empty span
+/* Sorts spans that start at the same time longest first: an empty span
  * belongs after the one that it follows. */
 static int compare_spans(const void *a, const void *b)
 {
