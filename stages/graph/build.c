@@ -45,7 +45,7 @@ void pst_build_like(struct pst_build *build, const struct pst_node *node)
     build->is_function = node->is_function;
 }
 
-/* Values must be of this graph: a foreign one would outlive its arena. */
+/* True for a value of another graph, which would outlive its arena. */
 static bool is_foreign(const struct pst_graph *graph,
                        const struct pst_value *value)
 {
@@ -91,7 +91,7 @@ enum pst_status pst_build_args(struct pst_build *build,
                 return pst_diag_set(build->diag, PST_E_OP_ARGUMENT,
                                     "%s: argument \"%s\" is missing",
                                     schema->name, param->name);
-            ret[i] = param->def; /* lists live as long as the registry */
+            ret[i] = param->def; /* its lists live as long as the registry */
             continue;
         }
         status = check_owner(build, schema, i, &args[i]);
@@ -105,7 +105,7 @@ enum pst_status pst_build_args(struct pst_build *build,
     return PST_OK;
 }
 
-/* "aten.add.Tensor" names its results "add". */
+/* Derives the prefix of result names: "add" of "aten.add.Tensor". */
 static void default_prefix(const char *op, char out[64])
 {
     const char *begin = strchr(op, '.');
@@ -150,29 +150,29 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     }
     if (!pst_vec_push(TAG, &graph->nodes, node))
         return pst_diag_nomem(build->diag, sizeof(node));
-    for (unsigned k = 0; k < c->n_outs; k++) /* dead until the node stands */
+    for (unsigned k = 0; k < c->n_outs; k++) /* dead until the node is
+                                                appended */
         node->outs[k]->def = node;
     return PST_OK;
 }
 
-/* Is it the name of a composition, or of one that works in place
- * ("aten.celu_.default")? */
+/* True for the name of a composition, also in place ("aten.celu_.default"). */
 static bool is_composition(const char *name)
 {
     const struct pst_op *op = pst_op_find(name);
     const char *end = strstr(name, "_.");
-    char twin[200];
+    char functional[200];
 
-    if (op == NULL && end != NULL && strlen(name) < sizeof(twin)) {
-        (void)snprintf(twin, sizeof(twin), "%.*s%s", (int)(end - name), name,
-                       end + 1);
-        op = pst_op_find(twin);
+    if (op == NULL && end != NULL && strlen(name) < sizeof(functional)) {
+        (void)snprintf(functional, sizeof(functional), "%.*s%s",
+                       (int)(end - name), name, end + 1);
+        op = pst_op_find(functional);
     }
     return op != NULL && pst_op_is_rewrite(op);
 }
 
-/* Rows of penstock's own and parts of compositions have the name that the
- * user's file has, too: messages name that. */
+/* Sets the operator name of the user's file on nodes of penstock's own rows and
+ * on parts of compositions, for error messages. */
 static bool fill_origin(struct pst_build *build, struct pst_node *node)
 {
     const bool keeps = pst_op_keeps_origin(node->op);

@@ -2,10 +2,12 @@
 #ifndef PENSTOCK_STAGES_GRAPH_BUILD_H
 #define PENSTOCK_STAGES_GRAPH_BUILD_H
 /*
- * Appending nodes. A builder is sticky: after a failure every emit does
- * nothing and returns NULL, so that a sequence is checked once at its end.
- * Nodes inherit call, source, phase, id, no_grad, region and, where their row
- * keeps it, origin from the builder.
+ * Appends nodes to a graph.
+ *
+ * Errors are sticky: after a failure every emit does nothing and returns NULL,
+ * so callers check once at the end of a sequence. Nodes inherit call, source,
+ * phase, id, no_grad, region and, if their operator keeps it, origin from the
+ * builder.
  */
 #include "stages/graph/graph.h"
 
@@ -16,7 +18,7 @@ struct pst_build {
     struct pst_graph *graph;
     enum pst_status status;
     struct pst_diag *diag;
-    /* Given to every node that is emitted. */
+    /* Copied into every emitted node. */
     const struct pst_module_call *call; /* of graph; NULL: the root */
     const char *source;
     enum pst_phase phase;
@@ -26,39 +28,39 @@ struct pst_build {
     bool is_function;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
     const char *prefix; /* of result names; NULL: the operator's name */
-    /* Names of the first n_names results; holes (NULL) get the prefix. */
+    /* Names of the first n_names results; NULL entries get the prefix. */
     const char *const *names;
     unsigned n_names;
-    /* For factories without dtype argument: what the file recorded.
-     * PST_N_DTYPES: nothing, f32 then. */
+    /* Dtype recorded in the file, for factories without a dtype argument;
+     * PST_N_DTYPES: none, f32 is used. */
     enum pst_dtype hint;
     struct pst_sizes *sizes; /* extent.h; NULL: sizes are numbers only */
 };
 
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,
                     struct pst_diag *diag);
-/* What follows stands where `node` stands, which may be of another graph: its
- * call, source, phase, region and id. */
+/* Gives the nodes that follow the call, source, phase, region and id of `node`,
+ * which may belong to another graph. */
 void pst_build_at(struct pst_build *build, const struct pst_node *node);
-/* And is what it is: no_grad and origin too. */
+/* Does the same and also takes no_grad and origin. */
 void pst_build_like(struct pst_build *build, const struct pst_node *node);
 
-/* The arguments in schema order, coerced, with defaults; ret has room for
- * schema->n_args. */
+/* Puts arguments in schema order, coerces them and fills in defaults; ret holds
+ * schema->n_args entries. */
 enum pst_status pst_build_args(struct pst_build *build,
                                const struct pst_schema *schema,
                                const struct pst_arg *args, unsigned n_args,
                                struct pst_arg *ret) PST_MUST_CHECK;
 
-/* Missing trailing arguments take their defaults. Infers, appends, returns
- * the node (results in node->outs) or NULL. args are copied. */
+/* Infers and appends a node and returns it (results in node->outs), or NULL.
+ * Missing trailing arguments get their defaults. args are copied. */
 struct pst_node *pst_emit_node(struct pst_build *build, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args);
-/* The first result, or NULL. Compositions (pst_op_is_rewrite) are emitted as
- * the nodes that they consist of. */
+/* Returns the first result or NULL. Operators with a decomposition
+ * (pst_op_is_rewrite) are emitted as the nodes of the decomposition. */
 struct pst_value *pst_emit(struct pst_build *build, const struct pst_op *op,
                            const struct pst_arg *args, unsigned n_args);
-/* pst_emit(build, &op, PST_ARGS(a, b)) with these: */
+/* Argument list for pst_emit(build, &op, PST_ARGS(a, b)). */
 #define PST_ARGS(...)                                                          \
     (const struct pst_arg[]){__VA_ARGS__},                                     \
         (unsigned)PST_COUNT(((const struct pst_arg[]){__VA_ARGS__}))
@@ -67,7 +69,7 @@ static inline struct pst_arg pst_none(void)
 {
     return (struct pst_arg){.kind = PST_ARG_NONE};
 }
-/* NULL becomes NONE. */
+/* Makes an argument of a value; NULL becomes NONE. */
 static inline struct pst_arg pst_v(struct pst_value *value)
 {
     if (value == NULL)

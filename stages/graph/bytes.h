@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_GRAPH_BYTES_H
 #define PENSTOCK_STAGES_GRAPH_BYTES_H
-/* Bytes of tensors that come from outside: from a file, a request, the memory
- * of a caller. Any thread. */
+/* Sanitises tensor data that comes from outside: from a file, a request or a
+ * caller's memory. Any thread. */
 #include "stages/graph/tensor.h"
 
 /*
- * Makes them values of the dtype, where they lie. A bool is 0 or 1 afterwards:
- * elsewhere every byte but 0 is true. All bytes are values of the other dtypes.
- * Every reader of tensors from outside calls it.
+ * Makes the bytes valid values of the dtype, in place: every nonzero byte of a
+ * bool becomes 1. For other dtypes all bit patterns are valid. Every reader of
+ * tensors from outside must call it.
  */
 static inline void pst_bytes_to_values(enum pst_dtype dtype, void *data,
                                        size_t bytes)

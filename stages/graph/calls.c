@@ -12,7 +12,8 @@ struct pst_module_call *pst_graph_find_call(const struct pst_graph *graph,
 
     if (path[0] == '\0' && index == 0)
         return graph->calls.at[0];
-    /* Calls come in ascending order, so that the newest is mostly the one. */
+    /* The newest call matches in most cases: calls are added in ascending
+     * order. */
     call = pst_map_get(&graph->newest_calls, path);
     while (call != NULL && call->index != index)
         call = call->older;
@@ -39,7 +40,7 @@ int64_t pst_call_number(const char *name, size_t *ret_length)
     *ret_length = strlen(name);
     if (at == NULL || at[1] < '0' || at[1] > '9' ||
         (at[1] == '0' && at[2] != '\0') || !pst_parse_i64(at + 1, &number))
-        return -1; /* as graphs write them: no sign, no further zeros */
+        return -1; /* graphs write no sign and no leading zeros */
     *ret_length = (size_t)(at - name);
     return number;
 }
@@ -138,7 +139,8 @@ enum pst_status pst_graph_adopt_call(struct pst_graph *graph,
     if (*ret != NULL && *ret != graph->calls.at[0])
         return PST_OK;
     like = *other;
-    if (other->parent != NULL) { /* as deep as calls may be */
+    if (other->parent != NULL) { /* recursion is bounded by
+                                    PST_MAX_CALL_DEPTH */
         struct pst_module_call *parent;
 
         status = pst_graph_adopt_call(graph, other->parent, &parent, diag);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arguments to the types of their parameters, as far as PyTorch goes. */
+/* Coerces arguments to the types of their parameters, as PyTorch does. */
 #include "stages/graph/schema.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static const char *const kind_names[] = {
     [PST_ARG_IGNORED] = "an option",
 };
 
-/* The kind that stands for a type once coerced. */
+/* Kind of a coerced argument, by type. */
 static const enum pst_arg_kind kind_of[] = {
     [PST_TYPE_TENSOR] = PST_ARG_VALUE,
     [PST_TYPE_TENSORS] = PST_ARG_VALUES,
@@ -75,7 +75,7 @@ static int64_t to_i64(const struct pst_arg *arg)
     return arg->kind == PST_ARG_INT ? arg->i : arg->b;
 }
 
-/* One number for int[k] or float[k]. */
+/* Repeats one number for int[k] or float[k]. */
 static enum pst_status repeat(unsigned n, bool floating, struct pst_arg *arg,
                               struct pst_arena *arena, struct pst_diag *diag)
 {

@@ -102,7 +102,7 @@ static enum pst_status copy_node(struct copier *c, const struct pst_node *old)
     return pst_vec_push(TAG, &c->to->nodes, node) ? PST_OK : no_memory(c);
 }
 
-/* In order, so that ids and parents stay. */
+/* Copies calls in order, so that ids and parents stay valid. */
 static enum pst_status copy_calls(struct copier *c)
 {
     for (size_t i = 0; i < c->from->calls.n; i++) {

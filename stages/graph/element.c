@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Single elements of every dtype, and strided copies with conversion. */
+/* Loads and stores single elements of every dtype; strided copies with
+ * conversion. */
 #include "stages/graph/tensor.h"
 
 #include <string.h>
@@ -20,8 +21,8 @@ static float float_of(uint32_t u)
     return x;
 }
 
-/* Half to even; a NaN stays one. The carry of the rounding may run into the
- * exponent: that is how the largest finite numbers become infinite. */
+/* Rounds half to even; NaN stays NaN. A carry into the exponent is correct: it
+ * makes the largest finite numbers infinite. */
 static uint16_t bf16_from_f32(float x)
 {
     const uint32_t u = bits_of(x);
@@ -72,7 +73,7 @@ static float f32_from_f16(uint16_t h)
     return float_of(sign | (e + 112) << 23 | m << 13);
 }
 
-/* Truncates; out of range and NaN give the smallest, as x86 does. */
+/* Truncates; NaN and out-of-range values give INT64_MIN, as on x86. */
 static int64_t i64_from_f64(double x)
 {
     if (x >= -0x1p63 && x < 0x1p63)
@@ -80,7 +81,7 @@ static int64_t i64_from_f64(double x)
     return INT64_MIN;
 }
 
-/* The narrower ones get the low bits of an int32_t. */
+/* Narrower integer types get the low bits of an int32_t. */
 static int64_t whole_from_f64(enum pst_dtype dtype, double x)
 {
     if (dtype == PST_I64 || (x > -0x1p31 - 1 && x < 0x1p31))
@@ -133,7 +134,7 @@ void pst_store_f64(enum pst_dtype dtype, void *data, int64_t i, double x)
     case PST_F64:
         ((double *)data)[i] = x;
         break;
-    case PST_BF16: /* by way of a float, as PyTorch does */
+    case PST_BF16: /* through float, as PyTorch does */
         ((uint16_t *)data)[i] = bf16_from_f32((float)x);
         break;
     case PST_F16:
@@ -151,7 +152,7 @@ void pst_store_f64(enum pst_dtype dtype, void *data, int64_t i, double x)
 void pst_store_i64(enum pst_dtype dtype, void *data, int64_t i, int64_t x)
 {
     switch (dtype) {
-    case PST_F32: /* not by way of a double: that would round twice */
+    case PST_F32: /* not through double, which would round twice */
         ((float *)data)[i] = (float)x;
         break;
     case PST_F64:
@@ -184,7 +185,7 @@ void pst_store_i64(enum pst_dtype dtype, void *data, int64_t i, int64_t x)
     }
 }
 
-/* One row of n elements; steps in elements. */
+/* Copies one row of n elements; steps are in elements. */
 static void copy_row(enum pst_dtype from, const char *src, int64_t step_from,
                      enum pst_dtype to, char *dst, int64_t step_to, int64_t n)
 {
@@ -219,7 +220,7 @@ void pst_copy_strided(const struct pst_meta *from, const void *src,
     int64_t index[PST_MAX_RANK] = {0}, of = 0, ot = 0;
     unsigned rank = 0;
 
-    /* Dimensions that lie behind one another in both tensors become one. */
+    /* Merges dimensions that are adjacent in both tensors. */
     for (unsigned d = 0; d < from->rank; d++) {
         const int64_t n = from->size[d];
 

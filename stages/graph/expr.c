@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Text to expressions and back. */
+/* Parses and prints expressions. */
 #include "stages/base/macros.h"
 #include "stages/base/str.h"
 #include "stages/graph/symbol.h"
@@ -10,15 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of operands within operands, whatever signs and parentheses they are written
- * with: what is read is printed otherwise, and must be read again. */
+/* Nesting limit of operands, independent of signs and parentheses: an
+ * expression is printed in another form than it was read and must parse
+ * again. */
 #define MAX_LEVELS 64
-/* Of the parser's calls: no level is printed with more than two of them. */
+/* Recursion limit of the parser: a printed level takes at most two calls. */
 #define MAX_DEPTH 256
 #define MAX_TEXT  65536
 #define MAX_NODES 4096
 
-/* How tight infix signs bind; calls and names are tighter than all. */
+/* Precedence of infix signs; calls and names bind tightest. */
 enum { BIND_ADD = 1, BIND_MUL, BIND_POW, BIND_ALL };
 
 struct parser {
@@ -62,7 +63,7 @@ static enum pst_status make(struct parser *p, const struct pst_expr *from,
 {
     struct pst_expr *made;
 
-    if (++p->nodes > MAX_NODES) /* bounds the depth of the tree as well */
+    if (++p->nodes > MAX_NODES) /* also bounds the depth of the tree */
         return fail(p, "too many terms");
     made = pst_arena_memdup(p->arena, from, sizeof(*from));
     if (made == NULL)
@@ -84,7 +85,8 @@ static unsigned binds(expr e)
     return e->row != NULL && e->row->infix != NULL ? e->row->binds : BIND_ALL;
 }
 
-/* The first operand of a sum or product goes on at its level. */
+/* Counts nesting levels; the first operand of a sum or product does not add
+ * one. */
 static unsigned count_levels(const struct pst_expr_row *row, const expr *args,
                              unsigned n)
 {
@@ -155,7 +157,7 @@ static enum pst_status negate(struct parser *p, expr e, expr *ret)
 
 /* --- atoms -------------------------------------------------------------- */
 
-/* Digits alone are an integer, unless the text says that it is a Float. */
+/* Digits alone are an integer, unless the text calls it a Float. */
 static enum pst_status parse_number(struct parser *p, const char *text,
                                     size_t n, bool is_real, expr *ret)
 {
@@ -197,8 +199,8 @@ static size_t number_length(const char *at)
     return n;
 }
 
-/* What stands between quotes, as the only operand that counts: the keywords
- * behind it ("positive=True") say nothing that a value does not. */
+/* Reads the quoted first operand; the keywords after it ("positive=True") do
+ * not affect values. */
 static enum pst_status parse_quoted(struct parser *p, const char **ret,
                                     size_t *ret_n)
 {
@@ -225,7 +227,7 @@ static bool is_word(const char *word, size_t n, const char *text)
     return strlen(text) == n && memcmp(word, text, n) == 0;
 }
 
-/* True if the word is a truth value. */
+/* Reads a truth value; returns false if the word is none. */
 static bool read_truth(const char *word, size_t n, bool *ret)
 {
     *ret = is_word(word, n, "true") || is_word(word, n, "True");
@@ -241,7 +243,7 @@ static enum pst_status make_symbol(struct parser *p, const char *name, size_t n,
     if (e.symbol == NULL)
         return pst_diag_nomem(p->diag, n);
     if (n == 0 || n > 64 || word_length(e.symbol) != n ||
-        read_truth(name, n, &truth)) /* it would print as the value */
+        read_truth(name, n, &truth)) /* would print as a truth value */
         return fail(p, "no name of a symbol");
     return make(p, &e, ret);
 }
@@ -297,7 +299,7 @@ static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
         return n == 6 ? make_symbol(p, quoted, len, ret)
                       : parse_number(p, quoted, len, true, ret);
     }
-    if (is_word(word, n, "Integer")) { /* only there for its operand */
+    if (is_word(word, n, "Integer")) { /* a wrapper around its operand */
         status = parse_sum(p, ret);
         if (status == PST_OK && (!is_int(*ret) || !take(p, ")")))
             status = fail(p, "no integer");
@@ -344,7 +346,7 @@ static enum pst_status parse_unary(struct parser *p, expr *ret)
             status = negate(p, e, ret);
     } else {
         status = parse_atom(p, ret);
-        if (status == PST_OK && take(p, "**")) { /* groups from the right */
+        if (status == PST_OK && take(p, "**")) { /* right-associative */
             status = parse_unary(p, &e);
             if (status == PST_OK)
                 status = make_infix(p, "Pow", *ret, e, ret);

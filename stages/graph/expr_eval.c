@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The operations of expressions: Python's semantics, exact or refused. */
+/* Evaluates the operations of expressions with Python's semantics: exact or an
+ * error. */
 #include "stages/graph/symbol.h"
 
 #include "stages/base/checked.h"
@@ -140,7 +141,7 @@ static bool eval_mul(const number *a, unsigned n, number *ret, const char **why)
     return true;
 }
 
-/* An exact quotient, as in 1/2 of sympy. */
+/* Exact quotient, as SymPy's 1/2. */
 static bool eval_div(const number *a, unsigned n, number *ret, const char **why)
 {
     number inverse;
@@ -155,7 +156,7 @@ static bool eval_div(const number *a, unsigned n, number *ret, const char **why)
            mul2(&a[0], &inverse, ret, why);
 }
 
-/* a / b of integers as a float. */
+/* Divides integers with a float result. */
 static bool eval_true_div(const number *a, unsigned n, number *ret,
                           const char **why)
 {
@@ -201,7 +202,7 @@ static bool eval_trunc(const number *a, unsigned n, number *ret,
     return fabs(a->f) < 0x1p62 && set_int((int64_t)a->f, ret, why);
 }
 
-/* To even, as Python does. */
+/* Rounds half to even, as Python does. */
 static bool eval_round(const number *a, unsigned n, number *ret,
                        const char **why)
 {
@@ -243,7 +244,7 @@ static bool eval_ceildiv(const number *a, unsigned n, number *ret,
     return eval_div(a, n, &q, why) && eval_ceil(&q, 1, ret, why);
 }
 
-/* The sign of the divisor, as in Python. */
+/* The result has the sign of the divisor, as in Python. */
 static bool eval_mod(const number *a, unsigned n, number *ret, const char **why)
 {
     int64_t r;
@@ -259,7 +260,7 @@ static bool eval_mod(const number *a, unsigned n, number *ret, const char **why)
     return set_int(r, ret, why);
 }
 
-/* (a // b) % c */
+/* Computes (a // b) % c. */
 static bool eval_modular(const number *a, unsigned n, number *ret,
                          const char **why)
 {
@@ -306,7 +307,7 @@ static bool eval_log(const number *a, unsigned n, number *ret, const char **why)
     return to_float(a) > 0 && set_float(log(to_float(a)), ret);
 }
 
-/* Shifts of what is not negative by less than 63. */
+/* Shifts a number >= 0 by less than 63 bits. */
 static bool eval_shift(const number *a, number *ret, const char **why,
                        bool left)
 {
@@ -347,7 +348,7 @@ static bool eval_identity(const number *a, unsigned n, number *ret,
 
 /* --- comparison, logic -------------------------------------------------- */
 
-/* -1, 0, 1; fractions by cross multiplication. */
+/* Compares: -1, 0 or 1; fractions by cross multiplication. */
 static bool compare(const number *a, const number *b, int *ret,
                     const char **why)
 {
@@ -465,8 +466,8 @@ static bool eval_where(const number *a, unsigned n, number *ret,
 
 #define MANY UINT32_MAX
 
-/* The first row of an infix sign is the one that prints it. SymPy's names,
- * PyTorch's additions to them, and Python's for what is printed short. */
+/* Names of SymPy, of PyTorch's additions to it, and of Python where printed
+ * short. The first row with an infix sign is the one that prints it. */
 static const struct pst_expr_row rows[] = {
     {"Add", 1, MANY, eval_add, " + ", 1},
     {"Mul", 1, MANY, eval_mul, "*", 2},

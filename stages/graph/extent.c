@@ -56,7 +56,8 @@ struct pst_extent pst_extent_numel(struct pst_build *build,
 
 /* --- expressions -------------------------------------------------------- */
 
-/* The one text of a new expression; unknown if it gets too long to read. */
+/* Returns the canonical text of a new expression; unknown if it gets too
+ * long. */
 static const char *settle(struct pst_build *build, const struct pst_str *text)
 {
     const struct pst_expr *tree = NULL;
@@ -86,7 +87,7 @@ static void add_operand(struct pst_str *out, struct pst_extent a)
         pst_str_addf(out, "%" PRId64, a.value);
 }
 
-/* op(a, b) */
+/* Returns the expression op(a, b). */
 static const char *combine(struct pst_build *build, const char *op,
                            struct pst_extent a, struct pst_extent b)
 {
@@ -289,7 +290,7 @@ struct pst_extent pst_extent_broadcast(struct pst_build *build,
 {
     if (is_number(a, 1) || is_number(b, 1))
         return is_number(a, 1) ? b : a;
-    if (a.value == 1 && b.value != 1) /* a free one that is 1 here */
+    if (a.value == 1 && b.value != 1) /* a is free and 1 in this graph */
         return pst_extent_is(build, a, pst_extent(1)) ? b : a;
     if (b.value == 1 && a.value != 1)
         return pst_extent_is(build, b, pst_extent(1)) ? a : b;

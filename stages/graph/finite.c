@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is no number among many elements, at the speed of memory. */
+/* Searches arrays for NaN and infinities at memory bandwidth. */
 #include "stages/graph/tensor.h"
 
 #define IS_ALL_ONES(x, mask) (((x) & (mask)) == (mask))
 
-/* All bits of the exponent: infinite, or NaN if the fraction is not zero.
- * Found without a branch in the loop. */
+/* All exponent bits set: infinite, or NaN if the fraction is nonzero. The loop
+ * has no branches. */
 #define DEFINE_HAS(name, type, exponent, fraction)                             \
     static bool name(const void *data, size_t n, bool inf)                     \
     {                                                                          \

@@ -54,8 +54,8 @@ void pst_graph_free(struct pst_graph *graph)
 
 /* --- names -------------------------------------------------------------- */
 
-/* Is `out`, whose first `stem` bytes stay, free with the number k behind them?
- */
+/* True if no value has the name of `out` (its first `stem` bytes) with the
+ * number k appended. */
 static bool is_free(const struct pst_graph *graph, struct pst_str *out,
                     size_t stem, unsigned k)
 {
@@ -64,8 +64,8 @@ static bool is_free(const struct pst_graph *graph, struct pst_str *out,
     return !out->failed && !pst_map_has(&graph->names, out->text);
 }
 
-/* A free name: `name`, else with the suffix behind a run of taken ones, found
- * by doubling so that thousands of "mul" cost little. */
+/* Returns a free name: `name`, or with the first free suffix, found by doubling
+ * so that thousands of "mul" stay cheap. */
 static char *unique_name(struct pst_graph *graph, const char *name)
 {
     struct pst_str out = {0};
@@ -108,7 +108,7 @@ struct pst_value *pst_graph_find(const struct pst_graph *graph,
 
 /* --- values ------------------------------------------------------------- */
 
-/* Into the list of its kind; results of nodes have none. */
+/* Appends the value to the list of its kind; results of nodes have none. */
 static bool push_kind(struct pst_graph *graph, struct pst_value *value)
 {
     switch (value->kind) {

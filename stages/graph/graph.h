@@ -22,8 +22,8 @@ struct pst_schema;
 struct pst_node;
 struct pst_value;
 
-/* Arguments stand in schema order, defaults filled in. A Scalar is INT, FLOAT
- * or BOOL; Tensor? is VALUE or NONE; Tensor?[] is VALUES with NULL holes. */
+/* Arguments are in schema order with defaults filled in. A Scalar is INT, FLOAT
+ * or BOOL; Tensor? is VALUE or NONE; Tensor?[] is VALUES with NULL entries. */
 enum pst_arg_kind {
     PST_ARG_NONE,
     PST_ARG_VALUE,
@@ -41,7 +41,7 @@ enum pst_arg_kind {
 
 struct pst_arg {
     enum pst_arg_kind kind;
-    unsigned n; /* of lists */
+    unsigned n; /* length of a list */
     union {
         struct pst_value *value;
         struct pst_value **values;
@@ -53,19 +53,19 @@ struct pst_arg {
         const bool *bools;
         const char *s;
     };
-    /* Where a number follows from free sizes (symbol.h): the expression, for
-     * each of the n numbers of a list, the only one of a single number. NULL:
-     * no number does, or not this one. */
+    /* Expressions of numbers that follow from free sizes (symbol.h): one per
+     * number of a list, or one for a single number. NULL: none, or not this
+     * number. */
     const char *const *exprs;
 };
 
 enum pst_value_kind {
     PST_VALUE_INPUT,  /* of the model or of the stage */
     PST_VALUE_PARAM,  /* read through fqn */
-    PST_VALUE_BUFFER, /* read through fqn; may be updated at the step's end */
+    PST_VALUE_BUFFER, /* read through fqn; may be updated after the step */
     PST_VALUE_CONST,  /* lifted constant, read through fqn */
     PST_VALUE_NODE,   /* result of a node */
-    PST_VALUE_SEED,   /* gradient that comes from outside the graph */
+    PST_VALUE_SEED,   /* gradient that is passed into the graph */
     PST_VALUE_GRAD,   /* accumulator of a parameter's gradient, by fqn */
 };
 
@@ -79,77 +79,82 @@ struct pst_value {
     struct pst_node *def;    /* NODE only */
     unsigned def_index;      /* which output of def */
     struct pst_value *base;  /* NULL: own storage */
-    int64_t offset;          /* elements (its own), from base's start */
-    /* NODE: from here on the input, buffer or constant `version_of` has these
-     * numbers, because the program writes it there; else NULL. */
+    int64_t offset;          /* from base's start, in elements of this dtype */
+    /* NODE: the input, buffer or constant that has this new content from here
+     * on, because the program writes it; else NULL. */
     struct pst_value *version_of;
     bool requires_grad; /* PARAM: wants a gradient */
     bool persistent;    /* BUFFER: part of the state dict */
-    /* INPUT: it has no memory when the program begins, or when it ends. Before,
-     * nobody reads it; afterwards its new numbers are gone. */
+    /* INPUT: its storage is empty when the program begins, or when it ends. It
+     * is not read before the program writes it; after the program its content
+     * is lost. */
     bool empty_before, empty_after;
-    void *aux; /* scratch of the pass at work; NULL between passes */
+    void *aux; /* scratch of the current pass; NULL between passes */
 };
 
-/* Which action of a training step runs a node. */
+/* The action of a training step that runs a node. */
 enum pst_phase { PST_PHASE_F, PST_PHASE_I, PST_PHASE_W, PST_N_PHASES };
 
-/* One input or result, where it stands among the arguments or results. */
+/* One input or result and its path among the arguments or results. */
 struct pst_call_leaf {
     const char *path; /* "0", "x", "0.key", as in struct pst_output */
-    /* VALUE or a literal; IGNORED: a value that nothing computes here. */
+    /* VALUE or a literal; IGNORED: a value that this graph does not compute. */
     struct pst_arg arg;
 };
 
-/* What a call takes and returns, where the export kept it
- * (preserve_module_call_signature). Leaves are no uses of their values. */
+/* Inputs and results of a call, if the export kept them
+ * (preserve_module_call_signature). Leaves do not count as uses of their
+ * values. */
 struct pst_call_signature {
     struct pst_call_leaf *inputs, *outputs;
     unsigned n_inputs, n_outputs;
 };
 
 /*
- * A call of a module that nodes stand in. Calls are a tree, whose root is the
- * model's own. A call is told by the path of its module and by which call of
- * that path it is, counted over the whole model: torch.export writes both into
- * each node's nn_module_stack. The index stays what it is in the model when the
- * graph is cut, so a stage may have "n@2" alone. calls.h has what works on
- * them.
+ * A call of a module.
+ *
+ * Calls form a tree; its root is the call of the model itself. A call is
+ * identified by the path of its module and the number of the call among those
+ * of that path in the whole model; torch.export writes both into each node's
+ * nn_module_stack. The number does not change when the graph is cut, so a stage
+ * may have "n@2" alone. calls.h declares functions on calls.
  */
 struct pst_module_call {
-    unsigned id, depth; /* index in graph->calls; 0 of the root */
+    unsigned id, depth; /* index in graph->calls; the root has depth 0 */
     const struct pst_module_call *parent; /* NULL: the root */
-    const char *path;                     /* FQN, "" of the root */
-    unsigned index;                       /* which call of that path */
-    const char *name;     /* "n@1"; of the first call the path alone */
-    const char *identity; /* equal for all names of one module; "": unknown */
+    const char *path;                     /* FQN, "" for the root */
+    unsigned index;                       /* number among the calls of that
+                                             path */
+    const char *name;     /* "n@1"; the first call has the path alone */
+    const char *identity; /* the same for all names of one module; "":
+                             unknown */
     const char *type;     /* its class; "": unknown */
     const struct pst_call_signature *signature; /* NULL: not kept */
-    struct pst_module_call *older; /* of the same path, added before */
+    struct pst_module_call *older; /* previous call of the same path */
 };
 
 struct pst_node {
     const struct pst_op *op;
     const struct pst_schema *schema;
-    struct pst_arg *args; /* schema->n_args of them */
+    struct pst_arg *args; /* schema->n_args entries */
     struct pst_value **outs;
     unsigned n_outs;
     unsigned id; /* in the uncut graph; keys random numbers */
-    const struct pst_module_call *call; /* the innermost that it stands in */
+    const struct pst_module_call *call; /* innermost call that contains the
+                                           node */
     const char *source;                 /* "file.py:12" or "" */
     enum pst_phase phase;
-    bool no_grad; /* stood under torch.no_grad() */
-    /* The region that the model's author lets recompute
-     * (torch.utils.checkpoint): "0", "1", ..., those in region 1 "1.2", "1.3";
-     * NULL: none. */
+    bool no_grad; /* was under torch.no_grad() */
+    /* Region to recompute, by torch.utils.checkpoint: "0", "1", ..., nested
+     * ones in region 1 are "1.2", "1.3"; NULL: none. */
     const char *region;
-    /* Of rows with PST_OP_ORIGIN: the operator of the file that this node is
-     * (part of), "" if that is the row's own name; and whether a module of the
-     * user's called it as a function, so that nobody knows if it asked
-     * self.training. */
+    /* For rows with PST_OP_ORIGIN: the operator of the file that this node
+     * comes from; "" if it has the row's own name.
+     * is_function: a user's module called it as a function, so it is unknown
+     * whether it passed self.training. */
     const char *origin;
     bool is_function;
-    int stage; /* assigned by the splitter, else -1 */
+    int stage; /* set by the splitter, else -1 */
 };
 
 enum pst_output_kind {
@@ -160,9 +165,9 @@ enum pst_output_kind {
 
 struct pst_output {
     enum pst_output_kind kind;
-    struct pst_arg arg;       /* VALUE, or a literal among the user outputs */
+    struct pst_arg arg;       /* VALUE, or a literal for user outputs */
     struct pst_value *target; /* updates: buffer or input */
-    const char *path; /* "0", "logits": where in the model's own structure */
+    const char *path;         /* "0", "logits": path in the model's result */
 };
 
 struct pst_graph {
@@ -174,11 +179,11 @@ struct pst_graph {
     struct PST_VEC(struct pst_value *) buffers;
     struct PST_VEC(struct pst_value *) consts;
     struct PST_VEC(struct pst_output) outputs;
-    /* In order of entry; the root's first, parents before children. */
+    /* In order of entry: the root first, parents before children. */
     struct PST_VEC(struct pst_module_call *) calls;
     struct pst_map newest_calls; /* path -> struct pst_module_call */
     struct pst_map names;        /* value name -> struct pst_value */
-    /* SEED and GRAD values, in the order in which they were added. */
+    /* SEED and GRAD values, in the order they were added. */
     struct PST_VEC(struct pst_value *) extras;
     unsigned next_node_id;
 };
@@ -187,28 +192,30 @@ enum pst_status pst_graph_new(struct pst_graph **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_graph_free(struct pst_graph *graph);
 
-/* Adds a value of any kind but NODE to its list. Name and fqn are copied; a
- * taken name gets a suffix "_1", "_2". NULL if memory is out. */
+/* Adds a value of any kind but NODE to its list. Copies name and fqn; a name
+ * that is taken gets a suffix "_1", "_2". NULL if out of memory. */
 struct pst_value *pst_graph_add_value(struct pst_graph *graph,
                                       enum pst_value_kind kind,
                                       const char *name, const char *fqn,
                                       const struct pst_meta *meta);
-/* NULL also for results of removed nodes. */
+/* Returns NULL also for results of removed nodes. */
 struct pst_value *pst_graph_find(const struct pst_graph *graph,
                                  const char *name);
-/* Removed by pst_graph_dce: only the id is left. */
+/* True if pst_graph_dce removed the value: only the id is left. */
 static inline bool pst_value_is_dead(const struct pst_value *value)
 {
     return value->kind == PST_VALUE_NODE && value->def == NULL;
 }
-/* A copy of n texts (NULL stays NULL) into the arena; *ret is NULL for none. */
+/* Copies n strings (NULL stays NULL) into the arena; *ret is NULL if there are
+ * none. */
 enum pst_status pst_exprs_copy(struct pst_arena *arena,
                                const char *const *exprs, unsigned n,
                                const char *const **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Equal, and without tensors or expressions? */
+/* True if both are equal and contain no tensors or expressions. */
 bool pst_arg_same(const struct pst_arg *a, const struct pst_arg *b);
-/* Copies the lists and texts of an argument into the arena; values stay. */
+/* Copies the lists and strings of an argument into the arena; values are
+ * shared. */
 enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
                              struct pst_arg *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
@@ -216,37 +223,37 @@ enum pst_status pst_graph_add_output(struct pst_graph *graph,
                                      const struct pst_output *output,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* What the user called the node's operator. */
+/* Returns the operator's name in the user's model. */
 const char *pst_node_origin(const struct pst_node *node);
-/* Calls fn on every value slot among the arguments, in order; fn may replace
- * *slot (holes of Tensor?[] are not visited). */
+/* Calls fn on every value slot of the arguments, in order; fn may replace
+ * *slot. NULL entries of Tensor?[] are skipped. */
 typedef void (*pst_use_fn)(void *ctx, struct pst_value **slot, unsigned arg);
 void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
-/* The same on one argument, number i. */
+/* Does the same for argument number i. */
 void pst_arg_uses(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx);
 
-/* Does a size of an operand, or a number among its arguments, follow from free
- * sizes? */
+/* True if a size of an operand or a number among the arguments follows from
+ * free sizes. */
 bool pst_node_is_free(const struct pst_node *node);
 
-/* It has results, and none of them has an element. */
+/* True if the node has results and none of them has an element. */
 bool pst_node_is_empty(const struct pst_node *node);
 
-/* Read through its fqn: a parameter, buffer or constant. */
+/* True for parameters, buffers and constants, which are read through fqn. */
 static inline bool pst_value_is_state(const struct pst_value *value)
 {
     return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
            value->kind == PST_VALUE_CONST;
 }
 
-/* The storage that a value lives in: itself or its base. */
+/* Returns the value that owns the storage: itself or its base. */
 static inline struct pst_value *pst_value_storage(struct pst_value *value)
 {
     return value->base != NULL ? value->base : value;
 }
 
-/* The offset of a view of `of` that begins `by` elements of its own behind it;
- * `of` begins where an element of that size can. */
+/* Returns the offset of a view of `of` that starts `by` elements (of the view)
+ * after its start. `of` must start at a multiple of that element size. */
 static inline int64_t pst_view_offset(const struct pst_value *of,
                                       enum pst_dtype dtype, int64_t by)
 {
@@ -255,12 +262,12 @@ static inline int64_t pst_view_offset(const struct pst_value *of,
            by;
 }
 
-/* SSA order, ids, names, arity and kinds of arguments against the schema,
- * inferred metas equal to the recorded ones, alias facts consistent. */
+/* Checks SSA order, ids, names, arity and kinds of arguments against the
+ * schema, inferred metas against the recorded ones, and aliases. */
 enum pst_status pst_graph_verify(const struct pst_graph *graph,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* The same but inference, of a graph whose operands are what kernels read
- * (rounded, packed) and not what operators are defined for. */
+/* Does the same without inference, for a graph whose operands were converted
+ * for kernels (rounded, packed). */
 enum pst_status pst_graph_verify_lowered(const struct pst_graph *graph,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -269,12 +276,12 @@ enum pst_status pst_graph_copy(const struct pst_graph *graph,
                                struct pst_graph **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Removes nodes without effect whose results nobody uses. Asserts on data stay;
- * markers and what else never runs count as dead if drop_idle. Values keep
- * their ids. */
+/* Removes unused nodes without effect. Asserts on data stay; markers and other
+ * nodes that never run are removed if drop_idle. Values keep their ids. */
 void pst_graph_dce(struct pst_graph *graph, bool drop_idle);
 
-/* Text that people read and pst_graph_parse reads back to an equal graph. */
+/* Prints text for people, which pst_graph_parse parses back to an equal
+ * graph. */
 void pst_graph_print(const struct pst_graph *graph, struct pst_str *out);
 enum pst_status pst_graph_parse(const char *text, struct pst_graph **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -2,21 +2,21 @@
 #ifndef PENSTOCK_STAGES_GRAPH_OPROW_H
 #define PENSTOCK_STAGES_GRAPH_OPROW_H
 /*
- * What the graph must know of an operator's row: name, schema, inference.
- * stages/ops/core/registry.c implements it over struct pst_op, so that this
- * folder includes nothing of the operators. Constant after pst_registry_init.
+ * Operator properties that the graph needs: name, schema, shape inference.
+ *
+ * stages/ops/core/registry.c implements these functions over struct pst_op, so
+ * this folder includes no operator header. Constant after pst_registry_init.
  */
 #include "stages/graph/schema.h"
 
 #define PST_MAX_OUTS   512
 #define PST_MAX_WRITES 8
 
-/* Filled by infer. out[k] is contiguous unless alias_of[k] is set; then out[k]
- * is a view with its own strides of the storage of that value at `offset`
- * elements from THAT VALUE's first element. */
-/* A node's arguments, and what infer says of its results. Kilobytes, of which
- * most nodes use the first row: callers set schema, args, hint and diag and
- * leave the rest as it is. */
+/* Input and output of shape inference for one node. out[k] is contiguous unless
+ * alias_of[k] is set; then it is a view of that value's storage with strides of
+ * its own, `offset` elements after the value's first element.
+ * The struct takes kilobytes, and most nodes use only the first entries:
+ * callers set schema, args, hint and diag and leave the rest uninitialised. */
 struct pst_infer {
     const struct pst_schema *schema;
     const struct pst_arg *args;
@@ -31,39 +31,41 @@ struct pst_infer {
 };
 
 const struct pst_schema *pst_op_schema(const struct pst_op *op);
-/* "aten.add.Tensor"; NULL if there is no such row. */
+/* Finds an operator by a name such as "aten.add.Tensor"; NULL if there is
+ * none. */
 const struct pst_op *pst_op_find(const char *name);
-/* Runs the row's infer on c, whose schema, args, hint and diag are set, with
- * the rows of its results zeroed; checks what it returned (ranks, sizes, number
- * of results). */
+/* Runs the operator's inference on c, where schema, args, hint and diag are
+ * set. Clears the entries of the results first and checks them afterwards
+ * (ranks, sizes, number of results). */
 enum pst_status pst_op_infer(const struct pst_op *op,
                              struct pst_infer *c) PST_MUST_CHECK;
-/* Is the row a composition of others, which never becomes a node? */
+/* True if the operator is decomposed into others and never becomes a node. */
 bool pst_op_is_rewrite(const struct pst_op *op);
 struct pst_build;
 struct pst_node;
-/* Gives the results of a node, which depend on free sizes, their expressions
- * (value->dims). */
+/* Sets the size expressions (value->dims) of a node's results that depend on
+ * free sizes. */
 void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
                   struct pst_node *node);
 struct pst_rewrite;
-/* Emits such a row's composition. ret has the results and what is written. */
+/* Emits the decomposition of such an operator. ret receives the results and the
+ * values that it writes. */
 enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,
                                const struct pst_arg *args, unsigned n_args,
                                struct pst_rewrite *ret) PST_MUST_CHECK;
-/* The same for a caller that wants the first result alone. */
+/* Does the same for a caller that needs only the first result. */
 enum pst_status pst_op_rewrite_first(const struct pst_op *op,
                                      struct pst_build *build,
                                      const struct pst_arg *args,
                                      unsigned n_args,
                                      struct pst_value **ret) PST_MUST_CHECK;
-/* Are its results windows on its operand? */
+/* True if the results are views of the operand. */
 bool pst_op_is_view(const struct pst_op *op);
-/* Kept though nothing uses it: asserts, markers. */
+/* True if dead code elimination keeps the node: asserts, markers. */
 bool pst_op_has_effect(const struct pst_op *op);
-/* Of these, does it do something in a step? Asserts on data. */
+/* True for those of them that run in a step: asserts on data. */
 bool pst_op_runs_for_effect(const struct pst_op *op);
-/* Do its nodes keep what the file calls them (node->origin)? */
+/* True if nodes keep the operator's name in the user's file (node->origin). */
 bool pst_op_keeps_origin(const struct pst_op *op);
 
 #endif

@@ -35,7 +35,7 @@ static void skip_blanks(struct parser *p)
         p->at++;
 }
 
-/* Skips blanks; true if `token` came, and steps behind it. */
+/* Skips blanks; consumes `token` and returns true if it comes next. */
 static bool take(struct parser *p, const char *token)
 {
     skip_blanks(p);
@@ -50,7 +50,7 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Word of letters, digits, "_" and the characters in `more`. */
+/* Reads a word of letters, digits, "_" and the characters in `more`. */
 static enum pst_status take_word(struct parser *p, const char *more,
                                  char ret[MAX_NAME])
 {
@@ -73,7 +73,7 @@ static enum pst_status take_word(struct parser *p, const char *more,
 
 static const struct {
     const char *name;
-    enum pst_type type, list; /* list == IGNORED: there is no such list */
+    enum pst_type type, list; /* list == IGNORED: no list of this type */
 } type_rows[] = {
     {"Tensor", PST_TYPE_TENSOR, PST_TYPE_TENSORS},
     {"int", PST_TYPE_INT, PST_TYPE_INTS},
@@ -89,7 +89,7 @@ static const struct {
     {"Generator", PST_TYPE_IGNORED, PST_TYPE_IGNORED},
 };
 
-/* "(a!)", "(a -> *)": which storage it shares. */
+/* Reads an alias annotation: "(a!)", "(a -> *)". */
 static enum pst_status take_alias(struct parser *p, struct pst_param *ret)
 {
     if (*p->at != '(')
@@ -106,7 +106,7 @@ static enum pst_status take_alias(struct parser *p, struct pst_param *ret)
     return PST_OK;
 }
 
-/* "Tensor(a!)?[]", "int[2]?", "SymInt[1]". */
+/* Reads a type: "Tensor(a!)?[]", "int[2]?", "SymInt[1]". */
 static enum pst_status take_type(struct parser *p, struct pst_param *ret)
 {
     char name[MAX_NAME];
@@ -246,7 +246,7 @@ static bool dtype_default(const char *name, enum pst_dtype *ret)
     return false;
 }
 
-/* Names that native_functions.yaml writes for numbers and enums. */
+/* Reads names that native_functions.yaml uses for numbers and enums. */
 static enum pst_status take_word_default(struct parser *p,
                                          const struct pst_param *param,
                                          struct pst_arg *ret)

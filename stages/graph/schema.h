@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_GRAPH_SCHEMA_H
 #define PENSTOCK_STAGES_GRAPH_SCHEMA_H
 /*
- * Parsed operator schemas: the text of PyTorch's registry, e.g.
+ * Parsed operator schemas, from the text of PyTorch's registry, e.g.
  * "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor".
- * Parsed once per process (pst_registry in stages/ops); read-only after.
+ *
+ * Parsed once per process (pst_registry in stages/ops); read-only afterwards.
  */
 #include "stages/graph/graph.h"
 
@@ -27,7 +28,7 @@ enum pst_type {
 struct pst_param {
     const char *name;
     enum pst_type type;
-    bool optional; /* Tensor?, int? ... : None is legal */
+    bool optional; /* Tensor?, int? ...: None is allowed */
     bool has_default;
     bool shared;        /* Tensor(a) */
     bool written;       /* Tensor(a!) */
@@ -39,24 +40,24 @@ struct pst_schema {
     const char *name; /* "aten.add.Tensor" (.default added) */
     unsigned n_args;
     struct pst_param *args;
-    unsigned n_returns; /* Tensor[] counts 1 */
-    bool list_return;   /* one Tensor[]: as many results as infer says */
-    bool shares_result; /* the only result may lie in an argument's storage */
+    unsigned n_returns; /* Tensor[] counts as 1 */
+    bool list_return;   /* one Tensor[]: inference sets the number of results */
+    bool shares_result; /* the only result may share an argument's storage */
 };
 
 /* Allocates from arena. */
 enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,
                                  struct pst_schema *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Index of the argument of that name, -1 if there is none. */
+/* Returns the index of the argument with that name, or -1. */
 int pst_schema_arg(const struct pst_schema *schema, const char *name);
-/* Coerces *arg to the parameter's type where PyTorch would (an int for a
- * float or Scalar, an int for int[k], an empty list for any list); a message
- * names operator and argument otherwise. Lists come from arena. */
+/* Coerces *arg to the parameter's type where PyTorch would (an int for a float
+ * or Scalar, an int for int[k], an empty list for any list); the error names
+ * operator and argument. Lists come from arena. */
 enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
                                   struct pst_arg *arg, struct pst_arena *arena,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Would coerce accept *arg and leave it as it is? */
+/* True if coerce would accept *arg unchanged. */
 bool pst_schema_fits(const struct pst_schema *schema, unsigned i,
                      const struct pst_arg *arg);
 

@@ -10,7 +10,7 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* An expression at work: its tree lives as long as one call. */
+/* State of one evaluation; the tree is freed when the call returns. */
 struct eval {
     const struct pst_symbols *symbols;
     struct pst_arena arena;
@@ -249,7 +249,7 @@ enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
     return PST_OK;
 }
 
-/* f(s) = a s + b has b = f(0), a = f(1) - b; f(s) = want proves it. */
+/* Solves f(s) = a s + b: b = f(0), a = f(1) - b, then checks f(s) == want. */
 static bool solve(struct eval *e, const struct pst_expr *tree,
                   struct pst_symbol *s, int64_t want)
 {
@@ -278,7 +278,7 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
 
     if (status == PST_OK)
         status = visit(tree, note_unknown, &ctx);
-    e.diag = NULL; /* what fails below has one message */
+    e.diag = NULL; /* failures below share one message */
     if (status == PST_OK && (ctx.found == NULL || ctx.several || ctx.foreign)) {
         status = pst_diag_set(diag, PST_E_SIZE_UNKNOWN,
                               "the size \"%s\" does not say what its symbols "

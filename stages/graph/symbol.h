@@ -2,16 +2,17 @@
 #ifndef PENSTOCK_STAGES_GRAPH_SYMBOL_H
 #define PENSTOCK_STAGES_GRAPH_SYMBOL_H
 /*
- * Sizes that a model leaves free. A graph is concrete everywhere: a symbol has
- * a value, and numbers that follow from it stand in the graph as numbers, with
- * the text of the expression that they came from beside them. So a graph can
- * be made again for other values.
+ * Free sizes of a model and expressions of them.
+ *
+ * A graph always has concrete numbers: every symbol has a value, and a number
+ * that follows from symbols is stored together with its expression, so that the
+ * graph can be rebuilt for other values.
  *
  * Expressions are untrusted text: infix ("2*s77 + 1"), calls ("Max(1, s77)")
- * and SymPy's srepr, in which .pt2 files have them, in any mixture. Integers
- * and fractions are exact or an error; floats are doubles, as in Python.
+ * and SymPy's srepr, which .pt2 files use, in any mixture. Integers and
+ * fractions are exact or an error; floats are doubles, as in Python.
  *
- * One thread. Texts live in the arena of whoever holds them.
+ * One thread. Strings live in the caller's arena.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
@@ -38,19 +39,19 @@ struct pst_expr {
     const char *symbol;             /* or NULL */
     struct pst_number value;        /* of a constant */
     unsigned n;
-    unsigned levels; /* of operands within operands, as it is printed */
+    unsigned levels; /* nesting depth of operands, as printed */
     const struct pst_expr **args;
 };
 
-/* An operation: exact where its operands are. `why` says what is wrong, with
- * false. */
+/* An operation: exact if its operands are. eval returns false and sets `why` on
+ * error. */
 struct pst_expr_row {
     const char *name;
     unsigned min, max; /* operands */
     bool (*eval)(const struct pst_number *args, unsigned n,
                  struct pst_number *ret, const char **why);
-    const char *infix; /* how it is printed; NULL: as a call */
-    unsigned binds;    /* of infix ones: 1 loosest */
+    const char *infix; /* infix sign; NULL: printed as a call */
+    unsigned binds;    /* precedence of infix signs; 1 is lowest */
 };
 
 const struct pst_expr_row *pst_expr_find(const char *name, size_t len);
@@ -58,10 +59,10 @@ const struct pst_expr_row *pst_expr_find(const char *name, size_t len);
 enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
                                const struct pst_expr **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The one text of an expression; it reads back. */
+/* Prints the canonical text of an expression, which parses back. */
 struct pst_str;
 void pst_expr_add(const struct pst_expr *expr, struct pst_str *out);
-/* The same in the arena. */
+/* Prints it into the arena. */
 enum pst_status pst_expr_print(struct pst_arena *arena,
                                const struct pst_expr *expr, const char **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -74,10 +75,10 @@ struct pst_symbol {
     int64_t value;
 };
 
-/* What must hold of an expression. */
+/* A constraint on an expression. */
 struct pst_range {
     const char *expr;
-    int64_t min, max; /* INT64_MIN, INT64_MAX: none; of a bool: 1, 1 */
+    int64_t min, max; /* INT64_MIN, INT64_MAX: unbounded; bool: 1, 1 */
 };
 
 struct pst_symbols {
@@ -92,7 +93,7 @@ enum pst_status pst_symbols_copy(const struct pst_symbols *from,
                                  struct pst_symbols *to,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* NULL if there is none of that name. */
+/* Returns NULL if there is no such symbol. */
 struct pst_symbol *pst_symbols_find(const struct pst_symbols *symbols,
                                     const char *name);
 enum pst_status pst_symbols_add(struct pst_symbols *symbols, const char *name,
@@ -102,11 +103,12 @@ enum pst_status pst_symbols_limit(struct pst_symbols *symbols, const char *expr,
                                   int64_t min, int64_t max,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Adds, unknown, the symbols of the expression that are not there. */
+/* Adds the missing symbols of the expression, without values. */
 enum pst_status pst_symbols_declare(struct pst_symbols *symbols,
                                     const char *expr,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Is every symbol of it known? Of what cannot be read none is. */
+/* Sets *ret if all symbols of the expression have values; false if it cannot be
+ * parsed. */
 enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
                                  const char *expr, bool *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
@@ -114,16 +116,17 @@ enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
 enum pst_status pst_symbols_eval(const struct pst_symbols *symbols,
                                  const char *expr, struct pst_number *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* The same of what must be an integer. */
+/* Evaluates an expression that must be an integer. */
 enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
                                 const char *expr, int64_t *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Gives the only unknown symbol of the expression the value that makes it
- * `want`; it must stand there as in 3*s + 1. */
+/* Solves for the only unknown symbol so that the expression equals `want`; it
+ * must be linear in it, as in 3*s + 1. */
 enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
                                   int64_t want,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* All ranges whose symbols are known; the first that is not kept is named. */
+/* Checks all ranges whose symbols have values; the error names the first that
+ * is violated. */
 enum pst_status pst_symbols_check(const struct pst_symbols *symbols,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

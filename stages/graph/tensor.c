@@ -9,8 +9,8 @@
 
 const struct pst_meta pst_meta_absent = {0};
 
-/* Half of what a process can address: nobody has it, and the sums of a plan
- * (microbatches, slots) stay far from 2^64. */
+/* Half of the address space of a process: no real tensor is larger, and sums
+ * over a plan (microbatches, slots) stay far below 2^64. */
 #define MAX_BYTES ((int64_t)1 << 46)
 
 static const struct {
@@ -113,7 +113,7 @@ enum pst_dtype pst_dtype_promote(enum pst_dtype a, enum pst_dtype b)
             return PST_F32;
         return rows[a].size > rows[b].size ? a : b;
     }
-    /* u8 with a signed integer needs the next wider signed one. */
+    /* u8 with a signed integer gives the next larger signed type. */
     if (a == PST_U8 || b == PST_U8) {
         const enum pst_dtype other = a == PST_U8 ? b : a;
 
@@ -143,7 +143,8 @@ struct pst_meta pst_meta_make(enum pst_dtype dtype, unsigned rank,
     for (unsigned d = 0; d < rank && d < PST_MAX_RANK; d++)
         meta.size[d] = sizes[d];
     if (rank <= PST_MAX_RANK) {
-        /* Sizes may be wrong yet (pst_meta_check): no signed overflow. */
+        /* Sizes may still be invalid (see pst_meta_check): avoids signed
+         * overflow. */
         uint64_t stride = 1;
 
         for (unsigned d = rank; d-- > 0;) {
@@ -237,7 +238,7 @@ bool pst_meta_is_contiguous(const struct pst_meta *meta)
         if (meta->size[d] == 1)
             continue;
         ret = ret && meta->stride[d] == stride;
-        stride = ret ? stride * meta->size[d] : 0; /* no matter any more */
+        stride = ret ? stride * meta->size[d] : 0; /* no longer used */
     }
     return ret;
 }

@@ -12,8 +12,8 @@
 
 #define PST_MAX_RANK 8
 
-/* name, bytes, kind, code in .pt2 (pt2-format 2.4), code in ATen, safetensors
- */
+/* Columns: name, bytes, kind, code in .pt2 (pt2-format 2.4), code in ATen, name
+ * in safetensors. */
 #define PST_DTYPE_LIST(X)                                                      \
     X(F32, 4, FLOAT, 7, 6, "F32")                                              \
     X(F64, 8, FLOAT, 8, 7, "F64")                                              \
@@ -40,16 +40,17 @@ size_t pst_dtype_size(enum pst_dtype dtype);
 enum pst_dtype_kind pst_dtype_kind(enum pst_dtype dtype);
 const char *pst_dtype_name(enum pst_dtype dtype); /* "f32" */
 const char *pst_dtype_safetensors(enum pst_dtype dtype);
-/* false if the code or the name is none of ours. */
+/* Return false if the code or name is unknown. */
 bool pst_dtype_from_pt2(int64_t code, enum pst_dtype *ret);
 bool pst_dtype_from_aten(int64_t code, enum pst_dtype *ret);
 bool pst_dtype_from_safetensors(const char *name, enum pst_dtype *ret);
 bool pst_dtype_from_name(const char *name, enum pst_dtype *ret);
-/* PyTorch's promotion of two tensor dtypes of equal standing (ops/README). */
+/* Promotes two tensor dtypes of equal priority as PyTorch does
+ * (ops/README). */
 enum pst_dtype pst_dtype_promote(enum pst_dtype a, enum pst_dtype b);
 
-/* One element as a double or int64; f16/bf16 rounded half to even on store,
- * integers wrapped, NaN stored as bool is true. */
+/* Load and store one element as a double or int64. Stores to f16 and bf16 round
+ * half to even, stores to integers wrap, and NaN stored as bool is true. */
 double pst_load_f64(enum pst_dtype dtype, const void *data, int64_t i);
 int64_t pst_load_i64(enum pst_dtype dtype, const void *data, int64_t i);
 void pst_store_f64(enum pst_dtype dtype, void *data, int64_t i, double x);
@@ -65,47 +66,51 @@ struct pst_meta {
 /* Contiguous (row-major) meta. sizes may be NULL if rank is 0. */
 struct pst_meta pst_meta_make(enum pst_dtype dtype, unsigned rank,
                               const int64_t *sizes);
-/* Sizes >= 0, rank in range, at most 64 TiB with all strides: else a diag. */
+/* Checks that sizes are >= 0, the rank is in range and the strided extent is at
+ * most 64 TiB. */
 enum pst_status pst_meta_check(const struct pst_meta *meta,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_meta_set_contiguous(struct pst_meta *meta);
 int64_t pst_meta_numel(const struct pst_meta *meta);
 /* numel * element size: bytes of a contiguous copy. */
 size_t pst_meta_bytes(const struct pst_meta *meta);
-/* Of a tensor that is not there. */
+/* Stands for a tensor that is absent. */
 extern const struct pst_meta pst_meta_absent;
-/* Bytes from the first to behind the last element as strided. */
+/* Bytes from the first element to the end of the last one, with strides. */
 size_t pst_meta_span(const struct pst_meta *meta);
-/* Dimensions of size 1 do not count; empty tensors are contiguous. */
+/* Ignores the strides of dimensions of size 1; empty tensors are contiguous. */
 bool pst_meta_is_contiguous(const struct pst_meta *meta);
-/* Some permutation of the dimensions is contiguous: no gap, no overlap. */
+/* True if some permutation of the dimensions is contiguous (no gap, no
+ * overlap). */
 bool pst_meta_is_dense(const struct pst_meta *meta);
 bool pst_meta_same_shape(const struct pst_meta *a, const struct pst_meta *b);
-/* Dtype and sizes; strides are ignored. */
+/* Compares dtype and sizes; ignores strides. */
 bool pst_meta_same(const struct pst_meta *a, const struct pst_meta *b);
-/* Broadcast sizes into *ret (contiguous, dtype untouched); false if they do
- * not fit. */
+/* Stores the broadcast sizes in *ret (contiguous, dtype untouched); returns
+ * false if the shapes are not compatible. */
 bool pst_meta_broadcast(const struct pst_meta *a, const struct pst_meta *b,
                         struct pst_meta *ret);
-/* Dimension -rank..rank-1 to 0..rank-1 (rank 0 counts as 1); -1 if outside. */
+/* Maps a dimension in -rank..rank-1 to 0..rank-1; -1 if out of range. Rank 0
+ * counts as 1. */
 int pst_meta_dim(const struct pst_meta *meta, int64_t dim);
 /* "f32[2, 3]"; strides appended as ":(1, 2)" if not contiguous. */
 #define PST_META_TEXT 400
 const char *pst_meta_text(const struct pst_meta *meta, char out[PST_META_TEXT]);
 
-/* Offset, in elements, of element number i in row-major order. */
+/* Offset in elements of the i-th element in row-major order. */
 int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
-/* Strided to strided copy between equal shapes with conversion of dtypes. */
+/* Copies between tensors of the same shape with any strides; converts
+ * dtypes. */
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst);
 
-/* Whether it can be complex numbers: the last of its dimensions has two parts,
- * f32 or f64, that lie behind one another. */
+/* True if the tensor can hold complex numbers as pairs: f32 or f64, last
+ * dimension of size 2 and stride 1. */
 bool pst_meta_is_pairs(const struct pst_meta *meta);
-/* Whether one of n elements is NaN, or (inf) infinite. */
+/* True if one of n elements is NaN or, with `inf`, infinite. */
 bool pst_has_nan(enum pst_dtype dtype, const void *data, size_t n, bool inf);
 
-/* A name of the model that is a window on a value of its state. */
+/* A tensor name of the model that is a view of another tensor of its state. */
 struct pst_named_window {
     const char *fqn;
     struct pst_meta meta; /* strides within the value, which is contiguous */

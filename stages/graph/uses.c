@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What nodes use, and which of them nobody needs. */
+/* Uses of values, and dead code elimination. */
 #include "stages/graph/calls.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ void pst_graph_dce(struct pst_graph *graph, bool drop_idle)
         graph->values.at[i]->aux = NULL;
     for (size_t i = 0; i < graph->outputs.n; i++)
         pst_arg_uses(&graph->outputs.at[i].arg, 0, mark_live, NULL);
-    /* Kept nodes gather at the end of the array. */
+    /* Moves the kept nodes to the end of the array. */
     for (size_t i = graph->nodes.n; i-- > 0;) {
         struct pst_node *node = graph->nodes.at[i];
 

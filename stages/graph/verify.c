@@ -9,7 +9,7 @@
 struct verifier {
     const struct pst_graph *graph;
     bool *defined; /* by value id */
-    bool lowered;  /* operands may be what kernels read, not operators */
+    bool lowered;  /* operands may be converted for kernels */
     const struct pst_node *node;
     struct pst_diag *diag;
 };
@@ -59,7 +59,7 @@ static enum pst_status check_value(struct verifier *v, size_t id)
         return status;
     }
     if (value->kind == PST_VALUE_NODE)
-        return PST_OK; /* the rest when its node comes */
+        return PST_OK; /* checked with its node */
     if (value->def != NULL || value->base != NULL || value->offset != 0)
         return bad(v, "value %%%s is no result but has a node or a base",
                    value->name);
@@ -121,7 +121,7 @@ static enum pst_status check_meta(const struct verifier *v, unsigned k,
     return PST_OK;
 }
 
-/* Every element of a view is one of its storage's. */
+/* True if every element of the view lies in its storage. */
 static bool is_inside(const struct pst_value *view)
 {
     const size_t item = pst_dtype_size(view->meta.dtype);
@@ -156,7 +156,7 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
     return PST_OK;
 }
 
-/* What inference says of the node is what its results are. */
+/* Checks that the recorded results equal the inferred ones. */
 static enum pst_status check_inferred(const struct verifier *v)
 {
     const struct pst_node *node = v->node;

@@ -90,7 +90,7 @@ static void put_item(struct pst_arg *list, void *data, unsigned k,
     }
 }
 
-/* The expressions of the items, if there are any. */
+/* Stores the expressions of the items, if there are any. */
 static enum pst_status put_exprs(struct pst_parser *p,
                                  const struct items *items, struct pst_arg *ret)
 {
@@ -154,7 +154,7 @@ static enum pst_status take_dtype(struct pst_parser *p, struct pst_arg *ret)
     return PST_OK;
 }
 
-/* "{s}" behind a number. */
+/* Reads "{s}" after a number. */
 static enum pst_status take_expr(struct pst_parser *p, struct pst_arg *ret)
 {
     const char *expr;
@@ -165,7 +165,7 @@ static enum pst_status take_expr(struct pst_parser *p, struct pst_arg *ret)
     return pst_exprs_copy(&p->arena, &expr, 1, &ret->exprs, p->scan.diag);
 }
 
-/* Anything but a list. */
+/* Reads an argument that is not a list. */
 static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
 {
     struct pst_scan *s = &p->scan;
@@ -212,7 +212,8 @@ enum pst_status pst_parse_arg(struct pst_parser *p, struct pst_arg *ret)
                                         : take_scalar(p, ret);
 }
 
-/* "name=" sets *ret to its index; otherwise *ret stays. */
+/* Reads "name=" and sets *ret to the argument's index; else leaves *ret
+ * alone. */
 static enum pst_status take_keyword(struct pst_parser *p,
                                     const struct pst_schema *schema, int *ret)
 {

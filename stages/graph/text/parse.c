@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads what print.c writes; every result is inferred again and compared. */
+/* Parses the text that print.c writes; infers every result again and
+ * compares. */
 #include "stages/graph/text/parse.h"
 #include "stages/graph/calls.h"
 
@@ -10,7 +11,7 @@ static enum pst_status no_memory(const struct pst_parser *p)
     return pst_diag_nomem(p->scan.diag, 0);
 }
 
-/* "%name" of a value that comes into being. */
+/* Reads "%name" of a value that is being defined. */
 static enum pst_status take_new_name(struct pst_parser *p, char **ret)
 {
     enum pst_status status = pst_scan_expect(&p->scan, "%");
@@ -24,7 +25,7 @@ static enum pst_status take_new_name(struct pst_parser *p, char **ret)
 
 /* --- nodes -------------------------------------------------------------- */
 
-/* "%a: f32[2] view of %x + 0, %b: ... =" */
+/* Reads the results: "%a: f32[2] view of %x + 0, %b: ... =". */
 static enum pst_status take_outs(struct pst_parser *p)
 {
     p->n_outs = 0;
@@ -95,7 +96,7 @@ static enum pst_status take_unsigned(struct pst_parser *p, int64_t max,
     return PST_OK;
 }
 
-/* "layers.0@1" */
+/* Reads a call's name: "layers.0@1". */
 static enum pst_status take_call_name(struct pst_parser *p,
                                       struct pst_module_call *ret)
 {
@@ -112,8 +113,8 @@ static enum pst_status take_call_name(struct pst_parser *p,
     return status;
 }
 
-/* The same of a call in a node's line. One without a line of its own stands in
- * the root: texts that people write leave these lines out. */
+/* Reads the call's name in a node's line. A call without a line of its own is
+ * added inside the root: hand-written texts leave these lines out. */
 static enum pst_status take_call(struct pst_parser *p,
                                  const struct pst_module_call **ret)
 {
@@ -126,7 +127,7 @@ static enum pst_status take_call(struct pst_parser *p,
     return status;
 }
 
-/* "call layers.0@1 in layers type Block key L__self__layers.0" */
+/* Reads "call layers.0@1 in layers type Block key L__self__layers.0". */
 static enum pst_status take_call_line(struct pst_parser *p)
 {
     struct pst_module_call like, outer, *call;
@@ -154,7 +155,7 @@ static enum pst_status take_call_line(struct pst_parser *p)
     return status;
 }
 
-/* "in "x" %a out "0" %b" */
+/* Reads "in "x" %a out "0" %b". */
 static enum pst_status take_signature(struct pst_parser *p)
 {
     struct PST_VEC(struct pst_call_leaf) in = {0}, out = {0};
@@ -197,8 +198,8 @@ static enum pst_status take_signature(struct pst_parser *p)
     return status;
 }
 
-/* "# module@1 file.py:12 F id=3 stage=2 no_grad region=0.1 function
- * of=aten.normal_"; a hand-written line may leave it out. */
+/* Reads "# module@1 file.py:12 F id=3 stage=2 no_grad region=0.1 function
+ * of=aten.normal_", which a hand-written line may leave out. */
 static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
 {
     static const char *const letters[PST_N_PHASES] = {"F", "I", "W"};
@@ -224,7 +225,7 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     build->phase = (enum pst_phase)phase;
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "id=");
-    if (status == PST_OK) /* the next free id must stay a number */
+    if (status == PST_OK) /* id + 1 must fit */
         status = take_unsigned(p, UINT32_MAX - 2, &build->node_id);
     if (status == PST_OK && pst_scan_take(&p->scan, "stage="))
         status = take_unsigned(p, INT32_MAX, ret_stage);
@@ -430,8 +431,8 @@ static enum pst_status take_graph(struct pst_parser *p)
     return PST_OK;
 }
 
-/* What is wrong with the whole is the text's fault as well, not this
- * program's. */
+/* Verifies the graph and reports errors as PST_ERR_INPUT: the text is wrong,
+ * not this program. */
 static enum pst_status check_whole(const struct pst_parser *p)
 {
     struct pst_diag why;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_GRAPH_TEXT_PARSE_H
 #define PENSTOCK_STAGES_GRAPH_TEXT_PARSE_H
-/* A graph from text: parse.c reads lines, args.c what stands in brackets.
+/* Parser of graph text: parse.c reads lines, args.c arguments in brackets.
  * Private to this folder. */
 #include "stages/graph/build.h"
 #include "stages/graph/oprow.h"
 #include "stages/graph/text/scan.h"
 
-#define PST_PARSE_ARGS 64 /* of a schema */
+#define PST_PARSE_ARGS 64 /* arguments of one operator */
 
-/* One result as the text states it; without a meta it is taken as inferred. */
+/* One result as the text gives it; without a meta, the inferred one is used. */
 struct pst_stated {
     const char *name;
     bool has_meta;
@@ -17,12 +17,12 @@ struct pst_stated {
     const char *const *dims;
     struct pst_value *base; /* NULL: no view */
     int64_t offset;
-    struct pst_value *version_of; /* NULL: of none */
+    struct pst_value *version_of; /* NULL: none */
 };
 
 struct pst_parser {
     struct pst_scan scan;
-    struct pst_arena arena; /* of what is not needed behind the parse */
+    struct pst_arena arena; /* temporary: freed after the parse */
     struct pst_graph *graph;
     struct pst_build build;
     struct pst_stated outs[PST_MAX_OUTS];
@@ -30,13 +30,13 @@ struct pst_parser {
     unsigned n_outs;
 };
 
-/* "%name" of a value that is there. */
+/* Reads "%name" of a value that is already defined. */
 enum pst_status pst_parse_value(struct pst_parser *p,
                                 struct pst_value **ret) PST_MUST_CHECK;
-/* "%a", "1.5", "[1, 2]". */
+/* Reads one argument: "%a", "1.5", "[1, 2]". */
 enum pst_status pst_parse_arg(struct pst_parser *p,
                               struct pst_arg *ret) PST_MUST_CHECK;
-/* "(%a, 1, dim=2)" into args, all n_args of them. */
+/* Reads "(%a, 1, dim=2)" into args; all schema->n_args entries are set. */
 enum pst_status pst_parse_args(
     struct pst_parser *p, const struct pst_schema *schema,
     struct pst_arg args[PST_PARSE_ARGS]) PST_MUST_CHECK;

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Graphs as text, one line for each value that is given, node and output:
+ * Prints a graph as text, one line per value, node and output:
  *
  *   graph next_id=13 {
- *     call out@1 in head type torch.nn.modules.linear.Linear key L__self__out
+ *     call out@1 in head type torch.nn.Linear key L__self__out
  *     input %x: f32[2, 3]
  *     param %w "out.weight" grad: f32[2, 3]
- *     %add: f32[2, 3] = aten.add.Tensor(%x, %w, alpha=2)  # out zoo.py:12 F
- * id=12 %t: f32[3, 2]:(1, 3) view of %add + 0 = aten.t.default(%add)  # - - F
- * id=3
+ *     %add: f32[2, 3] = aten.add.Tensor(%x, %w)  # out zoo.py:12 F id=12
+ *     %t: f32[3, 2]:(1, 3) view of %x + 0 = aten.t.default(%x)  # - - F id=3
  *     signature out@1 in "input" %x out "0" %t
  *     output user %t "0"
  *   }
  *
- * A line for each call of a module tells the call that it stands in, the class
- * and the identity of the module; a signature, what the call takes and returns.
- * Behind "#" stand the module (with "@INDEX" if it was called before), source,
- * phase, id, and "stage=K", "no_grad", "region=R", "function", "of=ORIGIN"
- * where that holds; "-" is empty, or the model itself.
+ * A call's line has the call that contains it and the module's class and
+ * identity; a signature has the call's inputs and results. After "#" come the
+ * module (with "@INDEX" after the first call), source, phase, id and, where
+ * they apply, "stage=K", "no_grad", "region=R", "function", "of=ORIGIN"; "-" is
+ * an empty source or the model itself.
  */
 #include "stages/graph/text/print.h"
 
@@ -37,7 +36,8 @@ static const char *const kind_words[] = {
 
 static const char phase_letters[] = {'F', 'I', 'W'};
 
-/* Bare if it consists of letters, digits and the characters in `more`. */
+/* Prints a word without quotes if it has only letters, digits and characters of
+ * `more`. */
 static void add_word(struct pst_str *out, const char *text, const char *more)
 {
     bool bare = text[0] != '\0';
@@ -60,14 +60,15 @@ static void add_value(struct pst_str *out, const struct pst_value *value)
     add_word(out, value->name, "_.");
 }
 
-/* "8{2*s}": a number and what it came from. */
+/* Prints the expression of a number: "8{2*s}". */
 static void add_expr(struct pst_str *out, const char *const *exprs, unsigned k)
 {
     if (exprs != NULL && exprs[k] != NULL)
         pst_str_addf(out, "{%s}", exprs[k]);
 }
 
-/* Unlike pst_meta_text it also tells odd strides of dimensions of size 1. */
+/* Prints a meta; unlike pst_meta_text with odd strides of dimensions of size
+ * 1. */
 static void add_meta(struct pst_str *out, const struct pst_value *value)
 {
     const struct pst_meta *meta = &value->meta;
@@ -93,8 +94,8 @@ static void add_meta(struct pst_str *out, const struct pst_value *value)
     pst_str_add(out, ")");
 }
 
-/* Always with ".", "e" or a word, so that it is no integer. NaNs with their
- * bits, since there are many. */
+/* Always prints ".", "e" or a word, so that it does not parse as an integer.
+ * NaNs are printed with their bits, since there are many. */
 static void add_f64(struct pst_str *out, double x)
 {
     char text[32];

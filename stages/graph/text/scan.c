@@ -48,7 +48,7 @@ bool pst_scan_sees(struct pst_scan *s, const char *token)
     size_t n;
 
     skip_blanks(s);
-    if (*s->at != *token) /* most often: calls below are the cost of parsing */
+    if (*s->at != *token) /* fast path: tokens dominate the cost of parsing */
         return false;
     n = strlen(token);
     if (strncmp(s->at, token, n) != 0)
@@ -91,7 +91,8 @@ enum pst_status pst_scan_word(struct pst_scan *s, const char *more, char **ret)
     return *ret == NULL ? pst_diag_nomem(s->diag, n) : PST_OK;
 }
 
-/* A character of the basic plane as UTF-8; returns its bytes. */
+/* Encodes a character of the basic plane as UTF-8; returns the number of
+ * bytes. */
 static size_t put_code(unsigned long code, char *out)
 {
     size_t n = 0;
@@ -110,8 +111,8 @@ static size_t put_code(unsigned long code, char *out)
     return n;
 }
 
-/* One escape behind "\\"; 0 if it is none of those that print.c writes, else
- * the bytes of its character, never more than it has itself. */
+/* Decodes one escape after "\\" and returns the bytes of its character, never
+ * more than the escape has; 0 if print.c writes no such escape. */
 static size_t unescape(struct pst_scan *s, char *out)
 {
     const char c = *s->at++;
@@ -171,7 +172,8 @@ enum pst_status pst_scan_quoted(struct pst_scan *s, char **ret)
     return PST_OK;
 }
 
-/* Characters of a number in buf; 0 if there are none or too many. */
+/* Copies the characters of a number into buf; 0 if there are none or too
+ * many. */
 static size_t number_text(struct pst_scan *s, char buf[64])
 {
     size_t n = 0;
@@ -220,7 +222,7 @@ enum pst_status pst_scan_number(struct pst_scan *s, struct pst_arg *ret)
     return PST_OK;
 }
 
-/* Read and written again, so that it is an expression. */
+/* Parses and prints the expression again, so that the result is canonical. */
 enum pst_status pst_scan_expr(struct pst_scan *s, const char **ret)
 {
     const struct pst_expr *expr;
@@ -246,7 +248,7 @@ enum pst_status pst_scan_expr(struct pst_scan *s, const char **ret)
     return status;
 }
 
-/* Up to PST_MAX_RANK integers until `close`; exprs may be NULL. */
+/* Reads up to PST_MAX_RANK integers until `close`; exprs may be NULL. */
 static enum pst_status take_sizes(struct pst_scan *s, const char *close,
                                   int64_t *ret, const char **exprs,
                                   unsigned *ret_n)
@@ -272,7 +274,7 @@ static enum pst_status take_sizes(struct pst_scan *s, const char *close,
     return PST_OK;
 }
 
-/* NULL if no size has an expression. */
+/* Copies the expressions of sizes; *ret is NULL if there are none. */
 static enum pst_status keep_dims(struct pst_scan *s, const char *const *exprs,
                                  unsigned rank, const char *const **ret)
 {
