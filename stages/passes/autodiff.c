@@ -7,24 +7,24 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* What is known of a forward value. */
+/* State of a forward value. */
 struct slot {
-    struct pst_value *sum; /* of the contributions so far, NULL: none yet */
-    bool needed;           /* a wanted value or a parameter lies before it */
+    struct pst_value *sum; /* of the contributions so far; NULL: none */
+    bool needed;           /* depends on a wanted value or a parameter */
     bool wanted;           /* propagation stops here */
 };
 
-/* Marks of values when the backward nodes stand. */
+/* Marks of values, once the backward nodes exist. */
 enum { MARK_LIVE = 1, MARK_INPUT = 2 };
 
 struct differ {
     struct pst_graph *graph;
     struct pst_build build;
     const struct pst_op *add, *accumulate;
-    struct slot *slots; /* of the forward values, by id */
+    struct slot *slots; /* of forward values, by id */
     size_t n_values, n_nodes;
-    struct pst_value **grads; /* GRAD of each PARAM value, by id */
-    struct pst_value **out_grads, **in_grads; /* of the node at work */
+    struct pst_value **grads;                 /* GRAD of each PARAM, by id */
+    struct pst_value **out_grads, **in_grads; /* of the current node */
     bool *in_needs;
 };
 
@@ -75,7 +75,8 @@ static void find_needed(struct differ *d, struct pst_value *const *wanted,
 
 /* --- contributions ------------------------------------------------------ */
 
-/* The accumulator of a parameter, made when something reaches it. */
+/* Returns the accumulator of a parameter; creates it for the first
+ * contribution. */
 static struct pst_value *param_grad(struct differ *d,
                                     const struct pst_value *param)
 {
@@ -126,7 +127,7 @@ static enum pst_status contribute(struct differ *d,
 
 /* --- one node ----------------------------------------------------------- */
 
-/* Gradients of the results; false if none reaches the node. */
+/* Collects the gradients of a node's results; false if there are none. */
 static bool gather(struct differ *d, const struct pst_node *node)
 {
     bool any = false;
@@ -149,7 +150,7 @@ static void look_if_alike(void *ctx, struct pst_value **slot, unsigned arg)
         like->rank = PST_MAX_RANK + 1;
 }
 
-/* Whether the strides of its gradient make no difference to any bits. */
+/* True if the strides of the node's gradient cannot affect any bits. */
 static bool passes_on(const struct pst_node *node)
 {
     const unsigned flags = node->op->flags;
@@ -162,8 +163,8 @@ static bool passes_on(const struct pst_node *node)
     return like.rank <= PST_MAX_RANK;
 }
 
-/* A gradient that crosses a cut arrives contiguous. One that does not must
- * look alike to whatever adds it up: the order of a sum follows strides. */
+/* Makes gradients contiguous. One that crosses a cut arrives contiguous, so all
+ * others must be, too: the order of a sum follows strides. */
 static void straighten(struct differ *d, const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
@@ -175,7 +176,8 @@ static void straighten(struct differ *d, const struct pst_node *node)
     }
 }
 
-/* The tensor arguments in flat order (as call->in); NULL ends a hole. */
+/* Returns tensor argument k in flat order (as call->in); NULL is an absent
+ * one. */
 static struct pst_value *flat_value(const struct pst_arg *arg, unsigned k)
 {
     if (arg->kind == PST_ARG_VALUES)
@@ -225,8 +227,8 @@ static enum pst_status contribute_all(struct differ *d,
     return PST_OK;
 }
 
-/* Backward nodes stand where their forward node stands in the model and have
- * its id, so that random operators draw the same numbers again. */
+/* Gives backward nodes the call, source and id of their forward node, so that
+ * random operators draw the same numbers again. */
 static enum pst_status enter_node(struct differ *d, const struct pst_node *node)
 {
     d->build.source = node->source;
@@ -286,7 +288,7 @@ static void mark_use(void *ctx, struct pst_value **slot, unsigned arg)
     m->marks[(*slot)->id] |= m->mark;
 }
 
-/* Removes what nobody asked for; the rest gets its phase. */
+/* Removes dead backward nodes and sets the phase of the others. */
 static enum pst_status sort_out(struct differ *d,
                                 const struct pst_autodiff_result *result,
                                 size_t n_wanted)
@@ -300,7 +302,7 @@ static enum pst_status sort_out(struct differ *d,
     for (size_t i = 0; i < n_wanted; i++)
         if (result->wanted[i] != NULL)
             m.marks[result->wanted[i]->id] = MARK_LIVE | MARK_INPUT;
-    /* Kept nodes gather at the end of the array. */
+    /* Moves the kept nodes to the end of the array. */
     for (size_t i = graph->nodes.n; i-- > d->n_nodes;) {
         struct pst_node *node = graph->nodes.at[i];
 

@@ -23,8 +23,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Length of the path up to and with component number `k` that is a number:
- * "a.0.b.1.c" has "a.0" and "a.0.b.1". 0: there is none. */
+/* Returns the length of the path up to and including its numeric component
+ * number `k`: "a.0.b.1.c" has "a.0" and "a.0.b.1". 0: there is none. */
 static size_t layer_length(const char *path, unsigned k)
 {
     const char *c = path;
@@ -42,7 +42,7 @@ static size_t layer_length(const char *path, unsigned k)
     return 0;
 }
 
-/* Length of the list's own name, without ".3". */
+/* Returns the length of the list's name, without ".3". */
 static size_t list_length(const char *path, size_t layer)
 {
     while (layer > 0 && path[layer - 1] != '.')
@@ -50,8 +50,8 @@ static size_t list_length(const char *path, size_t layer)
     return layer;
 }
 
-/* In the map: the path that a list was first seen in, or "" if it has several
- * layers. */
+/* Records a layer. The map has the path in which a list was first seen, or ""
+ * if the list has several layers. */
 static enum pst_status note_layer(struct pst_layers *layers, const char *path,
                                   size_t length, struct pst_diag *diag)
 {
@@ -64,7 +64,7 @@ static enum pst_status note_layer(struct pst_layers *layers, const char *path,
     list[list_length(path, length)] = '\0';
     known = pst_map_get(&layers->lists, list);
     if (known != NULL && strncmp(known, path, length) != 0)
-        now = ""; /* known may be that already */
+        now = ""; /* `known` may already be "" */
     else if (known != NULL)
         now = known[length] == '.' || known[length] == '\0' ? known : "";
     if (known == NULL || (now != known && known[0] != '\0'))

@@ -2,25 +2,25 @@
 #ifndef PENSTOCK_STAGES_PASSES_LAYERS_H
 #define PENSTOCK_STAGES_PASSES_LAYERS_H
 /*
- * The layers of a model: modules that stand in a list ("encoder.3"), where the
- * list is not inside another such module. A list of one is none. One thread.
+ * The layers of a model: modules in a list ("encoder.3") that is not itself
+ * inside such a module. A list with one module does not count. One thread.
  */
 #include "stages/graph/graph.h"
 
 struct pst_layers {
-    struct pst_map lists; /* name -> a path in it up to its first layer */
-    const char *last;     /* path that was looked at last */
+    struct pst_map lists; /* list name -> a path in it, up to its first layer */
+    const char *last;     /* last path that was added */
 };
 
 void pst_layers_init(struct pst_layers *layers);
 void pst_layers_fini(struct pst_layers *layers);
-/* Adds the modules of a graph, which the layers borrow: a model's own, or each
- * of its stages'. */
+/* Adds the modules of a graph: the model's, or one call for each of its stages.
+ * The layers borrow the graph's strings. */
 enum pst_status pst_layers_note(struct pst_layers *layers,
                                 const struct pst_graph *graph,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* How much of a module's path names the layer that it is, or is in: 9 of
- * "encoder.3.linear"; 0: it is in none. */
+/* Returns the length of the prefix of a module's path that names its layer: 9
+ * for "encoder.3.linear"; 0: it is in no layer. */
 enum pst_status pst_layers_of(const struct pst_layers *layers, const char *path,
                               size_t *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -33,7 +33,7 @@ static enum pst_status check_needs(const struct pst_pass_table *table,
                         table->name, pass->name, fact_name(table, bit));
 }
 
-/* Values and nodes; values are not taken away, and keep their numbers. */
+/* Numbers of values and nodes. Values are never removed and keep their ids. */
 struct counts {
     size_t values, nodes;
 };
@@ -57,8 +57,8 @@ static bool has_edited(const struct pst_pass_table *table,
             (is.values != was.values || is.nodes != was.nodes));
 }
 
-/* The graph behind a pass that may have edited it, which had `was` before; what
- * else is known if that is wanted. */
+/* Verifies the graph if the pass may have edited it (`was`: counts before the
+ * pass), and runs the table's check if enabled. */
 static enum pst_status verify(const struct pst_pass_table *table,
                               const struct pst_pass *pass,
                               const struct pst_pass_state *state, void *subject,

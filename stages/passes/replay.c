@@ -42,7 +42,7 @@ static double to_f64(const struct pst_number *x)
     return x->kind == PST_NUMBER_FLOAT ? x->f : (double)x->n / (double)x->d;
 }
 
-/* Lists are in the arena, where the caller has just copied them. */
+/* Lists are copied into the arena, so the originals stay unchanged. */
 enum pst_status pst_replay_bind(const struct pst_symbols *symbols,
                                 struct pst_arg *arg, struct pst_arena *arena,
                                 struct pst_diag *diag)
@@ -114,7 +114,7 @@ static enum pst_status copy_arg(struct pst_replay *r,
                                  r->build.diag);
 }
 
-/* The node that was copied from another stage's copy of this one. */
+/* Finds the node that was already copied from another stage. */
 static const struct pst_node *find_same(const struct pst_replay *r,
                                         const struct pst_node *node)
 {
@@ -142,7 +142,8 @@ static void set_place(struct pst_build *build, const struct pst_node *node,
     pst_build_like(build, node);
 }
 
-/* Some operators make f32 of integers whatever else is f64. */
+/* Converts a result to f64: some operators turn integers into f32 even if all
+ * floats are f64. */
 static struct pst_value *widen_result(struct pst_replay *r,
                                       const struct pst_value *old,
                                       struct pst_value *value)
@@ -157,8 +158,8 @@ static struct pst_value *widen_result(struct pst_replay *r,
                     PST_ARGS(pst_v(value), pst_dtype_arg(PST_F64)));
 }
 
-/* Random numbers of f64 are others than those of f32: they are drawn as they
- * were, and widened then. */
+/* Copies arguments. Random numbers are drawn in their original dtype and
+ * converted afterwards: drawn as f64 they would differ. */
 static enum pst_status copy_args(struct pst_replay *r,
                                  const struct pst_node *node,
                                  struct pst_arg *args)
@@ -222,8 +223,9 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     return PST_OK;
 }
 
-/* What the value must be: as it was, or as the exporter says it is for the
- * sizes at hand. Values of our own making have no such word. */
+/* Computes the meta that a result must have: the original one or, with symbols,
+ * the exporter's expressions for the current sizes. Results without expressions
+ * are not checked. */
 static enum pst_status wanted(struct pst_replay *r,
                               const struct pst_value *value,
                               const struct pst_meta *got, struct pst_meta *ret)
