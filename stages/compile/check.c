@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a program says of memory, found again from its graph. Every operand is
- * the window that the graph has, within its region. And the lists are run on
- * names instead of numbers: what an operand reads must be what was written
- * there last.
+ * Checks a compiled program: every operand must be the view that the graph has,
+ * inside its region. The lists are then interpreted symbolically: the bytes
+ * that an operand reads must hold the value that was written there last.
  */
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
 
-/* Bytes that hold the numbers of a storage. */
+/* Bytes that hold the content of a storage. */
 struct holding {
     struct pst_loc at;
     size_t size;
@@ -19,7 +18,7 @@ struct check {
     const struct pst_program *p;
     const struct pst_exec_node *x;
     struct PST_VEC(struct holding) holdings;
-    bool *held; /* by id of storages */
+    bool *held; /* by id of the storage */
     struct pst_diag *diag;
 };
 
@@ -59,8 +58,8 @@ static enum pst_status hold(struct check *c, const struct holding *h)
     return PST_OK;
 }
 
-/* What a step prepares once (list P) may lie where an equal value does, of this
- * program or of another one of the rank. */
+/* True if both are equal results of list P, of this or another program of the
+ * rank, which may share a location. */
 static bool is_prepared_twin(const struct holding *a, const struct holding *b)
 {
     return a->storage != NULL && b->storage != NULL &&
@@ -70,7 +69,7 @@ static bool is_prepared_twin(const struct holding *a, const struct holding *b)
            pst_prepared_same(a->storage, b->storage);
 }
 
-/* What lies there is lost. */
+/* Marks everything in these bytes as overwritten. */
 static void lose(struct check *c, const struct holding *h)
 {
     size_t n = 0;
@@ -87,14 +86,14 @@ static void lose(struct check *c, const struct holding *h)
     c->holdings.n = n;
 }
 
-/* Places of GRAD values are those of their uses: nobody else knows them. */
+/* True if the value is not checked. Only the uses of a GRAD have locations. */
 static bool is_free(const struct pst_value *value)
 {
     return value == NULL || value->kind == PST_VALUE_GRAD ||
            pst_meta_numel(&value->meta) == 0;
 }
 
-/* The window of the graph, in the bytes of its region. */
+/* Checks that the operand is the graph's view and lies inside its region. */
 static enum pst_status check_window(const struct check *c,
                                     const struct pst_value *value,
                                     const struct pst_operand *operand,
@@ -165,8 +164,8 @@ static enum pst_status check_input(struct check *c,
     return status;
 }
 
-/* A kernel may write over its first operand alone, and only if it lies in the
- * very same bytes. */
+/* Checks that results do not overlap operands: a kernel may only overwrite its
+ * first one, in exactly the same bytes. */
 static enum pst_status check_apart(struct check *c,
                                    const struct pst_value *value, unsigned n,
                                    const void *ctx)
@@ -222,7 +221,7 @@ static enum pst_status check_node(struct check *c)
     return status;
 }
 
-/* What an action makes for itself is gone behind it. */
+/* Marks the workspace of an action as overwritten after the action. */
 static void lose_work(struct check *c)
 {
     size_t n = 0;
@@ -235,7 +234,7 @@ static void lose_work(struct check *c)
     c->holdings.n = n;
 }
 
-/* What a forward makes is read behind it. */
+/* Checks that the outputs that a forward computes still exist after it. */
 static enum pst_status check_results(const struct check *c,
                                      const bool *made_by_forward)
 {
@@ -291,7 +290,7 @@ enum pst_status pst_program_check(const struct pst_program *program,
         const struct holding h = holding_of(&c, value);
 
         if (value->kind != PST_VALUE_NODE && !is_free(value))
-            status = hold(&c, &h); /* they may lie in the same bytes */
+            status = hold(&c, &h); /* these may share bytes */
     }
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
         status = check_list(&c, (enum pst_list)l, made);

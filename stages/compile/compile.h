@@ -2,59 +2,62 @@
 #ifndef PENSTOCK_STAGES_COMPILE_COMPILE_H
 #define PENSTOCK_STAGES_COMPILE_COMPILE_H
 /*
- * Between the passes that compile a program (passes.c has their table). Each
- * pass is a function of the compiler; what one leaves for the next stands in
- * the program, or here if nobody needs it afterwards.
+ * State shared by the passes that compile a program (the table is in passes.c).
+ *
+ * Each pass is a function on the compiler. Results that later code needs are in
+ * the program; those that only other passes need are here.
  */
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 
 #define PST_NEVER UINT32_MAX
 
-/* What is known of a storage while places are being chosen; by value id. */
+/* Lifetime of a storage, by value id; used while locations are assigned. */
 struct pst_life {
-    int list;     /* that makes it: PST_LIST_*, -1: comes from outside */
-    unsigned pos; /* of the node that makes it */
+    int list;     /* PST_LIST_* that computes it; -1: comes from outside */
+    unsigned pos; /* position of the node that computes it */
     unsigned last[PST_N_LISTS]; /* position of the last reader, or NEVER */
     bool sent;                  /* leaves the stage as a message */
     bool output;  /* read after the list: user output, update, loss */
     bool arrives; /* another stage sends it */
-    const struct pst_value *updates; /* the buffer whose new value it is, or
-                                        whose new value is all of it */
-    int boundary; /* which one it crosses the stage's boundary as, or -1 */
+    const struct pst_value *updates; /* the buffer that takes this value as its
+                                        new content, or as all of it */
+    int boundary;                    /* number of its stage boundary, or -1 */
     bool placed;
-    int interval; /* in the workspace of its list, or -1 */
+    int interval; /* index in the workspace of its list, or -1 */
 };
 
 struct pst_compiler {
     struct pst_program *p;
-    /* fusion.c: the GRAD value that the node which makes a storage adds into;
-     * by the storage's id, NULL: none. */
+    /* fusion.c: the GRAD value that the node of a storage adds into, by id of
+     * the storage; NULL: none. */
     struct pst_value **fused;
     struct pst_life *lives;
     size_t n_values;
-    struct pst_interval *intervals; /* of the list at work */
+    struct pst_interval *intervals; /* of the current list */
     unsigned n_intervals;
     pst_fixed_fn fixed;
     void *fixed_ctx;
 };
 
-/* False of values that are younger than the marks. */
+/* True if the value is constant in a step; false for values added after the
+ * pass "constants". */
 bool pst_is_constant(const struct pst_program *program,
                      const struct pst_value *value);
 enum pst_list pst_list_of(const struct pst_program *program,
                           const struct pst_node *node);
-/* Views, markers, asserts and what makes no elements never run. */
+/* True if the node runs: false for views, markers, asserts and nodes without
+ * elements. */
 bool pst_node_executes(const struct pst_node *node);
 
-/* *ret: by value id, the buffers that a forward of this stage changes; in the
- * program's arena. */
+/* Marks the buffers that a forward of this stage updates, by value id; *ret is
+ * in the program's arena. */
 enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- passes, in the order of their table --------------------------------- */
 
-/* The joint graph of the stage, or a copy of its forward graph. */
+/* Takes the stage's joint graph, or a copy of its forward graph. */
 enum pst_status pst_pass_backward(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_recompute(struct pst_compiler *c,
@@ -64,7 +67,7 @@ enum pst_status pst_pass_buffers(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_outputs(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* constant.c: fills program->constant for the graph as it stands. */
+/* constant.c: fills program->constant for the current graph. */
 enum pst_status pst_pass_constants(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* forms.c */
@@ -76,11 +79,11 @@ enum pst_status pst_pass_copies(struct pst_compiler *c,
 /* fusion.c: fills c->fused. */
 enum pst_status pst_pass_fusion(struct pst_compiler *c,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* lists.c: fills program->lists: kernels chosen, nothing placed. */
+/* lists.c: fills program->lists: kernels are chosen, nothing has a location. */
 enum pst_status pst_pass_kernels(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* places.c: lifetimes, then places of what lives longer than an action, of
- * what does not, and those of all operands. */
+/* places.c: lifetimes, then locations of values that outlive an action, of
+ * temporary values, and of all operands. */
 enum pst_status pst_pass_lives(struct pst_compiler *c,
                                struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_regions(struct pst_compiler *c,
@@ -93,8 +96,8 @@ enum pst_status pst_pass_inplace(struct pst_compiler *c,
 enum pst_status pst_pass_operands(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Calls fn for every node that executes, with the kernel that it has now; what
- * fn emits stands in front of the node. */
+/* Calls fn with every node that executes and its current kernel; nodes that fn
+ * emits are inserted before it. */
 typedef enum pst_status (*pst_node_fn)(void *ctx, struct pst_node *node,
                                        struct pst_call *call,
                                        const struct pst_kernel *kernel);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What depends on parameters and constants alone has the same value in every
- * microbatch of a step: it is computed once and stays where it is. Converted
- * and transposed weights are the most of it, masks and tables of angles the
- * rest.
+ * Finds values that depend on parameters and constants alone. They are the same
+ * in every microbatch of a step, so they are computed once and stored: mostly
+ * converted and transposed weights, masks and tables of angles.
  */
 #include "stages/compile/compile.h"
 
@@ -25,7 +24,7 @@ static bool is_given(const struct pst_program *p, const bool *updated,
 }
 
 struct marks {
-    bool *constant, *leaves; /* by id of a storage */
+    bool *constant, *leaves; /* by id of the storage */
     bool all;
 };
 
@@ -37,7 +36,8 @@ static void look(void *ctx, struct pst_value **slot, unsigned arg)
     m->all = m->all && m->constant[pst_value_storage(*slot)->id];
 }
 
-/* What a microbatch sends, gives back or adds up has a place in its slots. */
+/* Marks values that a microbatch sends, returns or accumulates: they must be in
+ * its slots. */
 static void mark_leaving(const struct pst_program *p, struct marks *m)
 {
     const struct pst_graph *graph = p->graph;

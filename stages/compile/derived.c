@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is made of parameters that come and go (zero3): their casts, transposed
- * copies, norms. As results of the forward they would be kept as long as its
- * microbatch is in flight, each as large as the parameter that was given up.
- * The backward makes them again instead, of the parameter that it gathers.
+ * Recomputes values derived from parameters that are gathered on demand
+ * (ZeRO-3): casts, transposed copies, norms. Stored as forward results they
+ * would stay as long as the microbatch is in flight, each as large as the
+ * parameter that was released. The backward computes them again from the
+ * parameter that it gathers.
  */
 #include "stages/compile/recompute.h"
 #include "stages/ops/core/op.h"
@@ -12,19 +13,20 @@
 
 #define TAG PST_TAG_EXEC
 
-/* What is known of a value; by its id. */
+/* Origin of a value, by its id. */
 enum origin {
-    OTHERS,   /* a microbatch has to do with it */
-    CONSTANT, /* it is there anyway */
-    FLEETING, /* made of parameters that come and go */
+    OTHERS,   /* depends on a microbatch */
+    CONSTANT, /* always present */
+    FLEETING, /* derived from parameters that are gathered on demand */
 };
 
 struct derive {
     const struct pst_graph *graph;
     unsigned char *origin; /* enum origin, by value */
-    unsigned *maker;       /* by value: place of the node that makes it, + 1 */
-    unsigned *group;       /* by place: another node of its group, or itself */
-    bool *derived;         /* by place */
+    unsigned *maker;       /* by value: index of its node, + 1 */
+    unsigned *group;       /* by node index: another node of its group, or
+                              itself */
+    bool *derived;         /* by node index */
     struct pst_diag *diag;
 };
 
@@ -79,7 +81,8 @@ static void mark_given(struct derive *d)
             d->origin[graph->outputs.at[i].target->id] = OTHERS;
 }
 
-/* Views of a parameter follow it by themselves: they are no storage. */
+/* Classifies a node's results. Views of a parameter need no copy: they have no
+ * storage of their own. */
 static void mark_node(struct derive *d, unsigned place)
 {
     struct pst_node *node = d->graph->nodes.at[place];
@@ -102,8 +105,8 @@ static void mark_node(struct derive *d, unsigned place)
         pst_node_uses(node, join, &look);
 }
 
-/* A segment of those that are made of each other: what each reads is made again
- * in front of the first node that wants it. */
+/* Makes one segment of each group of nodes derived from each other; it is
+ * recomputed before the first node that reads it. */
 static enum pst_status add_segments(struct derive *d, unsigned *counts,
                                     struct pst_segments *ret)
 {
@@ -120,7 +123,7 @@ static enum pst_status add_segments(struct derive *d, unsigned *counts,
             pst_arena_calloc(&ret->arena, counts[g], sizeof(*segment.nodes));
         if (segment.nodes == NULL || !pst_vec_push(TAG, &ret->list, segment))
             return pst_diag_nomem(d->diag, counts[g] * sizeof(unsigned));
-        counts[g] = (unsigned)ret->list.n; /* of the segment, + 1 */
+        counts[g] = (unsigned)ret->list.n; /* number of the segment, + 1 */
     }
     for (unsigned i = 0; i < n; i++)
         if (d->derived[i]) {
@@ -155,7 +158,7 @@ static enum pst_status find(struct derive *d, struct pst_segments *ret)
 enum pst_status pst_recompute_derived(bool split, struct pst_graph *graph,
                                       struct pst_diag *diag)
 {
-    /* For I and for W: nothing is kept between them either. */
+    /* Both I and W recompute: nothing is stored between them either. */
     struct pst_segments segments = {.twice = true, .fleeting = true};
     struct derive d = {.graph = graph, .diag = diag};
     enum pst_status status;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The forms in which kernels want operands (enum pst_form), each made once for
- * all that read it: of a whole tensor if what is read makes up a whole one,
- * and in the action that reads it first. A later action makes its own only
- * where the tensor is kept for it anyway, so forms never cost stash. Tiles are
- * made of matrices that are computed once a step; others get PST_FORM_BF16.
- * All of a program are bf16, or all are f32 (PST_FORM_ROUNDED).
+ * Converts operands to the layouts that kernels prefer (enum pst_form).
+ *
+ * Each conversion is shared by all readers, covers the whole tensor if its
+ * readers together read all of it, and is done in the action that reads it
+ * first. A later action converts again only if the tensor is stored for it
+ * anyway, so conversions never add to the stash. Only matrices computed once a
+ * step are packed into tiles; others get PST_FORM_BF16. A program uses either
+ * bf16 or f32 (PST_FORM_ROUNDED) for all its conversions.
  */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
@@ -14,7 +16,7 @@
 
 #include <string.h>
 
-/* Tiles of a matrix that is computed once a step. */
+/* A packed matrix that is computed once a step. */
 struct tiles {
     const struct pst_value *value;
     enum pst_form form;
@@ -22,9 +24,9 @@ struct tiles {
     const struct tiles *next; /* of the same storage */
 };
 
-/* What is known of a value, by its id; of views only what is made of them. */
+/* Use of a value, by its id; for views only `made` and `tiles` count. */
 struct known {
-    double wanted;   /* elements that kernels want in another form */
+    double wanted;   /* elements that kernels want in another layout */
     unsigned direct; /* lists (bits) that read the storage as it is */
     struct pst_value *made[PST_N_LISTS];
     const struct tiles *tiles;
@@ -39,7 +41,7 @@ struct forms {
 
 typedef void (*slot_fn)(void *ctx, struct pst_value **slot, enum pst_form form);
 
-/* Calls fn for every tensor that the node reads. */
+/* Calls fn for every tensor operand of the node, with its preferred layout. */
 static void each_slot(struct pst_node *node, const struct pst_call *call,
                       const struct pst_kernel *kernel, slot_fn fn, void *ctx)
 {
@@ -62,8 +64,9 @@ static void each_slot(struct pst_node *node, const struct pst_call *call,
     }
 }
 
-/* Tiles are made once a step or not at all: two layouts of what a microbatch
- * computes would cost stash, and one reader seldom pays for them. */
+/* True if the value is packed into tiles. Only values computed once a step are:
+ * a second layout of a microbatch's values would cost stash, and one reader
+ * seldom pays for it. */
 static bool gives_tiles(const struct forms *f, const struct pst_value *value,
                         enum pst_form form)
 {
@@ -87,7 +90,7 @@ static void look(void *ctx, struct pst_value **slot, enum pst_form form)
         of->wanted += (double)pst_meta_numel(&(*slot)->meta);
 }
 
-/* Looks at all nodes as they are. */
+/* Counts the uses of all values. */
 static enum pst_status look_at_all(struct forms *forms)
 {
     const struct pst_program *program = forms->program;
@@ -132,7 +135,7 @@ static struct pst_value *round_to_bf16(struct pst_build *build,
                     PST_ARGS(pst_v(value), pst_dtype_arg(PST_BF16)));
 }
 
-/* All of a storage, element by element as it lies. */
+/* Converts a whole storage, element by element in memory order. */
 static struct pst_value *make_whole(struct pst_build *build,
                                     struct pst_value *storage,
                                     enum pst_form form)
@@ -148,10 +151,11 @@ static struct pst_value *make_whole(struct pst_build *build,
     return storage == NULL ? NULL : round_to_bf16(build, storage, form);
 }
 
-/* The form that a node of `list` can read, NULL if there is none yet. One that
- * an earlier list has made is kept in the place of what it was made of; one as
- * large as that is not worth it where something came from another stage, whose
- * slot is there anyway. */
+/* Returns the conversion that a node of `list` can read, or NULL. A conversion
+ * from an earlier list is used only if it is stored instead of the original, so
+ * the original must have no direct reader from this list on. One of the same
+ * size (PST_FORM_ROUNDED) never replaces a value from another stage, whose slot
+ * exists anyway. */
 static struct pst_value *find(const struct forms *f,
                               const struct pst_value *from, enum pst_form form,
                               enum pst_list list)
@@ -251,7 +255,8 @@ static void give(void *ctx, struct pst_value **slot, enum pst_form form)
     *slot = made;
 }
 
-/* Gives the node, which build stands in front of, what its kernel wants. */
+/* Replaces the operands of the next node by the layouts that its kernel
+ * prefers. */
 static enum pst_status give_node(void *ctx, struct pst_node *node,
                                  struct pst_call *call,
                                  const struct pst_kernel *kernel)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products that add straight into gradients. */
+/* Fuses matmuls with the accumulation of their results into gradients. */
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/rows.h"
@@ -10,7 +10,7 @@ bool pst_is_accumulate(const struct pst_node *node)
 }
 
 struct counting {
-    unsigned *uses; /* of a storage but by views of it, by its id */
+    unsigned *uses; /* uses of a storage other than views of it, by its id */
     const struct pst_node *node;
 };
 
@@ -25,9 +25,9 @@ static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
 }
 
 /*
- * May the node that makes `contribution` add into the gradient? Its result is
- * used nowhere else and is stored as the gradient is (the same elements in
- * row-major order).
+ * True if the node that computes `contribution` may add into the gradient
+ * directly: its result has no other use and has the gradient's layout (the same
+ * elements in row-major order).
  */
 static bool can_fuse(const struct pst_compiler *c,
                      const struct pst_value *contribution, const unsigned *uses)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel of a node, and passes that put nodes in front of nodes. */
+/* Chooses the kernel of a node; inserts nodes before others. */
 #include "stages/base/vec.h"
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
@@ -27,7 +27,8 @@ static void look_rounded(void *ctx, struct pst_value **slot, unsigned arg)
         *any = true;
 }
 
-/* Its factors were rounded before: forms are given to all of them or none. */
+/* True if an operand is already rounded to bf16; then all operands of the node
+ * are. */
 static bool reads_rounded(const struct pst_node *node)
 {
     bool any = false;

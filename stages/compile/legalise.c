@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies: of buffers that change before they are read, of what leaves the
- * stage, of what a kernel cannot read with gaps. */
+/* Inserts copies: of buffers that change before they are read, of values that
+ * leave the stage, of operands that a kernel cannot read with strides. */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
 #include "stages/ops/core/call.h"
@@ -10,14 +10,15 @@ struct legaliser {
     struct pst_program *program;
     struct pst_build build;
     bool *updated; /* buffers, by value id */
-    /* Copy made for a value, by value id; of those older than the pass. */
+    /* The copy of a value, by id of the value; only of values older than the
+     * pass. */
     struct copy {
         struct pst_value *value;
         unsigned turn;
     } * copies;
     size_t n_copies;
-    enum pst_phase phase; /* of the node at hand */
-    unsigned turn;        /* how often the phase has changed */
+    enum pst_phase phase; /* of the current node */
+    unsigned turn;        /* number of phase changes so far */
 };
 
 static enum pst_status legaliser_init(struct legaliser *l,
@@ -69,8 +70,8 @@ static bool is_updated(const struct legaliser *l, struct pst_value *value)
     return storage->id < l->n_copies && l->updated[storage->id];
 }
 
-/* Forwards of this and later microbatches change the buffer before a backward
- * reads it: that reads a copy from before the change. */
+/* Makes a backward node read a copy of an updated buffer from before the
+ * update, because this and later forwards change the buffer first. */
 static void keep_buffer(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct legaliser *l = ctx;
@@ -130,7 +131,7 @@ enum pst_status pst_pass_buffers(struct pst_compiler *c, struct pst_diag *diag)
 
 /* --- outputs -------------------------------------------------------------- */
 
-/* Gradients leave the stage contiguous. */
+/* Makes the gradients that leave the stage contiguous. */
 static enum pst_status legalise_grads(struct legaliser *l)
 {
     struct pst_joint *joint = l->program->joint;
@@ -151,8 +152,8 @@ static enum pst_status legalise_grads(struct legaliser *l)
     return PST_OK;
 }
 
-/* An output that looks into a buffer is read after the buffers are updated:
- * it gets a copy of what was there before. */
+/* Copies outputs that are views of an updated buffer: outputs are read after
+ * the update and must have the content from before it. */
 static enum pst_status legalise_outputs(struct legaliser *l)
 {
     struct pst_graph *graph = l->program->graph;
@@ -190,8 +191,9 @@ enum pst_status pst_pass_outputs(struct pst_compiler *c, struct pst_diag *diag)
 
 /* --- operands ------------------------------------------------------------- */
 
-/* Copies of one phase are not read by another: they would be kept for it. Those
- * of constants are kept anyway. */
+/* Returns an existing copy, or NULL. Copies of another phase are not reused,
+ * since they would have to be stored for it; copies of constants are stored
+ * anyway. */
 static struct pst_value *known_copy(const struct legaliser *l,
                                     const struct pst_value *value)
 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an action runs: kernels in order, with templates of their calls. */
+/* Builds the kernel sequence of each action, with call templates. */
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
 
-/* The gradient that the node's kernel adds into, NULL if there is none. */
+/* Returns the gradient that the node's kernel adds into, or NULL. */
 static struct pst_value *fused_into(const struct pst_compiler *c,
                                     const struct pst_node *node)
 {
     return node->n_outs == 1 ? c->fused[node->outs[0]->id] : NULL;
 }
 
-/* True if another node's kernel does the work of this accumulate node. */
+/* True if another node's kernel does this accumulation. */
 static bool is_fused_away(const struct pst_compiler *c,
                           const struct pst_node *accumulate)
 {

@@ -42,12 +42,12 @@ static int overlap(const struct pst_interval *a, const struct pst_interval *b)
 
 #define N_SPANS 64
 
-/* Time in spans of equal length, and in each those placed so far that live in
- * it: few of thousands of buffers meet one another. */
+/* Index of buffers by time: time is divided into spans of equal length, each
+ * with the buffers placed so far that live in it. Few of thousands overlap. */
 struct calendar {
     unsigned length; /* of a span */
     size_t n[N_SPANS];
-    struct pst_interval **at[N_SPANS]; /* in `all` */
+    struct pst_interval **at[N_SPANS]; /* pointers into `all` */
     struct pst_interval **all;
 };
 
@@ -63,7 +63,7 @@ static unsigned last_span(const struct calendar *c,
     return one->end / c->length;
 }
 
-/* False: no memory. */
+/* Returns false if out of memory. */
 static bool calendar_init(struct calendar *c,
                           const struct pst_interval *intervals, size_t n)
 {
@@ -94,8 +94,8 @@ static void enter(struct calendar *c, struct pst_interval *one)
         c->at[k][c->n[k]++] = one;
 }
 
-/* Those that live at the same time as `one`, each once: in the first span that
- * both have. */
+/* Finds the buffers that live at the same time as `one`. Each is reported once,
+ * in the first span that both have. */
 static size_t find_overlaps(const struct calendar *c,
                             const struct pst_interval *one,
                             struct pst_interval **ret)
@@ -115,7 +115,7 @@ static size_t find_overlaps(const struct calendar *c,
 
 /* --- placing -------------------------------------------------------------- */
 
-/* Lowest offset for `one` among those placed that live at the same time. */
+/* Puts `one` at the lowest offset that is free during its lifetime. */
 static void place(struct pst_interval *one, const struct calendar *placed,
                   struct pst_interval **scratch)
 {

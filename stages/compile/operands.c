@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where every operand of every kernel is. */
+/* Binds every operand of every kernel to its location. */
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
 
@@ -47,14 +47,14 @@ static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x,
     return status;
 }
 
-/* The last contribution to a gradient that was bound. */
+/* The contributions to a gradient that are bound so far. */
 struct bound {
     unsigned uses;
     size_t offset;
 };
 
-/* Gives every contribution its accumulator; the first one of a step to each
- * accumulator assigns. Uses have ascending places, or share one. */
+/* Assigns an accumulator to every contribution; the first one of a step to each
+ * accumulator assigns. Contributions get ascending offsets, or share one. */
 static void bind_gradients(struct pst_compiler *c, struct bound *bound)
 {
     struct pst_program *p = c->p;

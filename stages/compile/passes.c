@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The compiler: a table of passes, and what runs it. */
+/* The compiler: its table of passes and their driver. */
 #include "stages/passes/pass.h"
 
 #include "stages/compile/compile.h"
 #include "stages/compile/recompute.h"
 
-/* What holds of a program. */
+/* Facts about a program. */
 enum fact {
     GRAPH = 1 << 0,      /* the graph is there, backward nodes included */
     BUFFERS = 1 << 1,    /* no backward node reads a buffer that changes */
-    CONSTANTS = 1 << 2,  /* every value is marked: constant in a step or not */
+    CONSTANTS = 1 << 2,  /* it is known which values are constant in a step */
     LAYOUTS = 1 << 3,    /* operands have the layout that kernels prefer */
-    CONTIGUOUS = 1 << 4, /* no kernel reads with gaps that cannot */
-    FUSION = 1 << 5,     /* products that add into gradients are known */
+    CONTIGUOUS = 1 << 4, /* kernels that need contiguous operands have them */
+    FUSION = 1 << 5,     /* matmuls that add into gradients are known */
     KERNELS = 1 << 6,    /* every action has its list of kernels */
-    LIVES = 1 << 7,      /* it is known who reads a value last */
-    REGIONS = 1 << 8,    /* what outlives an action has a place */
-    WORKSPACE = 1 << 9,  /* what an action makes for itself has a place */
-    OPERANDS = 1 << 10,  /* kernels know where their operands are */
-    COPIES = 1 << 11,    /* it is known what could not be written in place */
+    LIVES = 1 << 7,      /* the last reader of every value is known */
+    REGIONS = 1 << 8,    /* values that outlive an action have locations */
+    WORKSPACE = 1 << 9,  /* temporary values of actions have locations */
+    OPERANDS = 1 << 10,  /* operands of kernels have locations */
+    COPIES = 1 << 11,    /* results that are not written in place are known */
 };
 
 static const char *const facts[] = {
@@ -47,8 +47,9 @@ RUN(operands)
 RUN(inplace)
 #undef RUN
 
-/* Nodes that a pass adds are not marked: who needs marks has them made anew.
- * The graph that "backward" takes was verified where it was made. */
+/* New nodes are not marked as constant, so a pass that needs the marks has the
+ * constants found again. The graph that "backward" takes was verified where it
+ * was made. */
 static const struct pst_pass passes[] = {
     {"backward", "the stage's graph, with the backward nodes if it trains", 0,
      GRAPH, 0, PST_EDITS_NOTHING, run_backward},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where every value of a stage lives. */
+/* Assigns a location to every value of a stage. */
 #include "stages/base/checked.h"
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
@@ -29,7 +29,7 @@ static struct pst_life *life_of(struct pst_compiler *c,
     return &c->lives[pst_value_storage((struct pst_value *)value)->id];
 }
 
-/* The storage crosses the stage's boundary. */
+/* Marks the storage as crossing the stage's boundary. */
 static struct pst_life *cross(struct pst_compiler *c,
                               const struct pst_value *value)
 {
@@ -40,7 +40,7 @@ static struct pst_life *cross(struct pst_compiler *c,
     return life;
 }
 
-/* Does the value have all numbers of its storage, in their order? */
+/* True if the value covers its storage in memory order. */
 static bool is_whole(const struct pst_value *value)
 {
     const struct pst_value *storage =
@@ -81,7 +81,8 @@ static void note_ends(struct pst_compiler *c)
             cross(c, p->joint->seeds.at[i].seed)->arrives = true;
 }
 
-/* Rows of all regions; those of the boundary get theirs with their value. */
+/* Creates the rows of regions; those of the boundary follow with their
+ * values. */
 static enum pst_status make_regions(struct pst_program *p,
                                     struct pst_diag *diag)
 {
@@ -153,7 +154,7 @@ static void append(struct pst_compiler *c, const struct pst_value *value,
     *size = pst_size_add(*size, pst_mem_round(pst_meta_span(&value->meta)));
 }
 
-/* A region of its own; returns false if it does not cross the boundary. */
+/* Adds a region of its own; false if the value does not cross the boundary. */
 static bool append_crossing(struct pst_compiler *c,
                             const struct pst_value *value,
                             enum pst_region_writer writer,
@@ -176,8 +177,8 @@ static bool read_by(const struct pst_life *life, enum pst_list list)
     return life->last[list] != PST_NEVER;
 }
 
-/* The last action that reads it; those of messages count for the action that
- * made it. */
+/* Returns the last action that reads the value; messages count as part of the
+ * action that computed it. */
 static enum pst_region_end end_of(const struct pst_life *life)
 {
     return read_by(life, PST_LIST_W)   ? PST_END_W
@@ -202,7 +203,7 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
                              PST_MAX(end_of(life), PST_END_I)))
             place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
         break;
-    case PST_VALUE_GRAD: /* each use has a place of its own: operands.c */
+    case PST_VALUE_GRAD: /* each use has its own location: operands.c */
         place(c, value, PST_R_FIXED, 0);
         break;
     default:
@@ -211,7 +212,7 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
     }
 }
 
-/* Region of a value that a node of this stage makes and that stays here. */
+/* Returns the region of a value that is computed and stays in this stage. */
 static enum pst_region region_of(const struct pst_life *life)
 {
     const enum pst_region_end end = end_of(life);
@@ -228,7 +229,7 @@ static enum pst_region region_of(const struct pst_life *life)
 }
 
 /* True if the node's kernel may write out[0] over in[0]: no other operand is a
- * window on the same storage. */
+ * view of the same storage. */
 static bool writes_over_first(const struct pst_exec_node *x)
 {
     const struct pst_value *out = x->node->outs[0], *in;
@@ -252,8 +253,8 @@ static bool writes_over_first(const struct pst_exec_node *x)
     return true;
 }
 
-/* True if the new value of a buffer can be made where the old one is: nobody
- * reads that later than the kernel that makes the new one. */
+/* True if the new content of a buffer can be computed in place: no node reads
+ * the old content after the kernel that computes the new one. */
 static bool replaces_buffer(const struct pst_compiler *c,
                             const struct pst_value *value)
 {
@@ -278,7 +279,7 @@ static bool replaces_buffer(const struct pst_compiler *c,
            pst_value_storage(x->node->args[0].value) == life->updates;
 }
 
-/* A value that a node of this stage makes and that outlives its action. */
+/* Places a value of this stage that outlives its action. */
 static void place_made(struct pst_compiler *c, const struct pst_value *value)
 {
     const struct pst_life *life = &c->lives[value->id];
@@ -323,7 +324,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* The first operand if the node may write its result over it, else NULL. */
+/* Returns the first operand if the node may overwrite it, else NULL. */
 static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
                                     const struct pst_exec_node *x, unsigned pos)
 {
@@ -381,7 +382,8 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             add_interval(c, pst_meta_bytes(&out->meta), i,
                          death(c, life, l, i));
         }
-        x->scratch.offset = c->n_intervals; /* until packed: its interval */
+        x->scratch.offset = c->n_intervals; /* index of its interval until
+                                               packed */
         if (x->call.scratch_size > 0)
             add_interval(c, x->call.scratch_size, i, i);
     }

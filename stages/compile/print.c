@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A program as text, as far as it is made. */
+/* Prints a program as text, as far as it is compiled. */
 #include "stages/base/str.h"
 #include "stages/compile/program.h"
 
@@ -12,7 +12,7 @@ static const char *const region_names[PST_R_BOUNDARY] = {
 #undef PST_REGION_ROW
 };
 
-/* Those of the boundary by who writes them, with their number. */
+/* Prints a region's name; for boundary regions the writer and their number. */
 static void print_region(struct pst_str *out, const struct pst_program *p,
                          unsigned region)
 {

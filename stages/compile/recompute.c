@@ -9,13 +9,13 @@
 
 #define TAG PST_TAG_EXEC
 
-/* What is known of a value; by its id. */
+/* State of a value, by its id. */
 struct fact {
-    unsigned home;  /* segment at work whose node makes it, + 1; 0: none */
-    unsigned again; /* the round that has made it so, + 1; 0: it is as it was */
-    bool constant;  /* no microbatch changes it: it is there anyway */
-    bool leaves;    /* of a storage: who is not in its segment reads it */
-    enum pst_phase phase; /* that needs it first; F: none */
+    unsigned home;        /* current segment that computes it, + 1; 0: none */
+    unsigned again;       /* round that added it, + 1; 0: original */
+    bool constant;        /* the same in all microbatches: always present */
+    bool leaves;          /* of a storage: read outside its segment */
+    enum pst_phase phase; /* first phase that needs it; F: none */
 };
 
 struct recompute {
@@ -25,12 +25,12 @@ struct recompute {
     struct pst_replay replay;
     struct PST_VEC(struct fact) facts;
     struct PST_VEC(struct pst_value *) twins;
-    struct pst_node **newest; /* by place: the node, or its last copy */
-    size_t *first;       /* by segment: place of the first node that reads it */
-    unsigned *next;      /* by segment: another one with that place, + 1 */
-    unsigned *at;        /* by place: the first segment of it, + 1 */
-    size_t place;        /* of the node at hand */
-    enum pst_phase only; /* for whom it is made again; F: for all */
+    struct pst_node **newest; /* by node index: the node, or its last copy */
+    size_t *first;            /* by segment: index of its first reader */
+    unsigned *next;           /* by segment: another one with that index, + 1 */
+    unsigned *at;             /* by node index: its first segment, + 1 */
+    size_t place;             /* of the current node */
+    enum pst_phase only;      /* phase to recompute for; F: all */
 };
 
 /* --- facts ---------------------------------------------------------------- */
@@ -45,7 +45,7 @@ static struct fact *storage_fact(struct recompute *r, struct pst_value *value)
     return fact_of(r, pst_value_storage(value));
 }
 
-/* Facts and twins of the values that were added since. */
+/* Adds the state of new values; each is its own counterpart at first. */
 static enum pst_status extend(struct recompute *r)
 {
     const struct pst_graph *graph = r->graph;
@@ -65,7 +65,7 @@ struct look {
     struct recompute *r;
     const struct pst_node *node;
     size_t place;
-    unsigned home; /* of the node */
+    unsigned home; /* segment of the node */
     bool all;
 };
 
@@ -77,7 +77,8 @@ static void look_constant(void *ctx, struct pst_value **slot, unsigned arg)
     look->all = look->all && storage_fact(look->r, *slot)->constant;
 }
 
-/* What parameters and constants alone decide is made once a step. */
+/* Marks values that depend on parameters and constants alone: they are computed
+ * once a step. */
 static void mark_constants(struct recompute *r)
 {
     const struct pst_graph *graph = r->graph;
@@ -128,7 +129,7 @@ static void settle(struct recompute *r, unsigned level)
         for (unsigned i = 0; is_of_level(r, s, level) && i < segment->n; i++) {
             const struct pst_node *node = r->newest[segment->nodes[i]];
 
-            /* What the outer segment has kept stays kept. */
+            /* Values that the outer segment stored stay stored. */
             for (unsigned k = 0; k < node->n_outs; k++)
                 if (node->outs[k] != NULL &&
                     fact_of(r, node->outs[k])->again == level)
@@ -144,7 +145,7 @@ static unsigned home_of(struct recompute *r, const struct pst_node *node)
                : 0;
 }
 
-/* Was it there before the first round, among the backward nodes? */
+/* True for a backward node from before the first round. */
 static bool is_backward(struct recompute *r, const struct pst_node *node)
 {
     return node->phase != PST_PHASE_F &&
@@ -152,7 +153,7 @@ static bool is_backward(struct recompute *r, const struct pst_node *node)
             !fact_of(r, node->outs[0])->again);
 }
 
-/* The same, and it may read what is made again now. */
+/* True for such a node that may read recomputed values in this round. */
 static bool is_reader(struct recompute *r, const struct pst_node *node)
 {
     return is_backward(r, node) &&
@@ -187,7 +188,7 @@ static void find_leaving(struct recompute *r)
             storage_fact(r, graph->outputs.at[i].arg.value)->leaves = true;
 }
 
-/* Can the segment make it again? */
+/* True if the segment can recompute the value. */
 static bool is_inner(struct recompute *r, struct pst_value *value)
 {
     const struct fact *fact = storage_fact(r, value);
@@ -242,7 +243,8 @@ static void look_operand(void *ctx, struct pst_value **slot, unsigned arg)
         need(look->r, *slot, phase_of(look->r, look->node));
 }
 
-/* What backward nodes read, and what that is made of. */
+/* Finds the values that backward nodes read and, transitively, their
+ * operands. */
 static void find_needed(struct recompute *r, unsigned level)
 {
     const struct pst_graph *graph = r->graph;
@@ -290,7 +292,7 @@ static enum pst_status emit_again(struct recompute *r, size_t s)
                 continue;
             twin = r->twins.at[node->outs[k]->id];
             fact_of(r, twin)->again = r->segments->list.at[s].level + 1;
-            twin->version_of = NULL; /* what is written is the original */
+            twin->version_of = NULL; /* only the original updates it */
             twin->def->phase = phase;
             *newest = twin->def;
         }
@@ -355,7 +357,7 @@ static enum pst_status round_of(struct recompute *r, unsigned level)
 
 /* --- all ------------------------------------------------------------------ */
 
-/* Level after level, from the nodes themselves on. */
+/* Recomputes level by level, starting with the given nodes. */
 static enum pst_status run_for(struct recompute *r, enum pst_phase only,
                                struct pst_node *const *nodes, size_t n)
 {
@@ -415,9 +417,9 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
     return status;
 }
 
-/* What is made of parameters has copies of its own first, so that a segment
- * makes it again for its own nodes only, and keeps nothing of it from I to W;
- * those of other segments follow. */
+/* Values derived from parameters are recomputed first, so that each segment
+ * computes them again for its own nodes only and stores nothing of them from I
+ * to W; the segments of --recompute follow. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
                                     const char *what, bool split, bool fleeting,
                                     struct pst_graph *graph,

@@ -2,59 +2,61 @@
 #ifndef PENSTOCK_STAGES_COMPILE_RECOMPUTE_H
 #define PENSTOCK_STAGES_COMPILE_RECOMPUTE_H
 /*
- * Recomputation: values that the backward makes again from few that are kept,
- * instead of keeping all (Chen et al., "Training Deep Nets with Sublinear
- * Memory Cost", arXiv:1604.06174). The forward nodes of a segment have copies
- * among the backward nodes, in front of the first one that reads a result.
- * They have the ids of their originals, and so the same random numbers: no bit
- * of a result changes. What leaves a segment is kept, if the segment does not
- * say otherwise; buffers are updated by the originals alone.
+ * Recomputation (activation checkpointing): the backward computes values again
+ * from a few stored ones instead of storing all (Chen et al., "Training Deep
+ * Nets with Sublinear Memory Cost", arXiv:1604.06174).
  *
- * What is recomputed, as text: words with commas between.
+ * The forward nodes of a segment are copied into the backward, before the first
+ * node that reads one of their results. Copies have the ids of their originals
+ * and so draw the same random numbers: results are the same bit for bit. Values
+ * that leave a segment are stored unless the segment sets `results`; only the
+ * originals update buffers.
+ *
+ * --recompute takes words with commas between:
  *     none       nothing
- *     attention  what stands between the products with parameters, in modules
- *                that hold an attention: cheap, and what the products read is
- *                made again, too
+ *     attention  everything between matmuls with parameters in modules that
+ *                hold an attention: cheap, includes the matmuls' operands
  *     block      the layers of the model (stages/passes/layers.h)
  *     full       the stage
- *     marked     what the model's author has let recompute (struct pst_node)
- *     PATTERN    modules whose path, or calls whose name matches (fnmatch)
- * Segments may stand in each other: the inner one is then recomputed from what
- * the outer one has made again. STAGE=WORD: of this stage alone, to which the
- * words without a stage do not apply then.
+ *     marked     regions that the model's author marked (struct pst_node)
+ *     PATTERN    modules by path, or calls by name (fnmatch)
+ * Segments may be nested: the inner one is then recomputed from the values that
+ * the outer one recomputed. STAGE=WORD applies to one stage, which then ignores
+ * the words without a stage.
  *
- * Where the backward is split, I makes again what it reads, and keeps of it
- * what W reads too. With the word "twice" W makes that again itself: nothing is
- * kept from I to W, for the price of one more forward of the segments.
+ * If the backward is split, I recomputes what it reads and stores what W reads
+ * too. With the word "twice" W recomputes it again: nothing is stored from I to
+ * W, at the cost of one more forward of the segments.
  *
- * Trained parameters may be there only while kernels read them (fleeting). Then
- * nothing that is made of them and of constants alone is kept, whatever the
- * words: where the backward reads it, it is made again (derived.c).
+ * Trained parameters may be present only while kernels read them (fleeting).
+ * Then no value computed from them and constants alone is stored, whatever the
+ * words: it is computed again where the backward reads it (derived.c).
  */
 #include "stages/split/plan.h"
 
-/* A segment: forward nodes, ascending by their place in the graph. */
+/* A segment: indices of forward nodes, ascending. */
 struct pst_segment {
     unsigned *nodes;
     unsigned n;
-    unsigned level; /* so many others it stands in */
-    bool results;   /* what leaves it is made again, too: not what goes into
-                       another segment of its level or out of the stage */
+    unsigned level; /* nesting depth */
+    bool results;   /* also recompute values that leave it, unless another
+                       segment of its level reads them or they leave the
+                       stage */
 };
 
 struct pst_segments {
     struct pst_arena arena;
     struct PST_VEC(struct pst_segment) list;
-    bool twice;    /* for I, and for W once more */
-    bool fleeting; /* trained parameters are no constants */
+    bool twice;    /* once for I and again for W */
+    bool fleeting; /* trained parameters are not constants */
 };
 
-/* PST_ERR_USAGE: a word that fits nothing in any stage of the plan, or a stage
- * that it does not have. NULL is none. */
+/* Checks the words. PST_ERR_USAGE if a word matches nothing in any stage of the
+ * plan or names a stage that does not exist. NULL is "none". */
 enum pst_status pst_recompute_check(const struct pst_plan *plan,
                                     const char *what,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* The segments of one stage, whose graph (joint or not) this is. */
+/* Finds the segments of one stage in its graph (joint or forward). */
 enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
                                   const char *what,
                                   const struct pst_graph *graph,
@@ -62,21 +64,22 @@ enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pst_segments_fini(struct pst_segments *segments);
 
-/* Without other words: "marked", if there is such a thing in the plan, else
+/* Returns the default words: "marked" if the plan has marked regions, else
  * NULL. */
 const char *pst_recompute_default(const struct pst_plan *plan);
 
-/* Changes the joint graph of a stage; values keep their ids. split: I and W run
- * apart. */
+/* Rewrites the joint graph of a stage; values keep their ids. split: I and W
+ * run separately. */
 enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
                               struct pst_graph *graph,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Both; what: NULL is none. fleeting: also what is made of parameters. */
+/* Finds the segments and recomputes them; NULL words are "none". fleeting: also
+ * recompute values derived from parameters. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
                                     const char *what, bool split, bool fleeting,
                                     struct pst_graph *graph,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* What is made of parameters alone. */
+/* Recomputes the values derived from parameters alone. */
 enum pst_status pst_recompute_derived(bool split, struct pst_graph *graph,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which forward nodes `--recompute` means. */
+/* Finds the forward nodes that `--recompute` selects. */
 #include "stages/base/str.h"
 #include "stages/compile/recompute.h"
 #include "stages/ops/core/rows.h"
@@ -18,17 +18,17 @@ static const char *const words[] = {"none", "attention", "block",
 
 struct word {
     enum kind kind;
-    int64_t stage; /* -1: of all stages that have no word of their own */
-    char *text;    /* without the stage */
+    int64_t stage; /* -1: every stage without a word of its own */
+    char *text;    /* without "STAGE=" */
 };
 
 struct finder {
     const struct pst_plan *plan;
-    const struct pst_graph *graph; /* of the stage at hand */
+    const struct pst_graph *graph; /* of the current stage */
     struct pst_diag *diag;
     struct PST_VEC(struct word) words;
     struct pst_layers layers;
-    /* By place of a node: in how many segments it stands. */
+    /* Number of segments that a node is in, by its index. */
     unsigned *depth;
     struct pst_segments *out;
 };
@@ -102,7 +102,7 @@ static int compare_places(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Two words may mean the same nodes. */
+/* True if the segment exists already: two words may select the same nodes. */
 static bool is_known(const struct finder *f, const struct pst_segment *segment)
 {
     for (size_t i = 0; i < f->out->list.n; i++) {
@@ -116,7 +116,8 @@ static bool is_known(const struct finder *f, const struct pst_segment *segment)
     return false;
 }
 
-/* Nodes that stand deeper than the rest are another segment's already. */
+/* Adds a segment of the nodes with the least nesting depth; deeper ones already
+ * belong to another segment. */
 static enum pst_status add_segment(struct finder *f, const unsigned *nodes,
                                    unsigned n, bool results)
 {
@@ -141,12 +142,13 @@ static enum pst_status add_segment(struct finder *f, const unsigned *nodes,
     return PST_OK;
 }
 
-/* The call whose nodes one word makes a segment with this node; NULL: none. */
+/* Finds the call that a word groups this node by; *ret is NULL if none. */
 typedef enum pst_status (*call_fn)(struct finder *f, const struct word *word,
                                    const struct pst_node *node,
                                    const struct pst_module_call **ret);
 
-/* Of a layer's call, or of the outermost call in it if it was none itself. */
+/* Finds the call of the layer, or the outermost call inside it if the layer
+ * itself is not called. */
 static enum pst_status layer_call(struct finder *f, const struct word *word,
                                   const struct pst_node *node,
                                   const struct pst_module_call **ret)
@@ -177,10 +179,10 @@ static enum pst_status named_call(struct finder *f, const struct word *word,
     return PST_OK;
 }
 
-/* What one call of a module has; by the call's id. */
+/* Contents of one call of a module, by the call's id. */
 struct holds {
     bool attention, softmax;
-    unsigned products; /* of two activations */
+    unsigned products; /* matmuls of two activations */
 };
 
 static void count_params(void *ctx, struct pst_value **slot, unsigned arg)
@@ -214,8 +216,8 @@ static void note_holds(struct holds *h, struct pst_node *node)
         h->products++;
 }
 
-/* The innermost call around a node that holds an attention: the operator, or
- * a softmax and two products of activations. */
+/* Returns the innermost call around a node that holds an attention: the
+ * operator, or a softmax and two matmuls of activations. */
 static const struct pst_module_call *attention_of(const struct holds *holds,
                                                   const struct pst_node *node)
 {
@@ -228,9 +230,9 @@ static const struct pst_module_call *attention_of(const struct holds *holds,
 
 /* --- by words ------------------------------------------------------------- */
 
-/* call_of: by place the id + 1 of the call (or other group) that a node goes
- * to, 0: to none. The segments are in the order of calls, outer ones before
- * inner ones. */
+/* Adds one segment per group. call_of: id + 1 of the node's call (or other
+ * group), by node index; 0: none. Segments follow the order of calls, outer
+ * ones before inner ones. */
 static enum pst_status add_groups(struct finder *f, const unsigned *call_of,
                                   size_t n_calls, bool results)
 {
@@ -253,7 +255,7 @@ static enum pst_status add_groups(struct finder *f, const unsigned *call_of,
         for (size_t i = 0; i < n; i++)
             if (call_of[i] != 0)
                 nodes[begin[call_of[i]]++] = (unsigned)i;
-        /* begin[c] is the end of c's nodes now. */
+        /* begin[c] is now the end of c's nodes. */
         for (size_t c = 1, at = 0; c <= n_calls && status == PST_OK; c++) {
             if (begin[c] > at)
                 status = add_segment(f, &nodes[at], begin[c] - (unsigned)at,
@@ -325,8 +327,8 @@ static enum pst_status by_attention(struct finder *f)
     return status;
 }
 
-/* Bytes of the region's name that its outermost `depth` + 1 regions have; 0: it
- * does not stand so deep. */
+/* Returns the length of the region's name up to its outermost `depth` + 1
+ * regions; 0 if it is not nested that deep. */
 static size_t region_length(const char *region, unsigned depth)
 {
     const char *at = region;
@@ -338,7 +340,7 @@ static size_t region_length(const char *region, unsigned depth)
     return at == NULL ? 0 : (size_t)(at - region) + strcspn(at, ".");
 }
 
-/* Regions of one depth are groups in the order of their first nodes. */
+/* Adds the regions of one depth, in the order of their first nodes. */
 static enum pst_status by_region(struct finder *f, unsigned depth,
                                  bool *ret_any)
 {
@@ -382,7 +384,7 @@ static enum pst_status by_region(struct finder *f, unsigned depth,
     return status;
 }
 
-/* Outer regions before those in them. */
+/* Adds marked regions, outer ones first. */
 static enum pst_status by_mark(struct finder *f)
 {
     enum pst_status status = PST_OK;
@@ -430,7 +432,8 @@ static enum pst_status by_word(struct finder *f, const struct word *word)
     return PST_OK;
 }
 
-/* Outer ones first, so that inner ones find out that they stand in them. */
+/* Finds the segments of all words, outer ones first so that inner ones get
+ * their nesting depth. */
 static enum pst_status find_in(struct finder *f, unsigned stage,
                                const struct pst_graph *graph,
                                const struct word *only)
@@ -529,7 +532,8 @@ static enum pst_status fits_nothing(const struct finder *f,
     return status;
 }
 
-/* It would fit in a stage that it is not for. */
+/* Reports that a word with a stage matches nothing there, although it would
+ * match in another stage. */
 static enum pst_status fits_elsewhere(const struct finder *f,
                                       const struct word *word, unsigned stage)
 {
