@@ -12,7 +12,7 @@
 
 struct maker {
     struct pst_plan *plan;
-    struct pst_plan *joined; /* the same, of one stage */
+    struct pst_plan *joined; /* the same, with one stage */
     struct pst_model *model;
     struct pst_graph *graph; /* the model's */
     pst_param_fn fn;
@@ -27,7 +27,7 @@ static enum pst_status no_memory(const struct maker *m)
 
 /* --- graph ---------------------------------------------------------------- */
 
-/* All of the model's inputs in their order, those that nothing reads too. */
+/* Lists all inputs of the model in order, also unused ones. */
 static enum pst_status list_inputs(struct maker *m)
 {
     const struct pst_stage *only = &m->joined->stages.at[0];
@@ -60,7 +60,7 @@ static enum pst_status list_inputs(struct maker *m)
     return PST_OK;
 }
 
-/* The model's own, then updates of buffers. */
+/* Lists the model's outputs, then the buffer updates. */
 static enum pst_status list_outputs(struct maker *m)
 {
     struct pst_graph *graph = m->graph;
@@ -145,8 +145,8 @@ static enum pst_status add_param(struct maker *m, unsigned i)
     return PST_OK;
 }
 
-/* Values of the state take each other's places until they stand in the order of
- * the plan, as they did in the model. */
+/* Permutes the values of the state until they are in the plan's order, as they
+ * were in the model. */
 static enum pst_status order_state(struct maker *m)
 {
     struct pst_graph *graph = m->graph;
@@ -246,7 +246,7 @@ static enum pst_status make(struct maker *m)
         status = list_state(m);
     if (status == PST_OK)
         status = list_modules(m);
-    m->joined->stages.at[0].graph = NULL; /* the model's */
+    m->joined->stages.at[0].graph = NULL; /* owned by the model now */
     pst_plan_free(m->joined);
     return status;
 }
@@ -270,8 +270,8 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
 
 /* --- cut again ------------------------------------------------------------ */
 
-/* What like transmits, and who owns buffers there, as far as the model has
- * these. */
+/* Lists the parameters that `like` transmits and the owners of its buffers, as
+ * far as the model has them. */
 static enum pst_status list_transmitted(struct pst_splitter *s,
                                         const struct pst_plan *like,
                                         struct pst_split_options *options)

@@ -19,7 +19,7 @@ static bool is_name(const char *name, const char *spec)
     return strncmp(name, spec, n) == 0 && name[n] == '\0';
 }
 
-/* Is that one of the buffer's names, or a part's? */
+/* True if the specification names the buffer or a part of it. */
 static bool names(const struct pst_splitter *s, const char *fqn,
                   const char *spec)
 {
@@ -54,7 +54,8 @@ bool pst_split_is_owned(const struct pst_splitter *s,
 
 /* --- who reads, who writes ------------------------------------------------ */
 
-/* Stages that read a buffer of the uncut graph, and a node of each end. */
+/* The first and last stage that read a buffer of the uncut graph, with a node
+ * of each. */
 struct span {
     const struct pst_node *first, *last;
 };

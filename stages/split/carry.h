@@ -2,32 +2,34 @@
 #ifndef PENSTOCK_STAGES_SPLIT_CARRY_H
 #define PENSTOCK_STAGES_SPLIT_CARRY_H
 /*
- * Buffers that several stages read and write. Within a microbatch a new value
- * goes to later stages as any other does; from the last of the stages it is
- * carried to the next microbatch, to those that begin with the buffer's value.
- * The user has to ask for that (--owner), since the forwards of one microbatch
- * wait for those of the one before then. Private to this folder and to assign/.
+ * Buffers that several stages read and write.
+ *
+ * Within a microbatch a new value is sent to later stages like any other. The
+ * last of the stages carries it to the next microbatch, to the stages that
+ * start with the buffer's value. Only done on request (--owner), since the
+ * forward of a microbatch then waits for that of the previous one. Private to
+ * this folder and to assign/.
  */
 #include "stages/split/split.h"
 
 struct pst_carried {
     const struct pst_output *update; /* of the uncut graph */
-    unsigned last;   /* of the stages that read or make the buffer's values;
-                        this one has the update */
-    unsigned output; /* of that stage's graph; for cut.c */
+    unsigned last;   /* the last stage that reads or computes the buffer's
+                        values; it has the update */
+    unsigned output; /* index in that stage's outputs; for cut.c */
 };
 
-/* True if the user has said which stage owns the buffer. */
+/* True if the user gave the buffer an owner. */
 bool pst_split_is_owned(const struct pst_splitter *s,
                         const struct pst_value *buffer);
 
-/* Those of the graph whose nodes have stages; one that nobody owns is refused
- * (E_SHARED_MUT). In the plan's arena. */
+/* Finds the carried buffers of a graph whose nodes have stages, in the plan's
+ * arena. One without an owner is an error (E_SHARED_MUT). */
 enum pst_status pst_split_find_carried(struct pst_splitter *s,
                                        struct pst_carried **ret,
                                        size_t *ret_n) PST_MUST_CHECK;
 
-/* When the parameters are known: who has those buffers. */
+/* Sets the owners of carried buffers, once the parameters are known. */
 enum pst_status pst_split_owners(struct pst_splitter *s) PST_MUST_CHECK;
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A graph for each stage from the graph whose nodes carry their stage. Values
- * go straight from the stage that makes them to each stage that uses them.
+ * Builds a graph for each stage from the graph whose nodes have their stages. A
+ * value is sent directly from the stage that computes it to each stage that
+ * uses it.
  */
 #include "stages/graph/build.h"
 #include "stages/graph/calls.h"
@@ -14,23 +15,24 @@
 
 #define TAG PST_TAG_PLAN
 
-/* What is known of a value of the uncut graph. */
+/* State of a value of the uncut graph. */
 struct fate {
-    int stage;       /* where it is made or, if it is given, first read; -1 */
-    bool leaves;     /* used by another stage or by the model's outputs */
+    int stage;       /* that computes it or, for an input or state, first reads
+                        it; -1 */
+    bool leaves;     /* used in another stage or by the model's outputs */
     size_t first;    /* first use outside: node, or nodes.n + output */
-    unsigned output; /* in its stage's outputs, once that is built */
+    unsigned output; /* index in its stage's outputs, once that is built */
     struct pst_meta meta;   /* as sent */
-    struct pst_value *here; /* in the graph of the stage under construction */
+    struct pst_value *here; /* its copy in the stage under construction */
 };
 
 struct cutter {
     struct pst_splitter *s;
     struct pst_graph *whole;
     struct fate *fates;          /* by value id */
-    struct pst_carried *carried; /* buffers, to the next microbatch */
+    struct pst_carried *carried; /* buffers carried to the next microbatch */
     size_t n_carried;
-    struct PST_VEC(struct pst_edge) edges; /* in order of their receivers */
+    struct PST_VEC(struct pst_edge) edges; /* in order of their consumers */
     /* The stage under construction. */
     unsigned stage;
     struct pst_build build;
@@ -42,8 +44,8 @@ static enum pst_status no_memory(struct cutter *c)
     return pst_diag_nomem(c->s->diag, 0);
 }
 
-/* What a stage before the last begins with is carried to it; NULL: it has the
- * buffer, or the value is none. */
+/* Returns the entry of a buffer that is carried to this stage from a later one;
+ * NULL: the stage has the buffer, or the value is no such buffer. */
 static const struct pst_carried *carried_to(const struct cutter *c,
                                             const struct pst_value *value)
 {
@@ -80,7 +82,7 @@ static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     if (fate->stage < 0)
-        fate->stage = use->node->stage; /* first reader of a given value */
+        fate->stage = use->node->stage; /* first reader of an input or state */
     else if ((*slot)->kind == PST_VALUE_NODE && fate->stage != use->node->stage)
         leave(fate, use->index);
 }
@@ -108,7 +110,7 @@ static void find_fates(struct cutter *c)
             continue;
         leave(fate_of(c, output->arg.value), whole->nodes.n + i);
     }
-    /* Who carries a buffer on has its last value. */
+    /* The last stage of a carried buffer needs its final value. */
     for (size_t i = 0; i < c->n_carried; i++) {
         struct fate *fate = fate_of(c, c->carried[i].update->arg.value);
 
@@ -116,7 +118,7 @@ static void find_fates(struct cutter *c)
             fate->stage != (int)c->carried[i].last)
             leave(fate, whole->nodes.n + whole->outputs.n);
     }
-    /* State that only the outputs read stays with stage 0. */
+    /* State that only outputs read belongs to stage 0. */
     for (size_t i = 0; i < whole->values.n; i++)
         c->fates[i].stage = PST_MAX(c->fates[i].stage, 0);
 }
@@ -133,7 +135,7 @@ static unsigned input_index(const struct pst_graph *whole,
     return i;
 }
 
-/* A value of an earlier stage: an input with an edge. */
+/* Adds a value of an earlier stage as an input with an edge. */
 static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
 {
     const struct fate *fate = fate_of(c, value);
@@ -149,7 +151,8 @@ static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
     return PST_OK;
 }
 
-/* A buffer of which the last stage sends what the microbatch begins with. */
+/* Adds the edge by which the last stage of a carried buffer sends its value for
+ * the next microbatch. */
 static enum pst_status add_carrying_edge(struct cutter *c,
                                          const struct pst_carried *carried,
                                          const struct pst_meta *meta)
@@ -169,7 +172,7 @@ static enum pst_status add_carrying_edge(struct cutter *c,
     return PST_OK;
 }
 
-/* The value's twin in this stage's graph, made at its first use. */
+/* Returns the value's copy in this stage's graph; adds it at its first use. */
 static enum pst_status bring(struct cutter *c, const struct pst_value *value,
                              struct pst_value **ret)
 {
@@ -226,7 +229,7 @@ static enum pst_status bring_arg(struct cutter *c, const struct pst_arg *arg,
     return status;
 }
 
-/* The value of the whole graph that this stage's graph has as `here`. */
+/* Returns the value of the whole graph whose copy is `here`. */
 static const struct pst_value *original_of(struct cutter *c,
                                            const struct pst_value *here)
 {
@@ -236,8 +239,9 @@ static const struct pst_value *original_of(struct cutter *c,
     return NULL;
 }
 
-/* as_strided counts from the start of the storage, of which a stage may have
- * been sent a window alone: from the start of that then. */
+/* Adjusts the offset of as_strided, which counts from the start of the storage.
+ * If the stage receives only a view of the storage, it counts from the start of
+ * that view. */
 static enum pst_status settle_offset(struct cutter *c,
                                      const struct pst_node *node,
                                      struct pst_arg *args)
@@ -306,8 +310,8 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
 
 /* --- outputs of a stage ------------------------------------------------- */
 
-/* The copy stands behind all other uses, where those of the later stages would
- * stand. */
+/* Copies a value after all its other uses, where uses in later stages would
+ * be. */
 static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
                                   const char *suffix)
 {
@@ -321,7 +325,7 @@ static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
     c->build.names = (const char *const *)&name;
     c->build.n_names = 1;
     c->build.node_id = UINT32_MAX;
-    c->build.call = NULL; /* no module's result */
+    c->build.call = NULL; /* not part of any module */
     c->build.source = def != NULL ? def->source : "";
     c->build.no_grad = false;
     *value = pst_emit(&c->build, &pst_op_clone, PST_ARGS(pst_v(*value)));
@@ -332,7 +336,7 @@ static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
     return PST_OK;
 }
 
-/* Messages have no gaps: a value that is not dense is copied. */
+/* Copies a value that is not dense: messages have no gaps. */
 static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
 {
     return pst_meta_is_dense(&(*value)->meta) ? PST_OK
@@ -373,7 +377,7 @@ static int compare_leaving(const void *a, const void *b)
     return x->value->id < y->value->id ? -1 : x->value->id > y->value->id;
 }
 
-/* In the order of their first use outside. */
+/* Adds outputs in the order of their first use in other stages. */
 static enum pst_status add_outputs(struct cutter *c)
 {
     struct PST_VEC(struct leaving) list = {0};
@@ -404,7 +408,8 @@ static struct pst_carried *carried_by(const struct cutter *c,
     return NULL;
 }
 
-/* The new value of a carried buffer leaves the stage as the buffer lies. */
+/* Adds the new value of a carried buffer as an output, with the buffer's
+ * layout. */
 static enum pst_status add_carried(struct cutter *c,
                                    struct pst_carried *carried,
                                    struct pst_value **value)
@@ -457,8 +462,7 @@ static enum pst_status add_updates(struct cutter *c)
 
 /* --- all stages --------------------------------------------------------- */
 
-/* What modules take and return, and which values are a buffer's: as far as it
- * is in the stage. */
+/* Copies call signatures and version_of of values that are in this stage. */
 static enum pst_status keep_modules(struct cutter *c)
 {
     const size_t n = c->whole->values.n;
@@ -546,7 +550,7 @@ static int compare_edges(const void *a, const void *b)
     return x->to_stage < y->to_stage ? -1 : x->to_stage > y->to_stage;
 }
 
-/* Those that carry begin in a stage that is built later. */
+/* Sets the outputs of carrying edges, whose source stage is built later. */
 static void join_carrying_edges(struct cutter *c)
 {
     for (size_t i = 0; i < c->edges.n; i++)
@@ -577,7 +581,7 @@ static enum pst_status number_edges(struct cutter *c)
     return PST_OK;
 }
 
-/* The model's own outputs in their order. */
+/* Lists the model's outputs in order. */
 static enum pst_status list_outputs(struct cutter *c)
 {
     struct pst_plan *plan = c->s->plan;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Weights that a user gives, matched with the names of the model's state. */
+/* Matches weights that a user gives with the names of the model's state. */
 #include "stages/files/lora/alphas.h"
 #include "stages/split/split.h"
 #include "stages/split/store/values.h"
@@ -39,18 +39,19 @@ struct giver {
     struct pst_given *files;
     struct pst_given_param *params;
     const char *path;
-    /* Names of the model without a value, names without a place in it, names
-     * of what is no part of the state, tensors of which the dtype changes. */
+    /* Names of the model without a value, names in the files that the model
+     * does not have, names of tensors outside the state, tensors with another
+     * dtype. */
     struct pst_name_list missing, unknown, other, widened;
-    struct pst_name_list lost; /* nothing has values of these */
-    /* Parameters of adapters without a value, and with one. */
+    struct pst_name_list lost; /* tensors that have no value at all */
+    /* Parameters of adapters without a value, and number of those with one. */
     struct pst_name_list unadapted;
     size_t n_adapted;
-    bool any_own; /* the file has others of the model */
+    bool any_own; /* the files have tensors of the model itself */
     struct pst_diag *diag;
 };
 
-/* Whether every value of the one dtype is one of the other. */
+/* True if every value of dtype `from` is also one of dtype `to`. */
 static bool widens(enum pst_dtype from, enum pst_dtype to)
 {
     return pst_dtype_kind(from) == PST_KIND_FLOAT &&
@@ -58,7 +59,7 @@ static bool widens(enum pst_dtype from, enum pst_dtype to)
            pst_dtype_size(from) < pst_dtype_size(to);
 }
 
-/* The entry of one name if it is there; it must fit. */
+/* Finds the entry of a name and checks its shape and dtype. */
 static enum pst_status look_up(struct giver *g,
                                const struct pst_plan_param *param,
                                const char *name, const struct pst_meta *want,
@@ -95,7 +96,7 @@ static enum pst_status look_up(struct giver *g,
             "would change, so convert the file first",
             g->path, name, pst_meta_text(&e->meta, have),
             pst_meta_text(&plain, text));
-    if (e->meta.dtype != own) /* else it is only kept wider than it is */
+    if (e->meta.dtype != own) /* otherwise it is only kept in a larger dtype */
         pst_name_list_add(&g->widened, name);
     return PST_OK;
 }
@@ -130,7 +131,7 @@ static enum pst_status compare(const struct giver *g,
 
 /* --- adapters ------------------------------------------------------------- */
 
-/* Is that parameter A or B of the adapter? Then what peft calls it. */
+/* Returns true and peft's name if `fqn` is parameter A or B of the adapter. */
 static bool peft_name(const struct pst_adapter *a, const char *fqn,
                       struct pst_str *ret)
 {
@@ -143,7 +144,7 @@ static bool peft_name(const struct pst_adapter *a, const char *fqn,
     return true;
 }
 
-/* By the name of one of its layers. */
+/* Finds the entry by the name of one of its layers. */
 static enum pst_status give_of_layer(struct giver *g,
                                      const struct pst_plan_param *param,
                                      const char *name,
@@ -160,7 +161,8 @@ static enum pst_status give_of_layer(struct giver *g,
     return PST_OK;
 }
 
-/* *ret_is: it is of an adapter; then by whatever name the file has it. */
+/* Finds values of an adapter's parameter under any name that files use.
+ * *ret_is: the parameter belongs to an adapter. */
 static enum pst_status give_adapter(struct giver *g,
                                     const struct pst_plan_param *param,
                                     struct pst_given_param *ret, bool *ret_is)
@@ -192,7 +194,7 @@ static enum pst_status give_adapter(struct giver *g,
 
 /* --- parameters ----------------------------------------------------------- */
 
-/* Any of the names of all of it; several must agree. */
+/* Finds the entry by any name of the whole tensor; several must agree. */
 static enum pst_status give_whole(struct giver *g,
                                   const struct pst_plan_param *param,
                                   struct pst_given_param *ret)
@@ -265,7 +267,7 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     return PST_OK;
 }
 
-/* Does peft call an adapter's parameter so? */
+/* True if peft uses that name for an adapter's parameter. */
 static bool is_peft_name(const struct giver *g, const char *name)
 {
     bool found = false;
@@ -286,7 +288,7 @@ static bool is_peft_name(const struct giver *g, const char *name)
     return found;
 }
 
-/* What nothing of the model has taken. */
+/* Lists names in the files that nothing in the model used. */
 static void find_rest(struct giver *g)
 {
     for (size_t i = 0; i < pst_given_count(g->files); i++) {
@@ -311,8 +313,8 @@ static enum pst_status judge(const struct giver *g, bool partial)
     struct pst_str text = {0};
     enum pst_status status = PST_OK;
 
-    /* A model without adapters, or adapters without a model: what is not there
-     * begins as it does. */
+    /* The files may have the model without adapters or adapters without the
+     * model: missing tensors keep their start values. */
     if (g->missing.n > 0 && (g->any_own || g->n_adapted == 0))
         pst_str_addf(&text, "it lacks %zu tensors of the model (%s)",
                      g->missing.n, pst_str_text(&g->missing.text));
@@ -339,8 +341,8 @@ static enum pst_status judge(const struct giver *g, bool partial)
     return status;
 }
 
-/* A and B are worth what they were with the alpha that they were trained with.
- */
+/* Checks the alpha that A and B were trained with, because it scales their
+ * product. */
 static enum pst_status check_alpha(const struct giver *g,
                                    const struct pst_alphas *alphas,
                                    const struct pst_adapter *adapter)
@@ -357,7 +359,7 @@ static enum pst_status check_alpha(const struct giver *g,
     status = pst_alphas_find(alphas, adapter->module, e->meta.size[0],
                              pst_has_prefix(e->name, PST_PEFT_PREFIX), &alpha,
                              &known, g->diag);
-    /* Of a root only so many digits are told. */
+    /* alpha from a square root has limited precision */
     if (status != PST_OK || !known ||
         fabs(alpha - adapter->alpha) <= 1e-9 * adapter->alpha)
         return status;
@@ -385,7 +387,7 @@ static enum pst_status check_alphas(const struct giver *g)
     return status;
 }
 
-/* fmt takes the path, the number and the names. */
+/* Adds a note on a list; `what` is a format of path, number and names. */
 static enum pst_status note_list(const struct giver *g,
                                  const struct pst_name_list *list,
                                  const char *what)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A plan as such: made, looked into, freed. */
+/* Creates, indexes and frees plans. */
 #include "stages/ops/core/op.h"
 #include "stages/split/split.h"
 
@@ -62,7 +62,7 @@ static enum pst_status index_param(struct pst_plan *plan, size_t i,
                                    struct pst_diag *diag)
 {
     struct pst_plan_param *param = &plan->params.at[i];
-    void *number = (void *)(i + 1); /* the map keeps numbers as pointers */
+    void *number = (void *)(i + 1); /* the map stores numbers as pointers */
     bool ok = pst_map_put(&plan->names, param->fqn, number);
 
     for (unsigned k = 0; ok && k < param->n_aliases; k++)

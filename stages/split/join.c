@@ -18,7 +18,7 @@ struct joiner {
     struct pst_value **inputs; /* by index in from->inputs */
     struct pst_value **params; /* by index in from->params */
     struct PST_VEC(struct pst_stage_input) stage_inputs;
-    pst_join_eval_fn eval; /* NULL: everything as it stands */
+    pst_join_eval_fn eval; /* NULL: all nodes are copied as they are */
     void *ctx;
     struct pst_diag *diag;
 };
@@ -75,7 +75,7 @@ static enum pst_status add_param(struct joiner *j,
     return PST_OK;
 }
 
-/* In the order of the plan. */
+/* Adds state in the order of the plan. */
 static enum pst_status join_state(struct joiner *j)
 {
     const struct pst_value **first = pst_calloc(
@@ -102,7 +102,8 @@ static enum pst_status join_state(struct joiner *j)
     return status;
 }
 
-/* What the stage of the other end sends; in one stage, a buffer is there. */
+/* Returns the value at the other end of an edge; for a carried buffer, the
+ * buffer. */
 static struct pst_value *given_by(const struct joiner *j,
                                   const struct pst_edge *edge)
 {
@@ -170,7 +171,7 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
 
 /* --- outputs ------------------------------------------------------------ */
 
-/* Index among the graph's outputs, where each value stands once. */
+/* Returns the index in the graph's outputs, adding each value only once. */
 static enum pst_status place_output(struct joiner *j, struct pst_value *value,
                                     unsigned *ret)
 {
@@ -274,7 +275,7 @@ static enum pst_status join_head(struct joiner *j)
     return PST_OK;
 }
 
-/* Names are the parent's, which lives longer. */
+/* Borrows names from the parent, which outlives the plan. */
 static enum pst_status join_params(struct joiner *j)
 {
     for (size_t i = 0; i < j->from->params.n; i++) {

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_SPLIT_JOIN_H
 #define PENSTOCK_STAGES_SPLIT_JOIN_H
 /*
- * The other way round: a plan of many stages as a plan of one, so that a plan
- * can be compared with its uncut form when the model's file is gone. The
- * stages' graphs stand one behind the other, edges are plain values. Node ids,
- * names, inputs, outputs and parameters (and their order) are those of `plan`.
+ * Joins the stages of a plan into one, so that the plan can be compared with
+ * its uncut form when the model's file is gone. The stages' graphs are
+ * concatenated and edges become plain values. Node ids, names, inputs, outputs
+ * and parameters (and their order) are those of `plan`.
  */
 #include "stages/split/plan.h"
 
@@ -14,8 +14,8 @@
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The same with some nodes as model.eval() would run them: those for which the
- * function is true. */
+/* Does the same; nodes for which `eval` returns true become those of
+ * model.eval(). */
 typedef bool (*pst_join_eval_fn)(void *ctx, const struct pst_node *node);
 enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
                                  void *ctx, struct pst_plan **ret,

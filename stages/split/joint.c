@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The training graph of a stage. Sums keep the order of the uncut graph: there
- * the contributions to a value come from its consumers, last node first. So
+ * Builds the training graph of a stage. Sums keep the order of the uncut graph,
+ * where contributions to a value come from its consumers, last node first. So
  * the last stage that has any adds up its own and sends the sum; an earlier
- * stage may not (a + (b + c) is not (a + b) + c) and sends each for itself.
+ * stage must not, since a + (b + c) is not (a + b) + c, and sends each
+ * separately.
  */
 #include "stages/graph/build.h"
 #include "stages/ops/core/op.h"
@@ -17,11 +18,11 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value whose gradient is to be sent: an input or one of its ports. */
+/* A value whose gradient is sent: an input or a view of it for one use. */
 struct port {
     struct pst_value *value;
     unsigned edge;
-    size_t node; /* its consumer, for the order of parts */
+    size_t node; /* its consumer; determines the order of parts */
     unsigned slot;
 };
 
@@ -53,7 +54,7 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
 
     if (edge >= 0) {
         meta = j->plan->edges.at[edge].meta;
-        pst_meta_set_contiguous(&meta); /* gradients travel contiguous */
+        pst_meta_set_contiguous(&meta); /* gradients are sent contiguous */
     }
 
     if (edge < 0)
@@ -71,8 +72,8 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
     return PST_OK;
 }
 
-/* Gradient parts of one output: the highest consumer first. Edges are sorted
- * by (from_stage, from_output, to_stage). */
+/* Adds seeds for the gradient parts of one output, last consumer first. Edges
+ * are sorted by (from_stage, from_output, to_stage). */
 static enum pst_status add_edge_seeds(struct jointer *j, unsigned output)
 {
     struct pst_value *value = j->joint->graph->outputs.at[output].arg.value;
@@ -96,7 +97,7 @@ static enum pst_status add_seeds(struct jointer *j)
 {
     const struct pst_plan *plan = j->plan;
     const struct pst_graph *graph = j->joint->graph;
-    const size_t n = graph->outputs.n; /* seeds are no outputs */
+    const size_t n = graph->outputs.n; /* seeds are not outputs */
     enum pst_status status = PST_OK;
 
     if (plan->loss >= 0 && plan->outputs.at[plan->loss].stage == (int)j->stage)
@@ -111,7 +112,7 @@ static enum pst_status add_seeds(struct jointer *j)
 
 /* --- ports -------------------------------------------------------------- */
 
-/* Does a later consumer of the same value send a gradient? */
+/* True if a later consumer of the same value sends a gradient. */
 static bool is_outranked(const struct pst_plan *plan,
                          const struct pst_edge *edge)
 {
@@ -136,7 +137,7 @@ struct use_ctx {
 };
 
 /* Gives one use of the input a view of its own, so that its contribution is a
- * value of its own. */
+ * separate value. */
 static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *use = ctx;
@@ -170,7 +171,7 @@ static enum pst_status open_ports(struct jointer *j, struct pst_value *input,
     return use.status;
 }
 
-/* The last n nodes come before all others. */
+/* Moves the last n nodes to the front. */
 static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
 {
     const size_t rest = graph->nodes.n - n;
@@ -187,7 +188,7 @@ static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
     return PST_OK;
 }
 
-/* Last node first, within a node in the order of its arguments. */
+/* Sorts by node, last first, then by argument. */
 static int compare_ports(const void *a, const void *b)
 {
     const struct port *x = a, *y = b;
@@ -216,7 +217,8 @@ static enum pst_status add_ports(struct jointer *j)
             continue;
         edge = &j->plan->edges.at[stage->inputs[i].index];
         if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
-            edge->carries != NULL) /* a buffer: no microbatch trains another */
+            edge->carries != NULL) /* a buffer: no gradient crosses
+                                      microbatches */
             continue;
         port.edge = edge->id;
         if (is_outranked(j->plan, edge))
@@ -318,7 +320,8 @@ static enum pst_status count(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* A plan bound to other sizes has the counts of its parent. */
+/* Reports a wrong count. A plan bound to other sizes has its parent's
+ * counts. */
 static enum pst_status bad_count(const struct jointer *j, const char *what,
                                  unsigned found, unsigned said)
 {
@@ -333,7 +336,7 @@ static enum pst_status bad_count(const struct jointer *j, const char *what,
                         found, said);
 }
 
-/* The gradients that a plan promises are those that there are. */
+/* Checks that the numbers of gradients are those recorded in the plan. */
 static enum pst_status check_counts(const struct jointer *j)
 {
     const struct pst_plan *plan = j->plan;

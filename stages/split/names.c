@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The keys of the model's state_dict. */
+/* Lists the keys of the model's state_dict. */
 #include "stages/base/str.h"
 #include "stages/files/checkpoint.h"
 #include "stages/split/plan.h"
 
 #include <string.h>
 
-/* Constants are none of it, nor are buffers that are not persistent. */
+/* Excludes constants and buffers that are not persistent. */
 bool pst_plan_is_state(const struct pst_plan_param *param)
 {
     return param->kind == PST_VALUE_PARAM ||
@@ -47,7 +47,7 @@ static enum pst_status add_names(const struct pst_plan_param *param,
     return status;
 }
 
-/* What a parameter is called in checkpoints; NULL if memory is out. */
+/* Returns a parameter's name in checkpoints; NULL if out of memory. */
 static const char *tensor_of(const struct pst_plan *plan, const char *fqn,
                              struct pst_arena *arena)
 {

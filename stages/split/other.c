@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Another export of a model, cut where a plan of the model is cut. */
+/* Cuts another export of a model where a plan of the model is cut. */
 #include "stages/split/evaluate.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* --- names ---------------------------------------------------------------- */
 
-/* The tensor of the plan with that name, or -1. */
+/* Returns the index of the plan's tensor with that name, or -1. */
 static int find_like(const struct pst_plan *like,
                      const struct pst_plan_param *param)
 {
@@ -38,7 +38,8 @@ static void look_for(void *ctx, struct pst_value **slot, unsigned arg)
         s->missing = v->fqn;
 }
 
-/* Of another model this is what says so best, so it comes before its loss. */
+/* Checks that the file is an export of the same model. This gives the best
+ * message for a wrong file, so it comes before the loss. */
 static enum pst_status check_model(const struct pst_model *model,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -55,7 +56,7 @@ static enum pst_status check_model(const struct pst_model *model,
                               s.missing);
 }
 
-/* Constants are each export's own. */
+/* Compares the names of the state; each export has its own constants. */
 static enum pst_status check_names(const struct pst_plan *whole,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -85,7 +86,7 @@ static enum pst_status check_names(const struct pst_plan *whole,
     return PST_OK;
 }
 
-/* Start values are the plan's; constants come from the file. */
+/* Reads start values from the plan and constants from the file. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
@@ -103,7 +104,8 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 struct placer {
     const struct pst_plan *whole, *like;
     struct pst_graph *graph;
-    int least;         /* of the node at hand: its operands are there */
+    int least;         /* lowest stage of the current node: its operands exist
+                          there */
     const char *state; /* a tensor that it reads, or NULL */
     struct PST_VEC(const struct pst_plan_param *) reads; /* of the plan */
     bool failed;
@@ -138,7 +140,7 @@ static bool is_read_in(const struct pst_plan_param *param, unsigned stage)
     return false;
 }
 
-/* The first stage that has all of the node's operands. */
+/* Assigns the node to the first stage that has all its operands. */
 static enum pst_status place(struct placer *p, struct pst_node *node)
 {
     p->least = 0;
@@ -166,9 +168,9 @@ static enum pst_status place(struct placer *p, struct pst_node *node)
 
 /* --- stages of which nothing is left -------------------------------------- */
 
-/* For each node: the first stage that reads what it makes. */
+/* First stage that reads a node's results. */
 struct later {
-    int *first; /* by id of a value */
+    int *first; /* by value id */
     int stage;
 };
 
@@ -189,8 +191,8 @@ static bool reads_state(const struct pst_node *node)
     return false;
 }
 
-/* The last node that may as well be in the stage, such as a loss or an
- * activation, which stand as early as they can. */
+/* Fills an empty stage with the last node that may run there, such as a loss or
+ * an activation: nodes are assigned to the earliest stage otherwise. */
 static void fill_stage(struct pst_graph *graph, int stage, int *first,
                        unsigned n_stages)
 {

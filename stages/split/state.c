@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parameters, buffers and constants of a plan: who reads them, who holds them.
- */
+/* Parameters, buffers and constants of a plan: their readers and owners. */
 #include "stages/ops/core/op.h"
 #include "stages/split/carry.h"
 #include "stages/split/store/pack.h"
@@ -97,7 +96,7 @@ static void add_reader(struct pst_plan *plan, const char *fqn, unsigned stage,
     param->n_stages++;
 }
 
-/* Counts the readers of each parameter, then lists them. */
+/* Counts the readers of each parameter, or lists them. */
 static enum pst_status list_readers(struct pst_splitter *s, bool list)
 {
     struct pst_plan *plan = s->plan;
@@ -152,7 +151,7 @@ static enum pst_status unknown_param(struct pst_splitter *s, const char *name,
                         near < 0 ? "" : names[near], near < 0 ? "" : "\"");
 }
 
-/* A parameter by any of its names, to be transmitted or replicated. */
+/* Finds a parameter to transmit or replicate by any of its names. */
 static enum pst_status find_param(struct pst_splitter *s, const char *name,
                                   const char *what, struct pst_plan_param **ret)
 {
@@ -200,7 +199,7 @@ static enum pst_status mark_transmitted(struct pst_splitter *s)
 
 enum pst_status pst_split_state(struct pst_splitter *s)
 {
-    struct pst_map ties; /* a name -> those that are one tensor with it */
+    struct pst_map ties; /* name -> names of the same tensor */
     enum pst_status status = PST_OK;
 
     pst_map_init(&ties, TAG);

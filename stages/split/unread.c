@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Notes on state and inputs that the file has and that training leaves as they
- * are, which the model's author hardly wants: parameters and inputs that no
- * operator reads, and parameters that the export took for constants.
+ * Adds notes on state and inputs that training does not affect, which is
+ * probably a mistake: parameters and inputs that no operator reads, and
+ * parameters that the export turned into constants.
  */
 #include "stages/files/zip.h"
 #include "stages/graph/schema.h"
@@ -27,7 +27,8 @@ static void add_name(struct names *names, const char *name)
                      name);
 }
 
-/* "WHAT "a", "b" and 3 more: WHY"; nothing without names. Ends the list. */
+/* Adds the note "WHAT "a", "b" and 3 more: WHY" unless there are no names.
+ * Frees the list. */
 static enum pst_status note_names(struct pst_splitter *s, struct names *names,
                                   const char *what, const char *why)
 {
@@ -60,7 +61,7 @@ static enum pst_status note_params(struct pst_splitter *s)
 {
     const struct pst_plan *plan = s->plan;
     struct names unread = {0}, unreached = {0};
-    bool reached = false; /* else loss.c has said that no parameter is */
+    bool reached = false; /* if none is, loss.c has reported it */
     enum pst_status status;
 
     for (size_t i = 0; i < plan->params.n; i++) {
@@ -89,7 +90,8 @@ static enum pst_status note_params(struct pst_splitter *s)
 
 /* --- inputs -------------------------------------------------------------- */
 
-/* An input that is read and looks like input i; NULL if there is none. */
+/* Returns an input that is read and has the meta of input i; NULL if there is
+ * none. */
 static const char *like_input(const struct pst_plan *plan, size_t i)
 {
     for (size_t k = 0; k < plan->inputs.n; k++)
@@ -156,8 +158,8 @@ static void add_key(const struct pst_weight *w, struct pst_str *ret)
                  (unsigned)w->entry->crc);
 }
 
-/* Equal bytes, that are not those of one element over and over: all zeros and
- * all ones are the start values of many. */
+/* True in *ret if the bytes are equal and not one repeated element: many
+ * tensors start as all zeros or all ones. */
 static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
                                bool *ret, struct pst_diag *diag)
 {
@@ -189,7 +191,8 @@ static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
     return status;
 }
 
-/* The trainable parameters whose records are stored, by size and checksum. */
+/* Indexes the trainable parameters with stored records, by size and
+ * checksum. */
 static enum pst_status index_params(const struct pst_model *model,
                                     struct pst_map *ret, struct pst_diag *diag)
 {
@@ -210,7 +213,7 @@ static enum pst_status index_params(const struct pst_model *model,
     return status;
 }
 
-/* The trainable parameter whose bytes a constant has, or NULL. */
+/* Finds the trainable parameter with the same bytes as a constant, or NULL. */
 static enum pst_status find_same(const struct pst_splitter *s,
                                  const struct pst_map *params,
                                  const struct pst_weight *w,
@@ -238,7 +241,7 @@ static enum pst_status find_same(const struct pst_splitter *s,
     return status;
 }
 
-/* Does an operator take it as its weight, other than weights of classes? */
+/* True if an operator uses it as its weight (other than class weights). */
 static bool is_weight(const struct pst_plan *plan, const char *fqn)
 {
     for (size_t k = 0; k < plan->stages.n; k++) {

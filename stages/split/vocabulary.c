@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which integers of an input the model can take, where that is plain: they
- * index the rows of a table (embedding), or are the classes of a loss.
+ * Finds the integers of an input that the model accepts, where its operators
+ * determine them: indices of rows of a table (embedding), or classes of a loss.
  */
 #include "stages/graph/schema.h"
 #include "stages/ops/core/op.h"
@@ -25,7 +25,7 @@ static bool takes(const struct pst_arg *arg, const struct pst_value *value)
     return arg != NULL && arg->kind == PST_ARG_VALUE && arg->value == value;
 }
 
-/* Has the result all elements of its first operand, unchanged? */
+/* True if the result has all elements of the first operand, unchanged. */
 static bool keeps_all(const struct pst_node *node)
 {
     static const char *const names[] = {"aten.clone.default",
@@ -43,7 +43,7 @@ static bool keeps_all(const struct pst_node *node)
            pst_meta_numel(&out->meta) >= pst_meta_numel(&in->meta);
 }
 
-/* Both bounds hold. */
+/* Adds a bound; all bounds must hold. */
 static void add_bound(struct pst_data_bound *ret, int64_t below,
                       const struct pst_arg *ignored,
                       const struct pst_node *node)
@@ -84,7 +84,8 @@ static void look_at_node(const struct pst_node *node,
     }
 }
 
-/* marks: by value id, those that have all elements of the input. */
+/* Finds bounds in a stage. marks: values that have all elements of the input,
+ * by id. */
 static void look_at_stage(const struct pst_graph *graph, bool *marks,
                           struct pst_data_bound *ret)
 {

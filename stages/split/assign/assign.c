@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which stage each node belongs to. */
+/* Assigns a stage to each node. */
 #include "stages/split/assign/assign.h"
 
 #include "stages/cost/cost.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TAG       PST_TAG_PLAN
-#define MAX_NOTES 16 /* of ignored cuts; the rest is counted */
+#define MAX_NOTES 16 /* of ignored cuts; the others are only counted */
 
 /* --- a list of cuts ----------------------------------------------------- */
 
@@ -19,7 +19,7 @@ static int compare_cuts(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* What lies between two cuts, before and after dead code is removed. */
+/* The nodes between two cuts, before and after dead code elimination. */
 struct part {
     bool computes, lives;
     int stage;
@@ -40,7 +40,7 @@ static void look_at_parts(const struct pst_graph *graph, struct part *parts,
     }
 }
 
-/* Part i begins with cut i - 1. */
+/* Assigns nodes to parts; part i begins with cut i - 1. */
 static void set_parts(struct pst_graph *graph, const struct pst_cuts *cuts)
 {
     size_t part = 0;
@@ -52,8 +52,8 @@ static void set_parts(struct pst_graph *graph, const struct pst_cuts *cuts)
     }
 }
 
-/* A part of nothing but views joins the next one (the last: the one before).
- * Returns the number of stages, at least 1. */
+/* Numbers the stages and returns their number, at least 1. A part without work
+ * joins the next one (the last part: the previous one). */
 static unsigned number_parts(struct part *parts, size_t n)
 {
     int next = 0;
@@ -67,7 +67,7 @@ static unsigned number_parts(struct part *parts, size_t n)
     return (unsigned)PST_MAX(next, 1);
 }
 
-/* What computed and is dead, among the parts from `from` below `to`. */
+/* True if a part in [from, to) had work that was removed as dead code. */
 static bool any_dead(const struct part *parts, size_t from, size_t to)
 {
     bool ret = false;
@@ -77,8 +77,9 @@ static bool any_dead(const struct part *parts, size_t from, size_t to)
     return ret;
 }
 
-/* Cuts in front of the first live part, behind the last one, and behind a part
- * that is not live make no stage. parts: n + 1. */
+/* Adds notes on cuts that make no stage: those before the first part with
+ * work, after the last one, and after a part without work. `parts` has n + 1
+ * entries. */
 static enum pst_status note_ignored(struct pst_splitter *s,
                                     const struct pst_cuts *cuts,
                                     const struct part *parts)
@@ -115,7 +116,7 @@ static enum pst_status note_ignored(struct pst_splitter *s,
     return status;
 }
 
-/* Removes dead nodes and markers, numbers stages without gaps. */
+/* Removes dead nodes and markers; numbers stages without gaps. */
 static enum pst_status apply(struct pst_splitter *s, struct pst_cuts *cuts)
 {
     struct pst_graph *graph = s->graph;
@@ -246,7 +247,7 @@ static enum pst_status check_count(struct pst_splitter *s, const char *what)
                         what, s->n_stages, want);
 }
 
-/* Other times may make another cut: say which these are. */
+/* Records the times that chose the cut: other times may choose another one. */
 static enum pst_status name_times(struct pst_splitter *s)
 {
     const struct pst_rates *rates = s->options->rates;
@@ -277,7 +278,8 @@ static enum pst_status by_cost(struct pst_splitter *s, enum policy policy,
                             : status;
 }
 
-/* Each layer a stage, or as many as asked for, of about equal cost. */
+/* Makes a stage of each layer, or as many stages as requested, of similar
+ * cost. */
 static enum pst_status by_layer(struct pst_splitter *s, struct pst_cuts *cuts)
 {
     enum pst_status status;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cutting by cost. The limit that every stage can keep is found by bisection
- * down to the last bit, then, among all cuts that keep it (with the slack that
- * estimates have), the one that sends the fewest bytes. Both take time in
- * proportion to nodes x stages (x log):
+ * Cuts by cost. Bisection finds the smallest limit that all stages can keep,
+ * exact to the last bit; then, among all cuts within that limit (plus the
+ * slack), the one that sends the fewest bytes is chosen. Both take time
+ * proportional to nodes x stages (x log):
  *
- *  - For each first node b, end[b] is the last place where a stage that begins
- *    there may end. The cost of [b, e) grows with e, and all end[b] come from
- *    one walk backwards with a tree of sums: a value that a stage reads and
- *    does not make counts at its first use.
- *  - Which prefixes can be cut into k stages follows from those of k - 1 by
- *    marking [first[b], end[b]].
- *  - Bytes are a dynamic program over prefixes; a tree of minima holds for
- *    each b what a stage from b to here costs in all.
+ *  - end[b] is the last position where a stage that begins at node b may end.
+ * The cost of [b, e) grows with e, and one backward walk with a tree of sums
+ * finds all end[b]: a value that a stage reads and does not compute counts at
+ * its first use.
+ *  - The prefixes that can be cut into k stages follow from those of k - 1 by
+ * marking [first[b], end[b]].
+ *  - Bytes are a dynamic program over prefixes; for each b a tree of minima has
+ * the total for a stage from b to the current position.
  */
 #include "stages/cost/cost.h"
 #include "stages/split/assign/assign.h"
@@ -24,11 +24,11 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value that a node reads; each value once. */
+/* A value that a node reads; each value is listed once. */
 struct use {
     unsigned value;
-    size_t from; /* stages that begin in front of node `from` have it already,
-                    because they make or read it: (node index) + 1, or 0 */
+    size_t from; /* a stage that begins before this node computes or reads the
+                    value anyway: (node index) + 1, or 0 */
 };
 
 struct balance {
@@ -37,15 +37,15 @@ struct balance {
     struct pst_arena arena;
     size_t n; /* nodes */
     unsigned n_stages;
-    bool *allowed;      /* n + 1 places */
+    bool *allowed;      /* n + 1 positions */
     double *before;     /* n + 1 sums of node costs */
-    size_t *first;      /* by b: shortest prefix with work behind b; n + 1 */
+    size_t *first;      /* by b: shortest prefix with work after b; n + 1 */
     size_t *end;        /* by b: longest prefix within the limit */
     size_t *uses_of;    /* n + 1 indices into uses */
-    struct use *uses;   /* all nodes' */
-    size_t *next;       /* by value: its first use behind the place, + 1 */
+    struct use *uses;   /* of all nodes */
+    size_t *next;       /* by value: its first use after the position, + 1 */
     unsigned char *can; /* two rows of n + 1: prefixes that can be cut */
-    unsigned *from;     /* [stage][prefix]: where its last stage begins */
+    unsigned *from;     /* [stage][prefix]: start of its last stage */
     struct pst_sums sums;
     struct pst_minima minima;
 };
@@ -55,8 +55,8 @@ struct balance {
 struct use_ctx {
     struct balance *b;
     size_t node, n;
-    size_t *last; /* by value: its maker or last reader, + 1 */
-    bool list;    /* count only, or fill uses */
+    size_t *last; /* by value: its producer or last reader, + 1 */
+    bool list;    /* fill uses; otherwise only count */
 };
 
 static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
@@ -67,7 +67,7 @@ static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     use.from = u->last[use.value];
     if (use.from == u->node + 1)
-        return; /* read by the same node twice */
+        return; /* the same node reads it twice */
     u->last[use.value] = u->node + 1;
     if (u->list)
         u->b->uses[u->n] = use;
@@ -104,8 +104,8 @@ static void find_first(struct balance *b)
     }
 }
 
-/* The new value of a buffer does not travel unless the user wants it to: no cut
- * between the nodes that read or make it. */
+/* Forbids cuts between the nodes that read or compute an updated buffer, unless
+ * the user allows its value to be sent. */
 static enum pst_status forbid_spans(struct balance *b)
 {
     const struct pst_graph *graph = b->s->graph;
@@ -213,7 +213,7 @@ static void find_ends(struct balance *b, double limit)
     }
 }
 
-/* Can all nodes be cut into stages that keep the ends? */
+/* True if all nodes can be cut into stages that keep the ends. */
 static bool is_feasible(struct balance *b)
 {
     unsigned char *now = b->can, *then = b->can + b->n + 1;
@@ -222,11 +222,11 @@ static bool is_feasible(struct balance *b)
     now[0] = 1;
     for (unsigned k = 0; k < b->n_stages; k++) {
         unsigned char *swap = now;
-        size_t open = 0; /* places below it are within a stage */
+        size_t open = 0; /* positions below it are inside a stage */
 
         memset(then, 0, b->n + 1);
-        /* Stages that begin later have work later: ends in ascending order
-         * of beginnings cover a union of intervals. */
+        /* A stage that begins later also has its first work later, so taking
+         * ends in order of beginnings covers a union of intervals. */
         for (size_t i = 0, e = 1; e <= b->n; e++) {
             for (; i < e && b->first[i] <= e; i++)
                 if (now[i])
@@ -245,14 +245,14 @@ static bool keeps(struct balance *b, double limit)
     return is_feasible(b);
 }
 
-/* The smallest limit that works, to the last bit. */
+/* Finds the smallest feasible limit, exact to the last bit. */
 static double find_limit(struct balance *b)
 {
     double low = b->before[b->n] / b->n_stages, high = b->before[b->n];
 
     for (size_t i = 0; i < b->s->graph->values.n; i++)
         high += b->cost->unit * b->cost->carry[i];
-    high *= 1.0 + 1e-9; /* sums round */
+    high *= 1.0 + 1e-9; /* for rounding errors of the sums */
     low = PST_MAX(low, high * 1e-18);
     if (keeps(b, low))
         return low;
@@ -271,11 +271,11 @@ static double find_limit(struct balance *b)
 /* --- the fewest bytes --------------------------------------------------- */
 
 struct bytes {
-    double *now, *then;  /* by prefix: of k stages, of k + 1 */
-    size_t *dies, *next; /* lists of beginnings by the end of their stages */
+    double *now, *then;  /* by prefix: with k stages, with k + 1 */
+    size_t *dies, *next; /* lists of beginnings, by the end of their stages */
 };
 
-/* From the prefixes cut into k stages to those of k + 1. */
+/* Extends the prefixes cut into k stages to k + 1 stages. */
 static void add_stage(struct balance *b, unsigned k, struct bytes *bytes)
 {
     size_t alive = 0;
@@ -397,7 +397,7 @@ enum pst_status pst_split_balance(struct pst_splitter *s,
 
     s->n_stages = n_stages;
     b.n = s->graph->nodes.n;
-    if (n_stages == 1) { /* also of a model that computes nothing */
+    if (n_stages == 1) { /* also if the model computes nothing */
         for (size_t i = 0; i < b.n; i++)
             s->graph->nodes.at[i]->stage = 0;
         return PST_OK;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What nodes and values cost: seconds of a training step, or bytes. */
+/* Costs of nodes and values: seconds of a training step, or bytes. */
 #include "stages/cost/cost.h"
 #include "stages/base/map.h"
 #include "stages/graph/calls.h"
@@ -9,8 +9,8 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Bytes of a parameter that is trained, by its own: value, gradient, and two
- * states of the optimizer. */
+/* Memory of a trained parameter relative to its size: value, gradient and two
+ * optimizer states. */
 #define TRAINED 4.0
 
 static enum pst_status new_model(struct pst_splitter *s,
@@ -29,7 +29,7 @@ static enum pst_status new_model(struct pst_splitter *s,
         const struct pst_value *value = s->graph->values.at[i];
         const double bytes = (double)pst_meta_bytes(&value->meta);
 
-        if (value->kind == PST_VALUE_NODE) /* the gradient comes back */
+        if (value->kind == PST_VALUE_NODE) /* the gradient is sent back */
             ret->sent[i] = pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT
                                ? 2.0 * bytes
                                : bytes;
@@ -39,7 +39,7 @@ static enum pst_status new_model(struct pst_splitter *s,
 
 /* --- measured ----------------------------------------------------------- */
 
-/* Nodes that one measured time is of. */
+/* The nodes of one measured time. */
 struct group {
     double seconds, estimate;
     size_t nodes;
@@ -48,12 +48,13 @@ struct group {
 
 struct groups {
     struct pst_map modules; /* path -> struct group */
-    struct group *of_call;  /* by id of a call that was named, "n@1" */
-    struct group *of_node;  /* by name: own times, n of them */
+    struct group *of_call;  /* by id of a call with a time of its own, "n@1" */
+    struct group *of_node;  /* nodes with times of their own, by name */
     double seconds, estimate;
 };
 
-/* A named call is taken out of its module's group. */
+/* Returns the group of a node; a named call is not part of its module's
+ * group. */
 static struct group *group_of(const struct pst_splitter *s,
                               const struct groups *g, size_t node)
 {
@@ -122,7 +123,8 @@ static bool is_known(const struct pst_splitter *s, const char *name)
     return false;
 }
 
-/* Times of nodes first: they are taken out of their modules' groups. */
+/* Reads the times, those of nodes first: such nodes are not part of their
+ * module's group. */
 static enum pst_status take_times(struct pst_splitter *s,
                                   const struct pst_cost_model *cost,
                                   struct groups *g)
@@ -151,14 +153,16 @@ static enum pst_status take_times(struct pst_splitter *s,
     return status;
 }
 
-/* A module's time goes to its nodes as their estimates do, or evenly. */
+/* Distributes a module's time over its nodes in proportion to their estimates,
+ * or evenly. */
 static double share(const struct group *group, double estimate)
 {
     return group->estimate > 0.0 ? group->seconds * estimate / group->estimate
                                  : group->seconds / (double)group->nodes;
 }
 
-/* What was not measured is scaled as what was. */
+/* Scales the estimates of nodes that were not measured by the ratio of measured
+ * time to estimate. */
 static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
                    struct groups *g)
 {

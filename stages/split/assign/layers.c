@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cuts in front of each layer of a model but the first. */
+/* Cuts before each layer of a model but the first. */
 #include "stages/passes/layers.h"
 #include "stages/split/assign/assign.h"
 
@@ -10,7 +10,7 @@ static enum pst_status add_cuts(const struct pst_splitter *s,
                                 struct pst_cuts *cuts)
 {
     const struct pst_graph *graph = s->graph;
-    const struct pst_node *before = NULL; /* of a layer */
+    const struct pst_node *before = NULL; /* last node of a layer */
     size_t length_before = 0;
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -28,7 +28,7 @@ static enum pst_status add_cuts(const struct pst_splitter *s,
         if (status != PST_OK)
             return status;
         if (length == 0)
-            continue; /* what stands between layers stays with the former */
+            continue; /* nodes between layers belong to the previous one */
         same = before != NULL && length == length_before &&
                strncmp(before->call->path, node->call->path, length) == 0;
         if (before != NULL && !same &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cuts at the names of modules and nodes. */
+/* Cuts at modules and nodes by name. */
 #include "stages/base/str.h"
 #include "stages/graph/calls.h"
 #include "stages/split/assign/assign.h"
@@ -8,7 +8,7 @@
 
 #define TAG PST_TAG_PLAN
 
-/* "FQN:end" -> FQN in ret and true for end. */
+/* Splits "FQN:end" into the FQN and true for "end". */
 static enum pst_status parse_at(struct pst_splitter *s, const char *spec,
                                 char **ret, bool *end)
 {
@@ -88,9 +88,10 @@ static bool is_module(const struct pst_splitter *s, const char *fqn)
     return false;
 }
 
-/* A call of a module: nodes from begin to end. */
+/* A call of a module: nodes in [begin, end). */
 struct call {
-    const struct pst_module_call *call; /* NULL: of what it holds */
+    const struct pst_module_call *call; /* NULL: a module that is not called
+                                           itself */
     size_t begin, end;
 };
 
@@ -98,8 +99,7 @@ struct calls {
     struct PST_VEC(struct call) list;
 };
 
-/* The call of the module that a node stands in; of several that of the outer
- * one. */
+/* Returns the outermost call of the module around a node. */
 static const struct pst_module_call *call_of(const struct pst_node *node,
                                              const char *fqn)
 {
@@ -112,8 +112,8 @@ static const struct pst_module_call *call_of(const struct pst_node *node,
     return ret;
 }
 
-/* Calls by the graph's table; *at has for each of these where it is among
- * calls, from 1 on. */
+/* Finds the calls of a module, numbered as in the graph. *at: index in `calls`
+ * by id of the call, + 1. */
 static enum pst_status find_called(struct pst_splitter *s, const char *fqn,
                                    size_t *at, struct calls *calls)
 {
@@ -135,7 +135,7 @@ static enum pst_status find_called(struct pst_splitter *s, const char *fqn,
     return PST_OK;
 }
 
-/* Is the module `path` inside of the module `fqn`, by components? */
+/* True if the module `path` is inside the module `fqn`. */
 static bool is_inside(const char *path, const char *fqn)
 {
     const size_t n = strlen(fqn);
@@ -143,7 +143,7 @@ static bool is_inside(const char *path, const char *fqn)
     return strncmp(path, fqn, n) == 0 && path[n] == '.';
 }
 
-/* Of a module that only holds others: runs of nodes of these. */
+/* Finds runs of nodes inside a module that only contains others. */
 static enum pst_status find_held(struct pst_splitter *s, const char *fqn,
                                  struct calls *calls)
 {
@@ -194,7 +194,7 @@ static enum pst_status cut_module(struct pst_splitter *s, struct pst_cuts *cuts,
     return status;
 }
 
-/* "n@1": at that call alone. */
+/* Cuts at one call: "n@1". */
 static enum pst_status cut_call(struct pst_splitter *s, struct pst_cuts *cuts,
                                 const char *spec,
                                 const struct pst_module_call *call, bool end)

@@ -62,7 +62,8 @@ void pst_minima_clear(struct pst_minima *t)
     }
 }
 
-/* least of an inner node: of its children, and what was added to all below. */
+/* Updates inner nodes: minimum of the children plus what was added to all
+ * below. */
 static void pull(struct pst_minima *t, size_t node)
 {
     while (node > 1) {

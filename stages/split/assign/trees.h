@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_SPLIT_ASSIGN_TREES_H
 #define PENSTOCK_STAGES_SPLIT_ASSIGN_TREES_H
-/* Two trees over places 0 .. n-1 for balance.c; each call takes O(log n). All
- * memory is an arena's; init returns false if that is out. */
+/* Two trees over positions 0 .. n-1 for balance.c; each call takes O(log n).
+ * Memory comes from an arena; init returns false if it is exhausted. */
 #include "stages/base/arena.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Prefix sums that change (Fenwick). */
+/* Prefix sums with updates (Fenwick tree). */
 struct pst_sums {
     double *at;
     size_t n;
@@ -16,26 +16,26 @@ struct pst_sums {
 bool pst_sums_init(struct pst_sums *t, struct pst_arena *arena, size_t n);
 void pst_sums_clear(struct pst_sums *t);
 void pst_sums_add(struct pst_sums *t, size_t place, double x);
-/* The largest e with before[e] - before[begin] + unit * (sum of the places
- * below e) <= limit, at least begin. Places below begin must be 0 and no place
- * negative. */
+/* Returns the largest e >= begin with before[e] - before[begin] + unit * (sum
+ * of positions below e) <= limit. Positions below begin must be 0 and no
+ * position may be negative. */
 size_t pst_sums_reach(const struct pst_sums *t, const double *before,
                       size_t begin, double unit, double limit);
 
-/* The least of base + all that was added to the place. */
+/* Minimum over positions of base + all amounts added to the position. */
 struct pst_minima {
     double *least, *added; /* of nodes 1 .. 2 * width - 1 */
     size_t width;          /* leaves, a power of two */
 };
 bool pst_minima_init(struct pst_minima *t, struct pst_arena *arena, size_t n);
-/* Every base HUGE_VAL, nothing added. */
+/* Sets every base to HUGE_VAL and all amounts to 0. */
 void pst_minima_clear(struct pst_minima *t);
-/* Sets the base; what was added stays. */
+/* Sets the base; the added amounts stay. */
 void pst_minima_set(struct pst_minima *t, size_t place, double base);
-/* Adds to the places from `begin` below `end`. */
+/* Adds x to positions in [begin, end). */
 void pst_minima_add(struct pst_minima *t, size_t begin, size_t end, double x);
 double pst_minima_least(const struct pst_minima *t);
-/* The first place with the least. */
+/* Returns the first position with the minimum. */
 size_t pst_minima_find(const struct pst_minima *t);
 
 #endif

@@ -2,38 +2,37 @@
 #ifndef PENSTOCK_STAGES_SPLIT_ATTR_ATTR_H
 #define PENSTOCK_STAGES_SPLIT_ATTR_ATTR_H
 /*
- * Tensors of a plan's state by the names that the model has for them, and what
- * is changed about them in the model that a plan was made again into
- * (split/again.h): values and dtypes. There is one entry per tensor, so that
- * whoever reads it, under whatever name, sees the change. One thread.
+ * Tensors of a plan's state by name, and edits of their values and dtypes in
+ * the model that was rebuilt from the plan (split/again.h). A tensor has one
+ * entry, so every reader sees a change under all its names. One thread.
  */
 #include "stages/base/vec.h"
 #include "stages/files/safetensors.h"
 #include "stages/split/again.h"
 
-/* A name and what it means. */
+/* A name and the tensor, or part of one, that it refers to. */
 struct pst_attr {
-    const char *name; /* the plan's; of all of the tensor or of a window */
-    unsigned param;   /* index in plan->params */
-    const struct pst_named_window *window; /* NULL: all of it */
+    const char *name;                      /* owned by the plan */
+    unsigned param;                        /* index in plan->params */
+    const struct pst_named_window *window; /* NULL: the whole tensor */
 };
 
 struct pst_attrs {
     struct PST_VEC(struct pst_attr) at; /* in the order of plan->params */
-    unsigned tensors;                   /* how many different ones */
+    unsigned tensors;                   /* number of different tensors */
 };
 
-/* The tensor of that name, else all parameters and buffers below the module of
- * that name ("": the model), under each of their names there. PST_ERR_INPUT
- * with the nearest name if there is none. Borrows plan. */
+/* Finds the tensor with that name, or else all parameters and buffers of the
+ * module with that name ("": the model), under each of their names there.
+ * PST_ERR_INPUT with the nearest name if there is none. Borrows plan. */
 enum pst_status pst_attrs_find(const struct pst_plan *plan, const char *name,
                                struct pst_attrs *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_attrs_fini(struct pst_attrs *attrs);
-/* Of all of the tensor, or of the window, contiguous. */
+/* Returns the contiguous meta of the tensor or of its part. */
 struct pst_meta pst_attr_meta(const struct pst_plan *plan,
                               const struct pst_attr *attr);
-/* What the name means, contiguous, out of all of the tensor. */
+/* Copies the named part out of the whole tensor `all`; dst is contiguous. */
 void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
                    const void *all, void *dst);
 
@@ -42,11 +41,11 @@ void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
 struct pst_setting;
 
 /*
- * From now on the model reads these tensors' values from the file, where they
- * stand under the same names, or all their elements are the number. `model` is
- * `plan` made again; all are borrowed until the setting is freed, the model
- * first. PST_ERR_SHAPE prints what the model has and what is given. nans: names
- * that are given a NaN or an infinity are added, separated by blanks.
+ * Replaces these tensors' values by those of the same names in a file, or by
+ * one number. `model` is `plan` rebuilt; all are borrowed until the setting is
+ * freed, which must be after the model. PST_ERR_SHAPE reports the shapes of the
+ * model and of the file. nans: receives the names whose new values have a NaN
+ * or an infinity, separated by blanks.
  */
 enum pst_status pst_model_set_file(struct pst_model *model,
                                    const struct pst_plan *plan,
@@ -69,18 +68,18 @@ void pst_setting_free(struct pst_setting *setting);
 struct pst_casting;
 
 struct pst_cast_told {
-    unsigned cast, skipped; /* tensors */
-    unsigned converted;     /* operands that got their old dtype back */
+    unsigned cast, skipped; /* numbers of tensors */
+    unsigned converted;     /* operands converted back to their old dtype */
 };
 
 /*
- * From now on the floating ones of these tensors are of that dtype; of several,
- * those that are not (complex ones too) or that steps write are skipped. What
- * reads them is inferred anew: operands of several dtypes are promoted where
- * PyTorch does so, else the operand is converted to the dtype that it had. What
- * is trained is kept in f32 and rounded where it is read. PST_ERR_UNSUPPORTED
- * names the calls that a tensor's dtype cannot change for. model, plan and ret
- * as in pst_model_set_file; after an error the model is of no use any more.
+ * Casts the floating-point tensors among these to a dtype. If there are
+ * several, all others (complex ones too) and those that steps update are
+ * skipped. Readers are inferred again: operands of several dtypes are promoted
+ * where PyTorch does so, else the operand is converted back to its old dtype.
+ * Trained tensors are kept in f32 and rounded where they are read.
+ * PST_ERR_UNSUPPORTED lists the calls that prevent the cast. model, plan and
+ * ret as in pst_model_set_file; after an error the model must not be used.
  */
 enum pst_status pst_model_cast(struct pst_model *model,
                                const struct pst_plan *plan,
@@ -89,9 +88,9 @@ enum pst_status pst_model_cast(struct pst_model *model,
                                struct pst_cast_told *ret_told,
                                struct pst_casting **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Elements of a tensor of the plan that is kept in f32, on their way from one
- * engine to another: what the model reads of them. Nothing, if it is not cast.
- */
+/* Converts elements of a tensor that the plan keeps in f32 to the values that
+ * the cast model reads, when they move from one engine to another. Does nothing
+ * if the tensor is not cast. */
 void pst_casting_convert(const struct pst_casting *casting, unsigned param,
                          float *data, int64_t n);
 /* NULL is accepted. */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tensors of a model become others of another dtype: which, and where their
- * values come from. What is trained is kept in f32 and rounded where it is
- * read.
+ * Casts parameters and buffers of a model: selects them and converts their
+ * values. Trained tensors are kept in f32 and rounded where they are read.
  */
 #include "stages/split/attr/cast.h"
 
@@ -45,7 +44,7 @@ static enum pst_status refuse_sites(struct pst_caster *c, const char *why,
                         c->n_sites > MAX_SITES ? ", ..." : "");
 }
 
-/* A write keeps the dtype of what it writes to, whatever is written. */
+/* Records writes into the tensor: they keep its dtype whatever they write. */
 static void find_writes(struct pst_caster *c, const struct pst_value *v)
 {
     const struct pst_graph *graph = c->graph;
@@ -109,8 +108,8 @@ static struct pst_value *find_value(const struct pst_caster *c, const char *fqn)
     return NULL;
 }
 
-/* Of several tensors what has no such dtype, or keeps its own, is skipped; one
- * that was named is refused. */
+/* Decides whether a tensor is cast. Among several, one that cannot be cast or
+ * must keep its dtype is skipped; if it was named alone, that is an error. */
 static enum pst_status look_at(struct pst_caster *c, struct pst_value *v,
                                const struct pst_plan_param *param,
                                const char *name, bool one, bool *ret_skip)
@@ -130,7 +129,7 @@ static enum pst_status look_at(struct pst_caster *c, struct pst_value *v,
     else if (one && c->n_sites > 0)
         status = refuse_sites(c, "it is written in place", v->fqn);
     else if (one && param->is_complex)
-        *ret_skip = false; /* check_param says why not */
+        *ret_skip = false; /* check_param reports the reason */
     c->n_sites = 0;
     c->sites.len = 0;
     return status;
@@ -174,7 +173,7 @@ struct pst_casting {
     void *old_ctx;
 };
 
-/* Numbers that the old dtype has and the new one. */
+/* Rounds values to the old dtype, then to the new one. */
 static void convert(const struct pst_cast_target *t, enum pst_dtype kept,
                     void *data, int64_t n)
 {
@@ -209,7 +208,8 @@ static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
     return status;
 }
 
-/* The model's weights are numbered as the plan's parameters are. */
+/* Redirects reads of the model's weights, which are numbered like the plan's
+ * parameters. */
 static void redirect(const struct pst_caster *c, struct pst_casting *casting)
 {
     for (size_t i = 0; i < c->n_values; i++) {

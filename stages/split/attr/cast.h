@@ -2,31 +2,31 @@
 #ifndef PENSTOCK_STAGES_SPLIT_ATTR_CAST_H
 #define PENSTOCK_STAGES_SPLIT_ATTR_CAST_H
 /*
- * A cast at work: cast.c says what becomes of which tensor, cast_graph.c makes
- * the graph anew. One thread.
+ * State of one cast: cast.c decides the dtype of every tensor, cast_graph.c
+ * rewrites the graph. One thread.
  */
 #include "stages/graph/build.h"
 #include "stages/split/attr/attr.h"
 
-/* What becomes of a value of the state. */
+/* Cast of one value of the state. */
 struct pst_cast_target {
-    bool is;                  /* it is cast */
-    bool was_rounded, rounds; /* its readers round it, before and after */
-    enum pst_dtype old, new;  /* as its readers have it */
+    bool is;                  /* true if it is cast */
+    bool was_rounded, rounds; /* readers round it: before, after */
+    enum pst_dtype old, new;  /* dtypes that its readers see */
 };
 
 struct pst_caster {
     struct pst_model *model;
-    struct pst_graph *graph; /* its */
+    struct pst_graph *graph; /* the model's */
     const struct pst_plan *plan;
     enum pst_dtype dtype;
     struct pst_build build;
-    size_t n_values;        /* before anything was added; by value id: */
-    enum pst_dtype *was;    /* dtype of the value before, */
-    struct pst_value **now; /* what stands for it, if another one does, */
-    struct pst_cast_target *targets; /* and of state what becomes of it */
+    size_t n_values;        /* number of original values; by their ids: */
+    enum pst_dtype *was;    /* original dtype, */
+    struct pst_value **now; /* its replacement, or NULL, */
+    struct pst_cast_target *targets; /* and for state its cast */
     struct pst_cast_told told;
-    struct pst_str sites; /* calls that stand in the way */
+    struct pst_str sites; /* calls that prevent the cast */
     unsigned n_sites;
     struct pst_diag *diag;
 };
@@ -38,11 +38,12 @@ static inline struct pst_cast_target *pst_cast_target_of(
                                                        : NULL;
 }
 
-/* The node stands in the way. */
+/* Records a node that prevents the cast. */
 void pst_cast_add_site(struct pst_caster *c, const struct pst_node *node);
-/* Nodes after the dtypes of the state; what cannot follow is a site. */
+/* Rewrites nodes for the new dtypes of the state; records those that cannot
+ * follow. */
 enum pst_status pst_cast_nodes(struct pst_caster *c) PST_MUST_CHECK;
-/* What the graph returns and writes, after its nodes. */
+/* Rewrites the outputs and updates of the graph, after its nodes. */
 enum pst_status pst_cast_outputs(struct pst_caster *c) PST_MUST_CHECK;
 
 #endif

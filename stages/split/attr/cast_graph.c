@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The graph of a model whose tensors are cast. Nodes are inferred anew in their
- * order: where dtypes meet that PyTorch promotes, the result is of the promoted
- * one; any other operator gets its operand in the dtype that it had.
+ * Rewrites the graph of a model whose tensors are cast. Nodes are inferred
+ * again in order: where PyTorch promotes operands of several dtypes, the result
+ * has the promoted dtype; for any other operator the operand is converted back
+ * to its old dtype.
  */
 #include "stages/split/attr/cast.h"
 
@@ -21,7 +22,7 @@ static struct pst_value *convert(struct pst_caster *c,
     return pst_rewrite_dtype(&c->build, node, v, dtype);
 }
 
-/* Is the node how its readers rounded a parameter? */
+/* True if the node is the rounding that readers applied to a parameter. */
 static bool is_rounding(const struct pst_caster *c, const struct pst_node *node)
 {
     const struct pst_cast_target *t;
@@ -37,11 +38,11 @@ static bool is_rounding(const struct pst_caster *c, const struct pst_node *node)
 struct operands {
     struct pst_caster *c;
     struct pst_node *node;
-    bool other;          /* one is another value than before, */
-    bool changed;        /* or has another dtype */
-    bool mixed;          /* floating ones have several dtypes */
-    enum pst_dtype only; /* that of those so far, PST_N_DTYPES: none */
-    /* Before its dtypes were changed: slots in order. */
+    bool other;          /* an operand was replaced */
+    bool changed;        /* an operand has another dtype */
+    bool mixed;          /* floating-point operands have several dtypes */
+    enum pst_dtype only; /* their dtype so far; PST_N_DTYPES: none */
+    /* Original dtypes, by slot in order. */
     struct PST_VEC(enum pst_dtype) was;
     size_t at;
     bool failed;
@@ -76,7 +77,7 @@ static void renew(void *ctx, struct pst_value **slot, unsigned arg)
     o->only = v->meta.dtype;
 }
 
-/* Gives an operand the dtype back that it had. */
+/* Converts an operand back to its original dtype. */
 static void restore(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct operands *o = ctx;
@@ -89,7 +90,7 @@ static void restore(void *ctx, struct pst_value **slot, unsigned arg)
     o->c->told.converted++;
 }
 
-/* Does PyTorch bring operands of several dtypes together? */
+/* True if PyTorch promotes operands of different dtypes. */
 static bool promotes(const struct pst_op *op)
 {
     return pst_op_family(op) == pst_op_family(&pst_op_mul_Tensor) ||
@@ -123,7 +124,7 @@ static void set_results(const struct pst_node *node,
     }
 }
 
-/* New contents of what is written keep its dtype. */
+/* Checks that new content of a written tensor keeps its dtype. */
 static enum pst_status check_results(struct pst_caster *c,
                                      struct pst_node *node)
 {
@@ -156,7 +157,7 @@ static enum pst_status cast_node(void *ctx, struct pst_node *node)
 
     if (is_rounding(c, node)) {
         c->now[node->outs[0]->id] = node->args[0].value;
-        node->outs[0]->def = NULL; /* it is gone */
+        node->outs[0]->def = NULL; /* the rounding is removed */
         return PST_OK;
     }
     pst_node_uses(node, renew, &o);

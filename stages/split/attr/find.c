@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a name means in a plan's state. */
+/* Finds tensors of a plan's state by name. */
 #include "stages/split/attr/attr.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Other values for tensors of a model: it reads what it had, and over that what
- * was given. */
+/* Replaces values of a model's tensors: reads the old values, then overwrites
+ * them with the given ones. */
 #include "stages/split/attr/attr.h"
 
 #include <math.h>
@@ -8,10 +8,11 @@
 
 #define TAG PST_TAG_PLAN
 
-/* One name with its values. */
+/* A name and its new values. */
 struct given {
     const struct pst_attr *attr;
-    const struct pst_safetensors_entry *entry; /* NULL: all are the number */
+    const struct pst_safetensors_entry *entry; /* NULL: all elements are the
+                                                  number */
     unsigned char number[8];
 };
 
@@ -33,7 +34,8 @@ struct setter {
 
 /* --- reading -------------------------------------------------------------- */
 
-/* A file may have what is kept in f32 as the model reads it. */
+/* Reads values for a tensor kept in f32 from a file that may have it in the
+ * 16-bit dtype that the model reads. */
 static enum pst_status read_rounded(const struct pst_safetensors_entry *entry,
                                     const struct pst_meta *to, void *dst,
                                     struct pst_diag *diag)
@@ -65,8 +67,8 @@ static enum pst_status read_given(const struct pst_setting *s,
     return PST_OK;
 }
 
-/* Puts the values where the name says that they are in the tensor `all`;
- * compare: only looks whether they are there. */
+/* Writes the values to the named part of the tensor `all`; compare: only
+ * compares them. */
 static enum pst_status lay(const struct pst_setting *s, const struct given *g,
                            char *all, bool compare, void *scratch,
                            bool *ret_same, struct pst_diag *diag)
@@ -183,8 +185,8 @@ static enum pst_status parse_number(const struct setter *s, struct given *g)
     return ok ? PST_OK : bad_number(s, g->attr, dtype);
 }
 
-/* Names that are windows in one tensor have to agree where they meet, and so
- * have several names of one. */
+/* Checks that several names of a tensor, or overlapping parts of it, have the
+ * same values. */
 static enum pst_status check_tensor(const struct setter *s, unsigned param)
 {
     const struct pst_setting *set = s->setting;
@@ -230,7 +232,7 @@ static enum pst_status check_all(const struct setter *s)
     return status;
 }
 
-/* One name of a tensor will do. */
+/* Checks that every tensor has values; one of its names is enough. */
 static enum pst_status check_missing(const struct setter *s)
 {
     const struct pst_setting *set = s->setting;
@@ -287,7 +289,8 @@ static bool is_set(const struct pst_attrs *attrs, unsigned param)
     return false;
 }
 
-/* Its weights are numbered as the plan's parameters are. */
+/* Redirects reads of the model's weights, which are numbered like the plan's
+ * parameters. */
 static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
                      struct pst_setting *setting)
 {
@@ -303,7 +306,8 @@ static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
     }
 }
 
-/* What no checkpoint has otherwise stands in those of another plan alone. */
+/* Gives the model another digest: checkpoints that lack the new values must not
+ * fit the old plan, or the other way round. */
 static enum pst_status mark(struct pst_model *model,
                             const struct pst_attrs *attrs,
                             struct pst_diag *diag)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rows of a step among its microbatches. */
+/* Distributes the rows of a step over its microbatches. */
 #include <inttypes.h>
 
 #include "stages/split/bind/bind.h"
@@ -10,7 +10,7 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     b->plan = plan;
-    if (rows == pst_plan_rows(plan)) { /* sizes may have been set */
+    if (rows == pst_plan_rows(plan)) { /* other sizes may have been set */
         status = pst_symbols_check(&plan->symbols, diag);
         if (status != PST_OK)
             pst_diag_prefix(diag, "microbatches of %" PRId64 " rows", rows);
@@ -22,8 +22,8 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
     return status;
 }
 
-/* rows = q m + n: n microbatches of q + 1 rows, then m - n of q, as numpy's
- * array_split does. */
+/* Divides rows = q m + n: n microbatches of q + 1 rows, then m - n of q, like
+ * numpy.array_split. */
 static enum pst_status divide(struct pst_plan *plan, int64_t rows,
                               struct pst_batch *b, struct pst_diag *diag)
 {

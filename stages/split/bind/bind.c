@@ -12,7 +12,7 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A size that the new plan has. */
+/* A requested size. */
 struct wanted {
     const struct pst_plan_input *input; /* of the old plan */
     const char *expr;
@@ -21,10 +21,10 @@ struct wanted {
 
 struct binder {
     struct pst_plan *from, *to;
-    int64_t rows; /* 0: not the rows, but other sizes are bound */
+    int64_t rows; /* 0: other sizes than rows are bound */
     struct PST_VEC(struct wanted) wanted;
     char what[160];           /* for messages */
-    struct pst_build build;   /* of the stage at work */
+    struct pst_build build;   /* for the current stage */
     struct pst_value **twins; /* by value id of its graph */
     struct pst_diag *diag;
 };
@@ -84,7 +84,7 @@ static enum pst_status want_rows(struct binder *b)
     return status;
 }
 
-/* NAME.DIM=SIZE */
+/* Parses NAME.DIM=SIZE. */
 static enum pst_status want_size(struct binder *b, const char *spec)
 {
     const char *equal = strchr(spec, '='), *dot = equal;
@@ -145,7 +145,7 @@ static enum pst_status want_sizes(struct binder *b, const char *specs)
     return status;
 }
 
-/* Symbols of what is wanted become unknown, all others stay. */
+/* Clears the symbols of the requested sizes; all others keep their values. */
 static enum pst_status loosen(struct binder *b)
 {
     struct pst_symbols loose;
@@ -165,7 +165,7 @@ static enum pst_status loosen(struct binder *b)
     return status;
 }
 
-/* Bare symbols first. */
+/* Solves for the symbols, sizes that are a single symbol first. */
 static enum pst_status solve(struct binder *b)
 {
     struct pst_symbols *symbols = &b->to->symbols;
@@ -191,7 +191,7 @@ static enum pst_status solve(struct binder *b)
     return status;
 }
 
-/* What was wanted twice may not be two things. */
+/* Checks that sizes which were requested twice agree. */
 static enum pst_status check_wanted(struct binder *b)
 {
     for (size_t i = 0; i < b->wanted.n && b->rows == 0; i++) {
@@ -211,8 +211,8 @@ static enum pst_status check_wanted(struct binder *b)
     return PST_OK;
 }
 
-/* Where sizes are set the rows may change yet: what depends on them is checked
- * when they are settled. */
+/* Checks the ranges. If other sizes than rows are set, the rows may still
+ * change, so ranges that depend on them are checked later. */
 static enum pst_status check_ranges(struct binder *b)
 {
     const struct pst_plan_input *input = pst_row_input(b->from);
@@ -290,7 +290,8 @@ static enum pst_status bind_input(struct binder *b,
 
 /* --- stages ------------------------------------------------------------- */
 
-/* A given value of the stage; what an edge brings is as its sender has it. */
+/* Adds an input or state value of the stage; one from an edge has its sender's
+ * meta. */
 static enum pst_status bind_given(struct binder *b,
                                   const struct pst_value *value,
                                   const struct pst_meta *meta)
@@ -320,7 +321,7 @@ static enum pst_status bind_givens(struct binder *b,
 {
     const struct pst_graph *graph = stage->graph;
     enum pst_status status = PST_OK;
-    size_t input = 0; /* they stand in the order of their ids */
+    size_t input = 0; /* inputs are in the order of their ids */
 
     for (size_t i = 0; i < graph->values.n && status == PST_OK; i++) {
         const struct pst_value *value = graph->values.at[i];
@@ -351,7 +352,7 @@ static enum pst_status bind_stage_outputs(struct binder *b,
     return PST_OK;
 }
 
-/* The edges that leave the stage, as the values are now. */
+/* Updates the metas of the edges that leave the stage. */
 static enum pst_status bind_edges(struct binder *b, unsigned stage)
 {
     for (size_t i = 0; i < b->to->edges.n; i++) {
@@ -377,7 +378,7 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 {
     const struct pst_stage *from = &b->from->stages.at[index];
     struct pst_replay replay = {.symbols = &b->to->symbols};
-    struct pst_stage stage = *from; /* texts and inputs live longer */
+    struct pst_stage stage = *from; /* its strings and inputs outlive it */
     enum pst_status status = pst_graph_new(&stage.graph, b->diag);
 
     if (status != PST_OK)
@@ -413,7 +414,7 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 
 /* --- the plan ----------------------------------------------------------- */
 
-/* Texts are the parent's, which lives longer. */
+/* Borrows strings from the parent, which outlives the plan. */
 static enum pst_status bind_head(struct binder *b)
 {
     const struct pst_plan *from = b->from;
@@ -468,7 +469,7 @@ static enum pst_status bind_outputs(struct binder *b)
     return PST_OK;
 }
 
-/* What was wanted becomes a plan; ends the binder. */
+/* Builds the plan for the requested sizes; finalises the binder. */
 static enum pst_status bind_plan(struct binder *b, enum pst_status status,
                                  struct pst_plan **ret)
 {

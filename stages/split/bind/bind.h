@@ -2,45 +2,48 @@
 #ifndef PENSTOCK_STAGES_SPLIT_BIND_BIND_H
 #define PENSTOCK_STAGES_SPLIT_BIND_BIND_H
 /*
- * A plan for microbatches of another size. Models that were exported with a
- * Dim leave sizes free (stages/graph/symbol.h); the nodes of all stages are
- * emitted anew with the numbers that follow from the new sizes, and shapes are
- * inferred again. Stages, edges, names, ids and parameters stay as they are.
- * One thread.
+ * Rebuilds a plan for microbatches of another size.
+ *
+ * Models exported with a Dim have free sizes (stages/graph/symbol.h). The nodes
+ * of all stages are emitted again with the numbers that follow from the new
+ * sizes, and shapes are inferred again. Stages, edges, names, ids and
+ * parameters do not change. One thread.
  */
 #include "stages/split/bind/rows.h"
 
 /*
- * The plans of a step's microbatches. If their rows differ, the first ones
- * have one more.
+ * The plans of a step's microbatches. If their numbers of rows differ, the
+ * first microbatches have one row more.
  */
 struct pst_batch {
-    struct pst_plan *plan; /* of the first microbatches, or of all */
-    struct pst_plan *tail; /* of the last n_tail, or NULL */
+    struct pst_plan *plan; /* for the first microbatches, or all */
+    struct pst_plan *tail; /* for the last n_tail, or NULL */
     unsigned microbatches, n_tail;
     struct pst_plan *owned; /* plan, if it is not the caller's */
-    struct pst_plan *sized; /* what that was made of, or NULL; taken */
+    struct pst_plan *sized; /* the plan it was bound from, or NULL; owned */
 };
 
-/* rows: of a microbatch, or batch: of a step, which is divided as evenly as it
- * can be; 0: not given. With neither microbatches are as exported. Borrows
+/* Binds a plan. rows: of a microbatch; batch: of a step, divided as evenly as
+ * possible; 0: not given. Without either, microbatches are as exported. Borrows
  * plan until pst_batch_fini. */
 enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
                                int64_t batch, unsigned microbatches,
                                struct pst_batch *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_batch_fini(struct pst_batch *batch);
-/* Rows of a step. */
+/* Returns the rows of a step. */
 int64_t pst_batch_rows(const struct pst_batch *batch);
 
-/* Borrows plan, which holds the parameters' data, until *ret is freed. Refuses
- * by name what the export did not leave free and what is out of a range. */
+/* Binds a plan to microbatches of `rows` rows. Borrows plan, which holds the
+ * parameters' data, until *ret is freed. The error names the size that is fixed
+ * in the export or out of range. */
 enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The same for sizes that are no rows: "NAME.DIM=SIZE,...". Rows stay; whether
- * the sizes go with them is checked by pst_batch_init or pst_plan_bind. */
+/* Does the same for other sizes than rows: "NAME.DIM=SIZE,...". Rows do not
+ * change; pst_batch_init or pst_plan_bind checks whether they are
+ * compatible. */
 enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
                                 struct pst_plan **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

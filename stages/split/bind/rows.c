@@ -95,7 +95,7 @@ bool pst_plan_is_free(const struct pst_plan *plan)
     return input != NULL && pst_row_expr(input) != NULL && plan->fixed == NULL;
 }
 
-/* Sizes of an output, or NULL. */
+/* Returns the size expressions of an output, or NULL. */
 static const char *const *output_dims(const struct pst_plan *plan,
                                       const struct pst_plan_output *o)
 {
@@ -108,9 +108,9 @@ static const char *const *output_dims(const struct pst_plan *plan,
         .arg.value->dims;
 }
 
-/* By the numbers alone, for what is not divided along dimension 0 as everything
- * is: along dimension `chunk` if that has the rows, else along the only one
- * that has, else along 0. */
+/* Guesses the dimension from the sizes, if not everything is divided along
+ * dimension 0: `chunk` if it has that many rows, else the only dimension that
+ * has, else 0. */
 static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
                           int64_t rows)
 {
@@ -126,7 +126,7 @@ static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
     return n == 1 ? found : 0;
 }
 
-/* Has the size `dim` a symbol of those? */
+/* True in *ret if the size `dim` has one of the symbols in `rows`. */
 static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
                                bool *ret, struct pst_diag *diag)
 {
@@ -144,7 +144,7 @@ static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
     return status;
 }
 
-/* The first of an output's sizes that depends on the rows `expr`. */
+/* Finds the first size of an output that depends on the rows `expr`. */
 static enum pst_status follow_dim(const char *const *dims, unsigned rank,
                                   const char *expr, unsigned *ret, bool *found,
                                   struct pst_diag *diag)

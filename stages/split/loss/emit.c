@@ -48,7 +48,7 @@ static struct pst_value *emit_nll(struct pst_loss_adder *a)
                              pst_i(a->options.ignore_index)));
 }
 
-/* NAME(output, target, reduction[, number]) */
+/* Emits NAME(output, target, reduction[, number]). */
 static struct pst_value *emit_pair(struct pst_loss_adder *a,
                                    const struct pst_op *op, bool number)
 {
@@ -79,7 +79,7 @@ static struct pst_value *emit_huber(struct pst_loss_adder *a)
     return emit_pair(a, &pst_op_huber_loss, true);
 }
 
-/* A weight of the positive class is a tensor that broadcasts. */
+/* Passes pos_weight as a tensor that broadcasts. */
 static struct pst_value *emit_bce_with_logits(struct pst_loss_adder *a)
 {
     struct pst_value *weight = NULL;

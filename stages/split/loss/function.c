@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * --loss-fn: a loss for a model that was exported without one. Its nodes stand
- * behind all others, its target is an input, itself the last output.
+ * --loss-fn: adds a loss to a model that was exported without one. Its nodes
+ * come last, its target is an input and the loss is the last output.
  */
 #include "stages/split/loss/function.h"
 
@@ -94,7 +94,7 @@ static enum pst_status set_targets(struct pst_loss_adder *a, const char *key,
 
 static const struct option {
     const char *key;
-    unsigned bit; /* 0: every function takes it */
+    unsigned bit; /* 0: all functions take it */
     enum pst_status (*set)(struct pst_loss_adder *a, const char *key,
                            const char *value);
 } option_rows[] = {
@@ -133,7 +133,7 @@ static enum pst_status set_option(struct pst_loss_adder *a, const char *key,
     return PST_ERR_USAGE;
 }
 
-/* "key=value,key=value", which is cut up. */
+/* Parses "key=value,key=value"; overwrites the text. */
 static enum pst_status read_options(struct pst_loss_adder *a, char *text)
 {
     enum pst_status status = PST_OK;
@@ -196,8 +196,8 @@ static enum pst_status choose_output(struct pst_loss_adder *a)
 
 /* --- the target ----------------------------------------------------------- */
 
-/* The dimension of the classes: the last one, as language models have it, but
- * dimension 1 of images (4 dimensions and more). */
+/* Chooses the dimension of the classes: the last one, as in language models, or
+ * dimension 1 for images (4 dimensions and more). */
 static enum pst_status class_dim(struct pst_loss_adder *a, unsigned *ret)
 {
     const unsigned rank = a->x->meta.rank;
@@ -228,7 +228,7 @@ static struct pst_value *find_input(const struct pst_graph *graph,
     return NULL;
 }
 
-/* An input of that name that the model has already, or a new one. */
+/* Finds an input of that name, or adds one. */
 static enum pst_status make_target(struct pst_loss_adder *a,
                                    struct pst_meta *meta,
                                    const char *const *dims)
@@ -259,9 +259,8 @@ static enum pst_status make_target(struct pst_loss_adder *a,
                           &a->target->dims, a->s->diag);
 }
 
-/* Sizes that are free in the output are free in the target. */
-/* Like the output, without the dimension of the classes if it counts them.
- * Sizes that are free stay so. */
+/* Makes the target: like the output, without the dimension of the classes if it
+ * holds class indices. Free sizes stay free. */
 static enum pst_status give_target(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_meta meta = a->x->meta;
@@ -300,8 +299,8 @@ static enum pst_status add_output(struct pst_loss_adder *a,
     return status;
 }
 
-/* Behind the last operator, but before markers that end the graph: these
- * stay without effect. */
+/* Adds the nodes after the last operator, but before markers at the end of the
+ * graph, which then have no effect. */
 static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_graph *graph = a->s->graph;
@@ -321,7 +320,8 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     for (size_t i = 0; i < n; i++)
         end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
-    a->build.call = NULL; /* no module's: it stays when one is replaced */
+    a->build.call = NULL; /* not part of any module, so it stays when one is
+                             replaced */
     if (a->function->classes)
         pst_loss_flatten(a, dim);
     a->build.prefix = "loss";

@@ -2,21 +2,21 @@
 #ifndef PENSTOCK_STAGES_SPLIT_LOSS_FUNCTION_H
 #define PENSTOCK_STAGES_SPLIT_LOSS_FUNCTION_H
 /*
- * --loss-fn: options are read and inputs are found in function.c, emit.c has
- * the functions and makes their nodes. Private to this folder.
+ * --loss-fn: function.c parses options and finds inputs, emit.c has the
+ * functions and emits their nodes. Private to this folder.
  */
 #include "stages/graph/build.h"
 #include "stages/split/loss/loss.h"
 
-/* What stands behind the colon. */
+/* The options after the colon. */
 struct pst_loss_options {
     const char *output; /* NULL: not given */
     const char *target;
     const char *reduction; /* "mean", "sum" */
     int64_t ignore_index;
-    int64_t dim;        /* of the classes; INT64_MIN: by the rank */
-    bool probabilities; /* the target has a number for each class */
-    double smoothing;   /* of labels */
+    int64_t dim;        /* dimension of the classes; INT64_MIN: by the rank */
+    bool probabilities; /* the target has a probability for each class */
+    double smoothing;   /* label smoothing */
     double number;      /* pos_weight, beta, delta */
 };
 
@@ -25,12 +25,12 @@ struct pst_loss_adder {
     const struct pst_loss_function *function;
     struct pst_loss_options options;
     struct pst_build build;
-    const char *path;    /* of the output it is applied to */
+    const char *path;    /* of the output that the loss is applied to */
     struct pst_value *x; /* that output */
     struct pst_value *target;
 };
 
-/* Options that a function takes besides output, target and reduction. */
+/* Options of a function besides output, target and reduction. */
 enum {
     PST_LOSS_IGNORE = 1,
     PST_LOSS_SMOOTHING = 2,
@@ -44,14 +44,14 @@ enum {
 struct pst_loss_function {
     const char *name;
     unsigned takes;
-    bool classes; /* of C classes, else number by number */
+    bool classes; /* over C classes, otherwise elementwise */
     struct pst_value *(*emit)(struct pst_loss_adder *a);
 };
 
-/* (..., C) and its target become (N, C) and (N): the operators have their
- * classes in dimension 1. */
+/* Reshapes (..., C) and its target to (N, C) and (N), because the operators
+ * expect classes in dimension 1. */
 void pst_loss_flatten(struct pst_loss_adder *a, unsigned dim);
-/* The function of that name. */
+/* Selects the function by name. */
 enum pst_status pst_loss_choose(struct pst_loss_adder *a,
                                 const char *name) PST_MUST_CHECK;
 

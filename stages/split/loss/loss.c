@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which of the model's outputs is trained on. */
+/* Chooses the output to train on. */
 #include "stages/split/loss/loss.h"
 
 #include <string.h>
@@ -72,8 +72,9 @@ enum pst_status pst_loss_find(struct pst_splitter *s,
     return PST_OK;
 }
 
-/* The first output if it is a scalar, else the one called "loss". One element
- * with dimensions may be the result for a batch of one sample. */
+/* Returns the first output if it is a scalar, else the one named "loss". A
+ * single element with dimensions does not count: it may be the result for a
+ * batch of one. */
 static int default_loss(const struct pst_leaves *leaves)
 {
     if (leaves->n > 0 && is_loss(leaves->at[0]) &&

@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_STAGES_SPLIT_LOSS_LOSS_H
 #define PENSTOCK_STAGES_SPLIT_LOSS_LOSS_H
 /*
- * The loss of a plan: one of the model's outputs (--loss), or one that is
- * computed from them (--loss-fn). Works on the splitter's graph before it is
- * cut. One thread; texts live in the plan's arena.
+ * The loss of a plan: one of the model's outputs (--loss), or one computed from
+ * them (--loss-fn). Works on the splitter's graph before it is cut. One thread;
+ * strings live in the plan's arena.
  */
 #include "stages/split/split.h"
 
-/* The model's own outputs, flattened, in their order. */
+/* The model's outputs, flattened, in order. */
 struct pst_leaves {
     const struct pst_output **at;
     const char **paths;
@@ -17,20 +17,21 @@ struct pst_leaves {
 
 enum pst_status pst_loss_leaves(struct pst_splitter *s,
                                 struct pst_leaves *ret) PST_MUST_CHECK;
-/* Index of the leaf with that path ("logits.loss") or number ("1", "-1"),
- * or PST_ERR_INPUT with the nearest name. */
+/* Returns the index of the leaf with that path ("logits.loss") or number ("1",
+ * "-1"); PST_ERR_INPUT with the nearest name if there is none. */
 enum pst_status pst_loss_find(struct pst_splitter *s,
                               const struct pst_leaves *leaves, const char *name,
                               int *ret) PST_MUST_CHECK;
-/* The same by a specification as PyTorch has it: True, False and tuples, lists
- * and dicts of them that mirror the outputs; the first True counts. */
+/* Does the same for a specification in PyTorch's form: True, False, and tuples,
+ * lists and dicts of them with the structure of the outputs; the first True
+ * counts. */
 bool pst_loss_is_mirror(const char *spec);
 enum pst_status pst_loss_mirror(struct pst_splitter *s,
                                 const struct pst_leaves *leaves,
                                 const char *spec, int *ret) PST_MUST_CHECK;
 
-/* "cross_entropy:label_smoothing=0.1": appends nodes for it, its target as an
- * input and the loss as the last output. */
+/* Adds a loss such as "cross_entropy:label_smoothing=0.1": appends its nodes,
+ * its target as an input and the loss as the last output. */
 enum pst_status pst_loss_add(struct pst_splitter *s,
                              const char *spec) PST_MUST_CHECK;
 

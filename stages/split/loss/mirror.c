@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loss specifications as torch.distributed.pipelining has them: "(False,
- * True)", "{'out': False, 'loss': True}". Messages begin with its words, which
- * people search for.
+ * Loss specifications in the form of torch.distributed.pipelining: "(False,
+ * True)", "{'out': False, 'loss': True}". Error messages begin with its words,
+ * so that users can search for them.
  */
 #include <ctype.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static bool take(struct reader *r, char c)
 
 static enum pst_status read_any(struct reader *r, struct mirror **ret);
 
-/* 'KEY': */
+/* Parses 'KEY': */
 static enum pst_status read_key(struct reader *r, const char **ret)
 {
     const char *begin, *end;
@@ -157,7 +157,8 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
 
 /* --- against the outputs -------------------------------------------------- */
 
-/* What of `path` follows `prefix`: NULL if it is not below, "" if equal. */
+/* Returns the rest of `path` after `prefix`; "" if equal, NULL if not below
+ * it. */
 static const char *below(const char *path, const char *prefix)
 {
     const size_t n = strlen(prefix);
@@ -169,7 +170,7 @@ static const char *below(const char *path, const char *prefix)
     return path[n] == '.' ? path + n + 1 : path + n;
 }
 
-/* Leaves below prefix, or -1 and the only one in *ret. */
+/* Counts the leaves below prefix; *ret: the only one, or -1. */
 static size_t count_leaves(const struct pst_leaves *l, const char *prefix,
                            int *ret)
 {
@@ -183,8 +184,8 @@ static size_t count_leaves(const struct pst_leaves *l, const char *prefix,
     return n;
 }
 
-/* Name of child k of prefix in the order of the leaves, NULL behind the last.
- * Leaves of a child stand together. */
+/* Returns the name of child k of prefix, in the order of the leaves; NULL after
+ * the last. The leaves of a child are adjacent. */
 static const char *child(const struct reader *r, const char *prefix, size_t k,
                          bool *nomem)
 {
@@ -211,7 +212,7 @@ static const char *child(const struct reader *r, const char *prefix, size_t k,
     return NULL;
 }
 
-/* "(0, 1)": the outputs below prefix by their paths. */
+/* Prints the outputs below prefix by their paths: "(0, 1)". */
 static void outputs_text(const struct reader *r, const char *prefix,
                          struct pst_str *out)
 {
@@ -291,7 +292,8 @@ static enum pst_status match_children(struct reader *r, const struct mirror *m,
     return status;
 }
 
-/* *found: the leaf, once it is known; -1 before. */
+/* Matches the specification with the outputs. *found: index of the leaf; -1
+ * until it is found. */
 static enum pst_status match(struct reader *r, const struct mirror *m,
                              const char *prefix, int *found)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pictures of a plan: stages, what goes from one to another, parameters that
- * several have. All values between two stages are one arrow.
+ * Draws a plan: stages, edges between them, shared parameters. All values
+ * between two stages share one arrow.
  */
 #include "stages/split/show/show.h"
 
@@ -14,7 +14,7 @@
 #define MAX_NAMES 3 /* values named on an arrow; the rest is counted */
 
 /* All values from one stage to another. Edges are sorted by producer: those of
- * `from` are at [begin, end). */
+ * `from` are [begin, end). */
 struct arrow {
     unsigned from, to, values;
     double bytes;
@@ -36,7 +36,7 @@ static bool gather(const struct pst_plan *plan, struct arrow *arrow)
     return arrow->values > 0;
 }
 
-/* Begins with an arrow of zeros. */
+/* Advances to the next arrow; start with a zeroed one. */
 static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
 {
     for (;;) {
@@ -47,7 +47,7 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
             return false;
         arrow->begin = arrow->end;
         arrow->from = plan->edges.at[arrow->begin].from_stage;
-        arrow->to = UINT_MAX; /* then 0: some lead back */
+        arrow->to = UINT_MAX; /* then 0: carried buffers go back */
         while (arrow->end < plan->edges.n &&
                plan->edges.at[arrow->end].from_stage == arrow->from)
             arrow->end++;
@@ -72,7 +72,7 @@ static void add_names(struct pst_str *out, const struct pst_plan *plan,
         pst_str_addf(out, " and %u more", n - MAX_NAMES);
 }
 
-/* Inputs of the model that a stage reads. */
+/* Prints the inputs of the model that a stage reads. */
 static void add_inputs(struct pst_str *out, const struct pst_plan *plan,
                        const struct pst_stage *stage)
 {
@@ -139,7 +139,7 @@ static void add_mode(struct pst_str *out, const struct pst_plan_param *param)
 
 /* --- dot ---------------------------------------------------------------- */
 
-/* Text within quotes: \ and " escaped. */
+/* Prints text in quotes, with \ and " escaped. */
 static void add_quoted(struct pst_str *out, const struct pst_str *text)
 {
     for (const char *c = pst_str_text(text); *c != '\0'; c++) {
@@ -150,7 +150,7 @@ static void add_quoted(struct pst_str *out, const struct pst_str *text)
     out->failed = out->failed || text->failed;
 }
 
-/* A box for each call of a module, around them one of the stage. */
+/* Draws a box for each call of a module inside the box of the stage. */
 static void dot_groups(struct pst_str *out, const struct pst_stage *stage)
 {
     struct pst_show_group groups[PST_SHOW_GROUPS];
@@ -241,15 +241,15 @@ void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out)
 #define GAP     150.0
 #define HEIGHT  90.0
 #define MARGIN  20.0
-#define ARC     34.0 /* height of an arc for each stage that it passes */
-#define LETTERS 30   /* that fit into a box */
+#define ARC     34.0 /* height of an arc per stage that it spans */
+#define LETTERS 30   /* characters that fit into a box */
 
 static double box_x(unsigned stage)
 {
     return MARGIN + stage * (BOX + GAP);
 }
 
-/* At most `most` letters, escaped for XML. */
+/* Prints at most `most` characters, escaped for XML. */
 static void add_xml(struct pst_str *out, const struct pst_str *text,
                     size_t most)
 {
@@ -282,7 +282,7 @@ static void svg_text(struct pst_str *out, double x, double y,
 
 #define ROW 15.0 /* height of a call of a module in its stage's box */
 
-/* Of the boxes of stages, so that all calls fit. */
+/* Returns the height of the stages' boxes, so that all calls fit. */
 static double box_height(const struct pst_plan *plan)
 {
     struct pst_show_group groups[PST_SHOW_GROUPS];
@@ -298,7 +298,7 @@ static double box_height(const struct pst_plan *plan)
     return rows == 0 ? HEIGHT : HEIGHT + ROW * (rows + 0.5);
 }
 
-/* Its calls of modules, one below the other. */
+/* Draws the calls of modules of a stage, one below the other. */
 static void svg_groups(struct pst_str *out, const struct pst_stage *stage,
                        double x, double y)
 {
@@ -347,7 +347,7 @@ static void svg_stage(struct pst_str *out, const struct pst_plan *plan,
     pst_str_add(out, "</g>\n");
 }
 
-/* An arc above the boxes (below them: rise < 0). */
+/* Draws an arc above the boxes (below them if rise < 0). */
 static void svg_arc(struct pst_str *out, unsigned from, unsigned to, double y,
                     double rise, const char *class)
 {
@@ -363,7 +363,9 @@ static void svg_arrow(struct pst_str *out, const struct pst_plan *plan,
                       const struct arrow *arrow, double top)
 {
     const int way = (int)arrow->to - (int)arrow->from;
-    const double rise = ARC * (way > 0 ? way - 1 : -way); /* back: above it */
+    const double rise = ARC * (way > 0 ? way - 1 : -way); /* one stage back
+                                                             needs an arc,
+                                                             too */
     const bool next = arrow->to == arrow->from + 1;
     const double middle = (box_x(arrow->from) + box_x(arrow->to) + BOX) / 2.0;
     const double y = next ? top + HEIGHT / 2 : top - rise;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a stage computes, by calls of modules. */
+/* Groups what a stage computes by calls of modules. */
 #include "stages/split/show/show.h"
 
 #include "stages/graph/calls.h"
 #include "stages/ops/core/op.h"
 
-/* The call itself, or the one in `outer` around it. */
+/* Returns the call itself or the ancestor of it that is directly inside
+ * `outer`. */
 static const struct pst_module_call *below(const struct pst_module_call *call,
                                            const struct pst_module_call *outer)
 {

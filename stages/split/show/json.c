@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A plan for programs: all that plan.pb says but the graphs. */
+/* Prints a plan as JSON: everything in plan.pb but the graphs. */
 #include "stages/split/show/show.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* Everything below returns NULL without memory, and takes NULL for a part that
- * could not be made: the whole is NULL then. */
+/* All functions below return NULL if out of memory and accept NULL for a part
+ * that could not be made; the result is then NULL, too. */
 
 static json_t *add(json_t *list, json_t *value)
 {
@@ -17,7 +17,7 @@ static json_t *add(json_t *list, json_t *value)
     return NULL;
 }
 
-/* Names come from files. */
+/* Makes a string of valid UTF-8: names come from files. */
 static json_t *text(const char *s)
 {
     struct pst_str valid = {0};
@@ -128,7 +128,7 @@ static json_t *edges(const struct pst_plan *plan)
     return ret;
 }
 
-/* None, numbers and texts among the outputs. */
+/* Converts None, numbers and strings among the outputs. */
 static json_t *literal(const struct pst_arg *arg)
 {
     char number[32];

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_SPLIT_SHOW_SHOW_H
 #define PENSTOCK_STAGES_SPLIT_SHOW_SHOW_H
-/* What the forms in which a plan is shown share (pst_plan_print and its like
- * in stages/split/plan.h). Any thread, one at a time. */
+/* Helpers shared by the printed forms of a plan (pst_plan_print and similar in
+ * stages/split/plan.h). Any thread, one at a time. */
 #include "stages/base/str.h"
 #include "stages/split/plan.h"
 
-/* "1.3 M", right-aligned; `step` is 1000 for counts and 1024 for bytes. */
+/* Prints "1.3 M", right-aligned; `step` is 1000 for counts and 1024 for
+ * bytes. */
 void pst_show_amount(struct pst_str *out, int width, double x, double step,
                      const char *unit);
-/* Numbers in the parameters that a stage reads. */
+/* Returns the number of elements of the parameters that a stage reads. */
 int64_t pst_show_params(const struct pst_graph *graph);
-/* "layers.0 .. layers.5" */
+/* Prints a range of modules: "layers.0 .. layers.5". */
 void pst_show_modules(struct pst_str *out, const struct pst_graph *graph);
-/* The outermost calls by which a stage's operators can be told apart, runs of
- * them in order; *ret_more: that there is no room for. */
+/* Groups a stage's operators by the outermost calls that distinguish them, in
+ * order. *ret_more: number of groups beyond the limit. */
 #define PST_SHOW_GROUPS 24
 struct pst_show_group {
     const struct pst_module_call *call;
@@ -24,10 +25,10 @@ struct pst_show_group {
 unsigned pst_show_groups(const struct pst_graph *graph,
                          struct pst_show_group ret[PST_SHOW_GROUPS],
                          unsigned *ret_more);
-/* "layers.3", "(model)" */
+/* Prints the group's name: "layers.3", "(model)". */
 void pst_show_group_name(struct pst_str *out,
                          const struct pst_show_group *group);
-/* A parameter or buffer of several stages. */
+/* True for a parameter or buffer that several stages read. */
 bool pst_show_is_shared(const struct pst_plan_param *param);
 
 #endif

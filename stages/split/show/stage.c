@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One stage for people: what comes in and from where, what it does, what goes
- * out and to whom. */
+/* Prints one stage: inputs with their sources, operators, outputs with their
+ * consumers. */
 #include "stages/split/show/show.h"
 
 #include <inttypes.h>
@@ -91,8 +91,8 @@ static bool begins_with(const char *line, const char *const *words, size_t n)
     return false;
 }
 
-/* The lines of the graph's text that begin with one of the words, or with none
- * of them; `before` in front of the first. */
+/* Prints the lines of the graph's text that begin with one of the words, or
+ * with none of them; `before` precedes the first. */
 static void add_lines(struct pst_str *out, const char *text, const char *before,
                       const char *const *words, size_t n_words, bool with)
 {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of stages, edges and shared parameters. */
+/* Prints the table of stages, edges and shared parameters. */
 #include "stages/split/show/show.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* "1.25 M"; `step` is 1000 for counts and 1024 for bytes. */
 void pst_show_amount(struct pst_str *out, int width, double x, double step,
                      const char *unit)
 {
@@ -33,7 +32,7 @@ int64_t pst_show_params(const struct pst_graph *graph)
     return n;
 }
 
-/* "layers.0..layers.5": the first and the last module with a node. */
+/* Prints the first and the last module that has a node. */
 void pst_show_modules(struct pst_str *out, const struct pst_graph *graph)
 {
     const char *first = NULL, *last = NULL;
@@ -66,7 +65,7 @@ static void add_stage(struct pst_str *out, const struct pst_stage *stage)
     pst_str_add(out, "\n");
 }
 
-/* Constants are copied wherever they are read. */
+/* Excludes constants, which every reader has a copy of. */
 bool pst_show_is_shared(const struct pst_plan_param *param)
 {
     return param->n_stages > 1 && param->kind != PST_VALUE_CONST;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Does a plan that was read from a file fit together? Every index that later
- * code follows is checked here. */
+/* Checks that a plan from a file is consistent, including every index that
+ * later code follows. */
 #include "stages/split/store/pack.h"
 
 #include "stages/graph/schema.h"
@@ -13,8 +13,9 @@
 
 struct checker {
     const struct pst_plan *plan;
-    struct pst_map params; /* every name -> its parameter */
-    unsigned *readers;     /* stages that read a parameter, by its index */
+    struct pst_map params; /* every name -> parameter */
+    unsigned *readers;     /* number of stages that read a parameter, by its
+                              index */
     struct pst_diag *diag;
 };
 
@@ -33,8 +34,8 @@ static enum pst_status bad(const struct checker *c, const char *fmt, ...)
                         text);
 }
 
-/* Every element at the same place. Strides of dimensions with one element, and
- * of empty tensors, lead nowhere. */
+/* True if every element has the same offset. Strides of dimensions with one
+ * element, and of empty tensors, do not matter. */
 static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
 {
     bool same = true;
@@ -46,7 +47,7 @@ static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
     return same || pst_meta_numel(a) == 0;
 }
 
-/* The tensor that output i of a stage gives away; NULL if there is none. */
+/* Returns the tensor of output i of a stage; NULL if there is none. */
 static const struct pst_value *output_value(const struct pst_plan *plan,
                                             unsigned stage, unsigned i)
 {
@@ -70,7 +71,8 @@ static bool is_sorted(const struct pst_edge *a, const struct pst_edge *b)
     return a->to_stage < b->to_stage;
 }
 
-/* What it takes to a lower stage is a buffer, as the sender leaves it. */
+/* Checks that an edge to an earlier stage carries a buffer with the sender's
+ * meta. */
 static enum pst_status check_carried(const struct checker *c, unsigned i)
 {
     const struct pst_edge *edge = &c->plan->edges.at[i];
@@ -117,7 +119,7 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
         to->inputs[edge->to_input].kind != PST_SOURCE_EDGE ||
         to->inputs[edge->to_input].index != i)
         return bad(c, "edge %u does not end at its input", i);
-    /* Messages and copies take the bytes of the one for those of the other. */
+    /* Messages and local copies move bytes: both ends need the same layout. */
     if (!pst_meta_is_dense(&edge->meta) ||
         !same_layout(&edge->meta, &value->meta) ||
         !same_layout(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))
@@ -132,7 +134,8 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
     return edge->carries != NULL ? check_carried(c, i) : PST_OK;
 }
 
-/* A value of the state is known to the plan, which lists the stage. */
+/* Checks that the plan lists a stage's value of the state and the stage as its
+ * reader. */
 static enum pst_status check_state(const struct checker *c, unsigned stage,
                                    const struct pst_value *value)
 {
@@ -224,7 +227,8 @@ static enum pst_status add_name(struct checker *c, const char *name,
                : pst_diag_nomem(c->diag, strlen(name));
 }
 
-/* Names of parts, which lie inside; a value without a name has some. */
+/* Checks that named parts lie inside the tensor; a nameless tensor must have
+ * some. */
 static enum pst_status check_windows(struct checker *c,
                                      const struct pst_plan_param *param)
 {
@@ -249,8 +253,8 @@ static enum pst_status check_windows(struct checker *c,
     return status;
 }
 
-/* A carried buffer is where the user wants it, all else with its first reader.
- */
+/* True if the owner is valid: any reader of a carried buffer, else the first
+ * reader. */
 static bool is_at_home(const struct pst_plan_param *param)
 {
     bool reads = false;
@@ -315,7 +319,7 @@ static enum pst_status check_dims(const struct checker *c,
     return status;
 }
 
-/* Integers only: of others it is enough that they can be computed. */
+/* Checks the values of integers; other numbers only have to be computable. */
 static enum pst_status check_arg(const struct checker *c,
                                  const struct pst_arg *arg)
 {

@@ -12,7 +12,7 @@
 typedef Penstock__Plan__Plan pb_plan;
 typedef Penstock__Plan__Meta pb_meta;
 
-/* Everything that is packed lives in one arena. */
+/* State of packing; the arena owns all messages. */
 struct packer {
     struct pst_plan *plan;
     struct pst_arena arena;
@@ -145,7 +145,7 @@ static void pack_symbols(struct packer *p, pb_plan *ret)
         Penstock__Plan__Symbol *item = &items[ret->n_symbols];
 
         if (!symbols->at.at[i].known)
-            continue; /* nothing in the plan depends on it */
+            continue; /* the plan does not depend on it */
         penstock__plan__symbol__init(item);
         item->name = (char *)symbols->at.at[i].name;
         item->value = symbols->at.at[i].value;
@@ -201,7 +201,7 @@ static void pack_literal(const struct pst_arg *arg,
         ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_STRING_VALUE;
         ret->string_value = (char *)arg->s;
         break;
-    default: /* there are no others among a model's outputs */
+    default: /* outputs of a model have no other kinds */
         ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_NONE;
         ret->none = true;
         break;
@@ -332,7 +332,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     pack_adapters(p, ret);
 }
 
-/* The Plan as bytes in the arena; fills the plan's digest. */
+/* Packs the Plan into the arena; fills the plan's digest. */
 static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
                                  struct pst_diag *diag)
 {
@@ -350,7 +350,7 @@ static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
     return PST_OK;
 }
 
-/* file has the body; it keeps it if folding does not make it smaller. */
+/* Folds equal layers in the body; keeps the body if that is not smaller. */
 static enum pst_status fold_body(struct pst_folded *folded,
                                  struct pst_str *runs,
                                  Penstock__Plan__PlanFile *file,

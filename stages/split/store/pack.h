@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_SPLIT_STORE_PACK_H
 #define PENSTOCK_STAGES_SPLIT_STORE_PACK_H
-/* plan.pb: a plan as protobuf and back (proto/plan.proto). */
+/* plan.pb: converts a plan to protobuf and back (proto/plan.proto). */
 #include "stages/split/plan.h"
 
 #define PST_PLAN_FILE     "plan.pb"
 #define PST_PLAN_MAX_FILE ((size_t)256 << 20)
 
-/* The bytes of plan.pb, freed with pst_free. Fills plan->digest. What the
- * stages say of their weights files must be known. */
+/* Returns the bytes of plan.pb, freed with pst_free. Fills plan->digest. The
+ * sizes and digests of the stages' weights files must be known. */
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* The same before layers that are alike are folded: the message that the
- * digest is of. */
+/* Returns the message before equal layers are folded; the digest is of these
+ * bytes. */
 enum pst_status pst_plan_body(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* The digest alone, of a plan that is never saved. */
+/* Computes only the digest, of a plan that is never saved. */
 enum pst_status pst_plan_digest(struct pst_plan *plan,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Checks version and digest, then every field but not how they fit together
- * (pst_plan_check). Bytes are untrusted. */
+/* Checks version and digest, then every field, but not their consistency
+ * (pst_plan_check). The bytes are untrusted. */
 enum pst_status pst_plan_unpack(const void *data, size_t size,
                                 struct pst_plan **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Indices, shapes and names fit together. */
+/* Checks that indices, shapes and names are consistent. */
 enum pst_status pst_plan_check(const struct pst_plan *plan,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The weight files have their size and hold every parameter in its shape. */
+/* Checks that the weight files have the right size and hold every parameter in
+ * its shape. */
 enum pst_status pst_plan_check_weights(struct pst_plan *plan,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 

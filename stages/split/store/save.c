@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans on disk. A plan is written beside its place and put there whole, so
- * that a save that fails leaves what was there. */
+/* Saves plans. A plan is written to a temporary directory that then replaces
+ * the old one, so a failed save leaves the old plan. */
 #include "stages/base/str.h"
 #include "stages/files/safetensors.h"
 #include "stages/ops/core/op.h"
@@ -20,7 +20,8 @@
 #define TAG   PST_TAG_PLAN
 #define PIECE ((size_t)4 << 20)
 
-/* Also what an interrupted save left: "plan.pb.tmp-..." */
+/* True for files of a plan, also those of an interrupted save:
+ * "plan.pb.tmp-...". */
 static bool is_ours(const char *name)
 {
     const char *rest = name + strlen(PST_PLAN_FILE);
@@ -34,7 +35,7 @@ static bool is_ours(const char *name)
     return *rest == '\0' || pst_has_prefix(rest, ".tmp-");
 }
 
-/* An existing folder may hold a plan or nothing. */
+/* Checks that an existing directory is empty or holds a plan. */
 static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
 {
     DIR *handle = opendir(dir);
@@ -80,7 +81,7 @@ static enum pst_status declare(struct pst_plan *plan, unsigned stage,
     return pst_safetensors_writer_begin(w, diag);
 }
 
-/* In pieces if it can be read so: no more of it is in memory at a time. */
+/* Writes a parameter, in pieces if possible to save memory. */
 static enum pst_status put(struct pst_plan *plan, unsigned i,
                            struct pst_safetensors_writer *w, size_t index,
                            struct pst_diag *diag)
@@ -125,7 +126,7 @@ static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
     return pst_safetensors_writer_commit(w, diag);
 }
 
-/* The stage remembers the file as it is now. */
+/* Records the size and digest of the weights file in the stage. */
 static enum pst_status note_weights(struct pst_stage *stage, const char *path,
                                     struct pst_diag *diag)
 {
@@ -154,8 +155,8 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
         status = declare(plan, stage, w, diag);
     if (status == PST_OK)
         status = put_all(plan, stage, w, diag);
-    /* A plan that was loaded has read its own file by now, all of it, and will
-     * not compare that one again. */
+    /* A loaded plan has read its old file completely by now and will not
+     * compare its digest again. */
     if (status == PST_OK)
         status = note_weights(&plan->stages.at[stage], path.text, diag);
     pst_safetensors_writer_free(w);
@@ -165,7 +166,8 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
 
 /* --- the folder --------------------------------------------------------- */
 
-/* Length of the shortest part of the path that is missing; 0: none is. */
+/* Returns the length of the shortest prefix of the path that does not exist; 0:
+ * all exists. */
 static size_t missing_part(char *path)
 {
     struct stat st;
@@ -187,14 +189,15 @@ static size_t missing_part(char *path)
     return 0;
 }
 
-/* Directories from the whole path up to its first `shortest` letters. */
+/* Removes directories from the whole path up to its prefix of `shortest`
+ * bytes. */
 static void remove_dirs(char *path, size_t shortest)
 {
     size_t n = strlen(path);
 
     while (shortest > 0 && n >= shortest) {
         path[n] = '\0';
-        (void)rmdir(path); /* others may have put something there */
+        (void)rmdir(path); /* fails if others have put files there */
         while (n > 0 && path[n - 1] != '/')
             n--;
         while (n > 0 && path[n - 1] == '/')
@@ -219,15 +222,15 @@ static enum pst_status save_files(struct pst_plan *plan, const char *dir,
     return status;
 }
 
-/* What cannot be removed stays beside the plan and harms nobody. */
+/* Removes a directory; leftovers beside the plan do no harm. */
 static void discard(const char *path)
 {
     if (pst_remove_tree(path, NULL) != PST_OK)
         errno = 0;
 }
 
-/* The new folder takes the place of the old one, which is not there, empty or a
- * plan; then the old one is removed. */
+/* Moves the new directory to the place of the old one, which is missing, empty
+ * or a plan; then removes the old one. */
 static enum pst_status swap(const char *fresh, const char *dir,
                             struct pst_diag *diag)
 {
@@ -242,7 +245,7 @@ static enum pst_status swap(const char *fresh, const char *dir,
         discard(fresh);
         return PST_OK;
     }
-    /* A file system that cannot exchange: for a moment there is no plan. */
+    /* The file system cannot exchange: there is no plan for a moment. */
     if (asprintf(&old, "%s.old", fresh) < 0)
         return pst_diag_nomem(diag, strlen(fresh));
     if (rename(dir, old) != 0)
@@ -259,7 +262,7 @@ static enum pst_status swap(const char *fresh, const char *dir,
     return status;
 }
 
-/* dir has no links and no slash at its end. */
+/* Saves to dir, which has no links and no slash at its end. */
 static enum pst_status save_at(struct pst_plan *plan, const char *dir,
                                struct pst_diag *diag)
 {
@@ -297,7 +300,7 @@ enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
         return pst_diag_nomem(diag, n);
     while (n > 1 && path[n - 1] == '/')
         path[--n] = '\0';
-    real = realpath(path, NULL); /* NULL: it is not there */
+    real = realpath(path, NULL); /* NULL: it does not exist */
     missing = missing_part(path);
     if (plan->dir != NULL && strcmp(plan->dir, dir) == 0)
         status = pst_diag_set(diag, PST_E_PLAN_EXISTS,

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define TAG       PST_TAG_PLAN
-#define MAX_COUNT 1000000 /* stages, edges, inputs ... each */
+#define MAX_COUNT 1000000 /* of stages, edges, inputs ... each */
 
 typedef Penstock__Plan__Plan pb_plan;
 
@@ -28,9 +28,9 @@ static void pb_free(void *ctx, void *p)
 
 static ProtobufCAllocator allocator = {pb_alloc, pb_free, NULL};
 
-/* A plan is text of graphs for the most part: plans take 1.3 to 2.4 times their
- * size, very small ones up to 4 times. Only what a stage has of the model's
- * first input is an empty message. */
+/* Checks the memory that unpacking needs. A plan is mostly graph text: it takes
+ * 1.3 to 2.4 times its size, a very small one up to 4 times. The only empty
+ * message is a stage's reference to the model's first input. */
 static enum pst_status scan(const ProtobufCMessageDescriptor *descriptor,
                             const void *data, size_t size,
                             struct pst_diag *diag)
@@ -65,7 +65,7 @@ static enum pst_status no_memory(const struct unpacker *u)
     return pst_diag_nomem(u->diag, 0);
 }
 
-/* A copy of text in the plan's arena; "" for NULL. */
+/* Copies a string into the plan's arena; NULL becomes "". */
 static const char *keep(struct unpacker *u, const char *text)
 {
     return pst_arena_strdup(&u->plan->arena, text == NULL ? "" : text);
@@ -104,7 +104,7 @@ static enum pst_status take_stage(struct unpacker *u, size_t i,
                                     sizeof(*stage.inputs));
     if (stage.weights == NULL || stage.inputs == NULL)
         return no_memory(u);
-    /* None: of a plan that has no files. */
+    /* "": a plan without files. */
     if (pb->weights_digest[0] != '\0' &&
         strlen(pb->weights_digest) != sizeof(stage.weights_digest) - 1)
         return bad(u, "digest of the weights of stage", i);
@@ -143,7 +143,8 @@ static enum pst_status take_edge(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
-/* Read and written again, so that it is an expression; NULL for "". */
+/* Parses an expression and prints it again, so that it is canonical; NULL for
+ * "". */
 static enum pst_status take_expr(struct unpacker *u, const char *text,
                                  const char **ret)
 {
@@ -304,7 +305,7 @@ static enum pst_status take_windows(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
-/* Only f32 is rounded, to what is narrower. */
+/* Reads the 16-bit dtype that an f32 parameter is rounded to. */
 static bool take_rounds(uint32_t code, struct pst_plan_param *param)
 {
     return pst_dtype_from_pt2(code, &param->rounds) &&
@@ -426,7 +427,7 @@ static const struct pst_meta *find_meta(const struct unpacker *u,
     return index < 0 ? NULL : &u->plan->params.at[index].meta;
 }
 
-/* When the parameters can be found. */
+/* Reads an adapter; parameters must be indexed. */
 static enum pst_status take_adapter(struct unpacker *u, size_t i,
                                     const Penstock__Plan__Adapter *pb)
 {
@@ -483,13 +484,14 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
     return PST_OK;
 }
 
-/* A line is some bytes of a message; those of a run are none of the file. */
+/* Limits the size of the unfolded body: a run repeats lines without taking
+ * bytes of the file. */
 static size_t max_lines(size_t size)
 {
     return 64 * size + ((size_t)64 << 20);
 }
 
-/* The body, if it is not there, from lines and runs. */
+/* Restores the body from lines and runs if the file has no body. */
 static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
                                    struct pst_str *ret, struct pst_diag *diag)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start values of parameters, buffers and constants: of the plan's own files,
- * of weights that were given, of the model's file. */
+/* Reads start values of parameters, buffers and constants: from the plan's own
+ * files, from given weights, or from the model's file. */
 #include "stages/split/store/values.h"
 
 #include "stages/split/split.h"
@@ -25,7 +25,7 @@ static enum pst_status read_model(const struct pst_plan *plan,
                             "the model was exported without the values of "
                             "\"%s\": give them with --weights FILE|FOLDER",
                             param->fqn);
-    /* A narrow parameter that is trained is kept in f32. */
+    /* A trained 16-bit parameter is kept in f32. */
     if (!pst_meta_same_shape(&weight->meta, &param->meta))
         return pst_diag_set(diag, PST_E_PLAN_WEIGHTS,
                             "the model file holds \"%s\" in another shape",
@@ -33,14 +33,15 @@ static enum pst_status read_model(const struct pst_plan *plan,
     return pst_model_read(plan->model, weight, &param->meta, dst, diag);
 }
 
-/* Stays open until the plan is freed: a plan has many parameters. */
+/* An open weights file; it stays open until the plan is freed, since a plan has
+ * many parameters. */
 struct pst_plan_file {
-    struct pst_safetensors *st; /* NULL: not open yet */
-    bool whole;                 /* its digest was compared */
+    struct pst_safetensors *st; /* NULL: not yet open */
+    bool whole;                 /* its digest has been compared */
 };
 
-/* The size goes first: it costs nothing, and what the header of a file that
- * was cut says is of no use. */
+/* Checks the size first: it is cheap, and the header of a truncated file is
+ * misleading. */
 static enum pst_status check_size(const struct pst_stage *stage,
                                   const char *path, struct pst_diag *diag)
 {
@@ -86,7 +87,7 @@ static enum pst_status open_weights(struct pst_plan *plan, unsigned stage,
     return status;
 }
 
-/* Reads all of the file, once. */
+/* Compares the digest of the whole file, once. */
 static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
                                    struct pst_plan_file *file,
                                    struct pst_diag *diag)
@@ -108,8 +109,8 @@ static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
     return PST_OK;
 }
 
-/* The parameter's entry in its home's file; with `whole`, in a file that is as
- * it was saved. */
+/* Finds a parameter's entry in its owner's file; with `whole`, compares the
+ * file's digest first. */
 static enum pst_status find_entry(struct pst_plan *plan,
                                   const struct pst_plan_param *param,
                                   bool whole,
@@ -179,7 +180,7 @@ static enum pst_status note_nan(struct pst_plan *plan, unsigned i,
     return pst_plan_note(plan, &text, diag);
 }
 
-/* Elements `first` to `first + n` of an entry, of the dtype `to`. */
+/* Reads elements [first, first + n) of an entry, converted to dtype `to`. */
 static enum pst_status read_as(const struct pst_safetensors_entry *entry,
                                int64_t first, int64_t n, enum pst_dtype to,
                                void *dst, struct pst_diag *diag)
@@ -204,7 +205,8 @@ static enum pst_status read_as(const struct pst_safetensors_entry *entry,
     return status;
 }
 
-/* Puts a window's values where it lies in `base`; check: compares instead. */
+/* Writes the values of a named part into `base`; check: compares them
+ * instead. */
 static enum pst_status fill_window(const struct pst_plan_param *param,
                                    const struct pst_named_window *w,
                                    const struct pst_safetensors_entry *entry,
@@ -238,7 +240,7 @@ static enum pst_status fill_window(const struct pst_plan_param *param,
     return status;
 }
 
-/* What is not given stays the model's. */
+/* Overwrites the model's values by those of the given parts. */
 static enum pst_status read_windows(struct pst_plan *plan, unsigned i,
                                     void *dst, struct pst_diag *diag)
 {
@@ -315,7 +317,7 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
 
     while (plan->parent != NULL)
         plan = plan->parent;
-    param = &plan->params.at[i]; /* its home is that of this plan */
+    param = &plan->params.at[i]; /* has the owner in this plan */
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
