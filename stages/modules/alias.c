@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The name that the tensor's value has. */
+/* Returns the canonical name of the tensor. */
 static const char *canonical(const struct pst_model *model, const char *name)
 {
     for (size_t i = 0; i < model->ties.n; i++)

@@ -12,7 +12,7 @@ struct finder {
     const struct pst_graph *graph;
     pst_frame_own_fn own;
     void *ctx;
-    /* Of the frame at work. */
+    /* Of the current frame. */
     int frame;
     unsigned char *taken; /* by value id: bits of TAKEN, GIVEN */
     bool failed;
@@ -65,7 +65,7 @@ static void use(void *ctx, struct pst_value **slot, unsigned arg)
         push(f, &f->frames->at.at[f->frame].ins, v);
 }
 
-/* Results in the order in which they are made. */
+/* Lists the results in order of computation. */
 static void give(struct finder *f)
 {
     for (size_t i = 0; i < f->graph->nodes.n; i++) {
@@ -111,7 +111,7 @@ static enum pst_status walk(struct finder *f)
     for (size_t i = 0; i < f->graph->outputs.n; i++) {
         struct pst_output *output = &f->graph->outputs.at[i];
 
-        /* What the old module wrote to its own buffers goes with it. */
+        /* Updates of the old module's own buffers are removed with it. */
         if (output->arg.kind == PST_ARG_VALUE &&
             (output->kind != PST_OUTPUT_BUFFER_UPDATE ||
              !f->own(f->ctx, output->target)))
@@ -135,8 +135,9 @@ static enum pst_status take_leaves(struct finder *f,
     return PST_OK;
 }
 
-/* A signature says more than what is seen to pass. A result that somebody uses
- * and that it does not have was taken past it, by a hook or an attribute. */
+/* Takes inputs and results from the signature, which has more than the tensors
+ * seen to pass, unless a used result is missing there: a hook or an attribute
+ * passed it. */
 static enum pst_status take_signature(struct finder *f, struct pst_frame *frame)
 {
     const struct pst_call_signature *s = frame->call->signature;

@@ -2,15 +2,15 @@
 #ifndef PENSTOCK_STAGES_MODULES_FRAMES_H
 #define PENSTOCK_STAGES_MODULES_FRAMES_H
 /*
- * Calls of a graph that are to give way, and what passes into and out of each.
- * Values are of the graph, which must outlive them. One thread.
+ * Calls of a graph that are to be replaced, with the inputs and results of
+ * each. Values belong to the graph, which must outlive the frames. One thread.
  */
 #include "stages/graph/graph.h"
 
-/* A tensor or literal that a call, or a file, takes or returns. */
+/* An input or result of a call or of a file: a tensor or a literal. */
 struct pst_leaf {
     const char *path;
-    struct pst_arg arg; /* IGNORED: a tensor that nothing computes */
+    struct pst_arg arg; /* IGNORED: a tensor that is not computed */
 };
 struct pst_leaves {
     struct PST_VEC(struct pst_leaf) at;
@@ -20,9 +20,9 @@ struct pst_frame {
     const struct pst_module_call *call;
     bool is_signed;
     bool no_grad; /* all nodes are under torch.no_grad() */
-    int stage;    /* of its nodes, -1: none was given */
-    /* As the signature has them; or tensors: by their first use, results in
-     * the order in which they are made. */
+    int stage;    /* of its nodes; -1: none is assigned */
+    /* As in the signature; otherwise tensors only: inputs in order of first
+     * use, results in order of computation. */
     struct pst_leaves ins, outs;
     struct PST_VEC(unsigned) ids; /* of its nodes, in order */
 };
@@ -30,12 +30,13 @@ struct pst_frame {
 struct pst_frames {
     struct pst_arena arena;
     struct PST_VEC(struct pst_frame) at; /* in order of entry */
-    /* By id of a call of the graph: the frame that it is or lies in, or -1. */
+    /* By call id: index of the frame that the call is or lies in, or -1. */
     int *of;
 };
 
-/* Frames of all calls for which wanted is true; those in another's are none of
- * their own. own: state by these names is the module's own, no input. */
+/* Makes a frame of each call for which `wanted` returns true; nested ones
+ * belong to the outer frame. own: true for state of the module itself, which is
+ * not an input. */
 typedef bool (*pst_frame_call_fn)(void *ctx,
                                   const struct pst_module_call *call);
 typedef bool (*pst_frame_own_fn)(void *ctx, const struct pst_value *state);
@@ -52,10 +53,10 @@ static inline int pst_frames_of(const struct pst_frames *frames,
     return frames->of[call->id];
 }
 
-/* match.c: for every tensor that the file takes (in order, at ins) the leaf of
- * the frame, and for every result of the frame the file's (at outs; -1 where
- * nobody wants it). arguments, results: of the file. strict: its literals have
- * to be the call's. */
+/* match.c: maps every tensor argument of the file (in order, in ins) to a leaf
+ * of the frame, and every result of the frame to a result of the file (in outs;
+ * -1 if it is unused). arguments, results: of the file. strict: literals of the
+ * file must equal those of the call. */
 struct pst_match {
     int *ins, *outs;
 };

@@ -6,7 +6,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-/* The name, or one of the modules around it. */
+/* True if the pattern matches the name or a module around it. */
 static bool matches(const char *pattern, const char *name)
 {
     struct pst_str part = {0};
@@ -93,7 +93,7 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
     }
     if (!any)
         return nothing(model, pattern, diag);
-    /* Checkpoints have other tensors. */
+    /* Another digest, because checkpoints have other tensors. */
     pst_str_addf(&text, "%s %s %s", model->digest,
                  frozen ? "freeze" : "unfreeze", pattern);
     pst_digest(pst_str_text(&text), text.len, model->digest);

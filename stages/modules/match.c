@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which argument of a file is which tensor of a call. */
+/* Matches the arguments and results of a file with those of a call. */
 #include "stages/modules/frames.h"
 
 #include "stages/base/str.h"
@@ -32,8 +32,8 @@ static unsigned count_tensors(const struct pst_leaves *leaves)
     return n;
 }
 
-/* Sizes that the file leaves free are those of the call; which of them go
- * together is seen later (unify.h). */
+/* True if the shapes can be equal: a free size of the file matches any size.
+ * Whether they are consistent is checked later (unify.h). */
 static bool may_have_shape(const struct pst_value *file,
                            const struct pst_value *call)
 {
@@ -45,7 +45,7 @@ static bool may_have_shape(const struct pst_value *file,
     return ret;
 }
 
-/* A leaf of the file, one of the call. */
+/* True if a leaf of the file can be a leaf of the call. */
 static bool fits(const struct pst_leaf *a, const struct pst_leaf *b)
 {
     if (a->arg.kind == PST_ARG_IGNORED || b->arg.kind == PST_ARG_IGNORED)
@@ -108,7 +108,7 @@ static enum pst_status refuse(const struct matcher *m, const char *why)
 
 /* --- arguments ------------------------------------------------------------ */
 
-/* Next leaf from i on that is a tensor. */
+/* Returns the index of the next tensor from i on. */
 static size_t next_tensor(const struct pst_leaves *leaves, size_t i)
 {
     while (i < leaves->at.n && !is_tensor(&leaves->at.at[i]))
@@ -116,7 +116,7 @@ static size_t next_tensor(const struct pst_leaves *leaves, size_t i)
     return i;
 }
 
-/* The file's tensors are the call's in their order. */
+/* Matches the tensors of the file and the call in order. */
 static bool in_order(const struct matcher *m)
 {
     const struct pst_leaves *ins = &m->frame->ins;
@@ -134,7 +134,7 @@ static bool in_order(const struct matcher *m)
     return true;
 }
 
-/* With the numbers that free sizes had in the export? */
+/* True if the shapes are equal with the export's values of free sizes. */
 static bool is_exact(const struct pst_leaf *a, const struct pst_leaf *b)
 {
     return a->arg.kind == PST_ARG_VALUE && b->arg.kind == PST_ARG_VALUE &&
@@ -143,8 +143,8 @@ static bool is_exact(const struct pst_leaf *a, const struct pst_leaf *b)
 
 enum tells { NAMES, SHAPES, FREE_SHAPES };
 
-/* By names, if all are there; else by shapes and dtypes, if only one way does.
- * Every tensor of the call is taken once. */
+/* Matches tensors by name if all have one; else by shape and dtype if that is
+ * unambiguous. Every tensor of the call is used once. */
 static bool by(const struct matcher *m, enum tells what)
 {
     const struct pst_leaves *ins = &m->frame->ins;
@@ -186,7 +186,7 @@ static enum pst_status match_signed(const struct matcher *m, bool strict)
         same = fits(&m->arguments->at.at[i], &ins->at.at[i]) ||
                (!strict && !is_tensor(&m->arguments->at.at[i]) &&
                 !is_tensor(&ins->at.at[i]));
-    /* One that takes no constants serves calls with any. */
+    /* A file without literal arguments matches any literals. */
     if (!same && !plain)
         return refuse(m, "another signature");
     if (count_tensors(m->arguments) != count_tensors(ins) || !in_order(m))

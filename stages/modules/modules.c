@@ -24,7 +24,7 @@ static enum pst_status no_memory(const struct describer *d)
 
 /* --- text ----------------------------------------------------------------- */
 
-/* Where values stand in the frame that is described. */
+/* Positions of values in the frame that is described. */
 struct places {
     struct pst_map at; /* id -> text */
     struct pst_arena arena;
@@ -156,7 +156,8 @@ static enum pst_status number(struct describer *d, struct pst_module_site *site,
     return PST_OK;
 }
 
-/* Callees first. Calls are as deep as PST_MAX_CALL_DEPTH at most. */
+/* Describes a call after its callees; recursion is bounded by
+ * PST_MAX_CALL_DEPTH. */
 static enum pst_status describe(struct describer *d,
                                 const struct pst_module_call *call)
 {
@@ -193,7 +194,8 @@ struct namer {
     struct pst_map paths;   /* -> id of the first call */
 };
 
-/* The number of a key, from 1 on; `next` if it is new. 0: no memory. */
+/* Returns the number of a key, from 1 on; `next` if it is new; 0 if out of
+ * memory. */
 static size_t number_of(struct pst_map *map, const char *key, size_t next)
 {
     const size_t known = (size_t)pst_map_get(map, key);
@@ -231,7 +233,7 @@ static enum pst_status name_site(struct namer *n, unsigned i)
                : no_memory(n->d);
 }
 
-/* Names and numbers that follow from paths, indices and templates. */
+/* Sets names and numbers that follow from paths, indices and templates. */
 static enum pst_status name_sites(struct describer *d)
 {
     struct pst_modules *m = d->modules;

@@ -2,12 +2,14 @@
 #ifndef PENSTOCK_STAGES_MODULES_MODULES_H
 #define PENSTOCK_STAGES_MODULES_MODULES_H
 /*
- * What the calls of modules compute. Two calls have the same template if their
- * operators, constants (by bits), attributes (relative to the module), writes,
- * callees' templates and results are the same, in this order: calls of one
- * module with the same arguments, aliases, and layers that are alike. Shapes
- * are no part of it. torch.export's unflatten compares no callees, so that
- * modules whose children alone differ become one there.
+ * The computation of each module call.
+ *
+ * Two calls have the same template if their operators, constants (by bits),
+ * attributes (relative to the module), writes, callees' templates and results
+ * are the same, in this order: calls of one module with the same arguments,
+ * aliases, and equal layers. Shapes do not count. torch.export's unflatten does
+ * not compare callees, so it merges modules that differ in their children
+ * alone.
  *
  * One thread; borrows the graph and the names, which must outlive it.
  */
@@ -16,25 +18,25 @@
 
 struct pst_module_site {
     const struct pst_module_call *call;
-    unsigned template; /* equal numbers: one graph */
-    unsigned identity; /* equal numbers: one module */
-    const char *name;  /* "n@1": of the first call of its path with that
-                          template, by the index of the model */
-    unsigned n_nodes;  /* operators of its own, without its callees' */
-    unsigned first;    /* call of its path */
-    /* At the first call of a path: calls of it, and graphs that these have. */
+    unsigned template; /* equal numbers: the same graph */
+    unsigned identity; /* equal numbers: the same module */
+    const char *name;  /* "n@1": the first call of its path with that template;
+                          numbered as in the model */
+    unsigned n_nodes;  /* its own operators, without those of callees */
+    unsigned first;    /* first call of its path */
+    /* At the first call of a path: number of its calls and of their graphs. */
     unsigned n_calls, n_graphs;
 };
 
 struct pst_modules {
     struct pst_arena arena;
-    struct pst_module_site *sites; /* by id of the call; 0 is the root's */
+    struct pst_module_site *sites; /* by call id; 0 is the root */
     unsigned n_sites;
-    unsigned n_templates;       /* of all calls but the root's */
-    struct pst_outline outline; /* its order has the calls */
+    unsigned n_templates;       /* of all calls but the root */
+    struct pst_outline outline; /* its order lists the calls */
 };
 
-/* The call number i in order of entry. */
+/* Returns call number i in order of entry. */
 static inline const struct pst_module_site *pst_modules_call(
     const struct pst_modules *modules, size_t i)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The nodes of the new graph: those of the old one, and where calls gave way
- * those of the file. */
+/* Emits the nodes of the new graph: those of the old one, with the file's in
+ * place of the replaced calls. */
 #include "stages/modules/place.h"
 
 #include "stages/graph/calls.h"
@@ -22,7 +22,7 @@ static void note_versions(const struct pst_replacer *r,
     }
 }
 
-/* The call itself, as that of another class. */
+/* Adds the replaced call, with the new module's class. */
 static enum pst_status add_call(struct pst_replacer *r,
                                 const struct pst_frame *frame,
                                 struct pst_module_call **ret)
@@ -38,7 +38,7 @@ static enum pst_status add_call(struct pst_replacer *r,
     return pst_graph_add_call(r->graph, &like, ret, r->diag);
 }
 
-/* Does the old graph keep a call of its own by that path and number? */
+/* True if the old graph has a call with that path and index that stays. */
 static bool stays(const struct pst_replacer *r, const char *path,
                   unsigned index)
 {
@@ -48,7 +48,7 @@ static bool stays(const struct pst_replacer *r, const char *path,
     return call != NULL && pst_frames_of(&r->frames, call) < 0;
 }
 
-/* The file's calls in it. Of a path, calls are counted on. */
+/* Adds the file's calls inside it; calls of a path are numbered on. */
 static enum pst_status place_calls(struct pst_replacer *r,
                                    const struct pst_frame *frame,
                                    const struct pst_module_call **calls)
@@ -80,8 +80,8 @@ static enum pst_status place_calls(struct pst_replacer *r,
     return PST_OK;
 }
 
-/* A copy of the file's nodes as they are in the call: their calls, ids (those
- * of the old nodes while there are some), names. */
+/* Copies the file's nodes with their calls, ids (those of the old nodes as far
+ * as there are any) and names in the new graph. */
 static enum pst_status copy_part(struct pst_replacer *r,
                                  const struct pst_frame *frame,
                                  struct pst_graph **ret)
@@ -145,8 +145,8 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
     return PST_OK;
 }
 
-/* Values of the old module's buffers that later nodes would read: what they
- * were before. */
+/* Restores the old module's buffers for later nodes to their previous
+ * values. */
 static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++)
@@ -155,7 +155,7 @@ static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
                 r->current[node->outs[k]->version_of->id];
 }
 
-/* Made by the call itself, in memory of its own? */
+/* True if the call computes the value in storage of its own. */
 static bool is_own(const struct pst_replacer *r, const struct pst_frame *frame,
                    struct pst_value *v)
 {
@@ -165,8 +165,8 @@ static bool is_own(const struct pst_replacer *r, const struct pst_frame *frame,
     return at >= 0 && &r->frames.at.at[at] == frame;
 }
 
-/* Writes of the model have been made functional by what the old module's
- * results share memory with; those of the new one have to be the same. */
+/* Checks that the new results alias the same inputs as the old ones, because
+ * the model's in-place writes were functionalised on that basis. */
 static enum pst_status check_aliases(const struct pst_replacer *r,
                                      const struct pst_frame *frame,
                                      const struct pst_match *match)
@@ -197,7 +197,7 @@ static enum pst_status check_aliases(const struct pst_replacer *r,
 
 /* --- sizes ---------------------------------------------------------------- */
 
-/* What the free sizes of the file are here. */
+/* Finds the values of the file's free sizes at this call. */
 static enum pst_status unify(struct pst_replacer *r, struct pst_unified *u)
 {
     enum pst_status status = PST_OK;
@@ -222,7 +222,7 @@ static unsigned count_numbers(const struct pst_arg *arg)
                                                                     : 1;
 }
 
-/* A new node's expressions, which are the file's yet. */
+/* Translates the expressions of a new node, which are still the file's. */
 static enum pst_status translate(struct pst_replacer *r,
                                  const struct pst_unified *u,
                                  struct pst_node *node)
@@ -241,7 +241,7 @@ static enum pst_status translate(struct pst_replacer *r,
     return status;
 }
 
-/* The new result is as large as the old one, whatever the free sizes are. */
+/* Checks that the new result has the old one's size for all free sizes. */
 static enum pst_status check_sizes(struct pst_replacer *r,
                                    const struct pst_frame *frame,
                                    const char *path,
@@ -268,7 +268,7 @@ static enum pst_status check_sizes(struct pst_replacer *r,
     return r->sizing.status;
 }
 
-/* The file's results become those of the call. */
+/* Maps the results of the call to those of the file. */
 static enum pst_status give_results(struct pst_replacer *r,
                                     const struct pst_frame *frame,
                                     const struct pst_match *match)

@@ -11,9 +11,9 @@ static enum pst_status no_memory(const struct pst_renaming *r)
     return pst_diag_nomem(r->diag, 0);
 }
 
-/* Is the name below the path? Calls that were given a module of their own are
- * no part of a path: "n@1.g.w" is below "n" and "n.g". *ret_call: the number
- * behind the path itself, -1: none. */
+/* True if the name is below the path. "@CALL" after a component is skipped:
+ * "n@1.g.w" is below "n" and "n.g". *ret_call: the number after the path
+ * itself; -1: none. */
 static bool is_below_path(const char *name, const char *path, int *ret_call)
 {
     *ret_call = -1;
@@ -40,8 +40,8 @@ static bool is_below(const struct pst_renaming *r, const char *name)
     return false;
 }
 
-/* Does that name of the old state go? If other calls stay, what they read
- * does. */
+/* True if the old name is removed. If other calls stay, the state that they
+ * read stays. */
 static bool goes(const struct pst_renaming *r, const char *name)
 {
     int call = -1;
@@ -94,7 +94,8 @@ bool pst_renaming_is_path(const struct pst_renaming *r, const char *path)
     return false;
 }
 
-/* Any of the value's names for which is_below is as wanted, or NULL. */
+/* Returns one of the value's names that is below the paths, or one that is not
+ * (`below`); NULL if there is none. */
 static const char *find_name(const struct pst_renaming *r,
                              const struct pst_value *value, bool below)
 {
@@ -106,7 +107,7 @@ static const char *find_name(const struct pst_renaming *r,
     for (unsigned i = 0; tie != NULL && i < tie->n_aliases; i++)
         if (is_below(r, tie->aliases[i]) == below)
             return tie->aliases[i];
-    /* Windows are no names of all of it. */
+    /* A name of a part does not name the whole tensor. */
     for (unsigned i = 0; s != NULL && i < s->n_windows; i++)
         if (is_below(r, s->windows[i].fqn) == below)
             return value->fqn;
@@ -159,8 +160,8 @@ static enum pst_status add_weight(struct pst_renaming *r,
                : no_memory(r);
 }
 
-/* Names that one value of the new module has: of each path if all calls have
- * it. */
+/* Returns the number of names that one name of the new module becomes: one for
+ * each path if all calls have the module. */
 static size_t n_prefixes(const struct pst_renaming *r)
 {
     return r->prefix != NULL ? 1 : r->paths.n;
@@ -253,7 +254,7 @@ static enum pst_status fill_old_ties(struct pst_renaming *r)
     return status;
 }
 
-/* Of a value of the file: its names there, below each path. */
+/* Adds the names of a value of the file below each path. */
 static enum pst_status fill_new_tie(struct pst_renaming *r,
                                     const struct pst_value *value,
                                     const struct pst_tie *tie)

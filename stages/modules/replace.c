@@ -50,7 +50,7 @@ static enum pst_status no_call(const struct pst_replacer *r)
         if (strcmp(old->modules.at[i], path) == 0)
             return pst_diag_set(r->diag, PST_E_MODULE_NOT_CALLED,
                                 "module \"%.200s\" is in no call", path);
-    /* A plan has no modules but those of its calls. */
+    /* Models made of a plan only list modules of calls. */
     for (size_t i = 0; i < old->weights.n; i++)
         if (strncmp(old->weights.at[i].fqn, path, strlen(path)) == 0 &&
             old->weights.at[i].fqn[strlen(path)] == '.')
@@ -79,7 +79,7 @@ static enum pst_status add_value(struct pst_replacer *r,
                           &(*ret)->dims, r->diag);
 }
 
-/* The new module's state; once, all calls share it. */
+/* Adds the new module's state once; all calls share it. */
 static enum pst_status add_new(struct pst_replacer *r)
 {
     enum pst_status status = PST_OK;
@@ -99,7 +99,8 @@ static enum pst_status add_new(struct pst_replacer *r)
     return status;
 }
 
-/* In the order of the old graph; the new state where the old one stood. */
+/* Adds values in the order of the old graph; new state takes the position of
+ * the old. */
 static enum pst_status add_given(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -153,7 +154,7 @@ static enum pst_status put_outputs(struct pst_replacer *r)
                                     "module \"%s\"",
                                     output.path, r->path);
         }
-        /* Nobody writes it any more. */
+        /* Nothing updates it any more. */
         if (output.target != NULL && output.arg.value == output.target)
             continue;
         status = pst_graph_add_output(r->graph, &output, r->diag);
@@ -171,8 +172,7 @@ static enum pst_status put_outputs(struct pst_replacer *r)
     return status;
 }
 
-/* Calls inside of those that gave way are gone; all others are what they were.
- */
+/* Removes the calls inside replaced ones; all others stay as they were. */
 static enum pst_status put_calls(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -217,7 +217,7 @@ static enum pst_status list_paths(struct pst_replacer *r)
     return PST_OK;
 }
 
-/* Other calls of the paths keep the old module and its state. */
+/* Finds out whether other calls of the paths keep the old module. */
 static enum pst_status see_who_stays(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -328,7 +328,7 @@ static enum pst_status prepare(struct pst_replacer *r)
     return PST_OK;
 }
 
-/* Where the new module's sizes cannot follow the model's, none can. */
+/* Fixes the model's sizes if the new module's cannot follow them. */
 static enum pst_status fix_sizes(struct pst_replacer *r)
 {
     struct pst_model *to = r->model;
@@ -354,7 +354,7 @@ static bool goes(const struct pst_replacer *r, const char *module)
     return false;
 }
 
-/* Those of layers that are still there. */
+/* Keeps the adapters of layers that still exist. */
 static enum pst_status keep_adapters(struct pst_replacer *r)
 {
     for (size_t i = 0; i < r->old->adapters.n; i++) {

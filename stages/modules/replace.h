@@ -2,40 +2,39 @@
 #ifndef PENSTOCK_STAGES_MODULES_REPLACE_H
 #define PENSTOCK_STAGES_MODULES_REPLACE_H
 /*
- * Another module in the place of one of a model's: at every call of its path,
- * or at one of them, the nodes of the call (and of the calls in it) give way to
- * those of a model file of its own. Everything else stays as it is, node ids
- * included, so that random numbers do.
+ * Replaces a module of a model: at every call of its path, or at one of them,
+ * the nodes of the call (and of nested calls) are replaced by those of a model
+ * file. Everything else stays as it is, including node ids and so random
+ * numbers.
  *
- * What a call takes and returns is what its signature says, where the export
- * kept it; else the tensors that pass into it and out of it. The file's
- * arguments stand in the same order. Without a signature the order of several
- * tensors is not known: then their names or their shapes have to tell.
- * Constants among the file's arguments have to be those of the call, unless
- * the call is named.
+ * Inputs and results of a call are those of its signature, if the export kept
+ * it; else the tensors that pass into and out of it. The file's arguments must
+ * be in the same order. Without a signature the order of several tensors is
+ * unknown, and they are matched by name or by shape. Literals among the file's
+ * arguments must equal those of the call, unless one call is given explicitly.
  *
- * Sizes that the file leaves free are those of the call, so that what the model
- * leaves free stays so; else the model is fixed at its sizes.
+ * Free sizes of the file take those of the call, so that the model's free sizes
+ * stay free; if the file's are fixed, the model's become fixed.
  *
- * State of the old module that nothing else reads goes; that of the new one is
- * called PATH.NAME, or PATH@CALL.NAME if other calls keep the old module.
+ * State of the old module that nothing else reads is removed. State of the new
+ * one is named PATH.NAME, or PATH@CALL.NAME if other calls keep the old module.
  *
  * One thread.
  */
 #include "stages/frontend/model.h"
 
 struct pst_replacement {
-    const char *path; /* FQN of the module that goes */
-    int call;         /* index of one call of it; -1: all */
-    bool aliases;     /* also at its other names */
+    const char *path; /* FQN of the module to replace */
+    int call;         /* number of one call of it; -1: all */
+    bool aliases;     /* also under its other names */
     const struct pst_model *module;
 };
 
 /*
- * *ret borrows both models, which must outlive it. PST_ERR_INPUT names a module
- * that is not there or not called; PST_ERR_SHAPE prints what
- * the call and the file take and return. *ret_calls: that were replaced; may be
- * NULL.
+ * Makes the new model. *ret borrows both models, which must outlive it.
+ * PST_ERR_INPUT names a module that does not exist or is not called;
+ * PST_ERR_SHAPE reports the inputs and results of the call and the file.
+ * *ret_calls: number of replaced calls; may be NULL.
  */
 enum pst_status pst_model_replace(const struct pst_model *model,
                                   const struct pst_replacement *what,

@@ -38,7 +38,7 @@ struct translator {
     const struct pst_unified *u;
     struct pst_arena *arena;
     struct pst_diag *diag;
-    bool free; /* a free size of the model is left */
+    bool free; /* a free size of the model occurs */
 };
 
 static enum pst_status translate(struct translator *t,
@@ -84,7 +84,7 @@ static enum pst_status translate(struct translator *t,
     return PST_OK;
 }
 
-/* *ret is NULL of a number. */
+/* Translates an expression; *ret is NULL if the result is a number. */
 static enum pst_status translate_text(const struct pst_unified *u,
                                       const char *expr, struct pst_arena *arena,
                                       const char **ret, struct pst_diag *diag)
@@ -142,7 +142,7 @@ static enum pst_status refuse(const struct pst_value *argument, unsigned d,
                         d, argument->name, want, have);
 }
 
-/* The symbol that the size is; NULL: it is something else. */
+/* Returns the symbol if the size is a single symbol, else NULL. */
 static struct pst_symbol *symbol_of(struct pst_unified *u,
                                     const struct pst_value *argument,
                                     unsigned d)
@@ -152,7 +152,7 @@ static struct pst_symbol *symbol_of(struct pst_unified *u,
     return expr == NULL ? NULL : pst_symbols_find(&u->symbols, expr);
 }
 
-/* Of which nobody knows how it follows: fixed. */
+/* Returns a size of the call; one with an unknown expression becomes fixed. */
 static struct pst_extent given_size(struct pst_unified *u,
                                     const struct pst_value *given, unsigned d)
 {

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_MODULES_UNIFY_H
 #define PENSTOCK_STAGES_MODULES_UNIFY_H
 /*
- * The free sizes of a module's file, at a call of the module: what the call's
- * tensors say that they are, as numbers and by the model's own free sizes.
- * One thread.
+ * Free sizes of a module's file at a call of the module: their values follow
+ * from the call's tensors, as numbers and as expressions of the model's free
+ * sizes. One thread.
  */
 #include "stages/base/map.h"
 #include "stages/frontend/model.h"
@@ -12,13 +12,13 @@
 
 struct pst_unified {
     struct pst_symbols symbols; /* the file's, with their values at the call */
-    struct pst_map texts;       /* symbol -> what it is in the model, if that
-                                   is no number */
-    struct pst_build *build;    /* knows the model's sizes; borrowed */
-    /* The call has a free size of which the file knows one number only, so
-     * that nothing of the file can follow. */
+    struct pst_map texts;       /* symbol -> expression in the model, if that is
+                                   not a number */
+    struct pst_build *build;    /* has the model's sizes; borrowed */
+    /* The call has a free size where the file has a number, so the model's
+     * sizes cannot change. */
     bool fixed;
-    bool numbers; /* the file has numbers only, or might as well */
+    bool numbers; /* the file has no free sizes, or none that matter */
 };
 
 enum pst_status pst_unified_init(struct pst_unified *u,
@@ -27,9 +27,9 @@ enum pst_status pst_unified_init(struct pst_unified *u,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_unified_fini(struct pst_unified *u);
 
-/* The file's argument is this tensor of the call, of the same rank: first
- * sizes that are symbols, of all arguments, then all others. PST_ERR_SHAPE: it
- * cannot be. */
+/* Matches an argument of the file with a tensor of the call of the same rank:
+ * first the sizes of all arguments that are single symbols, then all others.
+ * PST_ERR_SHAPE: they do not match. */
 enum pst_status pst_unified_bind(struct pst_unified *u,
                                  const struct pst_value *argument,
                                  const struct pst_value *given,
@@ -38,11 +38,12 @@ enum pst_status pst_unified_compare(struct pst_unified *u,
                                     const struct pst_value *argument,
                                     const struct pst_value *given,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* What the file wants of its sizes is wanted of the model's. */
+/* Applies the file's constraints on its sizes to the model's sizes. */
 enum pst_status pst_unified_limit(struct pst_unified *u,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* n expressions of the file as those of the model, in the arena; NULL: none. */
+/* Translates n expressions of the file to the model's symbols, in the arena;
+ * NULL: none. */
 enum pst_status pst_unified_translate(const struct pst_unified *u,
                                       const char *const *exprs, unsigned n,
                                       struct pst_arena *arena,

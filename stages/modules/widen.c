@@ -11,7 +11,7 @@ struct widener {
     struct pst_value *param;
     enum pst_dtype narrow;
     struct pst_build build;
-    struct pst_node *node; /* at work */
+    struct pst_node *node; /* current */
     struct pst_diag *diag;
 };
 
@@ -43,7 +43,8 @@ static enum pst_status check(const struct pst_model *model,
                         param->fqn, pst_dtype_name(param->meta.dtype), why);
 }
 
-/* In front of each that reads it, as in an export of what is trained. */
+/* Inserts a conversion before each reader, as in the export of a trained
+ * parameter. */
 static void convert(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct widener *w = ctx;
@@ -57,7 +58,8 @@ static void convert(void *ctx, struct pst_value **slot, unsigned arg)
         *slot = ret;
 }
 
-/* Views of the parameter are views of what was converted. */
+/* Infers views of the parameter again: they become views of the converted
+ * value. */
 static enum pst_status look_again(const struct widener *w)
 {
     PST_UNINIT struct pst_infer inferred;

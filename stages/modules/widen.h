@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_MODULES_WIDEN_H
 #define PENSTOCK_STAGES_MODULES_WIDEN_H
-/* Parameters of 16 bits that are to be trained after all. One thread. */
+/* Keeps 16-bit parameters in f32 when they are to be trained. One thread. */
 #include "stages/frontend/model.h"
 
 /*
- * The parameter is kept in f32 from here on, and what reads it converts it to
- * the dtype that it had: what import does with those that are trained in the
- * export. PST_ERR_UNSUPPORTED: it is written in place, parts of it have names
- * of their own, or the model returns it.
+ * Keeps the parameter in f32 and makes every reader convert it to its old
+ * dtype, as import does for parameters that the export trains.
+ * PST_ERR_UNSUPPORTED: it is written in place, parts of it have names, or the
+ * model returns it.
  */
 enum pst_status pst_model_widen(struct pst_model *model,
                                 struct pst_value *param,

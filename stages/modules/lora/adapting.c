@@ -20,7 +20,7 @@ static bool is_name(const char *pattern)
     return strpbrk(pattern, "*?[\\") == NULL;
 }
 
-/* The last that matches, or -1. */
+/* Returns the index of the last pattern that matches, or -1. */
 static int find_lora(const struct pst_adapting *a, const char *path)
 {
     for (size_t i = a->n_loras; i-- > 0;)
@@ -29,7 +29,7 @@ static int find_lora(const struct pst_adapting *a, const char *path)
     return -1;
 }
 
-/* Has it parameters that are in none of its children? */
+/* True if the module has parameters outside its submodules. */
 static bool has_own(const struct pst_model *model, const char *path)
 {
     const size_t n = strlen(path);
@@ -58,7 +58,7 @@ static enum pst_status refuse(const struct pst_adapting *a, int lora,
                         why);
 }
 
-/* Calls of the module that has that name too. */
+/* Selects the calls of the module under its other name. */
 static bool choose_other_name(struct pst_adapting *a, const char *path,
                               int lora)
 {
@@ -74,7 +74,7 @@ static bool choose_other_name(struct pst_adapting *a, const char *path,
     return any;
 }
 
-/* Modules that match and are in no call. */
+/* Selects modules that match but have no call. */
 static enum pst_status choose_uncalled(struct pst_adapting *a,
                                        const struct pst_map *called)
 {
@@ -151,7 +151,8 @@ static bool is_wanted(void *ctx, const struct pst_module_call *call)
     return a->chosen[call->id] >= 0;
 }
 
-/* What a layer multiplies with is its own, whoever else has it. */
+/* True for all parameters: a layer's weight belongs to it even if it is
+ * shared. */
 static bool is_own(void *ctx, const struct pst_value *state)
 {
     (void)ctx;
@@ -188,8 +189,8 @@ static enum pst_status add_module(struct pst_adapting *a, const char *path,
     return pst_vec_push(TAG, &a->modules, module) ? PST_OK : no_memory(a);
 }
 
-/* "n"; or "n@1", where a call of it alone was given another module, whose
- * parameters are called so (replace.h). */
+/* Returns the layer's name: "n", or "n@1" if that call alone was given another
+ * module, whose parameters have this prefix (replace.h). */
 static const char *layer_name(struct pst_adapting *a,
                               const struct pst_module_call *call,
                               const struct pst_value *weight)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_MODULES_LORA_ADAPTING_H
 #define PENSTOCK_STAGES_MODULES_LORA_ADAPTING_H
-/* Adapters that are being added (lora.h): which layers get them. Private to
- * this folder. One thread. */
+/* Selects the layers that get adapters (lora.h). Private to this folder. One
+ * thread. */
 #include "stages/frontend/model.h"
 #include "stages/graph/extent.h"
 #include "stages/modules/lora/linear.h"
 #include "stages/passes/replay.h"
 
-/* One adapter: of all frames whose weight is one value. */
+/* One adapter, shared by all frames with the same weight. */
 struct pst_lora_pair {
     const struct pst_linear *linear; /* of its first frame */
     const char *module;
@@ -16,7 +16,7 @@ struct pst_lora_pair {
     struct pst_value *down, *up; /* A, B */
 };
 
-/* A module whose calls have it. */
+/* A module that has the adapter. */
 struct pst_lora_module {
     const char *path;
     size_t pair;
@@ -27,23 +27,23 @@ struct pst_adapting {
     const struct pst_lora *loras;
     size_t n_loras;
     uint64_t seed;
-    struct pst_model *model; /* in the making */
+    struct pst_model *model; /* under construction */
     struct pst_graph *graph;
-    struct pst_arena *arena; /* of the new model */
-    int *chosen;             /* by id of a call: which of loras, or -1 */
+    struct pst_arena *arena; /* the new model's */
+    int *chosen;             /* by call id: index in loras, or -1 */
     struct pst_frames frames;
     struct pst_linear *linears; /* by frame */
     struct PST_VEC(struct pst_lora_pair) pairs;
-    struct PST_VEC(struct pst_lora_module) modules; /* each once */
-    int *pair_of; /* by value id: of a weight, or -1 */
+    struct PST_VEC(struct pst_lora_module) modules; /* without duplicates */
+    int *pair_of; /* by value id of a weight; -1: none */
     struct pst_replay replay;
-    struct pst_build build; /* of new nodes: sizes follow */
+    struct pst_build build; /* for new nodes, with size expressions */
     struct pst_sizes sizes;
     struct pst_diag *diag;
 };
 
-/* Fills frames, linears, pairs, modules and pair_of; frames are the caller's to
- * release, also after an error. */
+/* Fills frames, linears, pairs, modules and pair_of. The caller releases
+ * frames, also after an error. */
 enum pst_status pst_adapting_choose(struct pst_adapting *a) PST_MUST_CHECK;
 
 #endif

@@ -18,14 +18,14 @@ static bool is_product(const struct pst_node *node)
            node->op == &pst_op_mm || node->op == &pst_op_matmul;
 }
 
-/* To another precision: what 16 bits, and what autocast, have products in. */
+/* True for a dtype conversion, as around 16-bit matmuls and under autocast. */
 static bool converts(const struct pst_node *node)
 {
     return node->op == &pst_op__to_copy &&
            pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT;
 }
 
-/* Rows stay rows. */
+/* True for a conversion or a view that keeps the last dimension. */
 static bool keeps_rows(const struct pst_node *node)
 {
     return converts(node) || node->op == &pst_op_view ||
@@ -64,8 +64,8 @@ static bool is_inside(const struct reader *r, const struct pst_value *v)
     return at >= 0 && &r->frames->at.at[at] == r->frame;
 }
 
-/* What the value has its rows from: a result of a product or a sum, or what is
- * not of the call. */
+/* Follows conversions and reshapes back to the result of an operator, or to a
+ * value from outside the call. */
 static struct pst_value *source(const struct reader *r, struct pst_value *v)
 {
     while (is_inside(r, v) && keeps_rows(v->def) &&
@@ -85,7 +85,7 @@ static bool is_one(const struct pst_arg *arg)
                                         : false;
 }
 
-/* The operand w as the parameter that it is, or is a transposed window on. */
+/* Recognises operand w as a parameter or its transpose. */
 static bool read_weight(struct pst_linear *l, struct pst_value *w,
                         bool rows_are_out)
 {

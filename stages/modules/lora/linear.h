@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_MODULES_LORA_LINEAR_H
 #define PENSTOCK_STAGES_MODULES_LORA_LINEAR_H
 /*
- * Which calls of modules are linear layers: one product of the tensor that the
- * call takes with a parameter, and maybe a bias. Values are of the graph, which
- * must outlive them. One thread.
+ * Recognises calls that are linear layers: one matmul of the call's input with
+ * a parameter, and possibly a bias. Values belong to the graph, which must
+ * outlive them. One thread.
  */
 #include "stages/modules/frames.h"
 
@@ -15,10 +15,10 @@ struct pst_linear {
     int64_t in, out;
     const struct pst_node *product;
     unsigned n_nodes;
-    char why[160]; /* it is no linear layer; "": it is one */
+    char why[160]; /* why this module cannot be adapted; "" if it can */
 };
 
-/* One for each frame. */
+/* Reads every frame; the result has one entry per frame. */
 enum pst_status pst_linears_read(const struct pst_frames *frames,
                                  const struct pst_graph *graph,
                                  struct pst_arena *arena,

@@ -81,7 +81,7 @@ static enum pst_status add_given(struct pst_adapting *a)
 
 /* --- nodes ---------------------------------------------------------------- */
 
-/* x M^T as a call of a module in the layer, of which it is the same one. */
+/* Emits x M^T as a call of a submodule of the layer. */
 static struct pst_value *emit_call(struct pst_adapting *a,
                                    const struct pst_lora_pair *pair,
                                    const struct pst_module_call *layer,
@@ -121,8 +121,9 @@ static struct pst_value *convert(struct pst_adapting *a, struct pst_value *v,
                     PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
 }
 
-/* Behind the layer's result; what reads that reads the sum. A product with a
- * small matrix is none of 16 bits, which would lose too much. */
+/* Adds the adapter after the layer's result; readers of the result then read
+ * the sum. The small matmuls are done in f32, since 16 bits would lose too
+ * much. */
 static enum pst_status put_adapter(struct pst_adapting *a, size_t frame)
 {
     const struct pst_linear *l = &a->linears[frame];
@@ -210,8 +211,8 @@ static enum pst_status prepare(struct pst_adapting *a)
 
 /* --- the model ------------------------------------------------------------ */
 
-/* Start values of a matrix. A is uniform in +-1/sqrt(in), which is what
- * kaiming_uniform_ makes of a = sqrt(5). */
+/* Start values of a matrix. A is uniform in +-1/sqrt(in), as from
+ * kaiming_uniform_ with a = sqrt(5). */
 struct start {
     struct pst_rng_key key;
     struct pst_meta meta;
@@ -309,7 +310,7 @@ static enum pst_status add_module(struct pst_adapting *a, const char *module,
 
 struct reads {
     const struct pst_adapting *a;
-    bool *others; /* by value id: read outside of the layers */
+    bool *others; /* by value id: read outside the layers */
 };
 
 static void see_use(void *ctx, struct pst_value **slot, unsigned arg)

@@ -12,8 +12,9 @@
 struct outliner {
     struct pst_outline *outline;
     const struct pst_graph *graph;
-    const struct pst_module_call **reach; /* by value: innermost call with all
-                                             its uses and its node */
+    const struct pst_module_call **reach; /* by value: innermost call that
+                                             contains its node and all its
+                                             uses */
     struct pst_map taken; /* "CALL VALUE": an input of that call */
     struct pst_diag *diag;
 };
@@ -77,8 +78,8 @@ static void widen(void *ctx, struct pst_value **slot, unsigned arg)
         u->d->reach[v->id] = pst_common_call(u->d->reach[v->id], u->node->call);
 }
 
-/* An input of the calls around the use, up to the one that makes it or has it
- * as an attribute. */
+/* Adds an input to the calls around a use, up to the one that computes it or
+ * has it as an attribute. */
 static void take(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
@@ -115,7 +116,7 @@ static enum pst_status give(struct outliner *d, const struct pst_node *node)
     return PST_OK;
 }
 
-/* The call and those around it become items, where they are first entered. */
+/* Adds a call and those around it as items where they are first entered. */
 static enum pst_status enter(struct outliner *d,
                              const struct pst_module_call *call)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The graph of one call of a module, for people. */
+/* Prints the graph of one module call. */
 #include "stages/modules/tree/tree.h"
 
 #include "stages/graph/text/print.h"
@@ -11,7 +11,7 @@ struct printer {
     const struct pst_module_call *call;
     const struct pst_outline_frame *frame;
     struct pst_str *out;
-    struct pst_map listed; /* attributes that have their line */
+    struct pst_map listed; /* attributes already printed */
 };
 
 static void add_attribute(struct printer *p, const struct pst_value *value)
@@ -80,7 +80,7 @@ static void add_head(struct printer *p, const struct pst_module_site *site)
     pst_str_add(p->out, "\n");
 }
 
-/* The model itself is given and gives what the graph does. */
+/* Prints inputs or results of the model itself, which are the graph's. */
 static void add_ends(struct printer *p, bool inputs)
 {
     const struct pst_graph *graph = p->modules->outline.graph;

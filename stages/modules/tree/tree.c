@@ -14,7 +14,7 @@ struct planter {
     const struct pst_modules *modules;
     const struct pst_graph *graph;
     struct pst_tree *tree;
-    int *row_of; /* by id of a call */
+    int *row_of; /* by call id */
     struct pst_diag *diag;
 };
 
@@ -30,7 +30,7 @@ static int find_row(const struct pst_tree *tree, const char *path)
     return (int)(size_t)pst_map_get(&tree->by_path, path) - 1;
 }
 
-/* The row of the first n letters of a path, with all around it. */
+/* Adds the row of the first n characters of a path and of all its ancestors. */
 static enum pst_status add_path(struct planter *p, const char *path, size_t n,
                                 int *ret)
 {
@@ -110,7 +110,7 @@ static enum pst_status add_name(struct planter *p, const struct pst_value *v,
     status = add_path(p, name, dot != NULL ? (size_t)(dot - name) : 0, &row);
     if (status != PST_OK || v->kind != PST_VALUE_PARAM)
         return status;
-    /* Names of one tensor stand behind each other. */
+    /* Aliases of one tensor are adjacent. */
     if (p->tree->rows.at[row].seen_own != v)
         p->tree->rows.at[row].own += n;
     p->tree->rows.at[row].seen_own = v;
@@ -168,7 +168,7 @@ static enum pst_status add_nodes(struct planter *p)
     return PST_OK;
 }
 
-/* Children behind their parent, in the order in which they came. */
+/* Orders rows so that children follow their parent, in order of appearance. */
 static enum pst_status put_in_order(struct planter *p)
 {
     struct pst_tree *t = p->tree;
@@ -324,7 +324,7 @@ enum pst_status pst_tree_find(const struct pst_modules *modules,
     int row;
 
     number = pst_call_number(name, &n);
-    if (find_row(tree, name) >= 0) { /* its own name may have an "@" */
+    if (find_row(tree, name) >= 0) { /* the module's name itself has an "@" */
         number = -1;
         n = strlen(name);
     }
