@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Twice over the operators: first with operands that share nothing, which tells
- * what is written; then with bases in the place of those that meet.
+ * Binds a program in two passes over its operators: the first one assumes that
+ * operands share nothing and finds the writes; the second one passes bases in
+ * place of operands that overlap.
  */
 #include "stages/alias/program.h"
 
@@ -105,13 +106,14 @@ static enum pst_status binder_init(struct pst_binder *b,
     return status;
 }
 
-/* What operands does the program change, if none shares memory with another? */
+/* Marks the operands that the program changes, assuming that none share
+ * memory. */
 static void note_changes(struct pst_binder *b)
 {
     for (unsigned i = 0; i < b->n; i++) {
         bool written = false, moved = false;
 
-        for (unsigned k = 0; k < b->n; k++) { /* other names of one tensor */
+        for (unsigned k = 0; k < b->n; k++) { /* other names of the tensor */
             if (b->operands[k].as.tensor != b->operands[i].as.tensor)
                 continue;
             for (size_t w = 0; w < b->writes.n; w++)
@@ -125,8 +127,7 @@ static void note_changes(struct pst_binder *b)
     }
 }
 
-/* One pass; *ret_again: an operand is reached beyond its range, which has been
- * widened. */
+/* Makes one pass. *ret_again: the range of an operand has grown. */
 static enum pst_status find_changes(const struct pst_program *program,
                                     struct pst_program_operand *operands,
                                     unsigned n, bool *ret_again,
@@ -163,7 +164,7 @@ static enum pst_status add_output(struct pst_binder *b, struct pst_value *value,
     return pst_graph_add_output(b->graph, &output, b->diag);
 }
 
-/* Where the tensor of that name lies now. */
+/* Returns the current location of a tensor. */
 static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
                                 struct pst_program_place *ret)
 {
@@ -180,8 +181,8 @@ static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
     return PST_OK;
 }
 
-/* What a window holds that has just been written, without going through the
- * rest of its storage. */
+/* Returns the content of a view that was just written, without going through
+ * the rest of its storage. */
 static struct pst_value *without_base(struct pst_value *v)
 {
     const struct pst_node *look = v->def, *write;
@@ -261,7 +262,7 @@ static enum pst_status add_returns(struct pst_binder *b,
     return status;
 }
 
-/* In another storage than before, or at another place of it. */
+/* True if the operand is now in another storage or at another offset. */
 static bool lies_elsewhere(const struct pst_binder *b,
                            const struct pst_program_bound *bound, unsigned i)
 {
@@ -314,8 +315,8 @@ bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i)
     return bound->operands[i].as.root >= bound->n_operands;
 }
 
-/* Operands that the caller makes of its tensors: where they lie is known only
- * when they are there. */
+/* Emits the operators before the call, which make operands: their locations are
+ * known only afterwards. */
 static enum pst_status run_before(struct pst_binder *b)
 {
     const struct pst_program *program = b->program;
@@ -336,14 +337,14 @@ static enum pst_status run_before(struct pst_binder *b)
                          ? b->build.status
                          : pst_binder_own(b, b->values[i], i, 0, false);
     }
-    b->writes.n = 0; /* those of before the call are nobody's business */
+    b->writes.n = 0; /* writes before the call do not count */
     for (size_t i = 0; i < b->owners.n; i++)
         b->owners.at[i].stage = -1;
     return status;
 }
 
-/* Where an operand lies that runs before has made: in a tensor's storage, or in
- * one of its own, whose number no other has. */
+/* Sets the location of an operand made before the call: in an operand's
+ * storage, or in a new one with a unique number. */
 static enum pst_status note_made(struct pst_binder *b, unsigned i)
 {
     struct pst_alias_operand *o = &b->operands[i].as;
@@ -360,13 +361,14 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
     o->storage = b->operands[owner->operand].as.storage;
     if (b->operands[owner->operand].from_before)
         o->storage = o->root = UINT32_MAX - owner->value->id;
-    for (unsigned k = 0; k < b->n; k++) /* before returned it as it is */
+    for (unsigned k = 0; k < b->n; k++) /* `before` returned it unchanged */
         if (!b->operands[k].from_before && b->values[k] == b->values[i])
             o->tensor = b->operands[k].as.tensor;
     return PST_OK;
 }
 
-/* Shapes of what runs before, by running it alone. */
+/* Infers the shapes of operands made before the call by emitting that code
+ * alone. */
 static enum pst_status learn_before(const struct pst_program *program,
                                     struct pst_program_operand *operands,
                                     unsigned n, bool *ret_again,
@@ -397,9 +399,8 @@ static enum pst_status learn_before(const struct pst_program *program,
     return *ret_again ? PST_OK : status;
 }
 
-/* What is reached through a view that runs before has made is reached in the
- * tensor that it is a view of; and through one tensor as through another name
- * of it. */
+/* Propagates reached bytes from a view made before the call to the tensor that
+ * it is a view of, and between names of one tensor. */
 static void spread_reach(struct pst_program_operand *operands, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -416,7 +417,7 @@ static void spread_reach(struct pst_program_operand *operands, unsigned n)
     }
 }
 
-/* All that is filled in of operands. */
+/* Fills in the fields of operands; repeats until no range grows. */
 static enum pst_status learn(const struct pst_program *program,
                              struct pst_program_operand *operands, unsigned n,
                              struct pst_diag *diag)
@@ -439,7 +440,8 @@ static enum pst_status learn(const struct pst_program *program,
     return status;
 }
 
-/* returns[0] is what gradients are taken of, if any are. */
+/* Checks that the gradients of returns[0], if it is an output, can follow all
+ * writes. */
 static enum pst_status check_silent(struct pst_binder *b,
                                     const struct pst_program_bound *bound)
 {
@@ -527,7 +529,7 @@ enum pst_status pst_program_bind(const struct pst_program *program,
     return PST_OK;
 }
 
-/* How far operand i has moved in its storage, in bytes. */
+/* Returns how far operand i has moved in its storage, in bytes. */
 static int64_t shift_of(const struct pst_program_bound *bound,
                         const struct pst_program_operand *now, unsigned i)
 {

@@ -2,24 +2,25 @@
 #ifndef PENSTOCK_STAGES_ALIAS_BINDER_H
 #define PENSTOCK_STAGES_ALIAS_BINDER_H
 /*
- * A program on its way to a graph. Private to this folder: pass.c passes
- * operands, emit.c and set.c emit operators, history.c knows whose gradients
- * are where, bind.c does all that twice and reads the results. One thread.
+ * State while a program is bound to a graph. Private to this folder: pass.c
+ * passes operands, emit.c and set.c emit operators, history.c tracks which
+ * operand's gradient a view has, bind.c runs all that twice and reads the
+ * results. One thread.
  */
 #include "stages/alias/program.h"
 #include "stages/frontend/functional/functionalise.h"
 
-/* A value that owns memory of the caller's. */
+/* A value whose storage is the caller's memory. */
 struct pst_owner {
     const struct pst_value *value;
-    unsigned operand; /* one whose storage it is */
-    int64_t begin;    /* where it lies there, bytes */
+    unsigned operand; /* an operand with that storage */
+    int64_t begin;    /* its offset there, in bytes */
     int stage;        /* that has written it; -1: none */
-    bool leaf;        /* it has the storage alone */
-    bool expanded;    /* that leaf's elements share memory */
+    bool leaf;        /* a leaf that shares the storage with no other operand */
+    bool expanded;    /* the leaf's elements share memory */
 };
 
-/* A window of an owner that has been written. */
+/* A view of an owner that was written. */
 struct pst_write {
     struct pst_value *value;
     size_t owner;
@@ -35,10 +36,10 @@ struct pst_binder {
     const struct pst_program *program;
     struct pst_program_operand *operands;
     unsigned n;
-    const struct pst_alias *alias; /* NULL: they share nothing */
+    const struct pst_alias *alias; /* NULL: nothing is shared */
     bool absolute;                 /* pst_program_is_absolute() */
-    bool learning; /* not the last pass: operands may be widened */
-    bool widened;  /* an operand is reached beyond its range; do it again */
+    bool learning; /* not the last pass: ranges of operands may grow */
+    bool widened;  /* a range grew; another pass is needed */
     struct pst_graph *graph;
     struct pst_build build;
     struct pst_functionalise *functional;
@@ -47,30 +48,30 @@ struct pst_binder {
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
     struct PST_VEC(struct pst_family) families;
-    struct PST_VEC(struct pst_family) carriers; /* windows with gradients */
+    struct PST_VEC(struct pst_family) carriers; /* views with gradients */
     unsigned stage;
     struct pst_diag *diag;
 };
 
-/* PST_ERR_NOMEM, said. */
+/* Reports and returns PST_ERR_NOMEM. */
 enum pst_status pst_binder_no_memory(const struct pst_binder *b);
-/* name may be NULL. */
+/* Names a value; name may be NULL. */
 enum pst_status pst_binder_name(struct pst_binder *b, const char *name,
                                 struct pst_value *value) PST_MUST_CHECK;
-/* NULL, a failure of the builder, if there is no tensor of that name. */
+/* Finds a tensor by name; NULL and an error in the builder if there is none. */
 struct pst_value *pst_binder_find(struct pst_binder *b, const char *name);
-/* The storage of value is that of the operand, `begin` bytes on. */
+/* Records that the value's storage is the operand's, from byte `begin` on. */
 enum pst_status pst_binder_own(struct pst_binder *b,
                                const struct pst_value *value, unsigned operand,
                                int64_t begin, bool leaf) PST_MUST_CHECK;
-/* Who owns the storage that v lies in; NULL: an intermediate, or a failure of
- * the builder. */
+/* Returns the owner of v's storage; NULL for an intermediate, or after an error
+ * in the builder. */
 struct pst_owner *pst_binder_owner(struct pst_binder *b, struct pst_value *v);
 
 /* --- pass.c --------------------------------------------------------------- */
 
-/* Values of all operands but those that are made before the call. Bases come
- * first, then what stays, both in the order of operands. */
+/* Makes the values of all operands except those made before the call. Bases
+ * come first, then the other operands, both in the order of operands. */
 enum pst_status pst_binder_pass(struct pst_binder *b) PST_MUST_CHECK;
 
 /* --- emit.c --------------------------------------------------------------- */
@@ -81,29 +82,30 @@ enum pst_status pst_binder_emit(struct pst_binder *b,
 
 /* --- history.c ------------------------------------------------------------ */
 
-/* v is operand's, or a view of it; nothing is known of operand n. */
+/* Records that v is a view of the operand. Ignored for operand n (unknown). */
 enum pst_status pst_binder_adopt(struct pst_binder *b,
                                  const struct pst_value *v,
                                  unsigned operand) PST_MUST_CHECK;
-/* The same if v lies where `of` lies. */
+/* Gives v the operand of `of`, which it is a view of. */
 enum pst_status pst_binder_inherit(struct pst_binder *b, struct pst_value *v,
                                    struct pst_value *of) PST_MUST_CHECK;
-/* Refuses v if another operand has numbers with a gradient there. */
+/* Reports an error if another operand with a gradient was written where v
+ * lies. */
 enum pst_status pst_binder_check_history(struct pst_binder *b,
                                          struct pst_value *v) PST_MUST_CHECK;
-/* v as it stands, and its gradient. NULL after a failure. */
+/* Returns the current value of v, with its gradient; NULL after an error. */
 struct pst_value *pst_binder_read(struct pst_binder *b, struct pst_value *v);
-/* Remembers that the window of v is written, and asks whether it may be. */
+/* Records a write to v and checks that it is allowed. */
 enum pst_status pst_binder_note_write(struct pst_binder *b,
                                       struct pst_value *v) PST_MUST_CHECK;
-/* `source` has gone into the window of `written`. */
+/* Records that `source` was written to the memory of `written`. */
 enum pst_status pst_binder_note_history(
     struct pst_binder *b, struct pst_value *written,
     struct pst_value *source) PST_MUST_CHECK;
 
 /* --- set.c ---------------------------------------------------------------- */
 
-/* A tensor goes to another storage, under all of its names. */
+/* Moves a tensor to another storage, under all its names. */
 enum pst_status pst_binder_set(struct pst_binder *b,
                                const struct pst_program_op *op) PST_MUST_CHECK;
 

@@ -11,11 +11,11 @@
 
 #define TAG PST_TAG_EXEC
 
-/* What was made for one way of sharing memory. */
+/* The plan and engine for one way of sharing memory. */
 struct entry {
     uint64_t key;
     struct pst_program_bound *bound;
-    struct pst_model *model; /* has the graph; NULL: nothing is computed */
+    struct pst_model *model; /* has the graph; NULL: nothing to compute */
     struct pst_plan *plan;
     struct pst_transport *transport;
     struct pst_engine *engine;
@@ -27,11 +27,11 @@ struct pst_caller {
     const struct pst_program *program;
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
-    struct pst_dump *dump;     /* of the last call that trained */
+    struct pst_dump *dump;     /* of the last call with training */
     struct pst_leaves *leaves; /* NULL: no optimizer */
 };
 
-/* What an engine is given in a call. */
+/* Inputs of an engine in a call. */
 struct filling {
     const struct entry *entry;
     const struct pst_program_operand *operands;
@@ -46,7 +46,7 @@ static void entry_free(struct entry *e)
     if (e->transport != NULL)
         pst_transport_self.close(e->transport);
     pst_plan_free(e->plan);
-    pst_model_close(e->model); /* and the graph */
+    pst_model_close(e->model); /* frees the graph, too */
     pst_program_bound_free(e->bound);
     pst_free(e);
 }
@@ -97,7 +97,7 @@ static enum pst_status refuse_range(const char *name, struct pst_diag *diag)
                         "operand \"%s\" reaches beyond its storage", name);
 }
 
-/* Every byte of an operand lies in its storage. */
+/* Checks that every byte of an operand lies in its storage. */
 static enum pst_status check_operand(const struct pst_program_operand *o,
                                      const struct pst_call_storage *storages,
                                      unsigned n, struct pst_diag *diag)
@@ -118,7 +118,7 @@ static enum pst_status check_operand(const struct pst_program_operand *o,
     return refuse_range(o->as.name, diag);
 }
 
-/* The same of what the program reaches beyond them. */
+/* Does the same for bytes that the program reaches besides operands. */
 static enum pst_status check_reach(const struct pst_program_bound *bound,
                                    const struct pst_call_storage *storages,
                                    struct pst_diag *diag)
@@ -187,7 +187,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* --- plans ---------------------------------------------------------------- */
 
-/* A leaf's numbers, contiguous. */
+/* Returns the content of a leaf, contiguous. */
 static enum pst_status give_leaf(struct pst_model *model,
                                  const struct filling *f,
                                  const struct pst_program_operand *o,
@@ -284,7 +284,8 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
     return PST_OK;
 }
 
-/* A leaf's numbers are in the engine: those of another call are not. */
+/* True if the entry can serve a call with that key. An engine with leaves has
+ * the content of its first call, so it serves only that one. */
 static bool serves(const struct entry *e, uint64_t key)
 {
     return e->key == key &&
@@ -293,7 +294,8 @@ static bool serves(const struct entry *e, uint64_t key)
 
 /* --- a call --------------------------------------------------------------- */
 
-/* Output number `output` of the engine, contiguous, in the entry's arena. */
+/* Copies output number `output` of the engine to the entry's arena,
+ * contiguous. */
 static enum pst_status take_output(struct entry *e, int output, void **ret,
                                    struct pst_diag *diag)
 {
@@ -306,7 +308,7 @@ static enum pst_status take_output(struct entry *e, int output, void **ret,
     return pst_engine_output(e->engine, (unsigned)output, *ret, diag);
 }
 
-/* Everything is fetched before anything is written. */
+/* Fetches all results, so that nothing is written after an error. */
 static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
                              struct pst_diag *diag)
 {
@@ -343,7 +345,7 @@ static size_t write_back(const struct entry *e, const struct filling *f)
         struct pst_meta from = w->meta;
 
         if (pst_program_is_new(bound, (unsigned)w->operand))
-            continue; /* nobody has it but the call */
+            continue; /* only the call uses it */
         pst_meta_set_contiguous(&from);
         pst_copy_strided(&from, e->writes[i], &w->meta,
                          (char *)f->storages[o->storage].data +
@@ -374,8 +376,8 @@ static enum pst_status step(struct pst_caller *caller, struct entry *e,
     return status;
 }
 
-/* Where an operator sees where its operands lie, only calls on the same places
- * have one plan. */
+/* Returns the key of a call. If an operator depends on offsets, they are part
+ * of it. */
 static uint64_t key_of(const struct pst_caller *caller,
                        const struct pst_alias_operand *as, unsigned n)
 {

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_ALIAS_CALL_H
 #define PENSTOCK_STAGES_ALIAS_CALL_H
 /*
- * Calls a program with tensors of the caller's that may share memory. What is
- * made for a list of operands serves all calls whose operands share memory in
- * the same way (pst_alias_key); others get a plan of their own. A call that
- * fails has written nothing. One thread.
+ * Calls a program with the caller's tensors, which may share memory. A plan
+ * serves all calls whose operands share memory in the same way (pst_alias_key);
+ * other calls get another plan. A call that fails has written nothing. One
+ * thread.
  */
 #include "stages/alias/program.h"
 #include "stages/run/exec.h"
@@ -13,19 +13,21 @@
 struct pst_caller;
 
 struct pst_call_options {
-    bool train; /* returns[0] is the loss; gradients of leaves are wanted */
-    const struct pst_optim_options *optim; /* a step on the leaves; or NULL */
+    bool train; /* returns[0] is the loss; compute gradients of leaves */
+    const struct pst_optim_options *optim; /* optimizer step on the leaves; or
+                                              NULL */
 };
 
-/* Of one call, until the next one or the end of the caller. */
+/* Result of one call; valid until the next call or until the caller is
+ * freed. */
 struct pst_call_result {
     const struct pst_program_bound *bound;
-    /* Numbers of returns[i], contiguous, that do not lie in a storage of the
-     * caller's, or in that of a leaf, which an optimizer has stepped since;
+    /* Content of returns[i], contiguous, if it is not in a storage of the
+     * caller's or is in that of a leaf that the optimizer has updated since;
      * else NULL. */
     void *const *returns;
-    bool is_new;   /* no plan was there yet */
-    size_t copied; /* bytes that were written to storages */
+    bool is_new;   /* a new plan was made */
+    size_t copied; /* bytes written to storages */
 };
 
 /* Borrows program and options. */
@@ -41,12 +43,12 @@ enum pst_status pst_caller_call(struct pst_caller *caller,
                                 unsigned n_storages,
                                 struct pst_call_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Of a leaf in the last call, contiguous; NULL: nothing reaches it, or it was
- * not asked for. `value`: the leaf itself, after the optimizer's step, which is
- * in the caller's storage too. */
+/* Returns the gradient of a leaf in the last call, contiguous; NULL: it has
+ * none or was not requested. `value`: returns the leaf's value after the
+ * optimizer's step instead, which is in the caller's storage, too. */
 const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
                             bool value);
-/* Plans that have been made. */
+/* Returns the number of plans made so far. */
 size_t pst_caller_plans(const struct pst_caller *caller);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators in program order, in-place ones among them. */
+/* Emits operators in program order, including in-place ones. */
 #include "stages/alias/binder.h"
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
@@ -18,7 +18,7 @@ struct emission {
     const struct pst_program_op *op;
     const struct pst_op *row;
     const struct pst_schema *schema;
-    struct pst_arg *args; /* as they are called */
+    struct pst_arg *args; /* as in the call */
 };
 
 static bool take_arg(struct emission *e, const struct pst_program_arg *from,
@@ -50,7 +50,8 @@ static bool take_arg(struct emission *e, const struct pst_program_arg *from,
     return true;
 }
 
-/* In the order of the schema, values as they stand. */
+/* Puts arguments in schema order; values are not yet updated to their newest
+ * versions. */
 static bool bind_args(struct emission *e)
 {
     struct pst_binder *b = e->b;
@@ -98,7 +99,8 @@ static int64_t bytes_of(const struct pst_alias_operand *o, int64_t elements)
     return elements * (int64_t)pst_dtype_size(o->meta.dtype);
 }
 
-/* The program reaches these bytes of the operand's storage, too. */
+/* Records that the program reaches these bytes of the operand's storage,
+ * too. */
 static void reach(struct pst_alias_operand *o, int64_t from, int64_t to)
 {
     const int64_t item = bytes_of(o, 1);
@@ -111,8 +113,9 @@ static void reach(struct pst_alias_operand *o, int64_t from, int64_t to)
     o->to = (to + item - 1) / item * item;
 }
 
-/* Is the window, bytes from..to, one on what is known to be reached? A gap in
- * the operand's own window may be another operand's. */
+/* True in *ret if the window, bytes [from, to), lies in bytes that are known to
+ * be reached. Gaps in the operand's own strides do not count: they may belong
+ * to another operand. */
 static enum pst_status is_reached(const struct pst_binder *b,
                                   const struct pst_alias_operand *o,
                                   const struct pst_meta *window, int64_t from,
@@ -127,8 +130,8 @@ static enum pst_status is_reached(const struct pst_binder *b,
     return *ret ? PST_OK : pst_window_covers(&own, &other, ret, b->diag);
 }
 
-/* An offset in a storage of the caller's becomes one in what is passed of it,
- * which is widened if the window lies beyond. */
+/* Converts an offset in the caller's storage to one in the range that is
+ * passed; extends the range if the window is not inside. */
 static enum pst_status find_offset(struct emission *e)
 {
     struct pst_binder *b = e->b;
@@ -151,7 +154,7 @@ static enum pst_status find_offset(struct emission *e)
         e->args[strides].kind != PST_ARG_INTS ||
         e->args[sizes].n != e->args[strides].n ||
         e->args[sizes].n > PST_MAX_RANK)
-        return b->build.status; /* inference has more to say */
+        return b->build.status; /* inference reports it better */
     item = (int64_t)pst_dtype_size(v->meta.dtype);
     offset = v->offset + owner->begin / item;
     if (e->args[at].kind == PST_ARG_INT)
@@ -176,7 +179,8 @@ static enum pst_status find_offset(struct emission *e)
     return PST_AGAIN;
 }
 
-/* Their newest versions, coerced; NULL after a failure. */
+/* Returns the arguments with the newest versions of values, coerced; NULL after
+ * an error. */
 static struct pst_arg *newest(struct emission *e)
 {
     struct pst_binder *b = e->b;
@@ -206,7 +210,7 @@ static struct pst_arg *newest(struct emission *e)
     return b->build.status == PST_OK ? ret : NULL;
 }
 
-/* The dimensions from the widest stride to the narrowest. */
+/* Orders dimensions by stride, largest first. */
 static void order_of(const struct pst_meta *m, const int64_t *strides,
                      int64_t order[PST_MAX_RANK])
 {
@@ -224,7 +228,8 @@ static void order_of(const struct pst_meta *m, const int64_t *strides,
     }
 }
 
-/* v as the window that `like` has, in a storage of its own. */
+/* Puts v into a storage of its own at the offset and with the strides of
+ * `like`. */
 static struct pst_value *lay_like(struct emission *e, struct pst_value *v,
                                   struct pst_value *like)
 {
@@ -255,7 +260,8 @@ static struct pst_value *lay_like(struct emission *e, struct pst_value *v,
     return flat;
 }
 
-/* In a storage of its own, with the strides that PyTorch's result has. */
+/* Gives a new result the strides of PyTorch's result. args: the operator's;
+ * NULL: the result is not new. */
 static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
                                  struct pst_value *v)
 {
@@ -284,8 +290,8 @@ static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
     return v;
 }
 
-/* Does PyTorch return the very tensor that it was given, where it need not
- * copy? A view of it would keep its shape when t_() changes the tensor's. */
+/* True if PyTorch returns the operand itself when no copy is needed. A view of
+ * it would keep its shape when t_() changes the operand. */
 static bool returns_operand(const struct emission *e, const struct pst_value *v)
 {
     const struct pst_value *from =
@@ -302,8 +308,8 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
            (e->row->flags & PST_OP_DROPOUT) != 0;
 }
 
-/* args: those of new results; NULL: they are none. */
-/* Result number i is a view of an argument, or that itself. */
+/* Records the operand of result number i if that is an argument or a view of
+ * one. */
 static enum pst_status inherit(struct emission *e, struct pst_value *v,
                                unsigned i)
 {
@@ -319,7 +325,8 @@ static enum pst_status inherit(struct emission *e, struct pst_value *v,
     return PST_OK;
 }
 
-/* What the operator reads or writes, and (written) what goes where. */
+/* Checks the gradient history of the operands; with `written`, records that
+ * they were written there. */
 static enum pst_status follow_history(struct emission *e,
                                       struct pst_value *written)
 {
@@ -406,7 +413,7 @@ static enum pst_status emit_plain(struct emission *e)
                         : b->build.status;
 }
 
-/* The result is the target itself, or its new shape. */
+/* Emits an in-place operator; its result is the target, or its new shape. */
 static enum pst_status emit_inplace(struct emission *e)
 {
     struct pst_binder *b = e->b;
@@ -439,7 +446,8 @@ static enum pst_status emit_inplace(struct emission *e)
     return name_results(e, NULL, &written, 1);
 }
 
-/* to() and type_as() return their operand if it has the dtype. */
+/* True if to() or type_as() returns its operand because the dtype is the
+ * same. */
 static bool converts_nothing(const struct emission *e)
 {
     const int dtype = pst_schema_arg(e->schema, "dtype");
@@ -476,7 +484,8 @@ static enum pst_status emit_op(struct pst_binder *b,
     if (!bind_args(&e))
         return b->build.status;
     status = find_offset(&e);
-    if (status == PST_OK && !(e.row->flags & PST_OP_VIEW)) /* reads numbers */
+    if (status == PST_OK && !(e.row->flags & PST_OP_VIEW)) /* it reads
+                                                              elements */
         status = follow_history(&e, NULL);
     if (status != PST_OK)
         return status;
@@ -495,7 +504,7 @@ static enum pst_status emit_op(struct pst_binder *b,
     }
 }
 
-/* In the words of the program: "aten.add_.Tensor(a, b)". */
+/* Adds the program's operator to the error: "aten.add_.Tensor(a, b)". */
 static void say_where(struct pst_binder *b, const struct pst_program_op *op)
 {
     struct pst_str names = {0};

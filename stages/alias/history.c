@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tensors that a caller has made apart on one storage know nothing of one
- * another's gradients: PyTorch follows the one that was written, and what the
- * others see of it counts as a number. In a base they would be one.
+ * Gradient history of operands that share a storage. PyTorch does not connect
+ * tensors that the caller made separately on one storage: gradients follow the
+ * tensor that was written, and for the others its new content is a constant. In
+ * a common base they would be connected, so it is recorded which operand a view
+ * belongs to.
  */
 #include "stages/alias/binder.h"
 #include "stages/frontend/functional/overlap.h"
@@ -13,8 +15,8 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* The operand that v is a view of, n: none is known. Those that are views of
- * one tensor are one. */
+/* Returns the operand that v is a view of; n: unknown. Views of one tensor
+ * belong to the same operand. */
 static unsigned family_of(const struct pst_binder *b, const struct pst_value *v)
 {
     for (size_t i = b->families.n; i-- > 0;)
@@ -103,8 +105,8 @@ enum pst_status pst_binder_note_history(struct pst_binder *b,
 
 /* --- reading and writing -------------------------------------------------- */
 
-/* The leaf whose gradient a view of the owner has, if its numbers are those of
- * a storage that carries none; else NULL. */
+/* Returns the leaf that gets the gradient of a view of the owner, if the
+ * storage itself carries no gradient; else NULL. */
 static struct pst_value *leaf_of(const struct pst_binder *b,
                                  const struct pst_owner *owner,
                                  const struct pst_value *v)
@@ -120,10 +122,11 @@ static struct pst_value *leaf_of(const struct pst_binder *b,
                : NULL;
 }
 
-/* v as it stands. Of a leaf whose elements share memory, or whose storage other
- * operands write, the numbers are those of the storage, while gradients go to
- * the leaf, which has one for each element: as before, or for a view, as
- * PyTorch makes its history again, as as_strided divides them. */
+/* Returns the current value of v. If v belongs to a leaf whose elements share
+ * memory, or whose storage other operands write, the content is the storage's
+ * and the gradient goes to the leaf, which has one entry per element. For a
+ * view, as_strided distributes the gradient, as PyTorch does when it
+ * regenerates the history. */
 struct pst_value *pst_binder_read(struct pst_binder *b, struct pst_value *v)
 {
     struct pst_value *now = pst_functionalise_read(b->functional, v);
@@ -157,9 +160,9 @@ static void note_reading(void *ctx, struct pst_value **slot, unsigned arg)
     r->any = r->any || pst_value_storage(*slot) == r->storage;
 }
 
-/* Has a node that is differentiated read these numbers, which are a leaf's? The
- * storage carries no gradient, so that nobody else asks before it is written.
- */
+/* True if a differentiated node has read this version, which is a leaf's
+ * content. The storage carries no gradient, so no other check finds this before
+ * it is written. */
 static bool was_read(const struct pst_binder *b,
                      const struct pst_value *version)
 {
@@ -175,7 +178,7 @@ static bool was_read(const struct pst_binder *b,
     return r.any;
 }
 
-/* A leaf whose numbers lie in the owner's storage; n: none. */
+/* Returns a leaf whose content is in the owner's storage; n: none. */
 static unsigned leaf_in(struct pst_binder *b, const struct pst_owner *owner)
 {
     if (owner->expanded)
@@ -187,8 +190,8 @@ static unsigned leaf_in(struct pst_binder *b, const struct pst_owner *owner)
     return b->n;
 }
 
-/* What a write through v replaces has a gradient that the storage does not
- * know of. */
+/* Records an error for the case that a write through v replaces content whose
+ * gradient goes to a leaf. */
 static enum pst_status note_silent(struct pst_binder *b, struct pst_value *v,
                                    const struct pst_owner *owner)
 {

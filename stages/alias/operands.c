@@ -39,8 +39,8 @@ int64_t pst_alias_end(const struct pst_alias_operand *o)
     return o->from < o->to ? PST_MAX(o->to, end_of(o)) : end_of(o);
 }
 
-/* What the program reaches: the window, or all bytes to where it goes beyond.
- */
+/* Returns the bytes that the program reaches: the operand's window, or a range
+ * if it reaches beyond. */
 static struct pst_window reach_of(const struct pst_alias_operand *o,
                                   struct pst_meta *bytes)
 {
@@ -52,7 +52,7 @@ static struct pst_window reach_of(const struct pst_alias_operand *o,
     return (struct pst_window){bytes, begin};
 }
 
-/* Have they a byte in common? */
+/* True in *ret if the operands have a byte in common. */
 static enum pst_status meet(const struct analysis *a, unsigned i, unsigned k,
                             bool *ret)
 {
@@ -73,7 +73,8 @@ static unsigned root_of(const struct analysis *a, unsigned i)
     return i;
 }
 
-/* A tensor that is passed again, if its numbers or its geometry change. */
+/* Finds tensors that are passed several times and change their content or
+ * geometry. */
 static void find_twins(const struct analysis *a)
 {
     for (unsigned i = 0; i < a->ret->n; i++) {
@@ -90,8 +91,8 @@ static void find_twins(const struct analysis *a)
     }
 }
 
-/* Writes change nothing for operands that do not meet the one that is written:
- * two that are only read stay apart. */
+/* Joins pairs of operands that overlap if one of them is written; two that are
+ * only read stay separate. */
 static enum pst_status join_pairs(const struct analysis *a)
 {
     for (unsigned i = 0; i < a->ret->n; i++)
@@ -124,8 +125,9 @@ static bool is_alone(const struct analysis *a, unsigned i)
     return true;
 }
 
-/* Members that are views of several operands have these beside them, argument
- * or not: what runs before makes the views of windows on the base. */
+/* Joins members that are views of several operands with those operands, even if
+ * these are not arguments: the code before the call makes the views on the
+ * base. */
 static void join_roots(const struct analysis *a)
 {
     bool again = true;
@@ -156,7 +158,7 @@ static void widen(struct pst_alias_base *base,
     if (base->of != (int64_t)o->root)
         base->of = -1;
     *raw = *raw || *item != pst_dtype_size(o->meta.dtype);
-    if (o->written) /* the others are casts of it */
+    if (o->written) /* other members are casts of it */
         base->dtype = o->meta.dtype;
 }
 
@@ -197,7 +199,8 @@ static void count_bytes(const struct analysis *a)
         bool again = ret->parts[i].same != i || ret->parts[i].base >= 0 ||
                      a->operands[i].hidden;
 
-        for (unsigned k = 0; k < i && !again; k++) /* the same bytes */
+        for (unsigned k = 0; k < i && !again; k++) /* the same bytes as
+                                                      another */
             again = a->operands[k].storage == a->operands[i].storage &&
                     !a->operands[k].hidden &&
                     begin_of(&a->operands[k]) == begin_of(&a->operands[i]) &&
@@ -209,8 +212,9 @@ static void count_bytes(const struct analysis *a)
 
 /* --- the key -------------------------------------------------------------- */
 
-/* The first operand of the same tensor or storage, and where that storage is
- * looked at first: numbers of the caller's mean nothing. */
+/* Hashes an operand, with the first operand of the same tensor or storage
+ * and the offset relative to it: the caller's numbers have no meaning of
+ * their own. */
 static uint64_t key_of(const struct pst_alias_operand *operands, unsigned n,
                        unsigned i, uint64_t key)
 {

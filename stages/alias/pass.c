@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operands as inputs and parameters of the graph. */
+/* Passes operands as inputs and parameters of the graph. */
 #include "stages/alias/binder.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/ops/core/op.h"
@@ -33,7 +33,7 @@ void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
                (pst_alias_end(operand) - *ret_begin + item - 1) / item * item;
 }
 
-/* The window of meta at `byte` of a flat value. */
+/* Returns the view with the given meta at byte `byte` of a flat value. */
 static struct pst_value *look(struct pst_binder *b, struct pst_value *flat,
                               const struct pst_meta *meta, int64_t byte)
 {
@@ -41,7 +41,7 @@ static struct pst_value *look(struct pst_binder *b, struct pst_value *flat,
     const int64_t whole = (int64_t)pst_dtype_size(flat->meta.dtype);
     const int64_t n = (int64_t)pst_meta_span(meta) / whole, one = 1;
 
-    if (item != whole) { /* bytes */
+    if (item != whole) { /* the flat value is bytes */
         flat = pst_emit(&b->build, &pst_op_as_strided,
                         PST_ARGS(pst_v(flat), pst_ints(&n, 1),
                                  pst_ints(&one, 1), pst_i(byte / whole)));
@@ -61,7 +61,7 @@ static struct pst_value *look(struct pst_binder *b, struct pst_value *flat,
     return flat;
 }
 
-/* Bytes begin to end of a storage as elements of dtype. */
+/* Adds an input for a range of bytes of a storage, as elements of dtype. */
 static struct pst_value *add_input(struct pst_binder *b, bool base, unsigned i,
                                    enum pst_dtype dtype, int64_t bytes)
 {
@@ -77,8 +77,8 @@ static struct pst_value *add_input(struct pst_binder *b, bool base, unsigned i,
     return ret;
 }
 
-/* Writes go to a copy, whose gradient is the leaf's: contiguous, of its shape.
- */
+/* Adds a leaf as a contiguous parameter. Returns a copy of it for writes; the
+ * copy's gradient is the leaf's. */
 static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
 {
     const struct pst_program_operand *o = &b->operands[i];
@@ -97,9 +97,9 @@ static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
     return pst_emit(&b->build, &pst_op_clone, PST_ARGS(pst_v(v)));
 }
 
-/* A leaf where it lies in its storage: over the storage's numbers those of the
- * leaf are written. If its elements share memory, it is the window itself, and
- * gradients take the way of the leaf. */
+/* Passes a leaf with its storage: its content is written over the storage's. If
+ * its elements share memory, it is a view of the storage instead, and gradients
+ * go to the leaf. */
 static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
                                  int64_t begin, int64_t end)
 {
@@ -136,7 +136,7 @@ static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
     return status;
 }
 
-/* One that is passed as it is: contiguous, or flat with a window on it. */
+/* Passes one operand as it is: contiguous, or as a view of a flat input. */
 static enum pst_status pass(struct pst_binder *b, unsigned i)
 {
     const struct pst_program_operand *o = &b->operands[i];
@@ -145,7 +145,7 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
     struct pst_value *v;
     char name[32];
 
-    for (unsigned k = 0; k < i; k++) /* the same one again */
+    for (unsigned k = 0; k < i; k++) /* another name of the tensor */
         if ((o->leaf != NULL || b->alias == NULL) && b->values[k] != NULL &&
             b->operands[k].as.tensor == o->as.tensor) {
             b->values[i] = b->values[k];
@@ -193,8 +193,8 @@ static enum pst_status refuse_leaf(struct pst_binder *b, unsigned base,
         pst_meta_text(&other->meta, y), (long long)other->offset);
 }
 
-/* A leaf whose storage others write: it has the storage's numbers, and
- * gradients take the way of the leaf. */
+/* Passes a leaf whose storage others write: its content is the storage's, and
+ * gradients go to the leaf. */
 static enum pst_status pass_leaf_of_base(struct pst_binder *b, unsigned index,
                                          unsigned i)
 {
@@ -252,7 +252,7 @@ enum pst_status pst_binder_pass(struct pst_binder *b)
     for (unsigned i = 0; i < b->n && status == PST_OK; i++) {
         if (b->values[i] == NULL && b->alias != NULL)
             b->values[i] = b->values[b->alias->parts[i].same];
-        if (b->values[i] == NULL) /* made by what runs before */
+        if (b->values[i] == NULL) /* made before the call */
             continue;
         status = pst_binder_name(b, b->operands[i].as.name, b->values[i]);
         if (status == PST_OK)

@@ -2,18 +2,18 @@
 #ifndef PENSTOCK_STAGES_ALIAS_PROGRAM_H
 #define PENSTOCK_STAGES_ALIAS_PROGRAM_H
 /*
- * A list of ATen operators on named tensors, and what becomes of it when it is
- * called with operands that share memory in a certain way: a functional graph
- * whose inputs do not.
+ * A program: a list of ATen operators on named tensors, and its binding to
+ * operands that share memory in a certain way. The result is a functional graph
+ * whose inputs share no memory.
  *
- * As in PyTorch, operators may write their operands, and views see it. Errors
- * bear the names that the documentation has: E_SELF_OVERLAP (elements of what
- * is written share memory), E_OVERLAP (source and target of one write meet
- * partly), E_ALIAS_NONDIFF (a write that gradients cannot follow), E_LEAF (a
- * leaf that wants a gradient is written), E_SHARED_MUT (several stages write
- * one operand).
+ * As in PyTorch, operators may write their operands, and views see the writes.
+ * Errors have the names of the documentation: E_SELF_OVERLAP (elements of a
+ * written tensor share memory), E_OVERLAP (source and target of one write
+ * overlap partly), E_ALIAS_NONDIFF (a write that gradients cannot follow),
+ * E_LEAF (a leaf that requires a gradient is written), E_SHARED_MUT (several
+ * stages write one operand).
  *
- * One thread. Texts and arguments are borrowed from the caller.
+ * One thread. Strings and arguments are borrowed from the caller.
  */
 #include "stages/alias/operands.h"
 #include "stages/graph/graph.h"
@@ -25,9 +25,9 @@ enum pst_program_kind {
 };
 
 struct pst_program_arg {
-    const char *keyword; /* NULL: by its position */
+    const char *keyword; /* NULL: positional */
     enum pst_program_kind kind;
-    struct pst_arg literal; /* no values */
+    struct pst_arg literal; /* never a value */
     const char *const *names;
     unsigned n;
 };
@@ -35,14 +35,14 @@ struct pst_program_arg {
 struct pst_program_op {
     const char *op; /* "aten.add_.Scalar" */
     const struct pst_program_arg *args;
-    const char *const *outs; /* NULL: nobody names it */
+    const char *const *outs; /* NULL entries have no name */
     unsigned n_args, n_outs, stage;
     bool no_grad;
 };
 
 struct pst_program {
-    /* Run by the caller before the call, on its leaves: they make operands
-     * that have a history of gradients. */
+    /* Operators that the caller runs on its leaves before the call: they make
+     * operands with a gradient history. */
     const struct pst_program_op *before;
     const struct pst_program_op *ops;
     const char *const *returns;
@@ -51,73 +51,75 @@ struct pst_program {
 
 /* An operand of the call. */
 struct pst_program_operand {
-    /* name: how the program calls it. What follows `hidden` in struct
-     * pst_alias_operand's list but for that is filled in. */
+    /* name: its name in the program. `hidden` is an input; the binder fills in
+     * from, to, root, written and moved. */
     struct pst_alias_operand as;
     const char *again; /* another name for it, or NULL */
-    /* A leaf that wants a gradient goes by this name; or NULL. */
+    /* Name of a leaf that requires a gradient; or NULL. */
     const char *leaf;
-    bool from_before; /* made there, under as.name; `as` is filled in */
+    bool from_before; /* made by `before` under as.name; `as` is filled in */
 };
 
-/* Memory of a storage of the caller's, by the numbers in the operands. */
+/* A storage of the caller's; operands refer to it by index. */
 struct pst_call_storage {
     void *data;
     size_t bytes;
 };
 
-/* Do its operators know where in its storage a tensor lies (as_strided,
- * view.dtype)? Then the same way of sharing memory elsewhere in a storage is
- * another one. */
+/* True if the result depends on a tensor's offset in its storage (as_strided,
+ * view.dtype). Then a plan only serves calls with the same offsets. */
 bool pst_program_is_absolute(const struct pst_program *program);
-/* Bytes of its storage that are passed for an operand. */
+/* Returns the range of bytes of its storage that is passed for an operand. */
 void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
                        int64_t *ret_begin, int64_t *ret_end);
 
-/* Where a result lies. */
+/* Location of a result. */
 struct pst_program_place {
-    int operand; /* one whose storage it is; -1: it has a new one */
+    int operand; /* an operand with its storage; -1: a new storage */
     struct pst_meta meta;
-    int64_t offset; /* elements of its dtype, from the start of the storage */
-    int output;     /* of the graph; -1: none, all is in the storage */
+    int64_t offset; /* from the start of the storage, in elements of its
+                       dtype */
+    int output;     /* of the graph; -1: none, the storage has it all */
 };
 
 struct pst_program_bound {
     struct pst_arena arena;
     struct pst_alias alias;
-    /* Inputs in the order of their kinds: bases, then operands that stay; and
-     * parameters, for leaves. Outputs are the user's. */
+    /* Inputs are bases, then other operands; leaves are parameters. Outputs are
+     * user outputs. */
     struct pst_graph *graph;
-    struct pst_program_operand *operands; /* a copy, with what is filled in */
+    struct pst_program_operand *operands; /* a copy, with the fields filled
+                                             in */
     unsigned n_operands;
     bool absolute;
     struct pst_program_place *returns;
     unsigned n_returns;
-    /* Windows of storages that are to be filled after the call. */
+    /* Parts of storages to write after the call. */
     struct pst_program_place *writes;
     unsigned n_writes;
-    /* Geometry of each operand after the call (t_() changes it), and whether
-     * it has changed. */
+    /* Geometry of each operand after the call (t_() changes it), and whether it
+     * changed. */
     struct pst_program_place *after;
     bool *moved;
-    /* Names of tensors -> struct pst_program_place, for whoever asks. */
+    /* Tensor names -> struct pst_program_place, for lookups. */
     struct pst_map places;
 };
 
-/* operands[i].as.written is not looked at. Returned owned. */
+/* Binds a program. operands[i].as.written is ignored. Returned owned. */
 enum pst_status pst_program_bind(const struct pst_program *program,
                                  const struct pst_program_operand *operands,
                                  unsigned n_operands,
                                  struct pst_program_bound **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_program_bound_free(struct pst_program_bound *bound);
-/* Sets places and ranges to where the operands are now, which share memory in
- * the same way. */
+/* Updates locations and ranges for operands at other offsets that share memory
+ * in the same way. */
 void pst_program_move(struct pst_program_bound *bound,
                       const struct pst_program_operand *operands);
-/* Is operand i new storage that was made before the call? */
+/* True if operand i is a new storage, made before the call. */
 bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i);
-/* The graph's input of base b or of operand i: "base.0", "operand.3". */
+/* Returns the name of the graph's input for base or operand i: "base.0",
+ * "operand.3". */
 void pst_program_input_name(bool base, unsigned i, char out[32]);
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* set_(a, b[, offset, size, stride]): a becomes a view of b. */
+/* Emits set_(a, b[, offset, size, stride]): a becomes a view of b. */
 #include "stages/alias/binder.h"
 #include "stages/base/checked.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 
-/* The offset of set_ counts from where its source begins. */
+/* Makes the offset of set_ relative to the start of the storage of its
+ * source. */
 static enum pst_status count_from_source(struct pst_binder *b,
                                          const struct pst_program_arg *source,
                                          struct pst_arg *offset)
@@ -33,8 +34,8 @@ static enum pst_status count_from_source(struct pst_binder *b,
     return b->build.status;
 }
 
-/* What was written through a tensor that goes elsewhere was written where it
- * has been. */
+/* Keeps writes through a tensor at its old location when it moves to another
+ * storage. */
 static enum pst_status leave_writes(struct pst_binder *b, struct pst_value *of)
 {
     const struct pst_value *old = pst_functionalise_shape(b->functional, of);

@@ -14,7 +14,7 @@ struct leaf {
     char *name;
     int64_t n;
     uint64_t steps;
-    bool stepped; /* in the last call */
+    bool stepped; /* had a step in the last call */
     float *value, *grad, *states[PST_OPTIM_MAX_STATES];
 };
 
@@ -146,7 +146,7 @@ static enum pst_status prepare(struct pst_leaves *leaves,
                               o->leaf, (long long)n, (long long)leaf->n);
 }
 
-/* The leaf of operand i if that is the first of its name and has a gradient. */
+/* True if operand i is the first one of its leaf and has a gradient. */
 static bool takes_part(const struct pst_program_operand *operands, unsigned i,
                        const struct pst_dump *grads)
 {
@@ -172,7 +172,7 @@ enum pst_status pst_leaves_prepare(struct pst_leaves *leaves,
     return status;
 }
 
-/* By what the gradients are multiplied so that their norm is the limit. */
+/* Returns the factor that clips the norm of the gradients to the limit. */
 static double scale_of(const struct pst_leaves *leaves,
                        const struct pst_program_operand *operands, unsigned n,
                        const struct pst_dump *grads)

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_ALIAS_STEP_H
 #define PENSTOCK_STAGES_ALIAS_STEP_H
 /*
- * Steps of an optimizer on the leaves of a program, where they lie in the
- * caller's storages: from what they hold after the call, which may have written
- * them. One thread.
+ * Optimizer steps on the leaves of a program in the caller's storages. A step
+ * starts from their content after the call, which may have written them. One
+ * thread.
  */
 #include "stages/alias/program.h"
 #include "stages/optim/optim.h"
@@ -17,17 +17,19 @@ enum pst_status pst_leaves_new(const struct pst_optim_options *options,
                                struct pst_leaves **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_leaves_free(struct pst_leaves *leaves);
-/* Everything that can fail of a step with these gradients ("grad.NAME"). */
+/* Does everything that can fail in a step with these gradients
+ * ("grad.NAME"). */
 enum pst_status pst_leaves_prepare(struct pst_leaves *leaves,
                                    const struct pst_program_operand *operands,
                                    unsigned n, const struct pst_dump *grads,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* The step that has been prepared, for the same arguments. */
+/* Makes the prepared step, with the same arguments; cannot fail. */
 void pst_leaves_step(struct pst_leaves *leaves,
                      const struct pst_program_operand *operands, unsigned n,
                      const struct pst_call_storage *storages,
                      const struct pst_dump *grads);
-/* Contiguous, after the last step; NULL: it had none. */
+/* Returns the leaf's value after the last step, contiguous; NULL if it had
+ * none. */
 const void *pst_leaves_value(const struct pst_leaves *leaves, const char *name);
 
 #endif
