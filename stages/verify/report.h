@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_VERIFY_REPORT_H
 #define PENSTOCK_STAGES_VERIFY_REPORT_H
-/* What a verification has found. A plain value; its text is owned. */
+/* Result of a verification. A plain value; it owns its text. */
 #include "stages/base/str.h"
 
 struct pst_verify_report {
@@ -11,7 +11,8 @@ struct pst_verify_report {
     struct pst_str text; /* lines for people */
 };
 
-/* Told what is being done, in a few words, before it takes its time. */
+/* Callback for progress: called with a short description before each long
+ * step. */
 struct pst_verify_watch {
     void (*tell)(void *ctx, const char *text);
     void *ctx;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_VERIFY_VERIFIER_H
 #define PENSTOCK_STAGES_VERIFY_VERIFIER_H
-/* What the files of this folder share of a verification. One thread. */
+/* State of a verification, shared by the files of this folder. One thread. */
 #include "stages/run/dump.h"
 #include "stages/verify/report.h"
 #include "stages/verify/wide.h"
@@ -30,7 +30,7 @@ void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
 /* One more difference, which is the first to be told if there was none. */
 void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
                           ...) PST_PRINTF(3, 4);
-/* The first step of a plan, everything that it made in *ret. */
+/* Runs the first step of a plan; *ret holds everything that it computed. */
 enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_dump **ret) PST_MUST_CHECK;

@@ -17,10 +17,10 @@
 void pst_verify_report_fini(struct pst_verify_report *report);
 
 /*
- * watch may be NULL. fill NULL: data is made up, counted by options->seed. The
- * optimizer of the options does not matter. PST_ERR_UNSUPPORTED: gradients are
- * of 16 bits only. PST_ERR_DIFFERENT names the first difference; then and on
- * PST_OK *ret is filled, to be released with fini.
+ * watch may be NULL. fill NULL: data is random, from options->seed. The
+ * optimizer in the options is ignored. PST_ERR_UNSUPPORTED: all gradients are
+ * 16-bit. PST_ERR_DIFFERENT names the first difference; then and on PST_OK *ret
+ * is filled, and must be released with fini.
  */
 enum pst_status pst_verify(struct pst_plan *plan,
                            const struct pst_exec_options *options,

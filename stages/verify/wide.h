@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_VERIFY_WIDE_H
 /*
  * A plan of one stage in f64, on the heap, with the data of microbatch 0 of
- * step 0: loss, gradients, and slopes of the loss by central differences. For
- * pst_verify. One thread.
+ * step 0: loss, gradients, and central differences of the loss. For pst_verify.
+ * One thread.
  */
 #include "stages/run/exec.h"
 
@@ -26,19 +26,19 @@ enum pst_status pst_wide_new(struct pst_plan *plan,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_wide_free(struct pst_wide *wide);
 
-/* At the parameters as they are; it need not be finite. */
+/* Returns the loss at the current parameters; may be infinite or NaN. */
 double pst_wide_loss(const struct pst_wide *wide);
-/* Gradient of plan->params[i], all elements in order; NULL: nothing reaches
- * it, or it wants none. */
+/* Returns the gradient of plan->params[i], all elements in order; NULL: it has
+ * none or requires none. */
 const double *pst_wide_grad(const struct pst_wide *wide, unsigned i);
-/* Seconds that one forward took. */
+/* Returns the duration of one forward in seconds. */
 double pst_wide_seconds(const struct pst_wide *wide);
 
 /*
- * Moves the chosen parameters (by index, true: chosen) a little along random
- * directions and compares the change of the loss with their gradients.
- * attempt: each takes another direction, each below PST_WIDE_ATTEMPTS another
- * step, too.
+ * Moves the chosen parameters (true, by index) a little along a random
+ * direction and compares the change of the loss with their gradients. Each
+ * attempt takes another direction, and each below PST_WIDE_ATTEMPTS another
+ * step size, too.
  */
 #define PST_WIDE_ATTEMPTS 5
 /*
@@ -55,8 +55,8 @@ struct pst_wide_error {
 enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                unsigned attempt, struct pst_wide_error *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Whether the loss jumps at these parameters, as it does where a choice (of
- * topk, say) hangs on a tie: then it has no slope there. */
+/* True in *ret if the loss is discontinuous at these parameters, as with a tie
+ * in topk; then it has no derivative there. */
 enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
                                bool *ret, struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_VERIFY_WIDEN_H
 #define PENSTOCK_STAGES_VERIFY_WIDEN_H
-/* A forward graph in f64, for slopes of the loss. One thread. */
+/* Copies a forward graph to f64, for numerical derivatives of the loss. One
+ * thread. */
 #include "stages/ops/core/call.h"
 
 /*
- * The loss whose slopes are measured must not move where no gradient passes
- * though numbers do: under torch.no_grad(), behind detach, through the padding
- * row of an embedding. There the graph that grows reads the numbers of the base
- * point, which are inputs of it.
+ * Values that are kept constant while the loss is differentiated numerically.
+ * Where values change but no gradient passes (torch.no_grad(), detach, the
+ * padding row of an embedding), the loss must not change either. The new graph
+ * reads such values from the base point, as inputs.
  */
 struct pst_frozen_value {
-    struct pst_value *value; /* of the graph that grows */
+    struct pst_value *value; /* in the new graph */
     void *data;
 };
 struct pst_frozen {
     const struct pst_graph *from; /* in f64 */
     const struct pst_eval *eval;  /* of `from`, after a run */
-    struct pst_arena *arena;      /* for the numbers */
+    struct pst_arena *arena;      /* for the data */
     struct PST_VEC(struct pst_frozen_value) values;
 };
 
-/* Would something of the node be frozen? */
+/* True if the node has such values. */
 bool pst_widen_freezes(const struct pst_node *node);
 
-/* A copy of `from` with f64 for all floats; values that no node makes keep
- * their ids. frozen may be NULL. Returns owned. */
+/* Copies `from` with f64 for all floats; inputs and state keep their ids.
+ * frozen may be NULL. Returns owned. */
 enum pst_status pst_widen(const struct pst_graph *from,
                           struct pst_frozen *frozen, struct pst_graph **ret,
                           struct pst_diag *diag) PST_MUST_CHECK;
