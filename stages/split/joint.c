@@ -278,7 +278,7 @@ static enum pst_status differentiate(struct jointer *j)
     return status == PST_OK ? take_results(j, &result) : status;
 }
 
-/* What one stage adds to the gradients of others and of parameters. */
+/* Numbers of gradients that one stage contributes. */
 struct counts {
     unsigned *parts; /* by edge */
     unsigned *uses;  /* by parameter of the plan */

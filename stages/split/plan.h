@@ -55,7 +55,7 @@ struct pst_stage {
     unsigned index;
     struct pst_graph *graph; /* forward only; outputs: edges' values in order of
                                 their first use, then buffer updates */
-    struct pst_stage_input *inputs; /* graph->inputs.n of them */
+    struct pst_stage_input *inputs; /* graph->inputs.n entries */
     double flops;                   /* of one forward */
     size_t param_bytes, out_bytes;
     const char *weights; /* file in the plan's directory */

@@ -12,8 +12,8 @@
 
 /* A name and the tensor, or part of one, that it refers to. */
 struct pst_attr {
-    const char *name;                      /* owned by the plan */
-    unsigned param;                        /* index in plan->params */
+    const char *name; /* of the tensor or of a part; the plan owns it */
+    unsigned param;   /* index in plan->params */
     const struct pst_named_window *window; /* NULL: the whole tensor */
 };
 

@@ -317,7 +317,7 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
 
     while (plan->parent != NULL)
         plan = plan->parent;
-    param = &plan->params.at[i]; /* has the owner in this plan */
+    param = &plan->params.at[i]; /* `home` is the owner in this plan */
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
