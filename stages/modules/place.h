@@ -18,8 +18,8 @@ struct pst_replacer {
     struct pst_graph *graph;        /* its graph */
     struct pst_renaming names;
     struct pst_frames frames;
-    struct pst_replay replay;     /* copies the old graph */
-    struct pst_value **current;   /* by old value id: what a buffer holds now */
+    struct pst_replay replay;   /* copies the old graph */
+    struct pst_value **current; /* by old value id: current value of a buffer */
     const struct pst_graph *file; /* the new module's */
     struct pst_replay inner;      /* copies the file's graph */
     struct pst_value **state;     /* by value id of the file: its state in the

@@ -26,7 +26,7 @@ struct pst_tree_row {
 struct pst_tree {
     struct pst_arena arena;
     struct PST_VEC(struct pst_tree_row) rows; /* by path */
-    struct PST_VEC(unsigned) order;           /* as a tree is printed */
+    struct PST_VEC(unsigned) order;           /* the order for printing */
     struct pst_map by_path;                   /* -> row + 1 */
 };
 
