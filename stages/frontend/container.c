@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The archive as a whole: what kind of file it is, which model is in it. */
+/* Checks the archive's kind and finds the model in it. */
 #include "stages/frontend/front.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define SMALL 64 /* bytes that the container's own marks may have */
+#define SMALL 64 /* maximum size of the container's marker files */
 
-/* Content of a small entry, "" if there is none. */
+/* Reads a small entry; "" if there is none. */
 static enum pst_status read_mark(struct pst_zip *zip, const char *name,
                                  char out[SMALL + 1], struct pst_diag *diag)
 {
@@ -27,7 +27,7 @@ static enum pst_status read_mark(struct pst_zip *zip, const char *name,
     return PST_OK;
 }
 
-/* Says what else a zip file without the mark of a .pt2 is. */
+/* Reports what a zip file without the .pt2 marker is. */
 static enum pst_status refuse_kind(const struct pst_zip *zip,
                                    struct pst_diag *diag)
 {
@@ -84,7 +84,7 @@ static enum pst_status check_container(struct pst_zip *zip,
     return PST_OK;
 }
 
-/* Name of the only model in it. */
+/* Finds the name of its only model. */
 static enum pst_status find_model(const struct pst_zip *zip, char *out,
                                   size_t size, const struct pst_zip_entry **ret,
                                   struct pst_diag *diag)
@@ -137,7 +137,7 @@ static enum pst_status note_origin(struct pst_model *model,
     return PST_OK;
 }
 
-/* Parses the program; its text's digest begins *digests. */
+/* Parses the program; the digest of its text is the first in *digests. */
 static enum pst_status read_program(struct pst_zip *zip,
                                     const struct pst_zip_entry *entry,
                                     struct pst_str *digests,

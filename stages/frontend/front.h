@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_FRONT_H
 #define PENSTOCK_STAGES_FRONTEND_FRONT_H
 /*
- * A file on its way to a model: what the passes of the front end (passes.c)
- * work on. One thread. The model outlives it.
+ * State of opening a file; the passes of the front end (passes.c) work on it.
+ * One thread. The model outlives it.
  */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
@@ -12,13 +12,13 @@ struct pst_front {
     const char *path; /* borrowed */
     struct pst_model *model;
     struct pst_zip *zip;      /* the model's */
-    struct pst_str digests;   /* of all that was read, a line each */
+    struct pst_str digests;   /* of everything read, one line each */
     char name[128];           /* of the model in the file */
     struct pst_document *doc; /* owned */
-    struct pst_import import; /* from pass "support" on, zero before */
+    struct pst_import import; /* set by pass "support"; zero before */
 };
 
-/* Checks the container and reads the documents of the only model in it. */
+/* Checks the container and reads the documents of its only model. */
 enum pst_status pst_front_document(struct pst_front *front,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -16,9 +16,9 @@ struct digest {
 struct identity {
     const struct pst_model *model;
     struct digest *of;                   /* by value id */
-    struct pst_str text;                 /* of the node at work, */
-    struct PST_VEC(struct pst_arg) args; /* and what it is given */
-    struct pst_arena arena;              /* of lists of numbers in it */
+    struct pst_str text;                 /* of the current node, */
+    struct PST_VEC(struct pst_arg) args; /* and its arguments */
+    struct pst_arena arena;              /* for lists of numbers */
     struct pst_diag *diag;
 };
 
@@ -43,7 +43,7 @@ static enum pst_status end_text(struct identity *x, char ret[33])
     return PST_OK;
 }
 
-/* The values of what no checkpoint has. */
+/* Adds values that checkpoints do not have. */
 static enum pst_status add_data(struct identity *x, const struct pst_value *v)
 {
     const struct pst_weight *w = pst_model_weight(x->model, v->fqn);
@@ -91,8 +91,8 @@ static enum pst_status digest_given(struct identity *x,
     return status == PST_OK ? end_text(x, x->of[v->id].text) : status;
 }
 
-/* Numbers that follow from free sizes are what they follow from, whatever sizes
- * the model was exported at. */
+/* Replaces numbers that follow from free sizes by their expressions, so that
+ * the sizes at export do not matter. */
 static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
 {
     int64_t *ints;
@@ -117,7 +117,7 @@ static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
     return PST_OK;
 }
 
-/* As model.eval() would run it. */
+/* Digests a node as in model.eval(). */
 static enum pst_status digest_node(struct identity *x,
                                    const struct pst_node *node)
 {
@@ -133,7 +133,7 @@ static enum pst_status digest_node(struct identity *x,
         args[i] = node->args[i];
     pst_mode_leave(node->schema, args);
     same = pst_mode_passes(node->op, node->schema, args);
-    if (same >= 0) { /* an export in eval mode does not have it */
+    if (same >= 0) { /* absent from an export in eval mode */
         x->of[node->outs[0]->id] = x->of[args[same].value->id];
         return PST_OK;
     }
@@ -151,8 +151,8 @@ static enum pst_status digest_node(struct identity *x,
     return status;
 }
 
-/* Of results, not of what is kept besides: nodes that nobody reads, and updates
- * of buffers, which evaluation does not make, are not in it. */
+/* Digests the outputs. Unused nodes and buffer updates, which evaluation does
+ * not make, are not included. */
 static enum pst_status digest_outputs(struct identity *x, char ret[33])
 {
     const struct pst_graph *from = x->model->graph;

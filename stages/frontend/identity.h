@@ -2,13 +2,12 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_IDENTITY_H
 #define PENSTOCK_STAGES_FRONTEND_IDENTITY_H
 /*
- * What a model computes in evaluation, as a digest: its operators as
- * model.eval() would run them, the names of its state, and the values of what
- * no checkpoint has (constants, buffers that are not persistent). Equal for two
- * exports, one to train and one to evaluate, that differ by nothing but modes
- * that the file tells of; the same for any order of the nodes, any cut, what
- * sizes a model with free ones was exported at, and whatever is trained.
- * Neither weights nor a loss that is added are part of it.
+ * A digest of what a model computes in evaluation: its operators under
+ * model.eval(), the names of its state, and the values that checkpoints do not
+ * have (constants, buffers that are not persistent). It is equal for an export
+ * for training and one for evaluation that differ only in modes recorded in the
+ * file, and does not depend on the order of nodes, the cut, the sizes at export
+ * or the frozen parameters. Weights and an added loss are not part of it.
  */
 #include "stages/frontend/model.h"
 

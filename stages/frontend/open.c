@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A model from its file, and the data of its tensors. */
+/* Opens a model's file and reads the data of its tensors. */
 #include "stages/base/budget.h"
 #include "stages/frontend/front.h"
 #include "stages/graph/bytes.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* File name without folder and last suffix. */
+/* Sets the name: the file name without directory and last suffix. */
 static enum pst_status set_name(struct pst_model *model, const char *path,
                                 struct pst_diag *diag)
 {
@@ -21,7 +21,7 @@ static enum pst_status set_name(struct pst_model *model, const char *path,
     return model->name != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
 }
 
-/* A file that takes more than any honest one of its size. */
+/* Reports a file that takes more memory than a valid one of its size. */
 static enum pst_status refuse_bomb(const struct pst_front *front,
                                    struct pst_diag *diag)
 {
@@ -33,7 +33,7 @@ static enum pst_status refuse_bomb(const struct pst_front *front,
                         (unsigned long long)(PST_BUDGET_LEAST >> 20));
 }
 
-/* Runs the passes and ends what they work on. */
+/* Runs the passes and frees their state. */
 static enum pst_status run_passes(struct pst_front *front, const char *last,
                                   struct pst_diag *diag)
 {
@@ -206,7 +206,8 @@ enum pst_status pst_model_read(const struct pst_model *model,
                             "the model file holds no data of \"%s\"",
                             weight->fqn);
     status = read_window(zip, weight, to, dst, diag);
-    if (status != PST_OK && status != PST_ERR_IO) /* else it is in the text */
+    if (status != PST_OK && status != PST_ERR_IO) /* otherwise the message has
+                                                     it */
         pst_diag_prefix(diag, "%s: %s", zip->file.path, weight->fqn);
     return status;
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The front end: a table of passes that make a graph of a file. */
+/* The front end: a table of passes that turn a file into a graph. */
 #include "stages/frontend/front.h"
 
-/* What holds of a model. */
+/* Facts about a model. */
 enum fact {
     DOCUMENT = 1 << 0,  /* the documents of the file are records */
-    WEIGHTS = 1 << 1,   /* every tensor of the state is a window on a record */
+    WEIGHTS = 1 << 1,   /* every tensor of the state is a window of a record */
     SYMBOLS = 1 << 2,   /* free sizes have values and ranges */
-    TARGETS = 1 << 3,   /* every node of the document knows what it is to us */
-    SUPPORTED = 1 << 4, /* nothing in the document is refused */
-    INPUTS = 1 << 5,    /* the graph has what it is given */
-    NODES = 1 << 6,     /* and what it computes, functional at once */
-    RESULTS = 1 << 7,   /* and what it returns and updates */
-    LIVE = 1 << 8,      /* and nothing that nobody wants */
-    SIZES = 1 << 9,     /* numbers say what free sizes they follow from */
+    TARGETS = 1 << 3,   /* every node of the document is classified */
+    SUPPORTED = 1 << 4, /* everything in the document is supported */
+    INPUTS = 1 << 5,    /* the graph has its inputs and state, */
+    NODES = 1 << 6,     /* its nodes, already functional, */
+    RESULTS = 1 << 7,   /* its outputs and updates, */
+    LIVE = 1 << 8,      /* and no dead nodes */
+    SIZES = 1 << 9,     /* numbers have the expressions of free sizes they
+                           depend on */
 };
 
 static const char *const facts[] = {
@@ -65,7 +66,7 @@ static enum pst_status run_support(void *subject, struct pst_diag *diag)
     {                                                                          \
         struct pst_front *f = subject;                                         \
                                                                                \
-        (void)diag; /* the import has it */                                    \
+        (void)diag; /* the import reports it */                                \
         return pst_import_##pass(&f->import);                                  \
     }
 RUN(inputs)
@@ -100,9 +101,9 @@ static enum pst_status run_sizes(void *subject, struct pst_diag *diag)
 
 /*
  * Nodes become functional while they are added, in program order, because only
- * then is it known which version of a storage a read sees. So what the importer
- * does to single nodes (complex numbers as pairs, autocast, storages in the
- * recorded order, decomposed dropout) is one row.
+ * then is it known which version of a storage a read sees. So everything that
+ * the importer does to single nodes (complex numbers as pairs, autocast,
+ * storage order, decomposed dropout) is one row.
  */
 static const struct pst_pass passes[] = {
     {"document", "the documents of the only model in the file", 0, DOCUMENT, 0,

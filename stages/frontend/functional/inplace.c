@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* In-place operators: their functional twins on current values, whose result is
- * written to the first operand. */
+/* In-place operators: emits their functional variants on current values and
+ * writes the result to the first operand. */
 #include "stages/frontend/functional/functionalise.h"
 
 #include "stages/frontend/functional/overlap.h"
@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes element by element at places that a tensor tells: what an operand
- * holds may have been written before it is read. */
+/* True if the operator writes elements at indices from a tensor: an operand's
+ * content may be overwritten before it is read. */
 static bool writes_at_places(const struct pst_op *op)
 {
     static const char *const names[] = {"aten.index_", "aten.scatter",
@@ -26,7 +26,8 @@ static bool writes_at_places(const struct pst_op *op)
     return false;
 }
 
-/* One number, which is read before anything is written. */
+/* True if the operand is one number, which is read before anything is
+ * written. */
 static bool fills(const struct pst_op *op, const struct pst_value *operand)
 {
     return operand->meta.rank == 0 &&
@@ -48,7 +49,8 @@ static enum pst_status refuse_operand(struct pst_functionalise *f,
     return pst_versions_refuse(f, written, why);
 }
 
-/* An operand on the written storage must be the window itself or disjoint. */
+/* Checks that an operand on the written storage is the window itself or
+ * disjoint. */
 static bool check_operand(struct pst_functionalise *f,
                           const struct pst_write_target *t,
                           struct pst_value *operand)
@@ -72,8 +74,8 @@ static bool check_operand(struct pst_functionalise *f,
     return f->build->status == PST_OK;
 }
 
-/* One argument with the values that stand for its own now. The first is the
- * target itself. */
+/* Copies an argument with the current values; the first one is the target
+ * itself. */
 static enum pst_status current_arg(struct pst_functionalise *f,
                                    const struct pst_write_target *t, bool first,
                                    const struct pst_arg *arg,
@@ -94,7 +96,7 @@ static enum pst_status current_arg(struct pst_functionalise *f,
     return f->build->status;
 }
 
-/* NULL after a failure. */
+/* Returns NULL after an error. */
 static struct pst_arg *current_args(struct pst_functionalise *f,
                                     const struct pst_write_target *t,
                                     const struct pst_arg *args, unsigned n_args)
@@ -130,7 +132,7 @@ static bool check_result(struct pst_functionalise *f,
     return false;
 }
 
-/* All elements are given one number. */
+/* True if all elements get the same number. */
 static bool is_fill(const struct pst_op *twin)
 {
     return twin == &pst_op_fill_Scalar || twin == &pst_op_fill_Tensor ||
@@ -154,7 +156,8 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                          "an in-place operator has no tensor to write");
         return NULL;
     }
-    if (twin->flags & PST_OP_VIEW) { /* t_(): the name moves, nothing else */
+    if (twin->flags & PST_OP_VIEW) { /* t_(): only the geometry of the name
+                                        changes */
         t = (struct pst_write_target){
             .value = pst_versions_follow(f, args[0].value)};
         now = current_args(f, &t, args, n_args);
@@ -166,7 +169,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     if (!pst_versions_prepare(f, args[0].value, is_fill(twin), &t))
         return NULL;
     t.op = twin;
-    /* The old numbers of a copy's target are not read. */
+    /* copy_ does not read the old content of its target. */
     if (twin == &pst_op_copy && n_args > 1 && args[1].kind == PST_ARG_VALUE)
         return current_arg(f, &t, false, &args[1], &from) == PST_OK
                    ? pst_functionalise_write(f, args[0].value, from.value)
@@ -181,6 +184,6 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     if (pst_value_storage(result) == pst_value_storage(current) &&
         pst_windows_same(&(struct pst_window){&result->meta, result->offset},
                          &(struct pst_window){&current->meta, current->offset}))
-        return current; /* dropout_ in evaluation: nothing is written */
+        return current; /* dropout_ in evaluation: no write */
     return pst_versions_commit(f, &t, result, result);
 }

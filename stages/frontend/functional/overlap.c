@@ -7,7 +7,7 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* Dimensions that move, the smallest stride first. */
+/* Dimensions with size > 1 and stride > 0, by stride. */
 struct moves {
     unsigned rank;
     struct move {
@@ -34,13 +34,13 @@ static struct moves moves_of(const struct pst_meta *meta)
     return ret;
 }
 
-/* Elements from the first to behind the last; 0 if there are none. */
+/* Elements from the first to the end of the last; 0 if there are none. */
 static int64_t span_of(const struct pst_meta *meta)
 {
     return (int64_t)(pst_meta_span(meta) / pst_dtype_size(meta->dtype));
 }
 
-/* Calls fn with the offset of each element until it says true. */
+/* Calls fn with the offset of each element until it returns true. */
 typedef bool (*element_fn)(void *ctx, int64_t offset);
 
 static bool any_element(const struct pst_meta *meta, int64_t offset,
@@ -70,7 +70,7 @@ static bool any_element(const struct pst_meta *meta, int64_t offset,
 
 struct bitmap {
     uint64_t *words;
-    int64_t begin, end; /* elements that it covers */
+    int64_t begin, end; /* the range of elements */
 };
 
 static enum pst_status bitmap_init(struct bitmap *map, int64_t begin,
@@ -108,7 +108,7 @@ static bool bitmap_set(void *ctx, int64_t offset)
     return false;
 }
 
-/* Sets the bit; stops if it was set. */
+/* Sets the bit; stops if it was already set. */
 static bool bitmap_set_new(void *ctx, int64_t offset)
 {
     if (bitmap_has(ctx, offset))
@@ -147,8 +147,8 @@ enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
     return PST_OK;
 }
 
-/* The same window of bytes: each element becomes a last dimension. False: it
- * would have too many dimensions. */
+/* Converts a window to bytes by adding a last dimension of one element. False
+ * if that is too many dimensions. */
 static bool in_bytes(const struct pst_window *w, struct pst_meta *meta,
                      struct pst_window *ret)
 {
@@ -180,12 +180,12 @@ static enum pst_status overlap_in_bytes(const struct pst_window *a,
         a->offset * x >= (b->offset + span_of(b->meta)) * y ||
         b->offset * y >= (a->offset + span_of(a->meta)) * x)
         return PST_OK;
-    *ret = true; /* their bounds meet */
+    *ret = true; /* their bounds overlap */
     if (pst_meta_is_dense(a->meta) && pst_meta_is_dense(b->meta))
         return PST_OK;
     if (in_bytes(a, &metas[0], &u) && in_bytes(b, &metas[1], &v))
         return pst_windows_overlap(&u, &v, ret, diag);
-    return PST_OK; /* more is not known */
+    return PST_OK; /* undecided */
 }
 
 enum pst_status pst_windows_overlap(const struct pst_window *a,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Storages that are freed and filled again inside of the program, as sharded
- * parameters are. A storage has all of its bytes or none. Between growing and
- * the write that fills all of it, it holds nothing. What is left of it in the
- * graph is what a caller can see: whether an input had bytes before, and
- * whether it has some afterwards.
+ * Storages that are freed and filled again inside the program, as sharded
+ * parameters are. A storage has all of its bytes or none, and has no content
+ * between growing and the write that fills all of it. The graph only keeps what
+ * a caller can see: whether an input had bytes before the program, and whether
+ * it has some after it.
  */
 #include "stages/frontend/functional/functionalise.h"
 
@@ -21,7 +21,7 @@ enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
                         "the storage of %%%s: %s (%s)", v->name, why, error);
 }
 
-/* Was it used before? Then it had its bytes. */
+/* True if it was used before, so that it had bytes. */
 static bool was_used(const struct pst_functionalise *f,
                      const struct pst_storage *s)
 {
@@ -35,7 +35,7 @@ static bool was_used(const struct pst_functionalise *f,
     return false;
 }
 
-/* The first resize says what the storage had before. */
+/* Records the size before the program at the first resize. */
 static void begin(const struct pst_functionalise *f, struct pst_storage *s,
                   int64_t full, int64_t bytes)
 {
@@ -109,7 +109,7 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
     s->hole = bytes != 0;
     s->changed = false;
     s->since = f->build->source;
-    if (bytes == 0) /* whoever looks later sees what the caller gave */
+    if (bytes == 0) /* later reads see the caller's content */
         s->version = s->owner;
     return PST_OK;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Writes without gradient (no_grad, detach) to numbers that a differentiated
- * node has read. PyTorch counts the versions of what a node keeps for its
- * gradient and stops the backward pass at a kept tensor that was written. Most
- * gradients need no such numbers: whether one does is known when the whole
- * program is there and it is known of which results gradients are taken.
+ * Writes without gradient (no_grad, detach) to content that a differentiated
+ * node has read. PyTorch counts the versions of tensors saved for backward and
+ * stops at a saved tensor that was written. Most gradients do not need the
+ * content; whether one does is known only when the program is complete and the
+ * results to differentiate are known.
  */
 #include "stages/frontend/functional/functionalise.h"
 
@@ -37,7 +37,8 @@ struct search {
     const struct pst_silent *found;
 };
 
-/* Values of the copy have the ids of the original. */
+/* Looks for old versions among operands; values of the copy have the ids of the
+ * original. */
 static void look(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct pst_value *storage = pst_value_storage(*slot);
@@ -93,7 +94,7 @@ enum pst_status pst_functionalise_check_silent(struct pst_functionalise *f,
     for (size_t i = n_nodes; status == PST_OK && i < copy->nodes.n; i++)
         pst_node_uses(copy->nodes.at[i], look, &s);
     if (status != PST_OK && status != PST_ERR_NOMEM)
-        s.found = &f->silents.at[0]; /* what gradients need is not known */
+        s.found = &f->silents.at[0]; /* unknown what gradients need */
     if (s.found != NULL)
         status = pst_diag_set(diag, s.found->error, "%s", s.found->why);
     pst_graph_free(copy);

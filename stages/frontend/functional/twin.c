@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of in-place operators: "aten.add_.Tensor" writes what
- * "aten.add.Tensor" returns, "aten.__iand__.Tensor" what "aten.__and__", and
- * "aten.div.out" writes to its argument `out` what "aten.div.Tensor" returns.
- */
+/* Functional variants of in-place and `out` operators, by name:
+ * "aten.add_.Tensor" writes what "aten.add.Tensor" returns,
+ * "aten.__iand__.Tensor" what "aten.__and__" returns, and "aten.div.out" writes
+ * to `out` what "aten.div.Tensor" returns. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/graph/oprow.h"
 
@@ -11,7 +11,7 @@
 
 #define MAX_NAME 128
 
-/* The parts of "aten.add_.Tensor", the operator without its mark. */
+/* The parts of "aten.add_.Tensor". */
 struct parts {
     char space[MAX_NAME], op[MAX_NAME], overload[MAX_NAME];
 };
@@ -29,7 +29,7 @@ static bool split_name(const char *name, struct parts *ret)
     return true;
 }
 
-/* Takes the mark of a write off; false if there is none. */
+/* Removes the mark of an in-place operator; false if there is none. */
 static bool without_mark(struct parts *ret)
 {
     const size_t n = strlen(ret->op);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is known of values, and reading them at their newest version. */
+/* Facts about values, and reads of their newest versions. */
 #include "stages/frontend/functional/versions.h"
 
 #include <string.h>
@@ -171,7 +171,7 @@ struct pst_arg pst_versions_sizes(const struct pst_value *v)
     return ret;
 }
 
-/* What we do not know of a view the file may. */
+/* Returns our extent, or the file's expression if ours is unknown. */
 static struct pst_extent or_file(struct pst_extent ours,
                                  const struct pst_fact *fact,
                                  const char *const *file, unsigned k)
@@ -306,7 +306,7 @@ struct pst_value *pst_functionalise_before(struct pst_functionalise *f,
 
             if (f->facts[out->id].storage == storage && out->base == NULL) {
                 version = out;
-                ret = NULL; /* of the version before */
+                ret = NULL; /* ret is a view of the previous version */
             }
             if (pst_value_storage(out) == version && is_window_like(out, v))
                 ret = out;
@@ -350,8 +350,8 @@ struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
                : v;
 }
 
-/* For all sizes, as far as is known: (s0, 4) and (4, s0) have one where s0 is 4
- * and no other time. */
+/* True if the shapes are known to be equal for all sizes: (s0, 4) and (4, s0)
+ * are equal only for s0 = 4. */
 static bool have_one_shape(const struct pst_functionalise *f,
                            const struct pst_value *a, const struct pst_value *b)
 {
@@ -369,8 +369,8 @@ static bool have_one_shape(const struct pst_functionalise *f,
     return true;
 }
 
-/* Row by row, in dimensions of size 1 too: a later view has its strides from
- * there. */
+/* True if the strides are row-major also in dimensions of size 1: a later view
+ * derives its strides from them. */
 static bool is_plain(const struct pst_meta *meta)
 {
     struct pst_meta plain = *meta;
@@ -404,7 +404,8 @@ struct pst_value *pst_versions_around(struct pst_functionalise *f,
                  pst_ints(&one, 1), pst_extent_arg(f->build, from)));
 }
 
-/* A version whose elements have another size is looked at around the window. */
+/* Bit-casts the part of a version around the window if its elements have
+ * another size. */
 static struct pst_value *as_elements_of(struct pst_functionalise *f,
                                         const struct pst_value *v,
                                         struct pst_value *version)
@@ -415,7 +416,7 @@ static struct pst_value *as_elements_of(struct pst_functionalise *f,
     return pst_versions_bit_cast(f, v, version, v->meta.dtype, false);
 }
 
-/* The window that v has, on the version. */
+/* Returns v's window of the version. */
 static struct pst_value *look_at(struct pst_functionalise *f,
                                  struct pst_value *version,
                                  const struct pst_value *v)
@@ -441,9 +442,9 @@ static struct pst_value *look_at(struct pst_functionalise *f,
     return ret;
 }
 
-/* Is one of the views between v and its storage by strides of its own? It may
- * reach beyond what it is a view of, which then has no part in the gradients of
- * all elements. */
+/* True if a view between v and its storage has explicit strides (as_strided).
+ * It may reach beyond its base, which then does not get the gradients of all
+ * elements. */
 static bool is_by_strides(const struct pst_value *v)
 {
     while (v != NULL && v->base != NULL) {
@@ -458,12 +459,12 @@ static bool is_by_strides(const struct pst_value *v)
     return false;
 }
 
-/* A write is part of the storage's history, not of the views' that led to it:
- * its gradient goes to the window's elements whatever these views share. */
+/* Views on the way to the window do not take part: a write belongs to the
+ * history of the storage, so its gradient goes to the window's elements. */
 struct pst_value *pst_versions_written(struct pst_functionalise *f,
                                        const struct pst_write_target *t)
 {
-    /* Without a storage nothing is written: t_() only moves the name. */
+    /* Without a storage nothing is written: t_() only changes the name. */
     if (t->storage == NULL || t->detached || !is_by_strides(t->value))
         return pst_functionalise_read(f, t->value);
     if (!pst_versions_is_filled(f, t->value, t->storage))

@@ -6,11 +6,11 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 
-#define MAX_DEPTH 64 /* views of views; more than that nobody knows */
+#define MAX_DEPTH 64 /* of nested views; beyond that the window is unknown */
 
 typedef struct pst_window_sizes window;
 
-/* A view that is looked at: `from` is what it is a view of. */
+/* A view `to` and its base `from`. */
 struct look {
     struct pst_build *b;
     const struct pst_value *from, *to;
@@ -113,7 +113,7 @@ static void unsqueeze(const struct look *l, window *ret)
                                        : l->in.stride[k++];
 }
 
-/* Dimensions of size 1 that are gone; the others keep their order. */
+/* Drops dimensions of size 1; the others keep their order. */
 static void squeeze(const struct look *l, window *ret)
 {
     unsigned k = 0;
@@ -154,7 +154,7 @@ static void diagonal(const struct look *l, window *ret)
     ret->stride[k] = pst_extent_add(l->b, l->in.stride[a], l->in.stride[b]);
 }
 
-/* Result k of unbind. */
+/* Handles result k of unbind. */
 static void unbind(const struct look *l, window *ret)
 {
     const int dim = dim_of(l, 1);
@@ -172,7 +172,7 @@ static bool is_same(struct pst_extent a, struct pst_extent b)
     return !pst_expr_is_unknown(a.expr) && strcmp(a.expr, b.expr) == 0;
 }
 
-/* What lies row by row lies so with other sizes too. */
+/* A row-major tensor is row-major for other sizes, too. */
 static void view(const struct look *l, window *ret)
 {
     struct pst_extent rows[PST_MAX_RANK];
@@ -231,7 +231,7 @@ static void set_unknown(const struct pst_value *v, window *ret)
     ret->offset = (struct pst_extent){v->offset, pst_expr_unknown};
 }
 
-/* Numbers that are not the view's own are not what it follows from. */
+/* Marks derived numbers as unknown if they differ from the view's own. */
 static void settle(const struct pst_value *v, window *ret)
 {
     for (unsigned d = 0; d < v->meta.rank; d++) {
@@ -260,7 +260,7 @@ static void find_source(void *ctx, struct pst_value **slot, unsigned arg)
         s->ret = *slot;
 }
 
-/* What has no free size is numbers. */
+/* True if the value has no free sizes. */
 static bool is_plain(const struct pst_value *v)
 {
     for (unsigned d = 0; v->dims != NULL && d < v->meta.rank; d++)

@@ -2,9 +2,8 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_WINDOW_H
 #define PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_WINDOW_H
 /*
- * Where a view lies in its storage, as it follows from free sizes: strides and
- * offset are computed from those of what it is a view of, view by view. One
- * thread; failures stay in the builder.
+ * Strides and offset of a view as expressions of free sizes, derived view by
+ * view from those of its base. One thread; errors stay in the builder.
  */
 #include "stages/graph/extent.h"
 
@@ -12,7 +11,7 @@ struct pst_window_sizes {
     struct pst_extent stride[PST_MAX_RANK], offset;
 };
 
-/* Where v's strides and offset come from; unknown where nobody knows. */
+/* Derives v's strides and offset; unknown if that is not possible. */
 void pst_window_follow(struct pst_build *build, const struct pst_value *v,
                        struct pst_window_sizes *ret);
 

@@ -2,8 +2,8 @@
 /*
  * Writes: each makes a new version of a storage.
  *
- * Gradients: a write under no_grad, or through a detached name, changes
- * numbers but not where gradients go (penstock.with_history).
+ * A write under no_grad, or through a detached name, changes content but not
+ * the gradient history (penstock.with_history).
  */
 #include "stages/frontend/functional/functionalise.h"
 
@@ -31,7 +31,8 @@ enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                         (long long)v->offset, why);
 }
 
-/* v is written without a gradient; `version` has been read for one. */
+/* Records that v is written without a gradient after `version` was read for
+ * one. */
 static bool note_silent(struct pst_functionalise *f, const struct pst_value *v,
                         const struct pst_value *version)
 {
@@ -59,8 +60,8 @@ static enum pst_status check_owner(const struct pst_functionalise *f,
         "(of buffers they are)");
 }
 
-/* Has a node that is differentiated read this version? Then it may need the
- * numbers again for its gradient. */
+/* True if a differentiated node has read this version and may need its content
+ * for the gradient. */
 static bool was_read(const struct pst_functionalise *f,
                      const struct pst_value *version)
 {
@@ -94,8 +95,8 @@ bool pst_versions_is_kept(struct pst_functionalise *f,
     return false;
 }
 
-/* The record of v's storage. An owner that is not contiguous is looked at in
- * the order of its storage from then on. */
+/* Makes the record on demand. An owner that is not contiguous is from then on
+ * read in the order of its storage. */
 struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
                                          struct pst_value *v)
 {
@@ -181,8 +182,8 @@ static struct pst_value *convert(struct pst_functionalise *f,
     return new;
 }
 
-/* An update of a window as one of the elements of the version around it, which
- * have another size; *window becomes what these are in the old version. */
+/* Converts an update to elements of the version around the window, which have
+ * another size; *window becomes those elements in the old version. */
 static struct pst_value *in_elements_of(struct pst_functionalise *f,
                                         const struct pst_value **window,
                                         struct pst_value *new,
@@ -207,8 +208,8 @@ static struct pst_value *in_elements_of(struct pst_functionalise *f,
     return pst_versions_bit_cast(f, v, new, old->meta.dtype, no_grad);
 }
 
-/* `fresh` has storage of its own that no name of the program means: it may
- * become the version itself. */
+/* Makes the new version. `fresh` has a storage that no name of the program
+ * refers to, so it may become the version itself. */
 static struct pst_value *new_version(struct pst_functionalise *f,
                                      const struct pst_write_target *t,
                                      struct pst_value *new,
@@ -235,7 +236,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
                  pst_versions_strides(f, v), pst_versions_offset(f, v)));
 }
 
-/* What outlives the program says so in the graph. */
+/* Sets version_of on a version that outlives the program. */
 static void name_version(const struct pst_functionalise *f,
                          struct pst_value *owner, struct pst_value *version)
 {
@@ -245,9 +246,9 @@ static void name_version(const struct pst_functionalise *f,
         version->version_of = owner;
 }
 
-/* A detached name becomes what is written to it, with its gradient: a value of
- * its own. PyTorch also puts the numbers where the name was cut off from; these
- * are gone, so nobody may read there any more. */
+/* Turns a detached name into a separate value with what is written, including
+ * its gradient. PyTorch also writes the content to the tensor that it was
+ * detached from; we do not, so that must not be read any more. */
 static struct pst_value *leave(struct pst_functionalise *f,
                                const struct pst_write_target *t,
                                struct pst_value *new,
@@ -325,8 +326,7 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
 
 /* --- the end ------------------------------------------------------------ */
 
-/* A constant that is written has state from then on: it becomes a buffer
- * outside of the state dict. */
+/* Turns a written constant into a buffer outside the state dict. */
 static enum pst_status make_buffer(struct pst_functionalise *f,
                                    struct pst_value *value)
 {

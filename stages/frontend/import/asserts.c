@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Assertions on numbers. What is known of sizes is checked here and limits
- * their ranges. Numbers read from data (item) become what they were before,
- * tensors of one element, so the assertion runs in each step; nothing else may
- * depend on such a number.
+ * Assertions on numbers. Assertions on sizes are checked here and limit their
+ * ranges. Numbers read from data (item) become tensors of one element again, so
+ * that the assertion runs in each step; nothing else may depend on such a
+ * number.
  */
 #include "stages/frontend/import/nodes.h"
 #include "stages/frontend/import/regions/regions.h"
@@ -27,7 +27,7 @@ enum pst_status pst_import_note_number(struct pst_import *import,
 
     if (name == NULL)
         return PST_OK;
-    /* What stands there now, whatever is written to it later. */
+    /* Takes the current content, regardless of later writes. */
     if (v != NULL)
         v = pst_functionalise_read(import->functional, v);
     if (tensor != NULL && v == NULL)
@@ -138,7 +138,8 @@ static void emit_limit(struct reader *r, const struct pst_doc_arg *number,
             text);
 }
 
-/* sym_constrain_range(size, min, max): no limit of a size is below 0. */
+/* Handles sym_constrain_range(size, min, max); no limit of a size is below
+ * 0. */
 static void limit_range(struct reader *r, const struct pst_doc_node *node,
                         const struct pst_doc_arg *number)
 {
@@ -163,7 +164,8 @@ static enum pst_status on_data(struct reader *r,
     const struct pst_doc_arg *text =
         pst_doc_arg(node, "assert_msg", PST_DOC_STRING);
 
-    /* Random operators behind it draw what they drew without it. */
+    /* Keeps ids, and so the random numbers of later nodes, as without the
+     * assertion. */
     b->node_id = PST_MAX(b->graph->next_node_id, 1u) - 1;
     if (node->resolved->kind == PST_TARGET_ASSERT)
         emit_assert(r, tensor_of(r, number, 0), text != NULL ? text->name : "");
@@ -237,7 +239,7 @@ enum pst_status pst_import_assert(struct pst_import *import,
     if (import->build.status != PST_OK)
         return import->build.status;
     if (node->resolved->kind != PST_TARGET_ASSERT)
-        return PST_OK; /* the file's ranges have it */
+        return PST_OK; /* included in the file's ranges */
     status = pst_import_symbol(import, scope, name, "an assertion", &arg);
     if (status != PST_OK || arg.exprs == NULL)
         return status;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Regions under torch.autocast("cpu"): operators of the first list get their
- * floating operands in the region's dtype, those of the second in f32, joining
- * ones in the wider dtype by themselves. Those of the third are made of
- * operators of the first in PyTorch, which casts inside them: what comes out of
- * it is the dtype of their results. All others take what comes. f64 stays.
+ * Regions under torch.autocast("cpu"). Operators of the first list get their
+ * floating-point operands in the region's dtype, those of the second in f32;
+ * operators that join tensors promote by themselves. Those of the third list
+ * consist of operators of the first one in PyTorch, which casts inside them:
+ * they get the dtype of their results. All others take operands as they are.
+ * f64 is never cast.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
@@ -30,7 +31,7 @@ static const char composed[] =
     " einsum tensordot inner linalg_multi_dot chain_matmul bilinear gru lstm "
     "rnn_tanh rnn_relu gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell ";
 
-/* Is the operator of target "aten.NAME.OVERLOAD" in the list? */
+/* True if the list has the operator of target "aten.NAME.OVERLOAD". */
 static bool is_in(const char *list, const char *target)
 {
     const char *name = strchr(target, '.');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arguments of the document to arguments of a row. */
+/* Binds arguments of the document to those of an operator. */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/infer.h"
@@ -11,13 +11,13 @@
 struct source {
     struct pst_import *import;
     struct pst_scope *scope;
-    const char *where; /* names the argument in messages */
-    bool raw;          /* values as they stand, not their newest version */
+    const char *where; /* name of the argument in messages */
+    bool raw;          /* values themselves, not their newest versions */
     bool written;      /* the argument that an in-place operator writes */
-    bool promotes;     /* pst_import_pairs makes pairs of numbers */
+    bool promotes;     /* pst_import_pairs turns numbers into pairs */
 };
 
-/* A parameter that is kept wider than the file has it, as the file has it. */
+/* Rounds a parameter to the file's dtype if it is kept in a larger one. */
 static struct pst_value *narrowed(const struct source *s, struct pst_value *v)
 {
     const struct pst_weight *w;
@@ -99,7 +99,7 @@ static enum pst_status read_number(const struct source *s,
                         "%s: an expression among the arguments", s->where);
 }
 
-/* Integers, or a mixture of names and integers without names. */
+/* Reads integers, or a mix of names and integers. */
 static enum pst_status read_ints(const struct source *s,
                                  const struct pst_doc_arg *list,
                                  struct pst_arg *ret)
@@ -243,8 +243,8 @@ enum pst_status pst_import_value(struct pst_import *import,
     return read_arg(&s, arg, ret);
 }
 
-/* Numbers stand where the row wants tensors: PyTorch wraps them, and they do
- * not raise a dtype within its category. */
+/* Turns numbers into tensors where the operator takes tensors. As in PyTorch,
+ * wrapped numbers do not raise a dtype within its category. */
 static enum pst_status wrap_numbers(struct pst_import *import,
                                     const struct pst_schema *schema,
                                     struct pst_arg *args)
@@ -280,7 +280,7 @@ int pst_import_find_arg(const struct pst_schema *schema, const char *name)
     return i;
 }
 
-/* Only arguments that have a place in the schema may be given. */
+/* Binds one argument, which must be in the schema. */
 static enum pst_status bind_one(const struct source *s,
                                 const struct pst_schema *schema,
                                 const struct pst_doc_input *input,
@@ -327,7 +327,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
     if (args == NULL || given == NULL)
         return pst_diag_nomem(import->diag, schema->n_args * sizeof(*args));
     for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++)
-        /* import_out() writes that one. */
+        /* import_out() writes `out`. */
         if (target->kind != PST_TARGET_OUT ||
             strcmp(node->inputs[k].name, "out") != 0)
             status = bind_one(&s, schema, &node->inputs[k], args, given);

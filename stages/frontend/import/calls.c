@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls of modules: from the stacks of nodes and the signatures that the export
- * kept to the graph's tree of calls. */
+/* Builds the graph's tree of module calls from the stacks of nodes and the
+ * signatures that the export kept. */
 #include "stages/graph/calls.h"
 #include "stages/frontend/import/nodes.h"
 
@@ -8,7 +8,7 @@
 
 /* --- stacks ------------------------------------------------------------- */
 
-/* Keys are the module's identity with "@INDEX" behind it. */
+/* Keys are the module's identity followed by "@INDEX". */
 static char *identity_of(struct pst_arena *arena,
                          const struct pst_doc_frame *frame)
 {
@@ -52,7 +52,7 @@ enum pst_status pst_import_enter(struct pst_import *import,
                                        .index = path[0] ? f->call : 0,
                                        .type = f->type};
 
-        /* Its identity is of interest once only. */
+        /* The call has its identity already. */
         call = pst_graph_find_call(graph, like.path, like.index);
         if (call != NULL && call->identity[0] != '\0')
             continue;
@@ -76,7 +76,7 @@ static bool is_in(const struct pst_module_call *call,
     return call == outer;
 }
 
-/* A module that calls one which is registered elsewhere, or itself. */
+/* Adds a note on a module that calls one registered elsewhere, or itself. */
 static enum pst_status note_cut(struct pst_import *import)
 {
     struct pst_model *model = import->model;
@@ -148,8 +148,8 @@ struct pst_arg pst_import_literal(const struct pst_doc_arg *arg)
     return (struct pst_arg){.kind = PST_ARG_IGNORED};
 }
 
-/* A value or literal of a signature; a value that nothing computes is IGNORED.
- */
+/* Converts a leaf of a signature to a value or literal; a value that is not
+ * computed is IGNORED. */
 static struct pst_arg leaf_of(const struct pst_scope *scope,
                               const struct pst_doc_arg *arg)
 {
@@ -185,7 +185,7 @@ static enum pst_status read_leaves(struct pst_import *import,
     return PST_OK;
 }
 
-/* Of a call that left no node: it stands in the first call of the innermost
+/* Returns the parent of a call without nodes: the first call of the innermost
  * module around it that has one. */
 static const struct pst_module_call *parent_of(const struct pst_graph *graph,
                                                const char *path)
@@ -209,8 +209,8 @@ static const struct pst_module_call *parent_of(const struct pst_graph *graph,
     return ret;
 }
 
-/* The file names tensors, which the program may have written: a leaf becomes
- * what its tensor was when node number `node` ran. False if nobody knows. */
+/* Replaces leaves, which the program may have written, by the values that their
+ * tensors had before node number `node`. False if one is unknown. */
 static bool settle(struct pst_import *import, struct pst_call_leaf *leaves,
                    unsigned n, size_t node)
 {
@@ -227,7 +227,8 @@ static bool settle(struct pst_import *import, struct pst_call_leaf *leaves,
     return true;
 }
 
-/* Of the call's signature; a call without nodes is as the program ends. */
+/* Does so for a call's signature; a call without nodes gets the final
+ * values. */
 static bool settle_all(struct pst_import *import,
                        const struct pst_module_call *call,
                        struct pst_call_signature *signature)
@@ -262,8 +263,8 @@ static enum pst_status sign(struct pst_import *import,
     struct pst_paths paths;
     enum pst_status status;
 
-    /* The module was called by another of its names, in a sub-graph of which
-     * the exporter has lost it, or never. */
+    /* The module was called by another of its names, in a sub-graph where the
+     * exporter lost it, or never. */
     if (from->n_inputs == 0 && from->n_outputs == 0)
         return PST_OK;
     status =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the target string of a node means. */
+/* Classifies a node by its target string. */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
@@ -11,8 +11,8 @@
 
 #define HOP "higher_order."
 
-/* Facts on numbers: of sizes they are checked while importing, of data in each
- * step. */
+/* Assertions on numbers: for sizes they are checked while importing, for data
+ * in each step. */
 static const struct {
     const char *name;
     enum pst_target_kind kind;
@@ -22,20 +22,20 @@ static const struct {
     {"aten.sym_constrain_range_for_size.default", PST_TARGET_RANGE_OF_SIZE},
 };
 
-/* Numbers that are read from tensors. */
+/* Reads of numbers from tensors. */
 static const char *const number_reads[] = {
     "aten.item.default",
     "aten._local_scalar_dense.default",
 };
 
-/* Names that differ from what they do. */
+/* Operators imported as other ones. */
 static const char *const same_as[][2] = {
     {"aten.detach_.default", "aten.detach.default"},
     {"aten.lift_fresh.default", "aten.alias.default"},
     {"aten.resize_.default", "penstock.shrink_.default"},
 };
 
-/* What sharded modules do to storages. */
+/* Operators of sharded modules on storages. */
 static const struct {
     const char *name;
     enum pst_target_kind kind;
@@ -47,7 +47,7 @@ static const struct {
 
 const char pst_import_unbacked[] = "sizes and numbers that depend on data";
 
-/* Operators on sizes: there are none unless a shape is dynamic. */
+/* Operators on sizes: only present if a shape is dynamic. */
 static const char *const size_prefixes[] = {
     "_operator.",
     "math.",
@@ -60,7 +60,7 @@ static const char *const size_prefixes[] = {
     "aten.sym_is_contiguous.",
 };
 
-/* Arithmetic of Python on numbers, and the operators on tensors. */
+/* Python's arithmetic on numbers, and the same operators on tensors. */
 static const char *const arithmetic[][2] = {
     {"_operator.ge", "aten.ge.Tensor"},
     {"_operator.gt", "aten.gt.Tensor"},
@@ -83,7 +83,7 @@ static const char *const arithmetic[][2] = {
     {"torch.sym_min", "aten.minimum.default"},
 };
 
-/* Operators whose names or presence tell whether the model trained. */
+/* Operators that show whether the model was in training mode. */
 static const struct {
     const char *prefix;
     enum pst_mode_sign sign;
@@ -96,7 +96,7 @@ static const struct {
     {"aten._batch_norm_no_update.", PST_SIGN_EVALUATES},
 };
 
-/* Is the argument that may be a tensor a number? */
+/* True if an argument that may be a tensor is a number. */
 static bool is_number(const struct pst_doc_node *node, const char *name)
 {
     for (unsigned i = 0; i < node->n_inputs; i++) {
@@ -109,8 +109,9 @@ static bool is_number(const struct pst_doc_node *node, const char *name)
     return false;
 }
 
-/* "aten.add.Tensor" -> "aten.add.Scalar", "aten.div.Tensor_mode" ->
- * "aten.div.Scalar_mode"; false if the overload is no Tensor one. */
+/* Replaces a Tensor overload by the Scalar one: "aten.add.Tensor" ->
+ * "aten.add.Scalar", "aten.div.Tensor_mode" -> "aten.div.Scalar_mode"; false if
+ * it is none. */
 static bool scalar_name(const char *name, char *out, size_t size)
 {
     const char *overload = strrchr(name, '.');
@@ -122,12 +123,12 @@ static bool scalar_name(const char *name, char *out, size_t size)
                               overload + 7) < size;
 }
 
-/* Row or twins of `name`. */
+/* Finds the row of `name`, or of its functional variant. */
 static bool find_row(const char *name, struct pst_target *ret)
 {
     ret->op = pst_op_find(name);
     ret->kind = PST_TARGET_OP;
-    /* A twin may have another overload than the one that is refused. */
+    /* A functional variant may have another overload than the rejected one. */
     if (ret->op == NULL && pst_op_refusal(name) == NULL) {
         ret->op = pst_functional_twin(name);
         ret->kind = PST_TARGET_INPLACE;
@@ -146,7 +147,7 @@ static struct pst_target refuse(const char *name, unsigned tier,
         .kind = PST_TARGET_NONE, .name = name, .reason = reason, .tier = tier};
 }
 
-/* What has neither a row nor a meaning to the importer. */
+/* Classifies an operator that is not supported. */
 static struct pst_target unsupported(const char *name)
 {
     const char *reason = pst_op_refusal(name);
@@ -156,7 +157,7 @@ static struct pst_target unsupported(const char *name)
     return refuse(name, 0, "unknown operators");
 }
 
-/* Sub-graphs that are chosen, or run more than once. */
+/* Sub-graphs that are selected, or run several times. */
 static const struct {
     const char *name;
     enum pst_target_kind kind;
@@ -191,8 +192,8 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }
-    /* Where a module begins and ends whose signature was to be kept; PyTorch
-     * forgets to take it out of sub-graphs. */
+    /* Marks the beginning and end of a module with a kept signature; PyTorch
+     * does not remove it from sub-graphs. */
     if (strcmp(name, HOP "_export_tracepoint") == 0) {
         t.kind = PST_TARGET_SAME;
         return t;
@@ -205,7 +206,7 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
     return unsupported(name);
 }
 
-/* Operators that drop imaginary parts where their result is real. */
+/* True for operators that ignore imaginary parts if their result is real. */
 static bool drops_imaginary_parts(const char *name)
 {
     static const char *const names[] = {
@@ -221,7 +222,7 @@ static bool drops_imaginary_parts(const char *name)
     return false;
 }
 
-/* The row for pairs, for the in-place form, or for what writes to `out`. */
+/* Finds the row for pairs, also for an in-place or `out` variant. */
 static bool find_complex_row(const char *name, struct pst_target *ret)
 {
     const struct pst_op *twin = NULL;
@@ -242,7 +243,8 @@ static bool find_complex_row(const char *name, struct pst_target *ret)
     return ret->op != NULL;
 }
 
-/* The name whose row takes the numbers that this node has. */
+/* Returns the name whose row takes numbers in the places where this node has
+ * them. */
 static const char *name_for_numbers(const struct pst_doc_node *node,
                                     const char *name, char *text, size_t size)
 {
@@ -257,7 +259,7 @@ static const char *name_for_numbers(const struct pst_doc_node *node,
     return name;
 }
 
-/* Rows for complex operands. */
+/* Classifies a node with complex operands. */
 static struct pst_target complex_target(const struct pst_doc_node *node,
                                         const struct pst_doc_graph *graph,
                                         const char *name)
@@ -283,7 +285,7 @@ static struct pst_target complex_target(const struct pst_doc_node *node,
                         : unsupported(name);
 }
 
-/* Numbers of the graph; false if it is something else. */
+/* Classifies a node on numbers; false if it is not one. */
 static bool number_target(const char *name, struct pst_target *ret)
 {
     for (size_t i = 0; i < PST_COUNT(number_asserts); i++)
@@ -303,7 +305,7 @@ static bool number_target(const char *name, struct pst_target *ret)
     return false;
 }
 
-/* Is the argument a tensor of one dimension? */
+/* True if the argument is a tensor of one dimension. */
 static bool is_vector(const struct pst_doc_node *node,
                       const struct pst_doc_graph *graph, const char *name)
 {
@@ -314,7 +316,7 @@ static bool is_vector(const struct pst_doc_node *node,
     return t != NULL && t->rank == 1;
 }
 
-/* Rows, forms of rows, and the rest. */
+/* Classifies operators with rows, their variants, and all others. */
 static struct pst_target row_target(const struct pst_doc_node *node,
                                     const struct pst_doc_graph *graph,
                                     const char *name)
@@ -363,7 +365,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         return refuse(name, 2, pst_import_several);
     if (t.kind != PST_TARGET_OP)
         return t;
-    /* Ours, for our own nodes only. */
+    /* Reserved for our own nodes. */
     if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
         pst_has_prefix(name, "from_real."))
         return unsupported(name);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operators of process groups in programs that one process exported: with
- * nobody else in the group a gather, a sum or a scatter is a copy. Programs of
- * several processes hold a part of their parameters each and are refused: they
- * mean something together only.
+ * Collectives in programs that a single process exported: with one member in
+ * the group, a gather, sum or scatter is a copy. Programs of several processes
+ * are rejected: each has a part of the parameters and is meaningless alone.
  */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/import/import.h"
@@ -53,7 +52,7 @@ static enum pst_status bad(struct pst_import *import, const char *what)
     return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT, "its %s", what);
 }
 
-/* What the tensor of that name holds now. */
+/* Returns the current value of a tensor. */
 static struct pst_value *read_name(struct pst_import *import,
                                    const struct pst_scope *scope,
                                    const char *name)
@@ -63,8 +62,8 @@ static struct pst_value *read_name(struct pst_import *import,
     return v != NULL ? pst_functionalise_read(import->functional, v) : NULL;
 }
 
-/* from: of the same shape; result: a name that means the tensor from now on,
- * or NULL. */
+/* Writes `from`, of the same shape, to a tensor. result: a name for the written
+ * tensor, or NULL. */
 static enum pst_status write_to(struct pst_import *import,
                                 struct pst_scope *scope, const char *to,
                                 struct pst_value *from, const char *result)
@@ -120,8 +119,8 @@ enum pst_status pst_import_collective(struct pst_import *import,
     return status;
 }
 
-/* all_gather_copy_in(tensors, output, sizes, numel, rank): the tensors fill the
- * part of the output that this rank sends, here all of it. */
+/* Imports all_gather_copy_in(tensors, output, sizes, numel, rank): the tensors
+ * fill this rank's part of the output, here all of it. */
 enum pst_status pst_import_copy_in(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_node *node,
@@ -164,7 +163,7 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
     return status;
 }
 
-/* split_with_sizes_copy(tensor, sizes, dim, out=tensors) */
+/* Imports split_with_sizes_copy(tensor, sizes, dim, out=tensors). */
 enum pst_status pst_import_copy_out(struct pst_import *import,
                                     struct pst_scope *scope,
                                     const struct pst_doc_node *node)

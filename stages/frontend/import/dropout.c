@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Dropout in its decomposed form. Core ATen has no operator for the kinds that
- * drop channels or keep a mean: they become arithmetic on Bernoulli numbers, in
- * which evaluation would find nothing to turn off. So the result is put behind
- * penstock.by_mode, as the compositions of these operators have it.
+ * Recognises dropout in decomposed form. Core ATen has no operator for the
+ * kinds that drop channels or keep a mean: they become arithmetic on Bernoulli
+ * numbers, which evaluation could not turn off. The result is wrapped in
+ * penstock.by_mode, as in the decompositions of these operators.
  *
  *     x * (b / keep)                      dropout in place, of channels
  *     x * (b * a) + ((b - 1) * k + c)     alpha dropout, of channels too
  *     x * 0                               with p = 1, in a dropout's module
  *
- * b is a number for each element of x, or one for each of its channels. Other
- * shapes (one number for each sample) are not dropout of torch.nn.
+ * b has a number for each element of x, or one for each of its channels. Other
+ * shapes (one number for each sample) do not occur in torch.nn.
  */
 #include "stages/frontend/import/nodes.h"
 #include "stages/ops/core/op.h"
@@ -39,13 +39,14 @@ static bool near(double a, double b)
     return fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b));
 }
 
-/* node = op(operand, number): the number, NAN if it is another node. */
+/* Returns the number in node = op(operand, number); NAN if it is another
+ * node. */
 static double scalar_of(const struct pst_node *node)
 {
     return node == NULL ? NAN : number(&node->args[1]);
 }
 
-/* A Bernoulli number for each element of x or for each channel. */
+/* True if b has a Bernoulli number for each element or each channel of x. */
 static bool is_mask(const struct pst_node *b, const struct pst_meta *x)
 {
     const struct pst_meta *m = &b->outs[0]->meta;
@@ -58,7 +59,7 @@ static bool is_mask(const struct pst_node *b, const struct pst_meta *x)
     return elements || channels;
 }
 
-/* x * (b / keep): b. */
+/* Matches x * (b / keep) and returns b. */
 static const struct pst_node *plain(const struct pst_arg *x,
                                     const struct pst_arg *factor)
 {
@@ -73,8 +74,8 @@ static const struct pst_node *plain(const struct pst_arg *x,
     return b;
 }
 
-/* mul = x * (b * a), shift = (b - 1) * k + c with the numbers of alpha dropout:
- * b. */
+/* Matches mul = x * (b * a), shift = (b - 1) * k + c with the constants of
+ * alpha dropout and returns b. */
 static const struct pst_node *alpha(const struct pst_node *mul,
                                     const struct pst_arg *shift)
 {
@@ -112,7 +113,8 @@ static bool is_zero(const struct pst_arg *arg)
            number(&full->args[1]) == 0.0;
 }
 
-/* The operand that evaluation lets through; *ret_origin is what drew. */
+/* Returns the operand that evaluation passes through; *ret_origin: the node
+ * that drew the numbers. */
 static struct pst_value *find_input(const struct pst_import *import,
                                     const struct pst_node *node,
                                     const struct pst_node **ret_origin)
@@ -161,7 +163,8 @@ enum pst_status pst_import_dropout(struct pst_import *import,
     build->names = names;
     build->n_names = 1;
     build->origin = pst_node_origin(drawn);
-    build->node_id = node->id; /* later ids, and what they draw, stay */
+    build->node_id = node->id; /* keeps later ids, and so their random
+                                  numbers */
     *value = pst_emit(build, &pst_op_by_mode,
                       PST_ARGS(pst_v(node->outs[0]), pst_v(x), pst_b(true)));
     build->node_id = UINT32_MAX;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From a document to a graph: inputs, nodes, outputs. */
+/* Builds a graph from a document: inputs, nodes, outputs. */
 #include "stages/frontend/import/nodes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* FQNs of all submodules. */
+/* Lists the FQNs of all submodules. */
 static enum pst_status read_modules(struct pst_import *import)
 {
     const struct pst_document *doc = import->doc;
@@ -29,7 +29,7 @@ static enum pst_status read_modules(struct pst_import *import)
     return status;
 }
 
-/* The root's calling convention; NULL if the file has none. */
+/* Returns the root's calling convention; NULL if the file has none. */
 static const struct pst_doc_call_signature *root_signature(
     const struct pst_import *import)
 {
@@ -68,8 +68,7 @@ static enum pst_status add_input(struct pst_import *import,
                           diag);
 }
 
-/* Names of the model's arguments, one for each leaf; none if they do not fit
- * the n leaves of the signature. */
+/* Names the leaves of the model's arguments; none if their number is not n. */
 static enum pst_status name_arguments(struct pst_import *import, size_t n,
                                       struct pst_paths *ret)
 {
@@ -83,7 +82,7 @@ static enum pst_status name_arguments(struct pst_import *import, size_t n,
         pst_pytree_arguments(root->in_tree, root->arg_names, root->n_arg_names,
                              &import->model->arena, ret, import->diag);
     if (root->arg_names == NULL || n != ret->n)
-        ret->n = 0; /* placeholders name them then */
+        ret->n = 0; /* placeholders give the names then */
     return status;
 }
 
@@ -93,7 +92,7 @@ static bool is_leaf(const struct pst_doc_spec *spec)
            spec->kind == PST_DOC_SPEC_CONSTANT_INPUT;
 }
 
-/* The input that was added last, or a literal. */
+/* Adds the newest input, or a literal, to the arguments. */
 static enum pst_status add_argument(struct pst_import *import,
                                     const struct pst_doc_spec *spec,
                                     const char *path, size_t leaf)
@@ -117,8 +116,8 @@ static enum pst_status add_argument(struct pst_import *import,
                : pst_diag_nomem(import->diag, sizeof(argument));
 }
 
-/* User inputs in their order, with the names of the model's arguments; specs
- * and leaves of the arguments run side by side. */
+/* Reads user inputs in order, named like the model's arguments; input specs
+ * correspond to leaves of the arguments. */
 static enum pst_status read_inputs(struct pst_import *import,
                                    struct pst_scope *scope)
 {
@@ -146,7 +145,7 @@ static enum pst_status read_inputs(struct pst_import *import,
     return status;
 }
 
-/* Inputs of the graph and specs must name the same things. */
+/* Checks that the graph's inputs and the specs have the same names. */
 static enum pst_status check_inputs(struct pst_import *import,
                                     const struct pst_scope *scope)
 {
@@ -160,7 +159,7 @@ static enum pst_status check_inputs(struct pst_import *import,
     for (unsigned i = 0; i < graph->n_inputs; i++) {
         const struct pst_doc_arg *input = &graph->inputs[i];
 
-        /* A token stands for the order of effects: it has no value. */
+        /* A token only orders effects; it has no value. */
         if (doc->inputs[i].kind == PST_DOC_SPEC_TOKEN ||
             input->kind != PST_DOC_TENSOR)
             continue;
@@ -196,7 +195,8 @@ static enum pst_status add_update(struct pst_import *import,
     out.target = pst_map_get(buffer ? &import->state : &scope->values, name);
     if (out.target != NULL)
         out.target = pst_functionalise_home(import->functional, out.target);
-    /* The other names of its bytes see what it holds. */
+    /* Updates the base, so that other names of its bytes see the new
+     * content. */
     if (out.target != NULL && buffer && is_window(import, out.target)) {
         window = out.target;
         out.target = pst_value_storage(window);
@@ -296,7 +296,8 @@ static enum pst_status read_outputs(struct pst_import *import,
     return status;
 }
 
-/* A written window that shares its memory would have to be written through. */
+/* Rejects updates of a window whose elements share memory: they would have to
+ * be written through to the base. */
 static enum pst_status check_updates(const struct pst_import *import)
 {
     const struct pst_graph *graph = import->build.graph;
@@ -362,7 +363,7 @@ void pst_import_fini(struct pst_import *import)
     pst_layouts_fini(&import->layouts);
 }
 
-/* As it was before the inputs. */
+/* Resets the import to the state before the inputs. */
 static void start(struct pst_import *import)
 {
     struct pst_model *model = import->model;
@@ -445,7 +446,7 @@ enum pst_status pst_import_body(struct pst_import *import)
     return status == PST_OK ? pst_import_stay(import) : status;
 }
 
-/* Any output may be the loss. */
+/* Checks all outputs, since any may be the loss. */
 static enum pst_status check_silent(struct pst_import *import)
 {
     const struct pst_graph *graph = import->build.graph;

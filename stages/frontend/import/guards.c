@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the exporter took for granted of sizes, as Python, made limits of the
- * symbols: "(L['x'].size()[1] % 2) == 0" becomes "Equality(((s27) % 2), 0)".
- * That sizes are not equal it writes of every two that it had to tell apart, as
- * where they broadcast: nodes find the same out of other sizes, so "!=" is no
- * limit. */
+/* Turns the exporter's guards on sizes, which are Python text, into constraints
+ * on symbols: "(L['x'].size()[1] % 2) == 0" becomes "Equality(((s27) % 2), 0)".
+ * "!=" is ignored: the exporter writes it for every two sizes that it had to
+ * distinguish, e.g. for broadcasting, and nodes detect that for other sizes
+ * themselves. */
 #include "stages/frontend/import/import.h"
 
 #include "stages/base/str.h"
@@ -11,7 +11,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Signs before their own beginnings. */
+/* Longer signs come before their prefixes. */
 static const struct {
     const char *sign, *name;
 } comparisons[] = {
@@ -33,8 +33,8 @@ static const struct pst_doc_tensor *input_of(const struct pst_document *doc,
     return NULL;
 }
 
-/* The characters of "['batch']" or "[0]", whose key is added to the name behind
- * "_", as the exporter names inputs; 0: there is none. */
+/* Returns the length of "['batch']" or "[0]" and appends "_" and the key to the
+ * name, as the exporter names inputs; 0 if there is none. */
 static size_t take_key(const char *text, struct pst_str *name)
 {
     const bool quoted = pst_has_prefix(text, "['");
@@ -48,8 +48,8 @@ static size_t take_key(const char *text, struct pst_str *name)
     return n + (quoted ? 4 : 2);
 }
 
-/* The characters of "L['x'].size()[1]", whose size is added to `out`; 0: it is
- * something else. */
+/* Returns the length of "L['x'].size()[1]" and appends that size to `out`; 0 if
+ * it is something else. */
 static size_t take_size(const struct pst_document *doc, const char *text,
                         struct pst_str *out)
 {
@@ -80,7 +80,8 @@ static size_t take_size(const struct pst_document *doc, const char *text,
     return at + 2;
 }
 
-/* One comparison, outside of all parentheses; false: it is something else. */
+/* Translates one comparison outside all parentheses; false if it is something
+ * else. */
 static bool translate(const struct pst_document *doc, const char *text,
                       struct pst_str *ret)
 {
@@ -134,7 +135,8 @@ enum pst_status pst_import_guard(struct pst_model *model,
     *ret = false;
     if (translate(doc, guard, &text))
         status = pst_symbols_know(symbols, pst_str_text(&text), &known, diag);
-    /* What does not hold as it was exported is not what was meant. */
+    /* Ignores a constraint that does not hold for the exported sizes: it was
+     * misread. */
     if (status == PST_OK && known &&
         pst_symbols_eval(symbols, pst_str_text(&text), &holds, NULL) ==
             PST_OK &&

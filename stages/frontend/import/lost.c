@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operators whose gradient in PyTorch the file does not have (pt2/traces.c says
- * how that is seen), as far as a gradient of a parameter goes through them.
+ * Operators whose PyTorch gradient is missing from the file (pt2/traces.c
+ * detects them), if a parameter's gradient passes through them.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
@@ -31,8 +31,8 @@ enum pst_status pst_import_note_lost(struct pst_import *import, size_t first)
 /* --- where gradients go --------------------------------------------------- */
 
 struct flow {
-    bool *values; /* by id: a parameter's gradient goes through it */
-    bool any;     /* of the node at work: an operand is one of them */
+    bool *values; /* by id: a parameter's gradient passes through it */
+    bool any;     /* an operand of the current node is one of them */
 };
 
 static void look(void *ctx, struct pst_value **slot, unsigned arg)
@@ -48,7 +48,7 @@ static bool is_float(const struct pst_value *value)
     return pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT;
 }
 
-/* Does a gradient reach an operand of the node? Marks its results. */
+/* True if a gradient reaches an operand of the node; marks its results. */
 static bool pass_node(struct flow *flow, struct pst_node *node)
 {
     flow->any = false;
@@ -62,7 +62,7 @@ static bool pass_node(struct flow *flow, struct pst_node *node)
 
 /* --- notes ---------------------------------------------------------------- */
 
-/* Places that were told: "in "m" at file.py:12", each once. */
+/* Places in the note: "in "m" at file.py:12", without duplicates. */
 struct places {
     struct pst_str text;
     struct pst_map seen;

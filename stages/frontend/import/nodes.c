@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes in program order. */
+/* Imports nodes in program order. */
 #include "stages/frontend/import/nodes.h"
 
 #include "stages/frontend/import/layout/eager.h"
@@ -63,16 +63,16 @@ enum pst_status pst_import_meta(struct pst_import *import,
     return pst_doc_meta(t, &import->model->symbols, ret, import->diag);
 }
 
-/* The exporter calls results that nothing reads NODE_unused_K. What it records
- * of those of norms in a model of several dtypes is not what PyTorch computes.
- */
+/* True for NODE_unused_K, the exporter's name of a result that is not used. Its
+ * recorded meta may differ from PyTorch's for norms in a model with several
+ * dtypes. */
 static bool is_unused(const char *name)
 {
     return strstr(name, "_unused_") != NULL;
 }
 
-/* Strides and offset of a view come from where the file says, as far as they
- * are the same in its storages and in ours. */
+/* Takes the expressions of a view's strides and offset from the file, where its
+ * storage has the same layout as ours. */
 static enum pst_status explain(struct pst_import *import,
                                const struct pst_value *value,
                                const struct pst_doc_meta *t)
@@ -117,7 +117,8 @@ enum pst_status pst_import_define(struct pst_import *import,
         status = pst_import_lay_out(import, scope, name, &t, &value);
     if (status == PST_OK && !is_unused(name))
         status = pst_import_keep_strides(import, value, &t, put_right);
-    if (status == PST_OK && t.symbolic) /* shorter than ours, if not more */
+    if (status == PST_OK && t.symbolic) /* no longer than ours, and mostly
+                                           shorter */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
     if (status == PST_OK && !put_right)
@@ -129,8 +130,8 @@ enum pst_status pst_import_define(struct pst_import *import,
     return PST_OK;
 }
 
-/* The dtype that the file records for the first result, for factories that do
- * not say it. */
+/* Returns the dtype of the first result in the file, for factories without a
+ * dtype argument. */
 static enum pst_dtype recorded_dtype(const struct pst_scope *scope,
                                      const struct pst_names *names)
 {
@@ -147,7 +148,8 @@ static enum pst_status refuse_write(struct pst_import *import)
                         "writes inside of a branch are not supported");
 }
 
-/* What the composition writes goes to the arguments as the file names them. */
+/* Writes the results of a decomposition to the arguments that the operator
+ * writes. */
 static enum pst_status commit_writes(struct pst_import *import,
                                      struct pst_scope *scope,
                                      const struct pst_doc_node *doc_node,
@@ -281,7 +283,8 @@ static enum pst_status import_op(struct pst_import *import,
     return status;
 }
 
-/* The result is the written value itself: both names mean it from now on. */
+/* Imports an in-place operator; its result is the written value under another
+ * name. */
 static enum pst_status import_inplace(struct pst_import *import,
                                       struct pst_scope *scope,
                                       const struct pst_doc_node *doc_node,
@@ -336,7 +339,7 @@ static enum pst_status import_inplace(struct pst_import *import,
     return status;
 }
 
-/* The tensor `out` holds the result and is it from now on. */
+/* Imports an `out` variant; its result is the tensor `out`. */
 static enum pst_status import_out(struct pst_import *import,
                                   struct pst_scope *scope,
                                   const struct pst_doc_node *doc_node,
@@ -376,7 +379,7 @@ static enum pst_status import_out(struct pst_import *import,
     return pst_import_define(import, scope, names->at[0], written, &now->meta);
 }
 
-/* A parameter may be kept wider than the file has it. */
+/* Returns the parameter's dtype in the file; it may be kept in a larger one. */
 static enum pst_dtype dtype_in_file(const struct pst_import *import,
                                     const struct pst_value *v)
 {
@@ -387,8 +390,8 @@ static enum pst_dtype dtype_in_file(const struct pst_import *import,
     return w != NULL ? w->meta.dtype : v->meta.dtype;
 }
 
-/* The dtype that to.* and type_as want: an argument's, the other tensor's, or
- * the tensor's own. */
+/* Returns the dtype that to.* and type_as convert to: an argument's, the other
+ * tensor's, or the tensor's own. */
 static enum pst_dtype wanted_dtype(const struct pst_import *import,
                                    const struct pst_scope *scope,
                                    const struct pst_doc_node *doc_node,
@@ -428,8 +431,8 @@ static enum pst_status import_copy(struct pst_import *import,
                : pst_import_define(import, scope, name, v, &v->meta);
 }
 
-/* They return their input if it has the dtype, and lies in memory as the result
- * does. */
+/* Imports a conversion. It returns its input if dtype and memory layout are the
+ * same. */
 static enum pst_status import_convert(struct pst_import *import,
                                       struct pst_scope *scope,
                                       const struct pst_doc_node *doc_node,
@@ -453,8 +456,8 @@ static enum pst_status import_convert(struct pst_import *import,
     return pst_import_define(import, scope, names->at[0], v, &v->meta);
 }
 
-/* A node of its own would do nothing in a step. Complex numbers were compared
- * with the file where they are defined. */
+/* Checks an assertion on metadata now, since it would do nothing in a step.
+ * Complex tensors were compared with the file when they were defined. */
 static enum pst_status check_metadata(struct pst_import *import,
                                       struct pst_scope *scope,
                                       const struct pst_doc_node *doc_node,
@@ -506,7 +509,7 @@ static enum pst_status import_same(struct pst_import *import,
     return PST_OK;
 }
 
-/* What the node's target is, done. */
+/* Imports a node according to its classification. */
 static enum pst_status import_target(struct pst_import *import,
                                      struct pst_scope *scope,
                                      const struct pst_doc_node *doc_node,
@@ -590,8 +593,8 @@ static enum pst_status import_node(struct pst_import *import,
     if (status != PST_OK)
         return status;
     import->build.region = scope->region;
-    /* Branches and bodies of loops have no stacks, or such of a root of their
-     * own: what they do is done by the call that runs them. */
+    /* Branches and bodies of loops have no stacks, or stacks with a root of
+     * their own: their nodes belong to the call that runs them. */
     if (scope->inner)
         import->build.source = import->place->source;
     else
@@ -610,8 +613,8 @@ static enum pst_status import_node(struct pst_import *import,
     return import_target(import, scope, doc_node, &names);
 }
 
-/* Both branches run and a bool chooses: what the other one asserts need not
- * hold. */
+/* Rejects assertions in branches: both branches run, and those of the one that
+ * is not selected need not hold. */
 static enum pst_status refuse_asserts(struct pst_import *import, size_t first)
 {
     const struct pst_graph *graph = import->build.graph;
@@ -642,7 +645,7 @@ enum pst_status pst_import_nodes(struct pst_import *import,
             status = import_node(import, scope, node);
         if (status == PST_OK && scope->pure)
             status = refuse_asserts(import, first);
-        import->place = node->place; /* inner graphs have their own */
+        import->place = node->place; /* inner graphs have changed it */
         if (status == PST_OK)
             status = pst_import_note_lost(import, first);
         if (status == PST_OK)

@@ -2,28 +2,28 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_IMPORT_NODES_H
 #define PENSTOCK_STAGES_FRONTEND_IMPORT_NODES_H
 /*
- * What the import of operators (nodes.c) and of nodes that hold sub-graphs
- * (subgraph.c) share. Names are borrowed from the document. One thread.
+ * Functions shared by the import of operators (nodes.c) and of nodes with
+ * sub-graphs (subgraph.c). Names are borrowed from the document. One thread.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
 
-/* Names of a node's results, lists flattened. */
+/* Names of a node's results, with lists flattened. */
 struct pst_names {
-    const char *at[PST_MAX_OUTS]; /* NULL: a result that is None or a number */
+    const char *at[PST_MAX_OUTS]; /* NULL: the result is None or a number */
     unsigned n;
 };
 
 /* --- nodes.c ------------------------------------------------------------ */
 
-/* The value that goes by the name; NULL: there is none, or no name. */
+/* Returns the value with that name; NULL if there is none or name is NULL. */
 struct pst_value *pst_import_find(const struct pst_scope *scope,
                                   const char *name);
-/* What the file says of that value. */
+/* Returns the value's meta in the file. */
 enum pst_status pst_import_meta(struct pst_import *import,
                                 const struct pst_scope *scope, const char *name,
                                 struct pst_doc_meta *ret) PST_MUST_CHECK;
-/* Gives the value its name in the document, checks its recorded meta. */
+/* Names a value as in the document and checks its recorded meta. */
 enum pst_status pst_import_define(struct pst_import *import,
                                   struct pst_scope *scope, const char *name,
                                   struct pst_value *value,
@@ -31,15 +31,15 @@ enum pst_status pst_import_define(struct pst_import *import,
 
 /* --- dropout.c ---------------------------------------------------------- */
 
-/* The node's first result, *value, if that is the last step of a decomposed
- * dropout: replaced by a value that evaluation can choose the input for. */
+/* If the node is the last step of a decomposed dropout, replaces its first
+ * result *value by one that evaluation can replace by the input. */
 enum pst_status pst_import_dropout(struct pst_import *import,
                                    const struct pst_node *node,
                                    struct pst_value **value) PST_MUST_CHECK;
 
-/* --- layout/layout.c ----------------------------------------------------------- */
+/* --- layout/layout.c ----------------------------------------------------- */
 
-/* The results of op may be views of its arguments. */
+/* Records that results of op may be views of its arguments. */
 enum pst_status pst_import_joins_storages(struct pst_import *import,
                                           const struct pst_op *op,
                                           const struct pst_arg *args,
@@ -49,10 +49,9 @@ enum pst_status pst_import_joins_storages(struct pst_import *import,
 
 /* --- collectives.c ------------------------------------------------------ */
 
-/* Why programs of several processes are refused. */
+/* Reason for rejecting programs of several processes. */
 extern const char pst_import_several[];
-/* What the node is, if it is of a process group; OP: it is not, NONE: refused.
- */
+/* Classifies a node on a process group. OP: not such a node; NONE: rejected. */
 enum pst_target_kind pst_import_collective_kind(
     const struct pst_doc_node *node);
 enum pst_status pst_import_collective(
@@ -69,33 +68,32 @@ enum pst_status pst_import_copy_out(
 
 /* --- subgraph.c --------------------------------------------------------- */
 
-/* What holds inside of a sub-graph whose node says nothing else. */
+/* Returns the defaults of a sub-graph, inherited from the scope around it. */
 struct pst_scope pst_import_inherit(const struct pst_scope *scope);
-/* The names of its graph; leave the scope after it. */
+/* Opens the scope of a sub-graph; close it with pst_import_leave_scope. */
 void pst_import_enter_scope(struct pst_scope *inner,
                             const struct pst_doc_graph *body);
 void pst_import_leave_scope(struct pst_scope *inner);
-/* Result i of the sub-graph; NULL: it is no tensor of it. */
+/* Returns result i of the sub-graph; NULL if it is not a tensor of it. */
 struct pst_value *pst_import_result(const struct pst_scope *inner, unsigned i);
 
-/* A sub-graph with or without gradients: inlined. */
+/* Inlines a sub-graph with or without gradients. */
 enum pst_status pst_import_set_grad(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
-/* A sub-graph that its author lets recompute: inlined, as a region of its own.
- */
+/* Inlines a sub-graph under torch.utils.checkpoint, as a region of its own. */
 enum pst_status pst_import_checkpoint(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
 
-/* A sub-graph under autocast: inlined, with the casts that it implies. */
+/* Inlines a sub-graph under autocast, with the casts that it implies. */
 enum pst_status pst_import_autocast_region(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
-/* Both branches are computed, the bool chooses between their results. */
+/* Imports both branches; the bool selects between their results. */
 enum pst_status pst_import_cond(struct pst_import *import,
                                 struct pst_scope *scope,
                                 const struct pst_doc_node *node,
@@ -103,25 +101,25 @@ enum pst_status pst_import_cond(struct pst_import *import,
 
 /* --- regions/vmap.c ------------------------------------------------------ */
 
-/* Does the node read a name that has lanes? */
+/* True if the node reads a name that has lanes. */
 bool pst_import_has_lanes(const struct pst_scope *scope,
                           const struct pst_doc_node *node);
-/* _add_batch_dim(tensor, dim, level) */
+/* Imports _add_batch_dim(tensor, dim, level). */
 enum pst_status pst_import_batch(struct pst_import *import,
                                  struct pst_scope *scope,
                                  const struct pst_doc_node *node,
                                  const struct pst_names *names) PST_MUST_CHECK;
-/* _remove_batch_dim(tensor, level, size, dim) */
+/* Imports _remove_batch_dim(tensor, level, size, dim). */
 enum pst_status pst_import_unbatch(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
-/* _unpack_dual(tensor) -> (tensor, its tangent) */
+/* Imports _unpack_dual(tensor) -> (tensor, its tangent). */
 enum pst_status pst_import_unpack(struct pst_import *import,
                                   struct pst_scope *scope,
                                   const struct pst_doc_node *node,
                                   const struct pst_names *names) PST_MUST_CHECK;
-/* Any other node that has lanes. */
+/* Imports any other node that has lanes. */
 enum pst_status pst_import_on_lanes(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,

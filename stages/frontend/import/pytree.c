@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of the leaves of a model's arguments and results. */
+/* Names the leaves of a model's arguments and results. */
 #include "stages/frontend/import/import.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static enum pst_status add_leaf(struct walk *w, const char *path)
     return PST_OK;
 }
 
-/* Depth is bounded by the cap of the JSON parser. */
+/* The JSON parser bounds the depth. */
 static enum pst_status visit(struct walk *w, const struct pst_doc_tree *tree,
                              const char *path)
 {
@@ -80,7 +80,7 @@ enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
     if (tree->type == NULL || tree->n != 2)
         return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "a treespec of the model's signature is damaged");
-    /* The positional ones take the first names. */
+    /* Positional arguments take the first names. */
     for (unsigned i = 0; i < args->n && status == PST_OK; i++) {
         const char *path =
             join(&w, "", names != NULL && i < n_names ? names[i] : NULL, i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes of sharded modules: storages that are freed and filled again, and the
- * copies that fill them. */
+/* Imports nodes of sharded modules: resizes of storages, and the copies that
+ * fill them. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
@@ -29,7 +29,8 @@ enum pst_status pst_import_resize(struct pst_import *import,
     return pst_functionalise_resize(import->functional, v, bytes->number.i);
 }
 
-/* result: NULL, or a name that means the written tensor from now on. */
+/* Writes one tensor to another. result: a name for the written tensor, or
+ * NULL. */
 static enum pst_status fill(struct pst_import *import, struct pst_scope *scope,
                             const char *to, const char *from,
                             const char *result)
@@ -55,7 +56,7 @@ static enum pst_status fill(struct pst_import *import, struct pst_scope *scope,
                : pst_import_define(import, scope, result, written, &now->meta);
 }
 
-/* Name number i among the node's results; NULL: it has none. */
+/* Returns name number i among the node's results; NULL if there is none. */
 static const char *result_of(const struct pst_doc_node *node, unsigned i)
 {
     for (unsigned k = 0; k < node->n_outputs; k++) {

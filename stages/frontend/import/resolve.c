@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Targets of all nodes, found once. with_effects(token, operator, ...) ->
- * (token, ...) keeps operators in order that have effects and no results:
- * assertions of factorisations, say. Nodes run in the order of the document, so
- * the operator alone is enough.
+ * Classifies all nodes once. with_effects(token, operator, ...) -> (token, ...)
+ * orders operators that have effects and no results, such as assertions of
+ * factorisations. Nodes run in the order of the document, so the token is
+ * dropped.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/graph/oprow.h"
 
 #include <string.h>
 
-/* The operator's own arguments have names only where they are keywords. */
+/* Names the operator's arguments; the file only names keyword arguments. */
 static void name_inputs(struct pst_doc_node *node)
 {
     const struct pst_op *op = pst_op_find(node->target);
@@ -27,14 +27,14 @@ static void unwrap(struct pst_doc_node *node)
     unsigned n = 0;
 
     if (op == NULL)
-        return; /* refused as it is */
+        return; /* rejected later under this name */
     node->target = op->name;
     if (pst_has_prefix(node->target, "torch.ops."))
         node->target += strlen("torch.ops.");
     node->inputs += 2;
     node->n_inputs -= 2;
     name_inputs(node);
-    for (unsigned i = 1; i < node->n_outputs; i++) /* behind the token */
+    for (unsigned i = 1; i < node->n_outputs; i++) /* after the token */
         if (node->outputs[i].kind != PST_DOC_NONE)
             node->outputs[n++] = node->outputs[i];
     node->n_outputs = n;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finds all that is not supported before anything is built. */
+/* Finds everything unsupported before anything is built. */
 #include "stages/frontend/import/import.h"
 #include "stages/graph/oprow.h"
 #include "stages/ops/core/op.h"
 
 #include <string.h>
 
-#define NO_TIER 9 /* of a value: it is no operator */
+#define NO_TIER 9 /* for a value, which is not an operator */
 
 struct finding {
     const char *what; /* "aten.foo.default", "dtype complex64" */
     const char *reason;
     unsigned tier; /* of struct pst_target */
     const struct pst_doc_place *place;
-    const char *value; /* name of a value, where there is no node */
+    const char *value; /* name of a value if there is no node */
     unsigned count;
 };
 
 struct scan {
     struct pst_import *import;
-    bool dropout_on, dropout_off; /* a dropout that acts, one that does not */
-    bool trains, evaluates;       /* a node says so: model->evaluates */
+    bool dropout_on, dropout_off; /* an active dropout, an inactive one */
+    bool trains, evaluates;       /* a node shows it: model->evaluates */
     struct PST_VEC(struct finding) findings;
 };
 
@@ -48,7 +48,7 @@ static enum pst_status add_finding(struct scan *s, const char *what,
     return PST_OK;
 }
 
-/* Values of dtypes that we do not have. */
+/* Finds values of unsupported dtypes. */
 static enum pst_status scan_values(struct scan *s,
                                    const struct pst_doc_graph *graph)
 {
@@ -66,7 +66,7 @@ static enum pst_status scan_values(struct scan *s,
     return status;
 }
 
-/* Has the value of that name a size that depends on data? */
+/* True if the value has a size that depends on data. */
 static bool is_unbacked(const struct scan *s, const struct pst_doc_graph *graph,
                         const char *name)
 {
@@ -92,7 +92,7 @@ static bool any_unbacked(const struct scan *s,
     return false;
 }
 
-/* Is a tensor of that list a mask? */
+/* True if a tensor of the list is a mask. */
 static bool has_mask(const struct pst_doc_graph *graph,
                      const struct pst_doc_arg *list)
 {
@@ -107,8 +107,7 @@ static bool has_mask(const struct pst_doc_graph *graph,
     return false;
 }
 
-/* Sizes that depend on data, at the nodes that make them: what reads these has
- * them from there. */
+/* Finds sizes that depend on data, at the nodes where they originate. */
 static enum pst_status scan_sizes(struct scan *s,
                                   const struct pst_doc_graph *graph,
                                   const struct pst_doc_node *node)
@@ -142,7 +141,7 @@ static enum pst_status mark(struct scan *s, struct pst_map *set,
     return pst_diag_nomem(s->import->diag, strlen(name));
 }
 
-/* Numbers and lists of them may be names. */
+/* Marks the names among numbers and lists of numbers. */
 static enum pst_status mark_numbers(struct scan *s,
                                     const struct pst_doc_arg *arg)
 {
@@ -157,7 +156,7 @@ static enum pst_status mark_numbers(struct scan *s,
     return status;
 }
 
-/* Arithmetic whose result nothing needs, and assertions, need no numbers. */
+/* False for arithmetic with an unused result and for assertions. */
 static bool needs_numbers(const struct scan *s, const struct pst_doc_node *node)
 {
     switch (node->resolved->kind) {
@@ -175,7 +174,7 @@ static bool needs_numbers(const struct scan *s, const struct pst_doc_node *node)
     }
 }
 
-/* From the last node to the first: users stand behind what they use. */
+/* Walks from the last node to the first, since uses come after definitions. */
 static enum pst_status find_numbers(struct scan *s,
                                     const struct pst_doc_graph *graph)
 {
@@ -210,8 +209,8 @@ static enum pst_status mark_arg(struct scan *s, const struct pst_doc_arg *arg)
     return status;
 }
 
-/* The argument in which a node says whether the model trains; NULL if it has
- * none. Norms without running statistics take the batch's in both modes. */
+/* Returns the argument that shows whether the model trains; NULL if there is
+ * none. Norms without running statistics use the batch's in both modes. */
 static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
 {
     static const char *const names[] = {"train", "training", "use_input_stats"};
@@ -228,8 +227,8 @@ static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
     return NULL;
 }
 
-/* Was the model in training mode when it was exported? A dropout that drops
- * counts as a sign of it even if it was called as a function. */
+/* Finds signs of the mode at export. An active dropout is a sign of training
+ * mode even if it was called as a function. */
 static void look_at_mode(struct scan *s, const struct pst_doc_node *node)
 {
     const enum pst_mode_sign sign = node->resolved->sign;
@@ -262,7 +261,8 @@ static enum pst_status scan_graph(struct scan *s,
                                   const struct pst_doc_graph *graph,
                                   bool outer);
 
-/* Among complex operands, where a tensor may stand: it becomes one. */
+/* True if the argument may be a tensor, which becomes complex among complex
+ * operands. */
 static bool takes_complex(const struct pst_target *target, const char *name)
 {
     const struct pst_schema *schema =
@@ -317,7 +317,7 @@ static enum pst_status scan_node(struct scan *s,
     return status;
 }
 
-/* Nested sub-graphs are bounded by the depth of the document. */
+/* The depth of the document bounds nested sub-graphs. */
 static enum pst_status scan_graph(struct scan *s,
                                   const struct pst_doc_graph *graph, bool outer)
 {
@@ -367,8 +367,8 @@ static void describe_reason(const struct finding *f, struct pst_str *out)
     pst_str_addf(out, "%s: ", f->reason);
 }
 
-/* One message for all, reason by reason. Where it gets long, places are left
- * out; what does not fit in even so is counted. */
+/* Reports all findings in one message, by reason. If it gets too long, places
+ * are omitted; findings that still do not fit are counted. */
 static enum pst_status report(const struct scan *s)
 {
     const struct finding *all = s->findings.at;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numbers that follow from free sizes have their expressions, from the file or
- * by stages/graph/extent.h. Where nobody knows how a number follows, the model
- * works with the exported sizes only, and says what the number stands in.
+ * Numbers that depend on free sizes have expressions, from the file or by
+ * stages/graph/extent.h. If it is unknown how a number depends on them, the
+ * model only works with the exported sizes, and model->fixed names the number.
  */
 #include "stages/frontend/import/import.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Parameters, buffers and constants. Names of one window on one record are one
- * value (tied weights); names that the graph does not list (strict mode drops
- * unused ones) get a value too, so that they are saved and have a gradient.
+ * Imports parameters, buffers and constants. Names of one window of one record
+ * become one value (tied weights). Names that the graph does not list (strict
+ * mode drops unused ones) get a value too, so that they are saved and have a
+ * gradient.
  */
 #include "stages/frontend/import/state.h"
 
@@ -10,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Identity of a tensor: kind, record and window. Records without bytes say
- * nothing about identity. */
+/* Returns the identity of a tensor: kind, record and window. Empty records do
+ * not identify a tensor. */
 static enum pst_status identity(const struct pst_weight *w,
                                 enum pst_value_kind kind, struct pst_str *key,
                                 struct pst_diag *diag)
@@ -53,7 +54,8 @@ static enum pst_status add_member(struct pst_state *s,
     pst_str_fini(&key);
     if (status != PST_OK || g == NULL)
         return status;
-    /* It goes by the first name that the graph uses, else by the first. */
+    /* The canonical name is the first one that the graph uses, else the
+     * first. */
     if (g->n_members == 0 || (used && !g->used)) {
         g->weight = w;
         g->placeholder = placeholder;
@@ -68,7 +70,7 @@ static enum pst_status add_member(struct pst_state *s,
     return PST_OK;
 }
 
-/* The placeholder's meta must be that of the stored tensor. */
+/* Checks that the placeholder has the meta of the stored tensor. */
 static enum pst_status check_meta(const struct pst_state *s,
                                   const struct pst_weight *w,
                                   const struct pst_scope *scope,
@@ -86,7 +88,7 @@ static enum pst_status check_meta(const struct pst_state *s,
                         pst_meta_text(&t.meta, a), pst_meta_text(&w->meta, b));
 }
 
-/* One input spec; user inputs are none of ours. */
+/* Adds the tensor of an input spec; skips user inputs. */
 static enum pst_status add_spec(struct pst_state *s,
                                 const struct pst_scope *scope,
                                 const struct pst_doc_spec *spec)
@@ -115,8 +117,8 @@ static enum pst_status add_spec(struct pst_state *s,
     return status;
 }
 
-/* A constant, or a buffer that is no part of the state_dict, that no input
- * names: another name of one that an input does, or nobody reads it. */
+/* Adds a constant or non-persistent buffer that is not an input: another name
+ * of one that is, or unused. */
 static enum pst_status add_alias(struct pst_state *s,
                                  const struct pst_weight *w)
 {
@@ -135,7 +137,7 @@ static enum pst_status add_alias(struct pst_state *s,
     return status;
 }
 
-/* Stored tensors that no input names. */
+/* Adds stored tensors that are not inputs. */
 static enum pst_status add_rest(struct pst_state *s)
 {
     const struct pst_model *model = s->import->model;
@@ -169,7 +171,7 @@ static bool lacks_values(const struct pst_state_group *g)
     return g->kind == PST_VALUE_PARAM && g->weight->absent;
 }
 
-/* The only parameter of that form that the graph reads. */
+/* Returns the only parameter with that meta that the graph reads. */
 static struct pst_state_group *only_reader(const struct pst_state *s,
                                            const struct pst_state_group *g)
 {
@@ -212,9 +214,9 @@ static enum pst_status join_group(struct pst_state *s,
 }
 
 /*
- * Names are known to be tied by the bytes that they share, of which a file that
- * was exported without weights has none. There the graph reads one of them
- * only, as it does of tied names.
+ * Ties unread names in a file without weights. Otherwise ties are found by
+ * shared bytes, which such a file lacks. As with tied names, the graph reads
+ * only one of them.
  */
 static enum pst_status join_unread(struct pst_state *s)
 {
@@ -244,11 +246,11 @@ static enum pst_status make_values(struct pst_state *s)
 
         if (g->value != NULL || g->base != NULL)
             continue;
-        /* Copies of weights are contiguous, however they are stored. */
+        /* Values are contiguous, however the weight is stored. */
         pst_meta_set_contiguous(&meta);
         if (g->kind == PST_VALUE_PARAM && g->requires_grad &&
             (meta.dtype == PST_BF16 || meta.dtype == PST_F16))
-            meta.dtype = PST_F32; /* rounded where it is read: bind.c */
+            meta.dtype = PST_F32; /* rounded by readers: bind.c */
         g->value = pst_graph_add_value(graph, g->kind,
                                        g->placeholder != NULL ? g->placeholder
                                                               : g->weight->fqn,
@@ -267,7 +269,7 @@ static enum pst_status bind_names(struct pst_state *s, struct pst_scope *scope)
     for (size_t i = 0; i < s->members.n; i++) {
         const struct pst_state_member *m = &s->members.at[i];
 
-        /* Windows are values when nodes are imported: windows.c. */
+        /* Windows get values when nodes are imported: windows.c. */
         if (m->group->value != NULL &&
             !pst_map_put(&s->import->state, m->weight->fqn, m->group->value))
             return pst_diag_nomem(s->import->diag, 0);

@@ -2,28 +2,28 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_IMPORT_STATE_H
 #define PENSTOCK_STAGES_FRONTEND_IMPORT_STATE_H
 /*
- * The model's state while it is made: names (state.c) and the bytes that they
- * share (windows.c). Private to these two; one thread.
+ * State of importing the model's tensors: names (state.c) and bytes that they
+ * share (windows.c). Private to these two files; one thread.
  */
 #include "stages/frontend/import/nodes.h"
 
 struct pst_state_base;
 
-/* One tensor: names of one window on one record. */
+/* One tensor: the names of one window of one record. */
 struct pst_state_group {
     enum pst_value_kind kind;
-    struct pst_weight const *weight; /* of the name that stands for it */
+    struct pst_weight const *weight; /* of its canonical name */
     const char *placeholder;         /* NULL: not among the graph's inputs */
     bool used, requires_grad, persistent;
     unsigned n_members;
     struct pst_value *value;
-    struct pst_state_base *base; /* its bytes; NULL: its own */
+    struct pst_state_base *base; /* value with its bytes; NULL: its own */
     int64_t offset;              /* in base's value */
 };
 
-/* Bytes that several groups look into. */
+/* Bytes shared by several groups. */
 struct pst_state_base {
-    const struct pst_weight *weight; /* all of the bytes, in their order */
+    const struct pst_weight *weight; /* all of the bytes, in order */
     bool nameless;
     bool persistent;
     struct pst_value *value;
@@ -42,10 +42,11 @@ struct pst_state {
     struct pst_arena arena;
 };
 
-/* windows.c: finds buffers, and constants, of which bytes are the same, and
- * gives their groups bases. Whatever else shares bytes stays as it is. */
+/* windows.c: finds buffers, and constants, that have bytes in common, and gives
+ * their groups bases. Other tensors that share bytes stay separate. */
 enum pst_status pst_state_find_bases(struct pst_state *s) PST_MUST_CHECK;
-/* Tells the model which names look into which bases; values must be made. */
+/* Records in the model which names are windows of which bases; values must
+ * exist. */
 enum pst_status pst_state_name_windows(struct pst_state *s) PST_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes that hold sub-graphs: regions, which are inlined, and branches. */
+/* Imports nodes with sub-graphs: regions, which are inlined, and branches. */
 #include "stages/frontend/import/nodes.h"
 #include "stages/ops/core/rows.h"
 
@@ -31,7 +31,8 @@ void pst_import_leave_scope(struct pst_scope *inner)
     pst_map_fini(&inner->lanes);
 }
 
-/* Position of the first operand: behind the sub-graph. NULL: it has none. */
+/* Returns the sub-graph and the position of the first operand after it; NULL if
+ * there is none. */
 static const struct pst_doc_graph *find_body(const struct pst_doc_node *node,
                                              unsigned *ret_operands)
 {
@@ -45,7 +46,7 @@ static const struct pst_doc_graph *find_body(const struct pst_doc_node *node,
     return NULL;
 }
 
-/* Operand i: what the body calls `formal` is the caller's `actual`. */
+/* Binds operand i: `formal` in the body is `actual` of the caller. */
 static enum pst_status bind_operand(struct pst_import *import,
                                     const struct pst_scope *scope,
                                     const struct pst_doc_arg *formal,
@@ -80,7 +81,7 @@ static enum pst_status bind_operands(struct pst_import *import,
     unsigned end = node->n_inputs;
 
     while (end > first && node->inputs[end - 1].name[0] != '\0')
-        end--; /* how it is run */
+        end--; /* named arguments are options */
     if (end - first != body->n_inputs)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its sub-graph takes %u values, not %u",
@@ -123,8 +124,8 @@ static enum pst_status bind_results(struct pst_import *import,
     return status;
 }
 
-/* Bodies share their operands' storage, and their results are values of the
- * outer graph from then on. inner: what holds in the body. */
+/* Inlines a body. It shares its operands' storage, and its results become
+ * values of the outer graph. inner: the scope of the body. */
 static enum pst_status inline_body(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_node *node,
@@ -191,13 +192,14 @@ enum pst_status pst_import_checkpoint(struct pst_import *import,
 
 /* --- branches ----------------------------------------------------------- */
 
-/* Which branch: `taken` if pred is. */
+/* A branch: selected if pred equals `taken`. */
 struct branch {
     struct pst_value *pred;
     bool taken;
 };
 
-/* Operand i, whose gradient is nothing where the branch is not the one. */
+/* Binds operand i so that its gradient is zero if the branch is not
+ * selected. */
 static enum pst_status bind_gated(struct pst_import *import,
                                   const struct pst_scope *scope,
                                   const struct pst_doc_arg *formal,
@@ -219,7 +221,7 @@ static enum pst_status bind_gated(struct pst_import *import,
                : pst_import_define(import, inner, formal->name, v, &v->meta);
 }
 
-/* The n results of a branch, which may write nothing from before it. */
+/* Imports a branch with n results; it must not write values from outside. */
 static enum pst_status import_branch(struct pst_import *import,
                                      const struct pst_scope *scope,
                                      const struct pst_doc_arg *branch,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Free sizes of a document: their values at export, what they may be, and
- * what numbers follow from them. */
+/* Reads the free sizes of a document: values at export, ranges, and expressions
+ * of numbers. */
 #include "stages/frontend/import/import.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 struct collector {
     struct pst_model *model;
     struct PST_VEC(const struct pst_doc_expr *) exprs;
-    struct pst_map seen; /* their texts */
+    struct pst_map seen; /* by text */
     struct pst_diag *diag;
 };
 
@@ -52,8 +52,8 @@ static enum pst_status collect_graph(struct collector *c,
     return status;
 }
 
-/* Symbols that stand nowhere alone, from expressions that have a value; then
- * every value must fit. */
+/* Solves for symbols that never occur alone, from expressions with a known
+ * value; then checks that all values are consistent. */
 static enum pst_status settle(struct collector *c)
 {
     struct pst_symbols *symbols = &c->model->symbols;
@@ -68,7 +68,7 @@ static enum pst_status settle(struct collector *c)
             status = pst_symbols_solve(symbols, e->text, e->hint, NULL);
         if (status == PST_ERR_NOMEM)
             return pst_diag_nomem(c->diag, 0);
-        /* Else what depends on it is refused where it is used. */
+        /* Otherwise it is an error where it is used. */
     }
     for (size_t i = 0; i < c->exprs.n; i++) {
         const struct pst_doc_expr *e = c->exprs.at[i];
@@ -100,13 +100,13 @@ static enum pst_status limit(struct collector *c,
         &c->model->symbols, range->expr->text, &known, c->diag);
 
     if (status != PST_OK || !known)
-        return status; /* of numbers that depend on data, or unused */
+        return status; /* depends on data, or unused */
     return pst_symbols_limit(&c->model->symbols, range->expr->text, range->min,
                              range->max, c->diag);
 }
 
-/* Facts that the exporter found and wrote as Python: those that cannot be
- * judged are shown. */
+/* Reads the exporter's guards, which are Python text; notes those that cannot
+ * be interpreted. */
 static enum pst_status take_guards(struct collector *c,
                                    const struct pst_document *doc)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The tables of raw tensors: one window on a record for each name. */
+/* Reads the tables of raw tensors, which give each name a window of a
+ * record. */
 #include "stages/frontend/import/import.h"
 
 #include "stages/base/str.h"
@@ -23,7 +24,7 @@ static enum pst_status refuse_pickles(struct pst_diag *diag, const char *what)
                         what);
 }
 
-/* The record must be a raw one of this folder. */
+/* Finds the record, which must be a raw one in this folder. */
 static enum pst_status find_record(const struct table *t,
                                    const struct pst_doc_payload *payload,
                                    struct pst_zip_entry **ret,
@@ -55,7 +56,7 @@ static enum pst_status find_record(const struct table *t,
     return PST_OK;
 }
 
-/* The window must lie inside the record. */
+/* Checks that the window lies inside the record. */
 static enum pst_status find_data(const struct table *t,
                                  const struct pst_doc_meta *tensor,
                                  struct pst_zip_entry *entry,
@@ -105,7 +106,7 @@ static enum pst_status add_weight(const struct table *t,
         return pst_diag_set(t->diag, PST_E_PT2_INCONSISTENT,
                             "%s: listed among the weights and the constants",
                             fqn);
-    w = &model->weights.at[model->weights.n]; /* room was made */
+    w = &model->weights.at[model->weights.n]; /* capacity was reserved */
     *w = (struct pst_weight){
         .fqn = pst_arena_strdup(&model->arena, fqn),
         .record = entry->name + strlen("data/"),
@@ -121,7 +122,7 @@ static enum pst_status add_weight(const struct table *t,
     return find_data(t, &tensor, entry, w);
 }
 
-/* Digest of the table's text and of the checksums of all records. */
+/* Adds the digest of the table's text and of the checksums of all records. */
 static enum pst_status add_digest(const struct table *t, const char *text,
                                   size_t len, struct pst_str *digests)
 {
@@ -140,7 +141,7 @@ static enum pst_status add_digest(const struct table *t, const char *text,
     return digests->failed ? pst_diag_nomem(t->diag, digests->cap) : PST_OK;
 }
 
-/* Room for all weights at once: the map points at them. */
+/* Reserves capacity for all weights at once, because the map points to them. */
 static enum pst_status make_room(struct pst_model *model, size_t more,
                                  struct pst_diag *diag)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Names of the state that look into the same bytes. Buffers of which at least
- * one element is the same, and constants likewise, become windows on one value
- * (a base), as wide as all of them: so a write to one is seen by the others.
- * Which windows meet is decided element by element; interleaved ones do not.
+ * Names of the state that share bytes. Buffers with at least one common
+ * element, and constants likewise, become windows of one value (a base) that
+ * spans all of them, so that a write to one is visible in the others. Overlap
+ * is decided element by element; interleaved windows do not overlap.
  *
- * Parameters stay values of their own: an optimizer steps each of them, as
- * PyTorch's does, and what it then means that they overlap is nobody's intent.
+ * Parameters stay separate values: an optimizer steps each of them, as in
+ * PyTorch, and updates of overlapping parameters have no intended meaning.
  */
 #include "stages/frontend/import/state.h"
 
@@ -21,10 +21,11 @@
 
 #define TAG PST_TAG_ARCHIVE
 
-/* Windows whose extents meet one another, looked at in pairs. */
+/* Largest number of windows with overlapping extents, which are compared in
+ * pairs. */
 #define MAX_MEETING 4096
 
-/* Groups in order of their places, with links to others of their component. */
+/* Groups by position, with links to others of their component. */
 struct sorted {
     struct pst_state_group **at;
     size_t *root; /* index of one of the same component */
@@ -55,7 +56,7 @@ static size_t root_of(const struct sorted *s, size_t i)
     return i;
 }
 
-/* The first one is the root: bases come in the order of places. */
+/* The first one becomes the root, so that bases are ordered by position. */
 static void join(const struct sorted *s, size_t i, size_t k)
 {
     const size_t a = root_of(s, i), b = root_of(s, k);
@@ -94,7 +95,7 @@ static enum pst_status compare(struct pst_import *import,
     bool meet = false;
     enum pst_status status;
 
-    if (x->meta.dtype != y->meta.dtype) /* of a damaged file */
+    if (x->meta.dtype != y->meta.dtype) /* only in a damaged file */
         return note_shared(import, s->at[i], s->at[k]);
     status = pst_windows_overlap(&(struct pst_window){&x->meta, x->offset},
                                  &(struct pst_window){&y->meta, y->offset},
@@ -107,7 +108,7 @@ static enum pst_status compare(struct pst_import *import,
     return PST_OK;
 }
 
-/* Compares each with those behind it that begin before its end. */
+/* Compares each window with the later ones that begin before its end. */
 static enum pst_status find_components(struct pst_import *import,
                                        const struct sorted *s)
 {
@@ -134,15 +135,15 @@ static enum pst_status find_components(struct pst_import *import,
 
 /* --- bases -------------------------------------------------------------- */
 
-/* Is the window all of the elements from begin to end, in their order? */
+/* True if the window is all elements in [begin, end), in order. */
 static bool covers(const struct pst_weight *w, int64_t begin, int64_t end)
 {
     return w->offset == begin && pst_meta_is_contiguous(&w->meta) &&
            pst_meta_numel(&w->meta) == end - begin;
 }
 
-/* Behind the windows of the same record: a component ends there at the latest.
- */
+/* Returns the index after the windows of the same record; components do not
+ * cross records. */
 static size_t end_of_record(const struct sorted *s, size_t i)
 {
     const char *record = s->at[i]->weight->record;
@@ -152,7 +153,7 @@ static size_t end_of_record(const struct sorted *s, size_t i)
     return i;
 }
 
-/* "cache.k+cache.v+..." as a weight without a name of its own. */
+/* Makes a nameless weight, described as "cache.k+cache.v+...". */
 static const struct pst_weight *make_weight(struct pst_import *import,
                                             const struct sorted *s, size_t root,
                                             int64_t begin, int64_t end)
@@ -188,7 +189,7 @@ static const struct pst_weight *make_weight(struct pst_import *import,
     return w;
 }
 
-/* The component of s->at[root] if it has more than one window. */
+/* Makes a base for the component of s->at[root] if it has several windows. */
 static enum pst_status make_base(struct pst_state *state,
                                  const struct sorted *s, size_t root)
 {
@@ -225,8 +226,8 @@ static enum pst_status make_base(struct pst_state *state,
     return base->weight != NULL ? PST_OK : state->import->build.status;
 }
 
-/* Windows that overlap themselves are copies here: written, they would differ.
- */
+/* Adds a note on windows that overlap themselves: they are copies here, so
+ * writes would have another effect. */
 static enum pst_status note_itself(struct pst_state *state,
                                    const struct pst_state_group *g)
 {
@@ -239,7 +240,7 @@ static enum pst_status note_itself(struct pst_state *state,
     return pst_diag_nomem(state->import->diag, 0);
 }
 
-/* Do the windows leave bytes of their record to nobody? */
+/* True if there are bytes of the record that no window uses. */
 static bool leaves_bytes(const struct sorted *s, size_t i, size_t k)
 {
     const struct pst_weight *w = s->at[i]->weight;
@@ -254,8 +255,9 @@ static bool leaves_bytes(const struct sorted *s, size_t i, size_t k)
            (size_t)end * pst_dtype_size(w->meta.dtype) < (size_t)w->entry->size;
 }
 
-/* Have parts alone, none of them persistent, a record as large as one of
- * persistent tensors? That is kept in another part of the file. */
+/* True if there are only parts, none of them persistent, and a record of the
+ * same size has persistent tensors, which are stored in another part of the
+ * file. */
 static bool is_second_copy(const struct sorted *s, size_t i, size_t k)
 {
     const struct pst_weight *w = s->at[i]->weight;
@@ -271,9 +273,9 @@ static bool is_second_copy(const struct sorted *s, size_t i, size_t k)
     return apart && twin;
 }
 
-/* Of windows i to k, of one record in order of their places: the file has given
- * a window, or windows of other dtypes, a copy of the storage, so PyTorch does
- * not see any more who shares memory either. */
+/* Adds a note on windows [i, k) of one record, ordered by position: the file
+ * has a separate copy of the storage for a window, or for windows of other
+ * dtypes, so the original sharing of memory is unknown. */
 static enum pst_status note_lost(struct pst_state *state,
                                  const struct sorted *s, size_t i, size_t k)
 {
@@ -359,7 +361,7 @@ static enum pst_status make_value(struct pst_state *s,
     return PST_OK;
 }
 
-/* All members of groups with that base, as names of the model. */
+/* Records the members of groups with that base as names in the model. */
 static enum pst_status tell(struct pst_state *s,
                             const struct pst_state_base *base)
 {
@@ -411,7 +413,7 @@ enum pst_status pst_state_name_windows(struct pst_state *s)
     return status;
 }
 
-/* Names of one window get one view. */
+/* Returns the view of a window; all names of it share one. */
 static struct pst_value *view_of(struct pst_import *import, size_t i)
 {
     const struct pst_import_window *w = &import->windows.at[i];
@@ -484,7 +486,7 @@ void pst_import_sink_windows(struct pst_import *import)
     struct pst_graph *graph = import->build.graph;
     size_t n = 0;
 
-    /* They are the first nodes; the last one goes first. */
+    /* The views are the first nodes; the last one is moved first. */
     while (n < graph->nodes.n && is_window(import, graph->nodes.at[n]))
         n++;
     while (n-- > 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Complex numbers of the document are pairs of real ones along one more
- * dimension, the last (pst_doc_meta). An operator on them is the row of
- * that name in stages/ops/complex/; one that only moves elements is its own
- * row, which must leave the last dimension alone (movers.c).
+ * Complex numbers of the document become pairs of real numbers in an additional
+ * last dimension (pst_doc_meta). An operator on them becomes the row of that
+ * name in stages/ops/complex/; one that only moves elements keeps its own row,
+ * which must not touch the last dimension (movers.c).
  */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"
@@ -85,7 +85,8 @@ const struct pst_op *pst_import_complex_row(const char *name,
 
 /* --- arguments ------------------------------------------------------------ */
 
-/* The dtype of the parts of a complex tensor; PST_N_DTYPES: it is none. */
+/* Returns the dtype of the parts of a complex tensor; PST_N_DTYPES: it is
+ * real. */
 static enum pst_dtype part_in(const struct pst_doc_tensor *t)
 {
     enum pst_dtype part;
@@ -94,8 +95,8 @@ static enum pst_dtype part_in(const struct pst_doc_tensor *t)
                                                             : PST_N_DTYPES;
 }
 
-/* The dtype of the parts of what a node computes with; PST_N_DTYPES: all of it
- * is real. What has no dimensions does not raise it. */
+/* Returns the dtype of the parts in a node's computation; PST_N_DTYPES: all
+ * operands are real. Operands without dimensions do not raise it. */
 static enum pst_dtype part_of(const struct pst_doc_node *node,
                               const struct pst_doc_graph *graph)
 {
@@ -124,8 +125,8 @@ static enum pst_dtype part_of(const struct pst_doc_node *node,
     return ret != PST_N_DTYPES ? ret : flat;
 }
 
-/* What is whole or has no dimensions does not decide the dtype of a result,
- * so it takes that of the complex operand, if there is one. */
+/* True if a real operand takes the complex operand's dtype: integers and
+ * tensors without dimensions do not decide the dtype of a result. */
 static bool takes_dtype(const struct pst_meta *meta, unsigned rank,
                         enum pst_dtype part)
 {
@@ -156,7 +157,7 @@ static struct pst_value *promoted(struct pst_import *import,
                     PST_ARGS(pst_values(parts, 2), pst_i(-1)));
 }
 
-/* A number of the file, real or complex, as a pair. */
+/* Converts a real or complex number of the file to a pair. */
 static struct pst_value *literal(struct pst_import *import,
                                  const struct pst_doc_arg *arg,
                                  const struct pst_arg *bound,
@@ -176,8 +177,8 @@ static struct pst_value *literal(struct pst_import *import,
                     PST_ARGS(pst_values(parts, 2), pst_i(-1)));
 }
 
-/* A tensor among operands that all become complex. In-place operators have
- * theirs as they stand (pst_import_bind). */
+/* Converts a tensor among operands that all become complex. Operands of
+ * in-place operators are bound as they are (pst_import_bind). */
 static struct pst_value *operand(struct pst_import *import,
                                  const struct pst_target *target,
                                  struct pst_value *v, bool is_complex,
@@ -192,7 +193,7 @@ static struct pst_value *operand(struct pst_import *import,
     return is_complex ? with_part(import, v, part) : promoted(import, v, part);
 }
 
-/* Places and choices stay what they are. */
+/* True for arguments that stay real: indices and conditions. */
 static bool stays_real(const char *name)
 {
     static const char *const names[] = {"index", "indices", "condition", "mask",
@@ -234,7 +235,7 @@ static void promote(struct pst_import *import, const struct pst_scope *scope,
         const char *name = node->inputs[i].name;
         const int at = pst_import_find_arg(schema, name);
 
-        /* What an in-place operator writes stays itself. */
+        /* The target of an in-place operator is not converted. */
         if (at < 0 || stays_real(name) ||
             (at == 0 && target->kind == PST_TARGET_INPLACE) ||
             (schema->args[at].type != PST_TYPE_TENSOR &&
@@ -245,7 +246,7 @@ static void promote(struct pst_import *import, const struct pst_scope *scope,
     }
 }
 
-/* Complex operands without their imaginary parts. */
+/* Replaces complex operands by their real parts. */
 static void take_real_parts(struct pst_import *import,
                             const struct pst_scope *scope,
                             const struct pst_doc_node *node,

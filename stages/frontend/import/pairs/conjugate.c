@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conjugates are views in PyTorch: what is written to a tensor is read from its
- * conjugate, and the other way round. Pairs have no strides for that, so each
- * conjugate has a storage of its own, which is written along: a mirror.
+ * Conjugates are views in PyTorch: a write to a tensor is visible in its
+ * conjugate, and the other way round. Strides cannot express that on pairs, so
+ * each conjugate is a storage of its own that is updated with the original: a
+ * mirror.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
@@ -11,7 +12,7 @@
 
 #include <string.h>
 
-/* Conjugates of conjugates, each written along by the one before. */
+/* Limit of chained conjugates, each of which is updated by the previous one. */
 #define MAX_DEPTH 16
 
 static struct pst_value *conjugate(struct pst_import *import,
@@ -25,7 +26,8 @@ static struct pst_value *owner(struct pst_import *import, struct pst_value *v)
     return pst_functionalise_owner(import->functional, v);
 }
 
-/* Has PyTorch's tensor its sign still to be changed? */
+/* True if PyTorch has not yet applied the conjugation to the memory
+ * (is_conj()). */
 static bool is_lazy(struct pst_import *import, struct pst_value *v)
 {
     for (size_t i = 0; i < import->mirrors.n; i++)
@@ -34,7 +36,8 @@ static bool is_lazy(struct pst_import *import, struct pst_value *v)
     return false;
 }
 
-/* Does the row give a conjugate that is a view, of its operand transposed? */
+/* True if the operator returns a conjugate that is a view, possibly
+ * transposed. */
 static bool makes_mirror(const struct pst_op *op, bool *ret_transposed)
 {
     *ret_transposed = op == &pst_op_complex_mH ||
@@ -44,8 +47,8 @@ static bool makes_mirror(const struct pst_op *op, bool *ret_transposed)
            op == &pst_op_complex__conj;
 }
 
-/* Conjugates become mirrors; what a lazy one is resolved to is a copy. NULL and
- * no failure: the row does as it says. */
+/* Makes a mirror for a conjugate, and a copy when a lazy one is resolved. NULL
+ * without an error: emit the operator as usual. */
 static struct pst_value *make(struct pst_import *import,
                               const struct pst_op *op, struct pst_value *v)
 {
@@ -107,7 +110,8 @@ static enum pst_status write_along(struct pst_import *import,
     return import->build.status;
 }
 
-/* Mirrors of the storage but for the one by which it was written. */
+/* Updates the mirrors of a storage, except number `but`, through which it was
+ * written. */
 static enum pst_status reflect(struct pst_import *import,
                                const struct pst_value *storage, size_t but,
                                unsigned depth)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operators that treat both parts of complex numbers alike: their own rows on
- * pairs, whose last dimension they must leave alone.
+ * Operators that treat both parts of complex numbers alike: they use their own
+ * rows on pairs and must not touch the last dimension.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
@@ -10,11 +10,12 @@
 
 static const struct pst_mover {
     const char *name;
-    bool adds_dim;      /* a negative dimension counts the result's */
-    const char *append; /* this list takes `last`; NULL: none */
+    bool adds_dim;      /* a negative dimension counts from the end of the
+                           result */
+    const char *append; /* `last` is appended to this list; NULL: none */
     int64_t last;       /* 0: the number of the last dimension */
-    bool every;         /* without `dim` it is of all dimensions; of none it
-                           does nothing */
+    bool every;         /* without `dim` it applies to all dimensions; without
+                           dimensions it does nothing */
 } movers[] = {
     {"aten.view.default", false, "size", 2, false},
     {"aten.reshape.default", false, "shape", 2, false},
@@ -90,7 +91,8 @@ const struct pst_mover *pst_import_mover(const char *name)
     return NULL;
 }
 
-/* Dimensions without the last one of the first tensor; -1: there is none. */
+/* Returns the rank of the first tensor without the pair's dimension; -1 if
+ * there is none. */
 static int64_t rank_of(const struct pst_schema *schema,
                        const struct pst_arg *args)
 {
@@ -99,7 +101,8 @@ static int64_t rank_of(const struct pst_schema *schema,
             return (int64_t)args[i].value->meta.rank - 1;
         for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n;
              k++)
-            if (args[i].values[k] != NULL) /* a list of indices has holes */
+            if (args[i].values[k] != NULL) /* lists of indices have NULL
+                                              entries */
                 return (int64_t)args[i].values[k]->meta.rank - 1;
     }
     return -1;
@@ -117,7 +120,7 @@ static bool names_dims(const char *name)
     return false;
 }
 
-/* A copy of the list with room for one more; NULL without memory. */
+/* Copies a list with capacity for one more; NULL if out of memory. */
 static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
 {
     struct pst_arena *arena = &import->build.graph->arena;
@@ -135,8 +138,8 @@ static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
     return ints;
 }
 
-/* Reductions and shifts of all dimensions, where none is given: the pair is
- * none of them. */
+/* Lists all dimensions but the pair's for reductions and shifts that give
+ * none. */
 static bool every_dim(struct pst_import *import, int64_t rank,
                       struct pst_arg *arg)
 {
@@ -150,8 +153,8 @@ static bool every_dim(struct pst_import *import, int64_t rank,
     return ints != NULL;
 }
 
-/* A number without dimensions has none that may be named, though PyTorch takes
- * 0 and -1 for one: here these would mean the pair. */
+/* True if the argument names a dimension of a tensor without dimensions.
+ * PyTorch accepts 0 and -1 there, which would mean the pair here. */
 static bool names_the_pair(const struct pst_mover *m, int64_t rank,
                            const char *name, const struct pst_arg *arg)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers that follow from the constants of a file alone. */
+/* Computes numbers that follow from the constants of a file alone. */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/call.h"
 
 #define MAX_NODES   256  /* between constants and the number */
-#define MAX_NUMBERS 4096 /* of a tensor among these */
+#define MAX_NUMBERS 4096 /* elements of an intermediate tensor */
 
 struct fold {
     struct pst_import *import;
@@ -68,8 +68,8 @@ static bool supply_node(struct fold *f, struct pst_node *node)
     return f->status == PST_OK;
 }
 
-/* Makes the numbers of v; false: they need more than constants, or it failed.
- * The depth is bounded by MAX_NODES. */
+/* Computes the content of v; false if it depends on more than constants, or
+ * after an error. MAX_NODES bounds the recursion. */
 static bool supply(struct fold *f, struct pst_value *v)
 {
     struct pst_value *base = v->base != NULL ? v->base : v;

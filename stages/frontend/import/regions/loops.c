@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loops whose number of trips is known: scan, map and while_loop of
- * torch.export. The body is a template: each trip has nodes of its own, so that
- * gradients, cuts and memory need to know nothing of loops.
+ * Loops with a known number of trips: scan, map and while_loop of torch.export.
+ * They are unrolled: each trip gets nodes of its own, so gradients, cuts and
+ * memory planning need no support for loops.
  */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/rows.h"
@@ -10,10 +10,10 @@
 #include <math.h>
 
 #define MAX_TRIPS 10000
-#define MAX_NODES 2000000 /* of a graph with loops: they may be nested */
-#define MAX_EXACT 9007199254740992.0 /* whole numbers in a double */
+#define MAX_NODES 2000000 /* of a graph with loops, which may be nested */
+#define MAX_EXACT 9007199254740992.0 /* largest exact integer in a double */
 
-/* The tensors that a loop's node lists at one place. */
+/* A list of tensors in a loop's node. */
 struct operands {
     const char *const *names;
     unsigned n;
@@ -26,7 +26,7 @@ static enum pst_status inconsistent(struct pst_import *import)
                         "results");
 }
 
-/* Operand list i of a node; false if it lists anything but tensors. */
+/* Returns operand list i of a node; false if it has anything but tensors. */
 static bool list_at(const struct pst_doc_node *node, unsigned i,
                     struct operands *ret)
 {
@@ -41,7 +41,7 @@ static bool list_at(const struct pst_doc_node *node, unsigned i,
     return arg->kind == PST_DOC_TENSORS || arg->n == 0;
 }
 
-/* Of every operand the current value into ret, from *at on. */
+/* Stores the current values of a list's operands in ret, from *at on. */
 static enum pst_status read_operands(struct pst_import *import,
                                      const struct pst_scope *scope,
                                      const struct operands *list,
@@ -60,7 +60,7 @@ static enum pst_status read_operands(struct pst_import *import,
     return PST_OK;
 }
 
-/* One trip: the n_out results of the body. */
+/* Imports one trip with n_out results. */
 static enum pst_status run_body(struct pst_import *import,
                                 const struct pst_scope *scope,
                                 const struct pst_doc_graph *body,
@@ -128,18 +128,18 @@ static enum pst_status define_results(struct pst_import *import,
 
 /* --- scan, map ------------------------------------------------------------ */
 
-/* What a loop over slices works on: its operands are what goes from trip to
- * trip, then what is sliced, then what all trips share. */
+/* Operands of a loop over slices: carried values, sliced tensors, then tensors
+ * that all trips share. */
 struct slices {
     struct operands list[3];
     unsigned n_in, n_out, n_trips;
-    struct pst_value **in;  /* of a trip */
-    struct pst_value **xs;  /* that are sliced */
-    struct pst_value **out; /* of a trip */
-    struct pst_value **all; /* results of each trip: [result][trip] */
+    struct pst_value **in;  /* inputs of a trip */
+    struct pst_value **xs;  /* the sliced tensors */
+    struct pst_value **out; /* results of a trip */
+    struct pst_value **all; /* results of all trips: [result][trip] */
 };
 
-/* A free size would make another number of trips: it is fixed here. */
+/* Returns the number of trips; a free size that determines it becomes fixed. */
 static enum pst_status count_trips(struct pst_import *import, struct slices *s)
 {
     struct pst_build *b = &import->build;
@@ -214,8 +214,8 @@ static enum pst_status run_trip(struct pst_import *import,
     return PST_OK;
 }
 
-/* What goes from trip to trip is a result as the last one left it; of the
- * others, the results of all trips. */
+/* Imports a loop over slices. Results are the final carried values and, for
+ * each other result, those of all trips stacked. */
 static enum pst_status over_slices(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_graph *body,
@@ -274,8 +274,8 @@ enum pst_status pst_import_map_loop(struct pst_import *import,
 /* --- while_loop ------------------------------------------------------------
  */
 
-/* A counter that follows from constants becomes one, so that the next trip need
- * not count from the beginning. */
+/* Replaces a counter that follows from constants by a constant, so that the
+ * next trip need not fold it from the beginning. */
 static enum pst_status settle_counter(struct pst_import *import,
                                       struct pst_value **v)
 {
@@ -295,7 +295,7 @@ static enum pst_status settle_counter(struct pst_import *import,
     return *v != NULL ? PST_OK : b->status;
 }
 
-/* Does another trip follow? */
+/* Evaluates the condition: whether another trip follows. */
 static enum pst_status ask(struct pst_import *import,
                            const struct pst_scope *scope,
                            const struct pst_doc_graph *condition,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators of a vmap region, each for all lanes at once. */
+/* Emits operators of a vmap region for all lanes at once. */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rows.h"
@@ -8,10 +8,10 @@
 
 enum rule {
     NO_RULE,
-    EACH,     /* element by element, of one operand or dtype */
-    PROMOTES, /* element by element, operands are converted to one dtype */
-    CHOOSES,  /* the same, but for its first operand */
-    CREATES,  /* reads nothing but the dtype of its operand */
+    EACH,     /* elementwise, with one operand or dtype */
+    PROMOTES, /* elementwise, operands are promoted to one dtype */
+    CHOOSES,  /* the same, except the first operand */
+    CREATES,  /* reads only the dtype of its operand */
     ALONG,    /* along its argument "dim" */
     INDEXES,
     EXPANDS,
@@ -75,7 +75,7 @@ static bool has_level(const struct pst_lanes *lanes, int64_t level)
     return false;
 }
 
-/* *ret also has the levels of `more`; false if these are too many. */
+/* Adds the levels of `more` to *ret; false if these are too many. */
 static bool join(struct pst_lanes *ret, const struct pst_lanes *more)
 {
     for (unsigned i = 0; i < lanes_of(more); i++) {
@@ -120,8 +120,8 @@ struct pst_value *pst_import_reorder(struct pst_import *import,
                            PST_ARGS(pst_v(v), pst_ints(dims, v->meta.rank)));
 }
 
-/* v with a dimension for each level of `all`, of 1 where it has none itself,
- * and with `rank` dimensions after these. What has no lanes broadcasts. */
+/* Gives v a dimension for each level of `all`, of size 1 if it lacks that
+ * level, followed by `rank` dimensions. A value without lanes broadcasts. */
 static struct pst_value *align(struct pst_import *import, struct pst_value *v,
                                const struct pst_lanes *have,
                                const struct pst_lanes *all, unsigned rank)
@@ -140,8 +140,8 @@ static struct pst_value *align(struct pst_import *import, struct pst_value *v,
 
 /* --- element by element --------------------------------------------------- */
 
-/* The dtype of the operands in one lane: tensors without dimensions count less
- * there, which they are no longer when all lanes are together. */
+/* Returns the promoted dtype in one lane: tensors without dimensions have lower
+ * priority there, and would not have it with the batch dimension. */
 static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
 {
     const struct pst_schema *schema = pst_op_schema(a->target->op);
@@ -149,7 +149,7 @@ static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
     struct pst_arg args[2];
     unsigned n = 0;
 
-    /* The two operands; what follows, such as alpha, does not count. */
+    /* Only the two operands count, not arguments such as alpha. */
     for (unsigned i = first; i < a->n && n < PST_COUNT(args); i++) {
         if (schema->args[i].type != PST_TYPE_TENSOR &&
             schema->args[i].type != PST_TYPE_SCALAR)
@@ -276,11 +276,11 @@ static struct pst_value *expanded(struct pst_import *import,
 
 /* --- index.Tensor(self, indices) ------------------------------------------ */
 
-/* What the indices of one lane are like. */
+/* The indices of one lane. */
 struct indices {
-    unsigned n, first, last; /* of the list; those that are tensors */
-    unsigned rank;           /* of what they are together */
-    bool apart;              /* something stands between them */
+    unsigned n, first, last; /* length of the list; first and last tensor */
+    unsigned rank;           /* rank of the broadcast indices */
+    bool apart;              /* the tensors are not adjacent */
 };
 
 static bool look_at_indices(const struct pst_lane_args *a, struct indices *ret)
@@ -305,8 +305,8 @@ static bool look_at_indices(const struct pst_lane_args *a, struct indices *ret)
     return count > 0;
 }
 
-/* Of what has lanes itself, each lane reads its own: numbers along that lane's
- * dimension. */
+/* Returns indices along a lane dimension of `self`, so that each lane reads its
+ * own. */
 static struct pst_value *own_lane(struct pst_import *import,
                                   const struct pst_value *self, unsigned dim,
                                   unsigned behind)
@@ -355,7 +355,7 @@ static struct pst_value *indexed(struct pst_import *import,
                  PST_ARGS(pst_v(self), pst_values(list, n_own + x.n)));
     if (v == NULL || v->meta.rank > PST_MAX_RANK)
         return NULL;
-    /* What they pick stands where the first of them does, or in front. */
+    /* The result has the indexed dimensions at the first index, or in front. */
     before = x.apart ? 0 : x.first;
     at = n_own > 0 ? 0 : before;
     for (unsigned i = 0; i < all->n; i++)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Borders of vmap and jvp regions, and which names stand for many tensors. */
+/* Borders of vmap and jvp regions; tracks the names that stand for many
+ * tensors. */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/rows.h"
 
@@ -15,7 +16,7 @@ static const struct pst_lanes *find_lanes(const struct pst_scope *scope,
     return name != NULL ? pst_map_get(&scope->lanes, name) : NULL;
 }
 
-/* Does an argument have lanes, or (tangent) is it one? */
+/* True if an argument has lanes or, with `tangent`, is a tangent. */
 static bool has_lanes(const struct pst_scope *scope,
                       const struct pst_doc_arg *arg, bool tangent)
 {
@@ -61,7 +62,7 @@ static enum pst_status refuse(struct pst_import *import,
                         node->target, why);
 }
 
-/* Gives a value with these lanes its name; lanes are copied. */
+/* Names a value and copies its lanes. */
 static enum pst_status define(struct pst_import *import,
                               struct pst_scope *scope, const char *name,
                               struct pst_value *value,
@@ -116,7 +117,7 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
         {FUNCTORCH "_make_dual", PST_TARGET_SAME},
         {FUNCTORCH "_unwrap_for_grad", PST_TARGET_SAME},
         {FUNCTORCH "_unpack_dual", PST_TARGET_UNPACK},
-        /* What these do is in the graph a second time. */
+        /* The graph has their computation a second time. */
         {"aten._make_dual.default", PST_TARGET_SAME},
         {"aten._unpack_dual.default", PST_TARGET_UNPACK},
     };
@@ -137,7 +138,8 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
     return PST_TARGET_NONE;
 }
 
-/* The tensor of a border as it is now, *ret has its lanes. */
+/* Returns the current value of the tensor at a border, with its lanes in
+ * *ret. */
 static struct pst_value *border(struct pst_import *import,
                                 const struct pst_scope *scope,
                                 const struct pst_doc_node *node,
@@ -160,7 +162,7 @@ static struct pst_value *border(struct pst_import *import,
     return pst_functionalise_read(import->functional, v);
 }
 
-/* v with its dimension `from` at `to`. */
+/* Moves dimension `from` of v to position `to`. */
 static struct pst_value *move(struct pst_import *import, struct pst_value *v,
                               unsigned from, unsigned to)
 {
@@ -177,7 +179,7 @@ static struct pst_value *move(struct pst_import *import, struct pst_value *v,
     return pst_import_reorder(import, v, order);
 }
 
-/* *ret is dimension `arg` among `rank` ones; false: there is none. */
+/* Reads a dimension among `rank`; false if it is out of range. */
 static bool read_dim(const struct pst_doc_arg *arg, int64_t rank, unsigned *ret)
 {
     int64_t dim = arg != NULL ? arg->number.i : INT64_MIN;
@@ -256,9 +258,9 @@ enum pst_status pst_import_batch(struct pst_import *import,
     return define(import, scope, names->at[0], v, lanes);
 }
 
-/* A tensor that all lanes share, once for each of them. PyTorch expands it to
- * its sizes with `count` among them at `dim`, aligned at the last one: that is
- * the first dimension, whatever was asked for. */
+/* Repeats a tensor that all lanes share. PyTorch expands it to its sizes with
+ * `count` inserted at `dim`, aligned at the last dimension: the new dimension
+ * is the first one, whatever `dim` is. */
 static struct pst_value *repeat(struct pst_import *import,
                                 struct pst_scope *scope, struct pst_value *v,
                                 unsigned lanes, unsigned dim,
@@ -336,7 +338,7 @@ enum pst_status pst_import_unpack(struct pst_import *import,
 
 /* --- what is between ------------------------------------------------------ */
 
-/* Nobody reads what it makes; known of the outermost graph only. */
+/* True if the node's results are unused; only known for the outermost graph. */
 static bool is_dead(const struct pst_import *import,
                     const struct pst_scope *scope,
                     const struct pst_target *target,
