@@ -7,7 +7,7 @@
  * have (constants, buffers that are not persistent). It is equal for an export
  * for training and one for evaluation that differ only in modes recorded in the
  * file, and does not depend on the order of nodes, the cut, the sizes at export
- * or the frozen parameters. Weights and an added loss are not part of it.
+ * or which parameters are frozen. Weights and an added loss are not part of it.
  */
 #include "stages/frontend/model.h"
 

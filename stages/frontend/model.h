@@ -62,7 +62,7 @@ struct pst_model {
     struct pst_arena arena;
     const char *name; /* of the file, without directory and suffix */
     const char *torch_version;
-    bool decomposed;         /* core ATen export: detach and no_grad are lost */
+    bool decomposed;         /* functional form: detach and no_grad are lost */
     struct pst_graph *graph; /* functional; owned */
     struct PST_VEC(struct pst_weight) weights;
     struct pst_map weights_by_fqn; /* -> struct pst_weight */

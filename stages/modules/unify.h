@@ -18,7 +18,7 @@ struct pst_unified {
     /* The call has a free size where the file has a number, so the model's
      * sizes cannot change. */
     bool fixed;
-    bool numbers; /* the file has no free sizes, or none that matter */
+    bool numbers; /* the file has no free sizes, or fixed ones */
 };
 
 enum pst_status pst_unified_init(struct pst_unified *u,

@@ -25,7 +25,7 @@ enum pst_target_kind {
     PST_TARGET_CHECKPOINT, /* the same, recomputed */
     PST_TARGET_AUTOCAST,   /* the same, with casts if it is enabled */
     PST_TARGET_SAME,       /* results are its operands: an exporter's mark */
-    PST_TARGET_MARK,       /* no results: a mark of a beginning or end */
+    PST_TARGET_MARK,       /* ignored: marks a beginning or end */
     PST_TARGET_BATCH,      /* tensor to lanes, in a vmap region */
     PST_TARGET_UNBATCH,    /* lanes to tensor */
     PST_TARGET_UNPACK,     /* splits a tensor of a jvp region and its tangent */
