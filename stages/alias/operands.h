@@ -6,11 +6,11 @@
  * The analysis is exact, on sets of bytes:
  *
  * - A tensor that is passed several times, and is written or changes its
- * geometry, is passed once.
+ *   geometry, is passed once.
  * - Two tensors that have a byte in common, one of which is written, become
- * views of one base: the bounding range of their component, in bytes if their
- * elements have different sizes. Interleaved views have no byte in common, and
- * a storage is not merged as a whole because two of its views overlap.
+ *   views of one base: the bounding range of their component, in bytes if their
+ *   elements have different sizes. Interleaved views have no byte in common,
+ *   and a storage is not merged as a whole because two of its views overlap.
  * - All others are passed as they are.
  *
  * PyTorch's rules are in torch/_functorch/_aot_autograd (merge_view_inputs); it

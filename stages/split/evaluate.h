@@ -8,11 +8,11 @@
  * Python code for the other mode. So:
  *
  *  - every dropout is off, as if it had checked self.training. A note names
- * those that were called as functions.
+ *    those that were called as functions.
  *  - norms with running statistics read them.
  *  - other random operators are an error, because it is unknown whether eval()
- * turns them off. If the model was exported in eval mode (plan->evaluates) they
- * stay as they are in the file.
+ *    turns them off. If the model was exported in eval mode (plan->evaluates)
+ *    they stay as they are in the file.
  *
  * Modules named in the options keep their random operators, dropout included.
  */

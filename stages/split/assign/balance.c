@@ -6,13 +6,13 @@
  * proportional to nodes x stages (x log):
  *
  *  - end[b] is the last position where a stage that begins at node b may end.
- * The cost of [b, e) grows with e, and one backward walk with a tree of sums
- * finds all end[b]: a value that a stage reads and does not compute counts at
- * its first use.
+ *    The cost of [b, e) grows with e, and one backward walk with a tree of sums
+ *    finds all end[b]: a value that a stage reads and does not compute counts
+ *    at its first use.
  *  - The prefixes that can be cut into k stages follow from those of k - 1 by
- * marking [first[b], end[b]].
+ *    marking [first[b], end[b]].
  *  - Bytes are a dynamic program over prefixes; for each b a tree of minima has
- * the total for a stage from b to the current position.
+ *    the total for a stage from b to the current position.
  */
 #include "stages/cost/cost.h"
 #include "stages/split/assign/assign.h"
