@@ -21,9 +21,12 @@ static uint64_t weigh(const char *text, size_t size)
     bool quoted = false;
 
     for (size_t i = 0; i < size; i++) {
+        if (quoted && text[i] == '\\') {
+            i++; /* what it escapes ends nothing */
+            continue;
+        }
         if (quoted) {
-            i += text[i] == '\\';
-            quoted = i < size && text[i] != '"';
+            quoted = text[i] != '"';
             continue;
         }
         quoted = text[i] == '"';

@@ -13,6 +13,7 @@
 
 #include "stages/base/budget.h"
 #include "stages/base/host/fs.h"
+#include "stages/base/json_file.h"
 #include "stages/files/given.h"
 #include "stages/files/manifest.h"
 #include "stages/files/safetensors.h"
@@ -288,6 +289,40 @@ static void memory_is_bounded(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* What stands behind an escaped quote is weighed as if it stood alone. */
+static void escapes_hide_nothing(void **state)
+{
+    static const char *const begins[] = {"[", "[\"\\\"\",", "[\"\\\\\",",
+                                         "[\"a\\\\\\\"\","};
+    struct bytes text = map_bytes();
+    char folder[] = "/tmp/pst-bombs-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/a.json", folder);
+    for (size_t i = 0; i < PST_COUNT(begins); i++) {
+        struct pst_diag diag;
+        char *got = NULL;
+        size_t size;
+        FILE *f = fopen(path, "wbe");
+
+        text.n = 0;
+        put(&text, begins[i], strlen(begins[i]));
+        while (text.n < LARGE)
+            put(&text, "[],", 3);
+        put(&text, "1]", 2);
+        assert_non_null(f);
+        assert_int_equal(fwrite(text.at, 1, text.n, f), text.n);
+        assert_int_equal(fclose(f), 0);
+        pst_diag_init(&diag);
+        assert_int_equal(pst_json_file_read(path, ROOM, &got, &size, &diag),
+                         PST_ERR_INPUT);
+        assert_int_equal(diag.error, PST_E_FILE_TOO_LARGE);
+    }
+    assert_ok(pst_remove_tree(folder, NULL), &(struct pst_diag){0});
+    (void)munmap(text.at, ROOM);
+}
+
 /* Budgets count what lives, one in the other. */
 static void budgets_count(void **state)
 {
@@ -322,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(escapes_hide_nothing),
         cmocka_unit_test(budgets_count),
     };
 

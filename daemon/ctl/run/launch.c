@@ -442,9 +442,8 @@ static void take_cause(struct pstctl_launch *launch, const char *text)
     } else if (pst_has_prefix(cause->text, PST_WATCHDOG_TEXT) &&
                pst_has_prefix(text, PST_WATCHDOG_TEXT) &&
                cause->len < MAX_CAUSE) {
-        if (who == NULL || who + 2 > text + n)
-            who = text - 2;
-        pst_str_addf(cause, "; %.*s", (int)(text + n - who - 2), who + 2);
+        who = who != NULL && who + 2 <= text + n ? who + 2 : text;
+        pst_str_addf(cause, "; %.*s", (int)(text + n - who), who);
     }
 }
 
