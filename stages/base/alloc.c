@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before every block; keeps the 16-byte alignment of malloc. */
+/* Header before each block; keeps the 16-byte alignment of malloc. */
 struct head {
     size_t size;
     size_t tag;
@@ -31,7 +31,7 @@ static void read_environment(void)
         atomic_store(&countdown, strtoull(text, NULL, 10));
 }
 
-/* Counts the call; true if this is the one that has to fail. */
+/* Counts the call; true if this one has to fail. */
 static int must_fail(void)
 {
     uint_least64_t left;
@@ -72,7 +72,7 @@ void pst_budget_end(struct pst_budget *budget)
     budgets = budget->outer;
 }
 
-/* False: a budget does not allow so many bytes more. */
+/* True if all budgets allow so many bytes more. */
 static int may_take(size_t size)
 {
     for (struct pst_budget *b = budgets; b != NULL; b = b->outer)
@@ -100,7 +100,7 @@ static void *adopt(struct head *h, enum pst_tag tag, size_t size)
 {
     *h = (struct head){size, (size_t)tag};
     count_bytes(size, 0);
-    pst_alive_goes_on(); /* whatever takes long and is no step allocates */
+    pst_alive_goes_on(); /* any long operation outside of a step allocates */
     atomic_fetch_add_explicit(&live[tag], size, memory_order_relaxed);
     return h + 1;
 }

@@ -2,10 +2,11 @@
 #ifndef PENSTOCK_STAGES_BASE_ALLOC_H
 #define PENSTOCK_STAGES_BASE_ALLOC_H
 /*
- * Every heap allocation of the project. Thread safe. Each has a tag; live
- * bytes and calls are counted by tag, so that a test can show that a training
- * step allocates nothing. With PST_ALLOC_FAIL_AT=n in the environment (or
- * pst_alloc_fail_at) the n-th call from then on fails.
+ * Heap allocation for the whole project. Any thread.
+ *
+ * Each allocation has a tag; live bytes and calls are counted per tag, so that
+ * a test can show that a training step allocates nothing. PST_ALLOC_FAIL_AT=n
+ * in the environment (or pst_alloc_fail_at) makes the n-th later call fail.
  */
 #include "stages/base/macros.h"
 
@@ -27,14 +28,14 @@ enum pst_tag {
 void *pst_alloc(enum pst_tag tag, size_t size) PST_MUST_CHECK;
 /* Zeroed; NULL also if n * size overflows. */
 void *pst_calloc(enum pst_tag tag, size_t n, size_t size) PST_MUST_CHECK;
-/* As realloc; p may be NULL; on failure p stays valid. */
+/* Like realloc: p may be NULL; on failure p stays valid. */
 void *pst_realloc(enum pst_tag tag, void *p, size_t size) PST_MUST_CHECK;
 char *pst_strdup(enum pst_tag tag, const char *text) PST_MUST_CHECK;
 void pst_free(void *p);
 
 uint64_t pst_alloc_calls(void);
 uint64_t pst_alloc_live(enum pst_tag tag);
-/* 0 switches it off. */
+/* Makes the n-th call from now on fail; 0 disables this. */
 void pst_alloc_fail_at(uint64_t n);
 
 #endif

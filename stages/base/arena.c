@@ -10,7 +10,7 @@
 #define FIRST_CHUNK ((size_t)4 << 10)
 #define LAST_CHUNK  ((size_t)1 << 20)
 
-/* 32 bytes before the data, which so keeps the alignment of the block. */
+/* 32 bytes before the data, which keeps the alignment of the block. */
 struct pst_arena_chunk {
     struct pst_arena_chunk *next;
     size_t size, used;
@@ -36,8 +36,9 @@ void pst_arena_fini(struct pst_arena *arena)
     arena->bytes = 0;
 }
 
-/* Chunks grow with what was handed out; a block that does not fit gets a
- * chunk of its own size behind the head, whose rest stays in use. */
+/* Chunk sizes grow with the bytes allocated so far; a block that does not fit
+ * gets a chunk of its own size after the head, so that the free part of the
+ * head stays in use. */
 static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
 {
     const size_t usual =
@@ -60,8 +61,8 @@ static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
     return c;
 }
 
-/* A chunk begins zeroed, for which the system often has to do nothing, and no
- * part of it is handed out twice. */
+/* Chunks are allocated zeroed, which often costs the system nothing, and no
+ * part of them is allocated twice. */
 void *pst_arena_alloc(struct pst_arena *arena, size_t size)
 {
     struct pst_arena_chunk *c = arena->head;
@@ -115,7 +116,7 @@ char *pst_arena_printf(struct pst_arena *arena, const char *fmt, ...)
 {
     va_list ap, again;
     char *p = NULL;
-    char text[128]; /* most are short: formatted once */
+    char text[128]; /* most texts are short and formatted once */
     int n;
 
     va_start(ap, fmt);

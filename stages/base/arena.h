@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_BASE_ARENA_H
 #define PENSTOCK_STAGES_BASE_ARENA_H
 /*
- * Bump allocation for things that die together (a graph, a plan). One thread
- * at a time. Pointers stay valid until fini.
+ * Bump allocator for objects with one lifetime (a graph, a plan). One thread at
+ * a time. Pointers stay valid until fini.
  */
 #include "stages/base/alloc.h"
 

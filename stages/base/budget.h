@@ -2,31 +2,32 @@
 #ifndef PENSTOCK_STAGES_BASE_BUDGET_H
 #define PENSTOCK_STAGES_BASE_BUDGET_H
 /*
- * What a reader of an untrusted file may take from the heap. Between begin and
- * end each allocation of this thread counts, and each that is freed counts
- * back; one that would exceed the budget fails as if memory were out, and the
- * reader says by `exceeded` that it was not. Budgets may lie in each other: the
- * inner one is counted in the outer one, too.
+ * Heap budget for a reader of an untrusted file. Between begin and end,
+ * allocations of this thread count, and freed blocks are subtracted; an
+ * allocation that would exceed the budget fails as if memory were out, and sets
+ * `exceeded` so that the reader can distinguish the two. Budgets nest: an inner
+ * one also counts in the outer one.
  */
 #include "stages/base/macros.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Heap for each byte of a file, and what any file may have. */
+/* Heap bytes per byte of a file, and the minimum for any file. */
 #define PST_BUDGET_TIMES 40u
 #define PST_BUDGET_LEAST ((uint64_t)64 << 20)
 
 struct pst_budget {
     uint64_t most;
-    int64_t used; /* blocks from before may be freed: negative */
+    int64_t used; /* negative if blocks from before begin are freed */
     bool exceeded;
     struct pst_budget *outer;
 };
 
-/* What a file of so many bytes may take. */
+/* Returns the budget for a file of so many bytes. */
 uint64_t pst_budget_of(uint64_t bytes);
-/* For a file, or a part of one, of so many bytes. Borrows *budget until end. */
+/* Begins a budget for a file, or a part of one, of so many bytes. Borrows
+ * *budget until end. */
 void pst_budget_begin(struct pst_budget *budget, uint64_t bytes);
 void pst_budget_end(struct pst_budget *budget);
 

@@ -2,10 +2,11 @@
 #ifndef PENSTOCK_STAGES_BASE_CHECKED_H
 #define PENSTOCK_STAGES_BASE_CHECKED_H
 /*
- * Arithmetic on sizes that come from files. Two kinds: PST_ADD, PST_MUL and
- * PST_SUB return true if the result does not fit the type of *ret; the
- * functions on size_t stay at PST_SIZE_TOO_LARGE once a result does not fit,
- * so that a long sum is looked at once, at its end (pst_size_fits). Any thread.
+ * Overflow-checked arithmetic on sizes that come from files. Any thread.
+ *
+ * PST_ADD, PST_MUL and PST_SUB return true if the result does not fit the type
+ * of *ret. The size_t functions saturate at PST_SIZE_TOO_LARGE, so that a long
+ * sum is checked once, at its end (pst_size_fits).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ static inline size_t pst_size_mul(size_t a, size_t b)
     return PST_MUL(a, b, &ret) ? PST_SIZE_TOO_LARGE : ret;
 }
 
-/* Rounded up to a multiple of align, a power of two. */
+/* Rounds up to a multiple of align, a power of two. */
 static inline size_t pst_size_round(size_t size, size_t align)
 {
     size_t ret;
@@ -42,8 +43,8 @@ static inline size_t pst_size_round(size_t size, size_t align)
                                           : ret & ~(align - 1);
 }
 
-/* Whether an object can have that size at all (and differences of its
- * addresses a ptrdiff_t). */
+/* True if an object can have this size (and differences of its addresses fit
+ * ptrdiff_t). */
 static inline bool pst_size_fits(size_t size)
 {
     return size <= (size_t)PTRDIFF_MAX;

@@ -35,7 +35,7 @@ uint32_t pst_crc32c_table(uint32_t crc, const void *data, size_t size)
 }
 
 #if defined(__x86_64__)
-/* One result waits for the one before: three cycles for eight bytes. */
+/* Latency-bound: three cycles for eight bytes. */
 PST_TARGET("sse4.2")
 static uint32_t by_instruction(uint32_t crc, const void *data, size_t size)
 {

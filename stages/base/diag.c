@@ -17,8 +17,8 @@ void pst_diag_init(struct pst_diag *diag)
     diag->text[0] = '\0';
 }
 
-/* Names out of files reach terminals and logs. A text that is too long is cut
- * before a character, never inside. */
+/* Copies text, escaping it, since names from files reach terminals and logs. A
+ * text that is too long is cut between characters. */
 static void copy_escaped(char out[PST_DIAG_TEXT], const char *text)
 {
     size_t n = 0;
@@ -37,7 +37,8 @@ static void copy_escaped(char out[PST_DIAG_TEXT], const char *text)
     out[n] = '\0';
 }
 
-/* vsnprintf may have cut a character; that is not a byte which is no UTF-8. */
+/* Drops a character that vsnprintf has truncated, which is not the same as
+ * invalid UTF-8. */
 static void drop_half(char *text, size_t size)
 {
     size_t n = strlen(text), back = 1;

@@ -2,10 +2,9 @@
 #ifndef PENSTOCK_STAGES_BASE_DIAG_H
 #define PENSTOCK_STAGES_BASE_DIAG_H
 /*
- * What a user reads when something fails: the first detector writes one
- * sentence that names cause and place, and says which row of the catalogue it
- * is; callers pass it on, perhaps with a prefix. Every function here accepts
- * diag == NULL.
+ * Diagnostics for users: the first detector of a failure writes one sentence
+ * that names cause and place, and its row of the error catalogue; callers pass
+ * it on, perhaps with a prefix. Every function here accepts diag == NULL.
  */
 #include "stages/base/errors/errors.h"
 
@@ -13,30 +12,30 @@
 
 struct pst_diag {
     enum pst_status status;
-    enum pst_error error;     /* which row of the catalogue */
+    enum pst_error error;     /* row of the catalogue */
     char text[PST_DIAG_TEXT]; /* control characters are escaped on write */
 };
 
 void pst_diag_init(struct pst_diag *diag);
 
-/* Overwrites; returns the row's status, so that "return pst_diag_set(...)"
- * reads well. */
+/* Overwrites *diag; returns the row's status, for "return
+ * pst_diag_set(...)". */
 enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_error error,
                              const char *fmt, ...) PST_PRINTF(3, 4);
 
-/* Passes on what another function found, perhaps in other words: status and
- * row stay those of `first`, which may be diag itself. */
+/* Passes on the failure of another function, perhaps reworded: status and row
+ * stay those of `first`, which may be diag itself. */
 enum pst_status pst_diag_pass(struct pst_diag *diag,
                               const struct pst_diag *first, const char *fmt,
                               ...) PST_PRINTF(3, 4);
 
-/* What came from elsewhere, from another process or from a function that only
- * returns a status: the status is as it came, the row may be PST_E_NONE. */
+/* Reports a failure that another process, or a function without a diag, has
+ * found: the status is kept, and the row may be PST_E_NONE. */
 enum pst_status pst_diag_carry(struct pst_diag *diag, enum pst_error error,
                                enum pst_status status, const char *fmt, ...)
     PST_PRINTF(4, 5);
 
-/* Puts "prefix: " before the text there is. */
+/* Puts "prefix: " before the text. */
 void pst_diag_prefix(struct pst_diag *diag, const char *fmt, ...)
     PST_PRINTF(2, 3);
 
@@ -47,8 +46,8 @@ enum pst_status pst_diag_errno(struct pst_diag *diag, int err, const char *fmt,
 /* "out of memory (N bytes for TAG)". */
 enum pst_status pst_diag_nomem(struct pst_diag *diag, size_t bytes);
 
-/* The analyzer sees one file at a time: that these return an error is nothing
- * that it can know. */
+/* The analyzer sees one file at a time, so it cannot know that these return an
+ * error. */
 #if defined(__clang_analyzer__) && !defined(PST_DIAG_BODIES)
 void pst_diag_say(struct pst_diag *diag, ...);
 #define pst_diag_set(diag, error, ...)                                         \

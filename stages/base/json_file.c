@@ -6,15 +6,16 @@
 
 #include <string.h>
 
-/* Bytes that jansson takes for an empty object, an empty list and any other
- * value with its place, by its structures in the heap of the C library. */
+/* Heap bytes that jansson takes for an empty object, an empty array, and any
+ * other value with its slot, from its structures in the heap of the C
+ * library. */
 #define OBJECT 256u
 #define LIST   160u
 #define VALUE  96u
-/* Of a text, for each of its bytes. */
+/* Heap bytes per byte of the text. */
 #define TEXT 2u
 
-/* What jansson would take at most, about. */
+/* Estimates the most heap that jansson would take. */
 static uint64_t weigh(const char *text, size_t size)
 {
     uint64_t bytes = (uint64_t)size * TEXT;

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_BASE_MACROS_H
 #define PENSTOCK_STAGES_BASE_MACROS_H
-/* Compiler attributes; the only file that may spell them out. */
+/* Compiler attributes; no other file spells them out. */
 #include <stddef.h>
 
 #define PST_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define PST_MUST_CHECK        __attribute__((warn_unused_result))
 #define PST_UNUSED            __attribute__((unused))
 #define PST_ALIGNED(n)        __attribute__((aligned(n)))
-/* Large, of which the part that is used is written first: the compiler would
- * zero all of it each time (-ftrivial-auto-var-init). */
+/* For large variables of which only a written part is read: the compiler would
+ * otherwise zero all of it each time (-ftrivial-auto-var-init). */
 #define PST_UNINIT __attribute__((uninitialized))
-/* Keeps what is rare out of what is frequent. */
+/* Keeps rare code out of a hot function. */
 #define PST_NOINLINE      __attribute__((noinline))
 #define PST_ALWAYS_INLINE __attribute__((always_inline)) inline
-/* Declared here, perhaps missing in the library: NULL then. */
+/* A symbol that the library may lack; it is NULL then. */
 #define PST_WEAK __attribute__((weak))
-/* Compiled for processors that have this; others must not call it. */
+/* Compiles a function for processors with this feature; others must not call
+ * it. */
 #define PST_TARGET(isa) __attribute__((target(isa)))
-/* PST_INDEPENDENT: turns of the next loop do not depend on each other.
- * PST_OPTIMIZED: a function with more registers than an unoptimized build
- * has room for. */
+/* PST_INDEPENDENT: iterations of the next loop are independent.
+ * PST_OPTIMIZED: for a function that needs more registers than an unoptimized
+ * build can allocate. */
 #if defined(__clang__)
 #define PST_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define PST_OPTIMIZED
@@ -30,7 +31,7 @@
 #endif
 /* Runs before main. */
 #define PST_CONSTRUCTOR __attribute__((constructor))
-/* Type of several floats that may lie at any address of a float. */
+/* Vector of floats without alignment beyond that of a float. */
 #define PST_VECTOR(bytes)                                                      \
     __attribute__((vector_size(bytes), aligned(4), may_alias))
 #define PST_COUNT(array) (sizeof(array) / sizeof((array)[0]))

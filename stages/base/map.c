@@ -4,8 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Slots hold index + 1 of an entry; 0 is free. At most 3/4 are taken. The hash
- * stands beside it, so that keys elsewhere are hardly ever looked at. */
+/* Slots hold index + 1 of an entry; 0 is free. At most 3/4 are taken. They also
+ * hold the hash, so that other keys are rarely compared. */
 #define FIRST_SLOTS ((size_t)16)
 
 static uint32_t hash_of(const char *key)
@@ -27,7 +27,7 @@ void pst_map_fini(struct pst_map *map)
     pst_map_init(map, map->tag);
 }
 
-/* The slot of the key, or the free one where it belongs. */
+/* Returns the slot of the key, or the free one for it. */
 static size_t find_slot(const struct pst_map *map, const char *key,
                         uint32_t hash)
 {

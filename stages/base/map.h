@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_BASE_MAP_H
 /*
  * Hash map from text to pointer. Keys are copied. Iteration is in insertion
- * order, so that nothing that is printed depends on hashing.
+ * order, so that no output depends on hashing.
  */
 #include "stages/base/arena.h"
 
@@ -27,7 +27,7 @@ struct pst_map {
 
 void pst_map_init(struct pst_map *map, enum pst_tag tag);
 void pst_map_fini(struct pst_map *map);
-/* NULL if absent. */
+/* Returns NULL if absent. */
 void *pst_map_get(const struct pst_map *map, const char *key);
 int pst_map_has(const struct pst_map *map, const char *key);
 /* Inserts or replaces; 0 if memory is out. */

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_BASE_STATUS_H
 #define PENSTOCK_STAGES_BASE_STATUS_H
 /*
- * Status codes of the whole project. One row: name, value, exit code of the
- * program that ends with it (sysexits), text.
- * Codes of errno, uv, MPI, zip are translated where they are seen.
+ * Status codes of the whole project. A row has a name, a value, the exit code
+ * (sysexits) of a program that ends with it, and a text.
+ * Codes of errno, uv, MPI and zip are translated where they occur.
  */
 #include "stages/base/macros.h"
 
@@ -39,7 +39,8 @@ enum pst_status {
 #undef PST_STATUS_ROW
 };
 
-/* "ERR_SHAPE", "shapes or dtypes do not fit", 65. Unknown: ERR_INTERNAL's. */
+/* "ERR_SHAPE", "shapes or dtypes do not fit", 65. Unknown values are treated as
+ * ERR_INTERNAL. */
 const char *pst_status_name(enum pst_status status);
 const char *pst_status_text(enum pst_status status);
 int pst_status_exit_code(enum pst_status status);

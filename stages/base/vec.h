@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_BASE_VEC_H
 #define PENSTOCK_STAGES_BASE_VEC_H
 /*
- * Growable arrays: struct PST_VEC(struct node *) nodes; zero-initialised is
+ * Growable arrays: struct PST_VEC(struct node *) nodes. A zeroed array is
  * empty. Elements move when the array grows.
  */
 #include "stages/base/alloc.h"
@@ -13,11 +13,12 @@
         size_t n, cap;                                                         \
     }
 
-/* Makes room for `more` elements; false on failure, nothing changed then. */
+/* Reserves capacity for `more` elements; false on failure, with the array
+ * unchanged. */
 #define pst_vec_reserve(tag, v, more)                                          \
     pst_vec_grow(tag, (void **)&(v)->at, &(v)->cap, (v)->n, more,              \
                  sizeof(*(v)->at))
-/* Evaluates to false if memory is out; x is not appended then. */
+/* Appends x; false if memory is out, with the array unchanged. */
 #define pst_vec_push(tag, v, x)                                                \
     ((v)->n < (v)->cap || pst_vec_reserve(tag, v, 1)                           \
          ? ((v)->at[(v)->n++] = (x), 1)                                        \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Text that a terminal, a log or a picture may have. */
+/* Escapes text so that it can be printed to a terminal, a log or a picture. */
 #include "stages/base/str.h"
 
 #include <stdarg.h>
@@ -18,8 +18,8 @@ static unsigned code_of(const unsigned char *p, size_t n)
     return code;
 }
 
-/* C0, DEL and C1 steer terminals; marks of direction and line separators show
- * a text otherwise than it is. */
+/* C0, DEL and C1 control terminals; direction marks and line separators change
+ * how a text is displayed. */
 static int is_hidden(unsigned code)
 {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
@@ -58,7 +58,7 @@ size_t pst_visible_char(const char *text, char out[PST_VISIBLE])
     return n > 0 ? n : 1;
 }
 
-/* keep: a character of ours that may stay, or NUL. */
+/* keep: a control character of our own that is not escaped, or NUL. */
 static void add_visible(struct pst_str *s, const char *text, char keep)
 {
     char shown[PST_VISIBLE];
@@ -83,7 +83,7 @@ void pst_str_add_lines(struct pst_str *s, const char *text)
     add_visible(s, text, '\n');
 }
 
-/* One conversion of a format: "%-12.*s". */
+/* One conversion specification, such as "%-12.*s". */
 struct conversion {
     char flags[8], type, length; /* 'l' or 'L' (long long), 'z', 'j', 't' */
     int width, precision;        /* -1: none */
@@ -101,7 +101,7 @@ static const char *read_number(const char *p, va_list *ap, int *ret)
     return p;
 }
 
-/* p: behind the '%'. Returns what follows. */
+/* Parses a conversion; p is after the '%'. Returns the position after it. */
 static const char *read_conversion(const char *p, va_list *ap,
                                    struct conversion *c)
 {
@@ -121,7 +121,8 @@ static const char *read_conversion(const char *p, va_list *ap,
     return *p != '\0' ? p + 1 : p;
 }
 
-/* At most `precision` bytes of text, escaped, padded to `width` bytes. */
+/* Appends at most `precision` bytes of text, escaped, padded to `width`
+ * bytes. */
 static void add_text(struct pst_str *s, const struct conversion *c,
                      const char *text)
 {
@@ -213,7 +214,7 @@ void pst_str_vaddf_visible(struct pst_str *s, const char *fmt, va_list from)
         } else if (c.type != '\0' && strchr("diouxXeEfFgG", c.type) != NULL) {
             add_number(s, &c, &ap);
         } else {
-            s->failed = 1; /* no format of ours */
+            s->failed = 1; /* unsupported conversion */
             break;
         }
     }

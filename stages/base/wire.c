@@ -3,8 +3,8 @@
 
 #include "stages/base/checked.h"
 
-/* What a block on the heap takes besides its content, and what protobuf-c
- * notes of each field of a message while it unpacks it. */
+/* Heap overhead of a block, and what protobuf-c records per field of a message
+ * while it unpacks it. */
 #define BLOCK 16
 #define NOTE  64
 
@@ -20,7 +20,7 @@ static enum pst_status garbled(const struct scan *s, const char *what)
     return pst_diag_set(s->diag, PST_E_RECORD_DAMAGED, "%s", what);
 }
 
-/* protobuf-c reads 10 bytes of a number, and 5 of a tag or a length. */
+/* protobuf-c reads at most 10 bytes of a number, and 5 of a tag or a length. */
 #define NUMBER 10
 #define SHORT  5
 
@@ -65,7 +65,8 @@ static enum pst_status scan_message(struct scan *s,
                                     const ProtobufCMessageDescriptor *desc,
                                     unsigned depth);
 
-/* Bytes of an element of a packed list in memory; 0: it cannot be packed. */
+/* Returns the bytes of an element of a packed list in memory; 0 if the type
+ * cannot be packed. */
 static size_t element_size(ProtobufCType type)
 {
     switch (type) {
@@ -85,7 +86,7 @@ static size_t element_size(ProtobufCType type)
     }
 }
 
-/* Bytes of a number that always has as many; 0: a varint. */
+/* Returns the encoded size of a fixed-size number; 0 for a varint. */
 static size_t fixed_size(ProtobufCType type)
 {
     switch (type) {
@@ -102,8 +103,8 @@ static size_t fixed_size(ProtobufCType type)
     }
 }
 
-/* Whether protobuf-c takes a field of that wire type: what it refuses, it does
- * after it has unpacked all before. */
+/* True if protobuf-c accepts this wire type for the field: it would refuse
+ * another only after unpacking everything before it. */
 static bool is_of_type(const ProtobufCFieldDescriptor *field, unsigned wire)
 {
     const size_t item = element_size(field->type);
@@ -116,8 +117,8 @@ static bool is_of_type(const ProtobufCFieldDescriptor *field, unsigned wire)
     return wire == (fixed == 8 ? 1 : fixed == 4 ? 5 : 0);
 }
 
-/* Of a list of numbers. A varint has at least one byte, and its last one is
- * the only one below 0x80. */
+/* Counts the elements of a packed list. A varint has at least one byte, and
+ * only its last one is below 0x80. */
 static enum pst_status count_packed(struct scan *s, const unsigned char *p,
                                     size_t n, ProtobufCType type, size_t *ret)
 {
@@ -156,7 +157,7 @@ static enum pst_status scan_child(struct scan *s,
     return status;
 }
 
-/* NULL: a field that we do not know. */
+/* field is NULL if the descriptor lacks it. */
 static enum pst_status scan_bytes(struct scan *s,
                                   const ProtobufCFieldDescriptor *field,
                                   unsigned depth)
@@ -185,7 +186,7 @@ static enum pst_status scan_bytes(struct scan *s,
                : status;
 }
 
-/* A message that may stand once and stands again. */
+/* True if a singular message field has occurred before. */
 static bool is_twice(const ProtobufCMessageDescriptor *desc,
                      const ProtobufCFieldDescriptor *field, uint64_t *seen)
 {
@@ -220,7 +221,7 @@ static enum pst_status scan_field(struct scan *s,
         return garbled(s, "a message stands twice where one belongs");
     if (field != NULL && !is_of_type(field, tag & 7))
         return garbled(s, "a field of another kind than it has");
-    /* A place in a list, or the note of an unknown field. */
+    /* A slot in a list, or the record of an unknown field. */
     status = count(s, 1, field == NULL ? 40 : 8);
     if (status != PST_OK)
         return status;
@@ -252,7 +253,7 @@ static enum pst_status scan_message(struct scan *s,
         status = scan_field(s, desc, depth, &seen);
     if (status != PST_OK)
         return status;
-    /* Notes live until their message is unpacked. */
+    /* The records live until their message is unpacked. */
     return pst_size_add(s->bytes, notes) > s->limits->bytes
                ? garbled(s, "it takes too much memory for its size")
                : PST_OK;

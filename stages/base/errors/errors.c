@@ -18,7 +18,7 @@ static const struct row rows[] = {
 #undef PST_ERROR
 };
 
-/* What each number of errno is to a user; the others are FILE_SYSTEM. */
+/* Rows for errno values; the others are FILE_SYSTEM. */
 static const struct {
     int err;
     enum pst_error error;
@@ -51,7 +51,7 @@ const char *pst_error_tag(enum pst_error error)
 
 enum pst_status pst_error_status(enum pst_error error)
 {
-    /* A number that is no row is a fault of ours, and no success. */
+    /* An unknown number is an internal error, not success. */
     return (unsigned)error < PST_COUNT(rows) ? find(error)->status
                                              : PST_ERR_INTERNAL;
 }

@@ -10,8 +10,8 @@ void pst_folded_fini(struct pst_folded *folded)
     pst_vec_fini(&folded->deltas);
 }
 
-/* It comes back as it was: what is written has to be what was meant, whatever
- * numbers and names a model has. */
+/* Verifies that unfolding gives back the same message, for any numbers and
+ * names in a model. */
 static enum pst_status check(const struct pst_folded *folded, const void *data,
                              size_t size, size_t max, struct pst_diag *diag)
 {

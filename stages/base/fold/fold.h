@@ -2,19 +2,19 @@
 #ifndef PENSTOCK_STAGES_BASE_FOLD_FOLD_H
 #define PENSTOCK_STAGES_BASE_FOLD_FOLD_H
 /*
- * A protobuf message in which layers that are alike are stored once. The
- * message becomes lines of text (message.c). A line whose text is that of a
- * line before it, but for numbers that have grown, is no longer written when
- * its neighbours have the same distance and grow by the same amounts each time
- * (lines.c): of 96 equal blocks the first stays, and what is added to its
- * numbers from block to block.
+ * Folds a protobuf message so that repeated layers are stored once. The message
+ * becomes lines of text (message.c). A line that equals an earlier line except
+ * for numbers that have grown is left out if its neighbours have the same
+ * distance and grow by the same amounts each time (lines.c): of 96 equal blocks
+ * the first is kept, and the increments of its numbers from block to block.
  *
  *     %relu = relu(%linear)        %relu_1 = relu(%linear_2)    +1 +2
  *
- * Digits are a number if they fit 18 and no 0 leads them. A name behind '%'
- * ends in "_N" or has the hidden number 0 there, as PyTorch counts its names.
+ * Digits are a number if there are at most 18 and the first is not 0. A name
+ * after '%' ends in "_N" or has the implicit number 0, as PyTorch counts its
+ * names.
  *
- * Any thread. What is unfolded is untrusted.
+ * Any thread. The input of unfolding is untrusted.
  */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -22,18 +22,18 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-/* Lines `line` to `line + count - 1` of the text are those `period` lines
- * before, with these numbers added: n_deltas for the first `period` lines (or
- * `count`, if that is less), in the order in which numbers stand there, and
- * again for each repetition. 0 at the end is left out. */
+/* Lines `line` to `line + count - 1` of the text are the lines `period` earlier
+ * with increments added to their numbers: n_deltas increments for the first
+ * `period` lines (or `count`, if that is less), in the order of the numbers,
+ * repeated for each further period. Trailing zeros are left out. */
 struct pst_fold_run {
     uint32_t line, period, count; /* line counts from 0 */
     size_t first, n_deltas;       /* in pst_folded.deltas */
 };
 
 struct pst_folded {
-    struct pst_str lines;                     /* each with its end of line */
-    struct PST_VEC(struct pst_fold_run) runs; /* ascending, apart */
+    struct pst_str lines;                     /* each with its newline */
+    struct PST_VEC(struct pst_fold_run) runs; /* ascending, disjoint */
     struct PST_VEC(int64_t) deltas;
 };
 
@@ -41,32 +41,32 @@ void pst_folded_fini(struct pst_folded *folded);
 
 /* --- fold.c --------------------------------------------------------------- */
 
-/* A packed message that pst_wire_scan passes. PST_ERR_UNSUPPORTED if it has
- * what cannot be folded. ret is zeroed; it is to be released after a failure
- * too. */
+/* Folds a packed message that pst_wire_scan accepts. PST_ERR_UNSUPPORTED if it
+ * has parts that cannot be folded. The caller passes ret zeroed and releases
+ * it, also after a failure. */
 enum pst_status pst_fold(const ProtobufCMessageDescriptor *descriptor,
                          const void *data, size_t size, struct pst_folded *ret,
                          struct pst_diag *diag) PST_MUST_CHECK;
-/* The message, packed. Its lines may have `max` bytes. ret is zeroed; it is to
- * be released after a failure too. */
+/* Returns the packed message; its lines may have at most `max` bytes. The
+ * caller passes ret zeroed and releases it, also after a failure. */
 enum pst_status pst_unfold(const struct pst_folded *folded, size_t max,
                            struct pst_str *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- lines.c -------------------------------------------------------------- */
 
-/* text ends in an end of line. ret is zeroed; it is to be released after a
- * failure too. */
+/* text ends with a newline. The caller passes ret zeroed and releases it, also
+ * after a failure. */
 enum pst_status pst_fold_lines(const char *text, size_t len,
                                struct pst_folded *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_INPUT for runs that do not fit the lines, or for a text of more than
- * max bytes. ret is zeroed; it is to be released after a failure too. */
+/* PST_ERR_INPUT if the runs do not fit the lines, or if the text exceeds max
+ * bytes. The caller passes ret zeroed and releases it, also after a failure. */
 enum pst_status pst_unfold_lines(const struct pst_folded *folded, size_t max,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* A number as protobuf has it: 7 bits in each byte, the lowest first. */
+/* Appends a protobuf varint: 7 bits in each byte, the lowest first. */
 void pst_put_varint(struct pst_str *out, uint64_t value);
 
 /* --- runs.c --------------------------------------------------------------- */
@@ -74,21 +74,22 @@ void pst_put_varint(struct pst_str *out, uint64_t value);
 enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,
                                    struct pst_str *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* And back: fills in runs and deltas, of these at most `max`. They are
- * untrusted: PST_ERR_INPUT. */
+/* Inverse: fills in runs and at most `max` deltas. The data is untrusted:
+ * PST_ERR_INPUT. */
 enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
                                      struct pst_folded *ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- message.c ------------------------------------------------------------ */
 
-/* A packed message that pst_wire_scan has passed as lines; PST_ERR_UNSUPPORTED
- * if it has what these cannot say (bytes, unknown fields). */
+/* Converts a packed message that pst_wire_scan has accepted to lines;
+ * PST_ERR_UNSUPPORTED if it has parts that lines cannot express (bytes, unknown
+ * fields). */
 enum pst_status pst_message_lines(const ProtobufCMessageDescriptor *descriptor,
                                   const void *data, size_t size,
                                   struct pst_str *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* And back. The lines are untrusted: PST_ERR_INPUT. */
+/* Inverse. The lines are untrusted: PST_ERR_INPUT. */
 enum pst_status pst_message_pack(const struct pst_str *lines,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -10,30 +10,31 @@
 #define TAG        PST_TAG_PLAN
 #define MAX_DIGITS 18
 #define MAX_NUMBER INT64_C(999999999999999999)
-/* Earlier lines of the same text that are tried for one. */
+/* Earlier lines with the same text that are tried as a match for one line. */
 #define TRIES 24
-/* Bytes that a run takes besides its deltas, at most. */
+/* Maximum encoded bytes of a run without its deltas. */
 #define RUN_BYTES 20
 
 /* --- a line in pieces ----------------------------------------------------- */
 
-/* Text and the number behind it. */
+/* A text and the number after it. */
 struct piece {
     const char *text;
     size_t len;
-    bool numbered, hidden; /* hidden: "" for 0, else "_N" */
+    bool numbered, hidden; /* hidden: the suffix is empty for 0, else "_N" */
     int64_t value;
 };
 
-/* Of the name that `at` is in: where its text ends, its number, and what comes
- * then. stem is NULL outside of a name. */
+/* Position in a line. For the name at `at`: the beginning and end of its text,
+ * its number, and the position after it. stem is NULL outside of a name. */
 struct cursor {
     const char *at, *end;
     const char *stem, *behind;
     int64_t suffix;
 };
 
-/* Of any locale; isdigit is a call. */
+/* True for ASCII digits; isdigit is a function call and depends on the
+ * locale. */
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -45,7 +46,7 @@ static bool is_of_name(char c)
            c == '_';
 }
 
-/* Digits from p on; 0 if they are no number. */
+/* Returns the digits from p on; 0 if they are not a number. */
 static size_t digits(const char *p, const char *end, int64_t *ret)
 {
     size_t n = 0;
@@ -77,7 +78,7 @@ static void enter_name(struct cursor *c, const char *p)
     c->stem = d - 1;
 }
 
-/* False at the end of the line. */
+/* Returns false at the end of the line. */
 static bool next_piece(struct cursor *c, struct piece *ret)
 {
     const char *p = c->at;
@@ -118,9 +119,9 @@ static bool next_piece(struct cursor *c, struct piece *ret)
 
 struct line {
     const char *text;
-    size_t len;    /* without its end */
-    uint64_t hash; /* of its text without numbers */
-    size_t first;  /* in numbers */
+    size_t len;    /* without the newline */
+    uint64_t hash; /* of the text without numbers */
+    size_t first;  /* index of its first number */
     uint32_t n;
     uint32_t before;        /* line with the same hash, + 1 */
     uint32_t period, count; /* of the run that begins here; count 0: none */
@@ -191,7 +192,8 @@ static uint32_t last_alike(const struct folder *f, size_t i)
     return f->table[at];
 }
 
-/* What number k of line i has more than the one `period` lines before. */
+/* Returns how much number k of line i exceeds the one `period` lines
+ * earlier. */
 static int64_t growth(const struct folder *f, size_t i, size_t period,
                       uint32_t k)
 {
@@ -201,7 +203,7 @@ static int64_t growth(const struct folder *f, size_t i, size_t period,
            f->numbers.at[lines[i - period].first + k];
 }
 
-/* Lines from i on that follow those `period` lines before. */
+/* Counts the lines from i on that continue those `period` lines earlier. */
 static size_t run_length(const struct folder *f, size_t i, size_t period)
 {
     const struct line *lines = f->lines.at;
@@ -220,7 +222,7 @@ static size_t run_length(const struct folder *f, size_t i, size_t period)
     return n;
 }
 
-/* Bytes that are not written. */
+/* Bytes saved by a run. */
 static int64_t run_saves(const struct folder *f, size_t i, size_t period,
                          size_t count)
 {
@@ -251,8 +253,8 @@ static bool put_run(struct folder *f, size_t i, size_t period, size_t count)
     return pst_vec_push(TAG, &ret->runs, run);
 }
 
-/* The run from i on, up to line `end`, that saves the most; no run repeats its
- * deltas fewer times than this. */
+/* Finds the run from i to `end` that saves the most, among those that repeat
+ * their deltas at least `repeats` times. */
 static void find_run(struct folder *f, size_t i, size_t end, size_t repeats)
 {
     struct line *line = &f->lines.at[i];
@@ -274,9 +276,9 @@ static void find_run(struct folder *f, size_t i, size_t end, size_t repeats)
     }
 }
 
-/* First what repeats several times, for whose deltas next to nothing is paid.
- * What is left then may still be like anything before it: the first layer of a
- * stage like that of another one. */
+/* The first pass takes runs that repeat several times, whose deltas cost almost
+ * nothing. The second pass takes the remaining lines, which may still resemble
+ * anything earlier: the first layer of one stage resembles that of another. */
 static void find_runs(struct folder *f, size_t repeats)
 {
     const struct line *lines = f->lines.at;
@@ -332,8 +334,9 @@ struct unfolder {
     const struct pst_folded *folded;
     size_t max;
     struct pst_str *ret;
-    struct PST_VEC(size_t) starts; /* of the lines in ret */
-    struct PST_VEC(size_t) deltas; /* the first of each line of the run */
+    struct PST_VEC(size_t) starts; /* offset of each line in ret */
+    struct PST_VEC(
+        size_t) deltas; /* index of the first delta of each line of the run */
     struct pst_str line;
     struct pst_diag *diag;
 };
@@ -355,7 +358,7 @@ static enum pst_status put_line(struct unfolder *u, const char *text,
     return u->ret->failed ? pst_diag_nomem(u->diag, len) : PST_OK;
 }
 
-/* By hand: formatting would take most of the time. */
+/* Formats by hand: printf would take most of the time. */
 static void put_number(struct pst_str *out, int64_t value, bool hidden)
 {
     char text[MAX_DIGITS + 2];
@@ -371,7 +374,8 @@ static void put_number(struct pst_str *out, int64_t value, bool hidden)
     pst_str_addn(out, text + at, sizeof(text) - at);
 }
 
-/* The deltas of the line begin at delta; *ret_n is how many numbers it has. */
+/* Applies the deltas of one line, from `delta` on; *ret_n is the count of its
+ * numbers. */
 static enum pst_status grow_line(struct unfolder *u, size_t like,
                                  const struct pst_fold_run *run, size_t delta,
                                  size_t *ret_n)

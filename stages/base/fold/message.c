@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A packed message as lines. One begins with a letter for the number of its
- * field, 'a' for 1; then
+ * Converts a packed message to lines and back. A line begins with a letter for
+ * the number of its field, 'a' for 1; then
  *
- *     a17         an integer, as it lies in the varint
+ *     a17         an integer, as in the varint
  *     a[1 2 3     a list of these
  *     a"text      text; its further lines begin with '|'
  *     a{          a message: lines up to "}"
@@ -76,7 +76,8 @@ static bool add_message(struct pst_str *out,
                         const unsigned char *at, const unsigned char *end,
                         unsigned depth);
 
-/* What stands between at and end, of a field that has a length. */
+/* Appends the bytes between at and end, which belong to a length-delimited
+ * field. */
 static bool add_bytes(struct pst_str *out,
                       const ProtobufCFieldDescriptor *field,
                       const unsigned char *at, const unsigned char *end,
@@ -153,8 +154,8 @@ enum pst_status pst_message_lines(const ProtobufCMessageDescriptor *descriptor,
 /* --- and back ------------------------------------------------------------- */
 
 struct reader {
-    const char *at, *end; /* of lines that are left */
-    const char *stop;     /* end of this one */
+    const char *at, *end; /* the remaining lines */
+    const char *stop;     /* end of the current line */
     struct pst_diag *diag;
 };
 
@@ -216,7 +217,7 @@ static bool read_list(struct reader *r, struct pst_str *part)
     return r->at == r->stop;
 }
 
-/* Leaves r at the end of its last line. */
+/* Reads a text; leaves r at the end of its last line. */
 static void read_text(struct reader *r, struct pst_str *part)
 {
     pst_str_addn(part, r->at + 1, (size_t)(r->stop - r->at - 1));
@@ -235,7 +236,7 @@ static void read_text(struct reader *r, struct pst_str *part)
 static enum pst_status read_message(struct reader *r, struct pst_str *out,
                                     unsigned depth);
 
-/* The part behind a letter. */
+/* Reads the part of a line after its letter. */
 static enum pst_status read_part(struct reader *r, char kind,
                                  struct pst_str *part, unsigned depth)
 {
@@ -251,7 +252,8 @@ static enum pst_status read_part(struct reader *r, char kind,
     return read_message(r, part, depth + 1);
 }
 
-/* Up to "}", or to the end at depth 0. Leaves r at the end of that line. */
+/* Reads up to "}", or to the end at depth 0. Leaves r at the end of that
+ * line. */
 static enum pst_status read_message(struct reader *r, struct pst_str *out,
                                     unsigned depth)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs as bytes, all numbers varints. Of each run: lines since the end of the
- * one before, period, count, how many deltas are not 0, and these. Most of them
- * are 0 or small, so one is a number of zeros before it and itself in zigzag:
+ * Encodes runs as bytes; all numbers are varints. A run has: lines since the
+ * end of the previous run, period, count, the number of deltas that are not 0,
+ * and these deltas. Most deltas are 0 or small, so each is encoded as the
+ * number of zeros before it and its zigzag value:
  *
  *     16 zeros + delta      1 to 15
  *     16 zeros, delta       any
@@ -77,7 +78,7 @@ static bool take(struct bytes *b, uint64_t max, uint64_t *ret)
     return false;
 }
 
-/* False: no delta, or more than `max` of them. */
+/* False if there is no delta, or more than `max`. */
 static bool take_delta(struct bytes *b, struct pst_folded *ret, size_t max,
                        bool *ret_failed)
 {

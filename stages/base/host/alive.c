@@ -5,8 +5,8 @@
 
 #include "stages/base/host/fault.h"
 
-/* One writer, many readers: relaxed loads and stores are enough, since no
- * other memory is read by what they say. */
+/* There are one writer and many readers: relaxed loads and stores are enough,
+ * since no other memory depends on the values. */
 static struct pst_alive process = PST_ALIVE_NONE;
 static struct pst_alive *alive = &process;
 
@@ -125,7 +125,8 @@ void pst_alive_step(uint64_t step)
     pst_fault_step(step);
 }
 
-/* 8 bits of kind, 24 of stage, 32 of microbatch: one store. */
+/* Packs 8 bits of kind, 24 of stage and 32 of microbatch, for a single
+ * store. */
 void pst_alive_action(int kind, int stage, int microbatch)
 {
     if (watched)

@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_ALIVE_H
 #define PENSTOCK_STAGES_BASE_HOST_ALIVE_H
 /*
- * What the thread that works for a job is doing, for whoever watches it: its
- * phase, its place in a step, and a count that moves as long as it does.
+ * Progress of the thread that works for a job, for its watchdog: its phase, its
+ * position in a step, and a count that grows as long as work is done.
  *
- * One thread of a process is watched: the one that called pst_alive_watch.
- * From other threads the calls that tell something do nothing. Reading
- * (pst_alive_state, pst_alive_limit) is for any thread. A sign of life costs
- * two stores, so kernels, allocations and pieces of files give one each.
+ * One thread of a process is watched: the one that called pst_alive_watch. On
+ * other threads the reporting calls do nothing. Reading (pst_alive_state,
+ * pst_alive_limit) is allowed on any thread. A sign of life costs two stores,
+ * so each kernel, allocation and piece of a file gives one.
  */
 #include "stages/base/macros.h"
 
@@ -20,12 +20,12 @@
 #define PST_ALIVE_LIST(X)                                                      \
     X(START, "start") /* until all ranks have met and compared themselves */   \
     X(LOAD, "load")   /* plan, data, memory, a checkpoint */                   \
-    X(AGREE, "agree") /* a failure of one rank becomes that of all */          \
+    X(AGREE, "agree") /* propagates a failure of one rank to all */            \
     X(STEP, "step")                                                            \
     X(SAVE, "save")     /* a checkpoint, a dump */                             \
-    X(GATHER, "gather") /* numbers of ranks to rank 0 */                       \
-    X(IDLE, "idle")     /* until the next order */                             \
-    X(END, "end")       /* the transport is closed */
+    X(GATHER, "gather") /* sends numbers of ranks to rank 0 */                 \
+    X(IDLE, "idle")     /* waits for the next command */                       \
+    X(END, "end")       /* closes the transport */
 
 enum pst_alive_phase {
 #define PST_ALIVE_ROW(id, name) PST_ALIVE_##id,
@@ -36,7 +36,7 @@ enum pst_alive_phase {
 
 const char *pst_alive_name(unsigned phase);
 
-/* Where a rank is in a step; all 0 and stage -1 outside of an action. */
+/* Position of a rank in a step; all 0 and stage -1 outside of an action. */
 struct pst_alive_place {
     uint64_t step; /* counts from 0 */
     int kind;      /* enum pst_action_kind */
@@ -45,17 +45,17 @@ struct pst_alive_place {
 
 struct pst_alive_state {
     enum pst_alive_phase phase;
-    bool meets;     /* it is in a call that ends when all ranks make it */
-    uint64_t moves; /* work done */
-    uint64_t looks; /* looks at what it waits for */
+    bool meets;     /* in a call that ends only when all ranks make it */
+    uint64_t moves; /* pieces of work done */
+    uint64_t looks; /* polls of the thing it waits for */
     struct pst_alive_place place;
 };
 
-/* What tells others that this rank goes on: called by pst_alive_goes_on and at
- * the begin of a phase, on the watched thread. */
+/* Hook that reports progress of this rank to others: called by
+ * pst_alive_goes_on and at the beginning of a phase, on the watched thread. */
 typedef void (*pst_alive_fn)(void *ctx);
 
-/* Signs of life of a process, written and read by the functions below alone. */
+/* Signs of life of a process, accessed only by the functions below. */
 struct pst_alive {
     atomic_uint phase;
     atomic_bool meets;
@@ -70,68 +70,70 @@ struct pst_alive {
         .place = UINT64_MAX                                                    \
     }
 
-/* From here on all functions mean `other`, borrowed; NULL: this process again.
- * For one thread that plays many processes (tests/sim/). */
+/* Makes all functions use `other` (borrowed) from here on; NULL: this process
+ * again. For tests in which one thread plays many processes (tests/sim/). */
 void pst_alive_play(struct pst_alive *other);
 
-/* The calling thread is the one that is watched, from here on. */
+/* Makes the calling thread the watched one. */
 void pst_alive_watch(void);
-bool pst_alive_is_watched(void); /* the calling thread */
-/* Begins a phase; returns the one before, for the way back. With
- * PENSTOCK_FAULT in the environment this is where faults happen
+bool pst_alive_is_watched(void); /* true for the calling thread */
+/* Begins a phase; returns the previous one, for pst_alive_leave. With
+ * PENSTOCK_FAULT in the environment, faults are injected here
  * (stages/base/README.md). */
 enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase);
-/* Back to the phase before: no begin of it. */
+/* Returns to the previous phase, without counting as a beginning of it. */
 void pst_alive_leave(enum pst_alive_phase before);
-/* Before and after a call that blocks until all ranks have made it. */
+/* Call before (true) and after (false) a call that blocks until all ranks have
+ * made it. */
 void pst_alive_meet(bool meets);
-/* A piece of work is done. */
+/* Reports a finished piece of work. */
 void pst_alive_moved(void);
-/* The same where a piece takes long: in loops over files and tensors. Others
- * hear of it, too (pst_alive_hook). */
+/* The same in loops over files and tensors, where a piece takes long; also
+ * calls the hook (pst_alive_hook). */
 void pst_alive_goes_on(void);
-/* The calling thread works for the watched one: what it does counts there,
- * where the watched one looks while it waits. NULL: no longer. */
+/* The calling thread works for the watched one: its work is counted in *count,
+ * which the watched thread polls while it waits. NULL ends this. */
 void pst_alive_help(atomic_uint_fast64_t *count);
-/* It waits, and has looked. */
+/* Reports that the watched thread has polled while it waits. */
 void pst_alive_looked(void);
 void pst_alive_step(uint64_t step);
-/* A rank of this process begins a step on a thread of its own, which is not
- * watched: a fault "lane[:NTH]:ACTION" happens there. Any thread. */
+/* Reports that a rank of this process begins a step on a thread of its own,
+ * which is not watched; injects faults "lane[:NTH]:ACTION". Any thread. */
 void pst_alive_lane(void);
-/* The action that is next; stage -1: none. */
+/* Reports the next action; stage -1: none. */
 void pst_alive_action(int kind, int stage, int microbatch);
 struct pst_alive_state pst_alive_state(void);
 
-/* NULL: nothing is called. */
+/* Sets the hook; NULL removes it. */
 void pst_alive_hook(pst_alive_fn fn, void *ctx);
 
-/* Seconds that anybody may stand still; 0: for ever. In all phases, until it is
- * said of steps alone. */
+/* Sets the seconds without progress that are allowed; 0: no limit. Applies to
+ * all phases unless steps have a limit of their own. */
 void pst_alive_set_limit(double seconds);
 void pst_alive_set_step_limit(double seconds);
-/* In a phase (enum pst_alive_phase); in the one that goes on. */
+/* Limit for a phase (enum pst_alive_phase); limit for the current phase. */
 double pst_alive_limit_of(unsigned phase);
 double pst_alive_limit(void);
 
 /*
  * Time in which this process ran. A look that comes much later than the one
- * before says that it was stopped (a signal, a sleeping machine): that time
- * does not count. Its owner's thread only.
+ * before shows that the process was stopped (a signal, a suspended machine):
+ * that time does not count. Used by the owner's thread only.
  */
 #define PST_AWAKE_GAP 1.0 /* seconds; looks must come more often */
 
 struct pst_awake {
-    double last;  /* look, on the clock; 0: none yet */
+    double last;  /* time of the last look; 0: none yet */
     double now;   /* seconds awake */
-    double slept; /* seconds, in the newest look */
+    double slept; /* seconds stopped, as found by the newest look */
 };
 
 void pst_awake_look(struct pst_awake *awake, double clock);
 
 double pst_now(void); /* seconds, monotonic */
 
-/* Stops that a thread has seen, for the others: seconds of all of them. */
+/* Adds stopped time that a thread has found; pst_alive_sleep returns the sum
+ * over all threads, in seconds. */
 void pst_alive_slept(double seconds);
 double pst_alive_sleep(void);
 

@@ -41,7 +41,7 @@ static void add_feature(const char *name, int have)
 }
 
 #if defined(__x86_64__)
-/* clang 14 does not know the name. */
+/* clang 14 does not know this feature name. */
 static int has_f16c(void)
 {
     unsigned a, b, c = 0, d;
@@ -50,8 +50,9 @@ static int has_f16c(void)
 }
 #endif
 
-/* The compiler's runtime asks cpuid and xgetbv: a set whose registers the
- * operating system does not save counts as absent. */
+/* Detects the best instruction set. The compiler's runtime reads cpuid and
+ * xgetbv: a set whose registers the operating system does not save counts as
+ * absent. */
 static enum pst_isa detect(void)
 {
 #if defined(__x86_64__)

@@ -2,19 +2,21 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_CPU_H
 #define PENSTOCK_STAGES_BASE_HOST_CPU_H
 /*
- * Instruction sets, by feature bits (model names are masked on virtual
- * machines) and by what the operating system saves. PST_ISA=any|avx2|avx512
- * in the environment masks the CPU; PST_HIDE="amx avx512_bf16" hides features
- * whose names begin so from pst_cpu_features, and from whoever asks that.
+ * Instruction sets, detected by feature bits (model names are masked on virtual
+ * machines) and by the registers that the operating system saves.
+ * PST_ISA=any|avx2|avx512 in the environment limits them; PST_HIDE="amx
+ * avx512_bf16" hides features whose names begin so from pst_cpu_features and
+ * its callers.
  */
 #include "stages/base/status.h"
 
 enum pst_isa { PST_ISA_ANY, PST_ISA_AVX2, PST_ISA_AVX512, PST_N_ISAS };
 
-/* Best usable one; asked once, then constant. */
+/* Best usable instruction set; detected once, then constant. */
 enum pst_isa pst_cpu_isa(void);
 const char *pst_isa_name(enum pst_isa isa);
-/* "avx2 fma avx512f amx_bf16 ..." of the features that we look at. */
+/* Names of the known features that the CPU has: "avx2 fma avx512f amx_bf16
+ * ...". */
 const char *pst_cpu_features(void);
 /* Cores this process may use (affinity mask), at least 1. */
 unsigned pst_cpu_count(void);

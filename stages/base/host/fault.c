@@ -11,13 +11,16 @@
 #include <unistd.h>
 
 static struct {
-    atomic_long left; /* times that the point is passed before it happens */
-    bool again;       /* and each time after that one */
-    uint64_t step;    /* at the begin of that step, from 1; 0: at the point */
+    atomic_long left; /* passes of the point before the fault happens */
+    bool again;       /* and at each later pass */
+    uint64_t step; /* at the beginning of this step, counted from 1; 0: at the
+                      point */
     char point[24], action[16];
-    const char *once; /* file that is removed when it happens; NULL: none */
+    const char
+        *once; /* file that is removed when the fault happens; NULL: none */
     bool has_bit;
-    uint64_t bit; /* that "flip" flips, counted round; else one in the middle */
+    uint64_t bit; /* bit that "flip" inverts, modulo the size; by default one in
+                     the middle */
 } fault;
 
 // NOLINTBEGIN(concurrency-mt-unsafe): nobody changes the environment
@@ -63,15 +66,15 @@ bool pst_fault_is_set(void)
     return atomic_load_explicit(&fault.left, memory_order_relaxed) > 0;
 }
 
-/* "hang": this thread does nothing any more; "stop": nor do the others of the
- * process; "spin": it computes for ever; "kill", "crash", "exit": the process
- * ends; a number: it sleeps so many ms. */
+/* Actions: "hang": this thread sleeps for ever; "stop": the whole process is
+ * stopped; "spin": the thread computes for ever; "kill", "crash", "exit": the
+ * process ends; a number: the thread sleeps so many ms. */
 static void happen(void)
 {
     const long ms = strtol(fault.action, NULL, 10);
 
     if (fault.once != NULL && unlink(fault.once) != 0)
-        return; /* it has happened before */
+        return; /* the fault has happened before */
     if (!fault.again)
         (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", fault.point,
                       fault.action);

@@ -17,11 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#define XXH_STATIC_LINKING_ONLY /* XXH3 state on the stack */
 #include <xxhash.h>
 
-#define MAX_DEPTH 64 /* of a tree that is removed */
-#define MAX_TRIES 16 /* of what others change at the same time */
+#define MAX_DEPTH 64 /* depth of a tree that is removed */
+#define MAX_TRIES 16 /* retries after changes by other processes */
 #define PIECE     ((size_t)16 << 20)
 
 /* Opens a regular file for reading; returns the descriptor or -1. */
@@ -94,7 +94,7 @@ enum pst_status pst_file_check_size(const struct pst_file *file,
                         (unsigned long long)st.st_size);
 }
 
-/* The file ended too early; perhaps it is whole again by now. */
+/* Reports that the file ended too early, if it is still truncated. */
 static enum pst_status refuse_cut(const struct pst_file *file,
                                   struct pst_diag *diag)
 {
@@ -208,8 +208,8 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
     return PST_OK;
 }
 
-/* An own name for every try: two processes may write beside each other, and a
- * process that was killed leaves its file. */
+/* Makes a new name for each try: two processes may write the same file, and a
+ * killed process leaves its temporary file. */
 static int create_temp(const char *path, char *temp, size_t size)
 {
     static atomic_uint serial;
@@ -226,8 +226,8 @@ static int create_temp(const char *path, char *temp, size_t size)
     return -1;
 }
 
-/* A rename puts a file in the place of whatever is there, for root also of
- * /dev/full: what is no file is written to where it can be, or refused. */
+/* A rename replaces any file, for root even /dev/full: a character device is
+ * therefore written in place, and other kinds are refused. */
 static enum pst_status refuse_kind(const char *path, const struct stat *st,
                                    struct pst_diag *diag)
 {
@@ -236,8 +236,8 @@ static enum pst_status refuse_kind(const char *path, const struct stat *st,
                         S_ISDIR(st->st_mode) ? "folder" : "pipe or a device");
 }
 
-/* Name of the file to replace: of a link, that of what it means. PST_AGAIN: it
- * means something else by now. *ret_fd: a device, opened; -1: it is none. */
+/* Finds the file to replace, following a symbolic link. PST_AGAIN: the link has
+ * changed meanwhile. *ret_fd: the opened device; -1: it is not one. */
 static enum pst_status look_at_place(const char *path, char **ret, int *ret_fd,
                                      struct pst_diag *diag)
 {
@@ -246,7 +246,8 @@ static enum pst_status look_at_place(const char *path, char **ret, int *ret_fd,
     *ret = NULL;
     *ret_fd = -1;
     if (stat(path, &st) != 0)
-        return PST_OK; /* nothing is there, or opening says why */
+        return PST_OK; /* the path does not exist, or opening will report the
+                          error */
     if (S_ISCHR(st.st_mode)) {
         *ret_fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         if (*ret_fd < 0)
@@ -263,7 +264,7 @@ static enum pst_status look_at_place(const char *path, char **ret, int *ret_fd,
     *ret = realpath(path, NULL);
     if (*ret != NULL && lstat(*ret, &is) == 0 && S_ISREG(is.st_mode))
         return PST_OK;
-    free(*ret); /* the C library's own */
+    free(*ret); /* allocated by the C library */
     *ret = NULL;
     return PST_AGAIN;
 }
@@ -284,7 +285,7 @@ static enum pst_status find_place(const char *path, struct pst_new_file *file,
     if (status != PST_OK)
         return status;
     file->path = pst_strdup(PST_TAG_BASE, real != NULL ? real : path);
-    free(real); /* the C library's own */
+    free(real); /* allocated by the C library */
     if (file->path != NULL)
         return PST_OK;
     if (file->fd >= 0)
@@ -340,7 +341,7 @@ enum pst_status pst_new_file_join(const char *temp, struct pst_new_file *ret,
     return PST_OK;
 }
 
-/* The errno of a failure ends the file; what was there before stays. */
+/* Records the error and removes the temporary file; the old file stays. */
 static enum pst_status give_up(struct pst_new_file *file, int err,
                                struct pst_diag *diag)
 {
@@ -381,8 +382,8 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
             continue;
         if (n <= 0)
             return give_up(file, n < 0 ? errno : ENOSPC, diag);
-        /* The disk begins now, so that the sync at the end is no long wait in
-         * which nothing can be seen to go on. */
+        /* Starts writeback now, so that the fsync at the end is not a long wait
+         * without signs of life. */
         file->waiting += (size_t)n;
         if (file->waiting >= PIECE) {
             (void)sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -397,8 +398,8 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
     return PST_OK;
 }
 
-/* Cuts path at its last slash: after the rename nothing may fail for want of
- * memory. */
+/* Cuts path at its last slash, without allocating: after the rename an
+ * allocation failure must not be possible. */
 static enum pst_status fsync_parent(char *path, struct pst_diag *diag)
 {
     char *slash = strrchr(path, '/');
@@ -422,15 +423,15 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
         return give_up(file, errno, diag);
     fd = file->fd;
     file->fd = -1;
-    /* A full quota may be reported by close alone. */
+    /* Some file systems report a full quota only at close. */
     if (close(fd) != 0 && errno != EINTR)
         return give_up(file, errno, diag);
-    if (file->temp == NULL) { /* a device, or not ours to name */
+    if (file->temp == NULL) { /* a device, or renamed by another process */
         pst_new_file_abort(file);
         return PST_OK;
     }
     pst_fault_point("rename");
-    /* Since it was opened something else may have come there. */
+    /* The path may have been replaced since it was opened. */
     if (lstat(file->path, &st) == 0 && !S_ISREG(st.st_mode) &&
         !S_ISLNK(st.st_mode)) {
         status = refuse_kind(file->path, &st, diag);
@@ -524,8 +525,8 @@ enum pst_status pst_mkdirs(const char *path, unsigned mode,
     return status;
 }
 
-/* Takes the directory's descriptor. Links are removed, never followed.
- * Returns 0 or errno. */
+/* Removes the entries of a directory; takes its descriptor. Links are removed,
+ * never followed. Returns 0 or errno. */
 static int remove_entries(int fd, int depth)
 {
     DIR *dir = depth < MAX_DEPTH ? fdopendir(fd) : NULL;
@@ -590,7 +591,7 @@ enum pst_status pst_fsync_dir(const char *path, struct pst_diag *diag)
 
     if (fd < 0)
         return pst_diag_errno(diag, errno, "%s", path);
-    /* Some file systems cannot sync a directory and say EINVAL. */
+    /* Some file systems cannot sync a directory and return EINVAL. */
     if (fsync(fd) != 0 && errno != EINVAL)
         err = errno;
     close(fd);

@@ -18,9 +18,9 @@
 
 #include "stages/base/host/log.h"
 
-#define MAX_LINKS 65536 /* of a folder */
+#define MAX_LINKS 65536 /* links followed in a folder */
 
-/* Of newer kernels than the headers may be. */
+/* Constants that the kernel headers may lack. */
 #define RIGHT_REFER    (1ull << 13) /* from ABI 2 on */
 #define RIGHT_TRUNCATE (1ull << 14) /* 3 */
 #define NET_TCP        3ull         /* 4: bind and connect */
@@ -37,7 +37,7 @@
      LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |             \
      LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM)
 
-/* struct landlock_ruleset_attr as ABI 6 has it; older ones have its begin. */
+/* struct landlock_ruleset_attr as of ABI 6; older ones have a prefix of it. */
 struct ruleset {
     uint64_t files, net, scopes;
 };
@@ -79,7 +79,7 @@ void pst_guard_begin(struct pst_guard *guard)
         pst_debug("base", "no Landlock: %s", strerror(errno));
 }
 
-/* True if it is there. */
+/* Returns true if the path exists. */
 static bool allow(struct pst_guard *guard, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = {
@@ -93,7 +93,7 @@ static bool allow(struct pst_guard *guard, const char *path, uint64_t rights)
         return false;
     }
     if (fstat(rule.parent_fd, &st) == 0) {
-        /* Of a file there are only rights of files. */
+        /* A file can only have file rights. */
         rule.allowed_access =
             rights & guard->rights &
             (S_ISDIR(st.st_mode) ? UINT64_MAX : READ_FILE | WRITE);
@@ -150,7 +150,7 @@ void pst_guard_writes(struct pst_guard *guard, const char *path)
 
     if (guard->fd < 0)
         return;
-    if (realpath(path, real) == NULL) { /* not there yet */
+    if (realpath(path, real) == NULL) { /* it does not exist yet */
         if (strlen(path) >= sizeof(real))
             return;
         (void)strcpy(real, path);
@@ -159,12 +159,12 @@ void pst_guard_writes(struct pst_guard *guard, const char *path)
         (void)allow(guard, real, WRITE);
         return;
     }
-    /* The nearest folder above it that is there. */
+    /* Finds its nearest existing ancestor. */
     (void)strcpy(text, real);
     do {
         for (slash = strrchr(text, '/'); slash != NULL && slash[1] == '\0';
              slash = strrchr(text, '/'))
-            *slash = '\0'; /* one at the end */
+            *slash = '\0'; /* trailing slash */
         if (slash == NULL || slash == text)
             (void)strcpy(text, slash == NULL ? "." : "/");
         else

@@ -2,45 +2,46 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_GUARD_H
 #define PENSTOCK_STAGES_BASE_HOST_GUARD_H
 /*
- * What a process takes away from itself, for the case that what it reads is
- * made to break it. While one thread runs: of other threads that are there
- * already nothing is taken away.
+ * Sandbox: a process drops rights, in case its input is malicious. Call while
+ * the process has one thread: threads that exist already keep their rights.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 /*
- * No core files, which have parameters, data and the environment in them, and
- * nothing for other users in the files that are made from here on (a mode that
- * was narrower stays so). The process stays dumpable, which MPI's messages
- * through shared memory need.
+ * Disables core files (unless core_files), which contain parameters, data and
+ * the environment, and gives other users no access to files made from here on
+ * (a stricter umask is kept). The process stays dumpable, which MPI needs for
+ * messages through shared memory.
  */
 void pst_guard_process(bool core_files);
 
 /*
- * Landlock: begin, what is allowed, enforce. From then on nothing else can be
- * opened, made or run, no TCP connection made, and children inherit that. Where
- * the kernel lacks Landlock, or refuses, all of it does nothing but log a line
- * at debug.
+ * Landlock: begin, add allowed paths, enforce. Afterwards no other file can be
+ * opened, made or run, and no TCP connection made; children inherit this. If
+ * the kernel lacks Landlock or refuses, these functions only log a line at
+ * debug level.
  */
 struct pst_guard {
-    int fd;          /* of the rules; -1: there is no Landlock */
-    unsigned abi;    /* what the kernel knows */
-    uint64_t rights; /* that need a rule */
-    int err;         /* why a rule could not be made of what is there; 0 */
+    int fd;          /* ruleset; -1: there is no Landlock */
+    unsigned abi;    /* ABI version of the kernel */
+    uint64_t rights; /* rights that need a rule */
+    int err;         /* errno of a rule that failed for an existing path; 0 */
 };
 
 void pst_guard_begin(struct pst_guard *guard);
-/* A file, or all below a folder, may be read. What is not there is left out;
- * what cannot be opened for want of descriptors or memory is in guard->err. */
+/* Allows reading a file, or everything below a folder. A missing path is
+ * skipped; a path that cannot be opened for lack of descriptors or memory sets
+ * guard->err. */
 void pst_guard_sees(struct pst_guard *guard, const char *path);
-/* The same of what a user has given: so may the files that links in that folder
- * point at (caches of model hubs have these). */
+/* The same for a path given by the user: also allows the targets of links in
+ * that folder (caches of model hubs have these). */
 void pst_guard_reads(struct pst_guard *guard, const char *path);
-/* A file or folder may be written: what is beside it can be, too, since it is
- * made there under another name. Of a device it alone. */
+/* Allows writing a file or folder, including its siblings, since a file is
+ * written under a temporary name beside it. For a device only the device
+ * itself. */
 void pst_guard_writes(struct pst_guard *guard, const char *path);
-/* Whether it holds from here on. Ends the guard. */
+/* Enforces the rules and ends the guard; returns true if they are in force. */
 bool pst_guard_enforce(struct pst_guard *guard);
 
 #endif

@@ -13,7 +13,7 @@
 
 /* --- this host ------------------------------------------------------------ */
 
-/* A small file's text, "" if it cannot be read. */
+/* Reads a small file; "" if it cannot be read. */
 static void read_text(const char *root, const char *path, char *out,
                       size_t size)
 {
@@ -30,7 +30,7 @@ static void read_text(const char *root, const char *path, char *out,
     out[n] = '\0';
 }
 
-/* The number behind `key` at the beginning of a line. */
+/* Parses the number after `key` at the beginning of a line. */
 static bool find_number(const char *text, const char *key, uint64_t *ret)
 {
     const size_t n = strlen(key);
@@ -49,7 +49,7 @@ static bool find_number(const char *text, const char *key, uint64_t *ret)
     return false;
 }
 
-/* Names of the files of a version of control groups. */
+/* File names of one version of control groups. */
 struct version {
     const char *mount, *limit, *usage, *cache[2];
     const char *events; /* has "oom_kill N" */
@@ -77,11 +77,11 @@ static bool group_number(const char *root, const char *folder, const char *name,
         (int)sizeof(path))
         return false;
     read_text(root, path, text, sizeof(text));
-    return find_number(text, "", ret); /* "max" is none */
+    return find_number(text, "", ret); /* "max" means no limit */
 }
 
-/* What one group leaves; the page cache that counts as its use is given back
- * when it is wanted. */
+/* Returns the bytes left in one group; page cache counts as use, but the kernel
+ * reclaims it when needed. */
 static bool group_headroom(const char *root, const struct version *v,
                            const char *folder, uint64_t *ret)
 {
@@ -101,7 +101,8 @@ static bool group_headroom(const char *root, const struct version *v,
     return true;
 }
 
-/* The group of this process and all above it: each has its own limit. */
+/* Checks the group of this process and all its ancestors: each has its own
+ * limit. */
 static void look_at_groups(const char *root, const struct version *v,
                            const char *group, void *ctx)
 {
@@ -143,7 +144,7 @@ static void count_kills(const char *root, const struct version *v,
 typedef void (*group_fn)(const char *root, const struct version *v,
                          const char *group, void *ctx);
 
-/* Lines "0::/path" (version 2) and "N:memory:/path". */
+/* Calls fn for each line "0::/path" (version 2) and "N:memory:/path". */
 static void each_group(const char *root, group_fn fn, void *ctx)
 {
     char text[MAX_PATH], *save = NULL;

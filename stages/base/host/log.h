@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_LOG_H
 #define PENSTOCK_STAGES_BASE_HOST_LOG_H
 /*
- * The library's own log: debug and trace only (rule 14). The daemon installs
- * a sink that turns lines into its log file; without a sink, PST_LOG=debug
+ * Debug log of the library: debug and trace only (rule 14). The daemon installs
+ * a sink that writes the lines to its log file; without a sink, PST_LOG=debug
  * prints to standard error. Thread safe. Topic = folder.
  */
 #include "stages/base/macros.h"

@@ -14,9 +14,9 @@
 
 #define MAX_THREADS 1024
 
-/* About 20 us of pause instructions (some 40 ns each): kernels follow each
- * other faster than that. With more threads than cores a spinning thread keeps
- * the one that it waits for off the core. */
+/* Spin for about 20 us (a pause takes some 40 ns): kernels follow each other
+ * faster than that. If there are more threads than cores, a spinning thread
+ * keeps the thread that it waits for off the core. */
 #define SPINS      500
 #define SPINS_FULL 20
 
@@ -26,19 +26,19 @@ struct helper {
     unsigned part;
 };
 
-/* The two words that threads wait on lie on cache lines of their own. */
+/* The two words that threads wait on are on separate cache lines. */
 struct pst_pool {
     unsigned threads, spins;
     pst_pool_fn fn;
     void *ctx;
-    const struct pst_node *const *node; /* of the caller */
+    const struct pst_node *const *node; /* the caller's pst_thread_node */
     int stop;
     char pad_0[64];
-    atomic_uint round;    /* counts calls of run; helpers wait on it */
-    atomic_uint sleepers; /* helpers that wait in the kernel */
+    atomic_uint round;    /* counts calls of pst_pool_run; helpers wait on it */
+    atomic_uint sleepers; /* helpers that sleep in the kernel */
     char pad_1[64];
-    atomic_uint left;  /* parts of this round that are not done */
-    atomic_uint waits; /* the caller waits in the kernel */
+    atomic_uint left;  /* unfinished parts of this round */
+    atomic_uint waits; /* the caller sleeps in the kernel */
     char pad_2[64];
     struct helper helpers[];
 };
@@ -63,8 +63,9 @@ static void futex_wake_all(atomic_uint *word)
 }
 
 /*
- * No wake-up is lost: the helper raises `sleepers` before the kernel compares
- * `round`, and run raises `round` before it reads `sleepers`, all in one order.
+ * No wake-up is lost: the helper increments `sleepers` before the kernel
+ * compares `round`, and pst_pool_run increments `round` before it reads
+ * `sleepers`, all sequentially consistent.
  */
 static void wait_for_round(struct pst_pool *pool, unsigned seen)
 {
@@ -104,7 +105,7 @@ static void start_round(struct pst_pool *pool)
         futex_wake_all(&pool->round);
 }
 
-/* The first n helpers exist. */
+/* Stops the first n helpers, which are those that exist. */
 static void stop_helpers(struct pst_pool *pool, unsigned n)
 {
     pool->stop = 1;

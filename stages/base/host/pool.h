@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_POOL_H
 #define PENSTOCK_STAGES_BASE_HOST_POOL_H
 /*
- * The kernel thread pool of a rank: T - 1 helpers plus the exec thread, which
- * calls pst_pool_run and takes part. Work is divided statically, so results
- * depend on T but never on timing. Helpers spin briefly, then sleep.
+ * Kernel thread pool of a rank: T - 1 helpers plus the exec thread, which calls
+ * pst_pool_run and takes part. Work is divided statically, so results depend on
+ * T but never on timing. Helpers spin briefly, then sleep.
  */
 #include "stages/base/diag.h"
 
@@ -13,24 +13,25 @@
 
 struct pst_pool;
 
-/* Runs on part `part` of `parts`; divide work with pst_pool_share. */
+/* Computes part `part` of `parts`; divide work with pst_pool_share. */
 typedef void (*pst_pool_fn)(void *ctx, unsigned part, unsigned parts);
 
-/* threads >= 1; 1 makes no thread at all. Returns owned. */
+/* threads >= 1; 1 creates no thread. Returns owned. */
 enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_pool_free(struct pst_pool *pool);
-/* pool may be NULL: one thread. */
+/* pool may be NULL: returns 1. */
 unsigned pst_pool_threads(const struct pst_pool *pool);
-/* pool, or NULL if the work is not worth waking it: other threads take some
- * microseconds to begin, and many times that on a machine that is busy. */
+/* Returns pool, or NULL if the work is too small to wake it: other threads
+ * start after some microseconds, and much later on a busy machine. */
 static inline struct pst_pool *pst_pool_if(struct pst_pool *pool, bool worth)
 {
     return worth ? pool : NULL;
 }
 /* Calls fn on every part and waits for all. */
 void pst_pool_run(struct pst_pool *pool, pst_pool_fn fn, void *ctx);
-/* Items [*begin, *end) of n for this part; multiples of `grain`. */
+/* Computes the items [*begin, *end) of n for this part; boundaries are
+ * multiples of `grain`. */
 void pst_pool_share(int64_t n, int64_t grain, unsigned part, unsigned parts,
                     int64_t *begin, int64_t *end);
 

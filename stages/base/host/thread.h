@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_THREAD_H
 #define PENSTOCK_STAGES_BASE_HOST_THREAD_H
 /*
- * Threads beside the one that the process began with, which alone is sent
- * signals. A signal that a thread's own fault raises (SIGSEGV and its like) is
- * that thread's.
+ * Starts threads with asynchronous signals blocked, so that only the initial
+ * thread receives them. A signal that a thread raises by its own fault (SIGSEGV
+ * and the like) is still delivered to it.
  */
 #include <pthread.h>
 
@@ -13,9 +13,10 @@ int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx);
 
 struct pst_node;
 
-/* Where it stands what the calling thread computes, for who is told of its
- * crash: to look at the node itself would cost each kernel a cache line. NULL:
- * nothing. A pool's threads compute what its caller does. */
+/* Address of the pointer to the node that the calling thread computes, for
+ * crash reports; NULL: none. It is not the node itself, since reading that
+ * would cost each kernel a cache line. Threads of a pool take over the value of
+ * the thread that calls pst_pool_run. */
 extern _Thread_local const struct pst_node *const *pst_thread_node;
 
 #endif
