@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The checkpoints of a folder as a table; which of them go. */
+/* Lists the checkpoints of a folder; decides which old ones are removed. */
 #include "stages/base/host/log.h"
 #include "stages/files/manifest.h"
 
@@ -89,7 +89,7 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
     return status;
 }
 
-/* Removes what is in the folder but the mark. */
+/* Removes the files in the folder except the "saving" mark. */
 static enum pst_status remove_files(const char *path, struct pst_diag *diag)
 {
     DIR *dir = opendir(path);
@@ -110,8 +110,9 @@ static enum pst_status remove_files(const char *path, struct pst_diag *diag)
     return status;
 }
 
-/* First its manifest becomes the mark of a save that never ended, which goes
- * last: whatever is there when we are killed is no half of a checkpoint. */
+/* Renames the manifest to the "saving" mark first, and removes that last: if
+ * the process is killed in between, the rest does not look like a
+ * checkpoint. */
 enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
                                       struct pst_diag *diag)
 {
@@ -153,9 +154,8 @@ static bool is_good(const struct pst_checkpoint_rule *rule,
     return row->state == PST_CHECKPOINT_GOOD;
 }
 
-/* A row goes if `keep` others of its kind are newer. The newest good one has
- * none of its kind. One that cannot be read may be whole: it stays, and others
- * go as if it were not there. */
+/* Removes a row if `keep` newer rows of its kind exist. The newest good one has
+ * none. One that cannot be read may be intact: it stays and is not counted. */
 static void prune_rows(const char *dir, uint64_t step,
                        const struct pst_checkpoint_rule *rule,
                        const struct pst_checkpoint_rows *rows)
@@ -182,7 +182,7 @@ static void prune_rows(const char *dir, uint64_t step,
     }
 }
 
-/* What saves that never ended left behind. */
+/* Removes leftovers of unfinished saves. */
 static void prune_rests(const char *dir, uint64_t step,
                         const struct pst_checkpoint_rule *rule)
 {
@@ -201,7 +201,8 @@ static void prune_rests(const char *dir, uint64_t step,
     pst_vec_fini(&steps);
 }
 
-/* What cannot be removed is tried again next time; the new one is safe. */
+/* A checkpoint that cannot be removed is tried again next time; the new one is
+ * safe already. */
 void pst_checkpoint_prune(const char *dir, uint64_t step,
                           const struct pst_checkpoint_rule *rule)
 {
@@ -283,7 +284,7 @@ enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
     return status;
 }
 
-/* A new DIR/former-N; ret is its name. */
+/* Creates a new DIR/former-N; ret is its name. */
 static enum pst_status make_former(const char *dir, char ret[64],
                                    struct pst_diag *diag)
 {
@@ -306,8 +307,8 @@ static enum pst_status make_former(const char *dir, char ret[64],
                         "%s: no free name for a folder", dir);
 }
 
-/* To go elsewhere a folder has to be writable for its owner: its ".." changes.
- */
+/* Moving a folder requires that its owner can write to it, since its ".."
+ * changes. */
 static int rename_folder(const char *from, const char *to)
 {
     struct stat st;

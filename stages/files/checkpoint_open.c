@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finding and opening checkpoints; the manifest's text is manifest.c. */
+/* Finds and opens checkpoints; manifest.c reads the manifest. */
 #include "stages/files/checkpoint.h"
 
 #include "stages/files/manifest.h"
@@ -28,8 +28,8 @@ const struct pst_safetensors_entry *pst_checkpoint_find(
     return pst_map_get(&ckpt->where, name);
 }
 
-/* A file that is not there, or no file, is damage; any other reason why it
- * cannot be looked at is not: it may be whole. */
+/* A missing or irregular file counts as damage; if it cannot be examined for
+ * any other reason, it may be intact. */
 static enum pst_status check_size(const char *path, uint64_t bytes,
                                   struct pst_diag *diag)
 {
@@ -68,7 +68,7 @@ static enum pst_status check_digest(const char *path, const char *want,
     return status;
 }
 
-/* Size first: it is free, and it names what a truncation did. */
+/* Checks the size first: it is cheap, and it reveals truncation. */
 static enum pst_status open_shard(const char *step_dir,
                                   const struct pst_checkpoint_shard *shard,
                                   bool verify, struct pst_safetensors **ret,
@@ -88,7 +88,7 @@ static enum pst_status open_shard(const char *step_dir,
     return status;
 }
 
-/* The manifest's table and the shards must name the same tensors. */
+/* Checks that the manifest's table and the shards name the same tensors. */
 static enum pst_status index_tensors(struct pst_checkpoint *ckpt,
                                      const char *step_dir,
                                      const struct pst_manifest *m,
@@ -201,7 +201,7 @@ fail:
     return status;
 }
 
-/* The text without the folder that it begins with. */
+/* Returns the text without the folder that it begins with. */
 static const char *inside(const char *dir, const char *text)
 {
     const size_t n = strlen(dir);
@@ -217,7 +217,7 @@ static void pass_over(const struct pst_checkpoint_query *query, uint64_t step,
                        inside(query->dir, why->text));
 }
 
-/* Says what to do about one that cannot be read although it may be whole. */
+/* Reports how to handle a checkpoint that cannot be read but may be intact. */
 static enum pst_status stop_at(uint64_t step, bool others,
                                const struct pst_diag *why,
                                struct pst_diag *diag)
@@ -282,7 +282,7 @@ out:
     return status;
 }
 
-/* Names some that are there. */
+/* Reports that the step is missing, naming some that exist. */
 static enum pst_status not_there(const struct pst_checkpoint_query *query,
                                  struct pst_diag *diag)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writing checkpoints: shards on every rank, then the manifest on one. */
+/* Writes checkpoints: shards on every rank, then the manifest on one. */
 #include "stages/files/checkpoint.h"
 
 #include "stages/base/host/log.h"
@@ -16,8 +16,9 @@
 #define MAX_TRIES 1000
 
 /*
- * A free name, so that a checkpoint of the same step stays whole until the new
- * manifest replaces its own. Files that no manifest names go on commit.
+ * Chooses an unused name, so that a checkpoint of the same step stays intact
+ * until the new manifest replaces its own. Commit removes files that no
+ * manifest names.
  */
 static enum pst_status choose_path(const char *step_dir, unsigned rank,
                                    struct pst_str *path, struct pst_diag *diag)
@@ -57,7 +58,7 @@ enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
     return status;
 }
 
-/* From here on shards without a manifest are the rest of a save. */
+/* From here on, shards without a manifest count as leftovers of a save. */
 static enum pst_status mark_saving(const char *shard, struct pst_diag *diag)
 {
     const char *slash = strrchr(shard, '/');
@@ -89,7 +90,8 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     struct pst_file file = {0};
     enum pst_status status;
 
-    /* The digest first: the disk is still writing what the commit awaits. */
+    /* Computes the digest first, while the disk is still writing what commit
+     * waits for. */
     status = mark_saving(path, diag);
     if (status == PST_OK)
         status = pst_file_open(pst_safetensors_writer_now(w), &file, diag);
@@ -101,15 +103,15 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
         snprintf(ret->file, sizeof(ret->file), "%s", slash ? slash + 1 : path);
         ret->bytes = file.size;
     } else {
-        (void)unlink(path); /* may have its name already */
+        (void)unlink(path); /* it may have its final name already */
     }
     pst_file_close(&file);
     pst_safetensors_writer_free(w);
     return status;
 }
 
-/* Reads the names in one shard; that it is there as its rank says is checked
- * before the manifest promises it. */
+/* Reads the names in one shard, which also verifies that the shard is as its
+ * rank reported before the manifest lists it. */
 static enum pst_status add_shard(struct pst_manifest *m, const char *step_dir,
                                  const struct pst_checkpoint_shard *shard,
                                  struct pst_diag *diag)
@@ -165,8 +167,9 @@ static bool is_listed(const struct pst_manifest *m, const char *name)
     return false;
 }
 
-/* The folder, too, unless another rank's shard is there, whose rank then does
- * this. path has room for what stands behind its first `len` bytes. */
+/* Removes the mark, and the folder unless it holds another rank's shard; that
+ * rank then removes it. path has capacity for the names appended after its
+ * first `len` bytes. */
 static void remove_mark(struct pst_str *path, size_t len, bool complete,
                         bool last)
 {
@@ -192,7 +195,7 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
     size_t len;
 
     if (pst_checkpoint_is_complete(dir, step, &complete, &diag) != PST_OK)
-        return; /* it may be one: all stays */
+        return; /* it may be a checkpoint: everything stays */
     pst_manifest_init(&m);
     pst_checkpoint_step_dir(dir, step, &path);
     len = path.len;
@@ -213,7 +216,8 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
     pst_str_fini(&path);
 }
 
-/* Shards of earlier attempts at this step, and their temporary files. */
+/* Removes shards of earlier attempts at this step, and their temporary
+ * files. */
 static void remove_strays(const struct pst_manifest *m, const char *step_dir)
 {
     DIR *d = opendir(step_dir);
@@ -233,7 +237,7 @@ static void remove_strays(const struct pst_manifest *m, const char *step_dir)
         closedir(d);
 }
 
-/* What a shard's rank found that is not finite comes first. */
+/* Non-finite values found by a shard's rank take precedence. */
 const char *pst_checkpoint_why_bad(const struct pst_checkpoint_info *info,
                                    const struct pst_checkpoint_shard *shards,
                                    unsigned n)
@@ -255,7 +259,7 @@ static void judge(struct pst_checkpoint_info *info,
     snprintf(info->reason, sizeof(info->reason), "%s", why);
 }
 
-/* Nothing older goes before the new one is seen to be whole. */
+/* Verifies that the new checkpoint opens before older ones are removed. */
 static enum pst_status look_again(const char *dir, uint64_t step,
                                   struct pst_diag *diag)
 {
@@ -271,7 +275,7 @@ static enum pst_status look_again(const char *dir, uint64_t step,
     return status == PST_ERR_INPUT ? PST_ERR_IO : status;
 }
 
-/* Every byte is read. What cannot be read may be whole. */
+/* Reads every byte. Unreadable checkpoints may be intact. */
 static bool is_good(const char *dir, uint64_t step)
 {
     const struct pst_checkpoint_query query = {.dir = dir, .verify = true};
@@ -291,8 +295,8 @@ static bool is_good(const char *dir, uint64_t step)
     return good;
 }
 
-/* What was good or is to stay is not lost by a save of the same step, which
- * there is when the model was changed behind it. */
+/* Protects an existing checkpoint of the same step that is good or pinned;
+ * there is one when the model was changed after it was saved. */
 static enum pst_status check_former(const char *dir, const char *step_dir,
                                     const struct pst_checkpoint_info *info,
                                     struct pst_diag *diag)
@@ -340,7 +344,8 @@ enum pst_status pst_checkpoint_commit(const char *dir,
         status = check_former(dir, step_dir.text, &m.info, diag);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         status = add_shard(&m, step_dir.text, &shards[i], diag);
-    if (status == PST_OK) /* the directory's own entry before its manifest */
+    if (status ==
+        PST_OK) /* sync the directory's own entry before its manifest */
         status = pst_fsync_dir(dir, diag);
     if (status == PST_OK)
         status = pst_manifest_write(step_dir.text, &m, diag);
@@ -352,7 +357,8 @@ enum pst_status pst_checkpoint_commit(const char *dir,
         pst_checkpoint_prune(dir, info->step,
                              &(struct pst_checkpoint_rule){.keep = keep});
     } else if (status == PST_ERR_NOMEM && is_written) {
-        status = PST_OK; /* it is there; older ones go another time */
+        status =
+            PST_OK; /* the save succeeded; older ones are removed next time */
     }
     pst_str_fini(&step_dir);
     pst_manifest_fini(&m);

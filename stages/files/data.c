@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTED     20         /* names in a message */
-#define MAX_LOADED (1u << 20) /* bytes of a file */
+#define LISTED     20         /* names listed in a message */
+#define MAX_LOADED (1u << 20) /* bytes of a file that is loaded whole */
 
 static enum pst_status refuse_missing(const struct pst_data *d,
                                       const char *name, struct pst_diag *diag)
@@ -32,8 +32,8 @@ static enum pst_status refuse_missing(const struct pst_data *d,
     return status;
 }
 
-/* NAME.DIM=SIZE of each size that differs, if the model leaves all of them
- * free. */
+/* Appends NAME.DIM=SIZE for each size that differs, if the model leaves all of
+ * them free. */
 static void add_sizes(const struct pst_data_column *in,
                       const struct pst_meta *have, struct pst_str *out)
 {
@@ -95,7 +95,7 @@ static void measure(struct pst_data_column *in, const struct pst_meta *have)
     }
 }
 
-/* Finds the rows of one input. */
+/* Opens one input in a file of tensors. */
 static enum pst_status open_tensor(const struct pst_data *d,
                                    struct pst_data_column *in,
                                    struct pst_diag *diag)
@@ -126,7 +126,8 @@ static enum pst_status open_tensor(const struct pst_data *d,
     return PST_OK;
 }
 
-/* Units that are microbatches are whole ones. */
+/* Checks that the rows in the file are a multiple of those of a microbatch,
+ * which is needed where microbatches are shuffled as units. */
 static enum pst_status check_whole(const struct pst_data *d,
                                    struct pst_diag *diag)
 {
@@ -144,7 +145,7 @@ static enum pst_status check_whole(const struct pst_data *d,
     return PST_OK;
 }
 
-/* The model reads no rows: those of one step are all that there are. */
+/* Used if the model reads no rows: a file holds the rows of one step. */
 static uint64_t rows_unread(const struct pst_data *d)
 {
     for (size_t i = 0; i < d->n; i++)
@@ -161,7 +162,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
     enum pst_status status;
 
     status = pst_safetensors_open(d->path, &d->st, diag);
-    /* Steps that read so little must not wait for system calls. */
+    /* A small file is loaded, so that its steps need no system calls. */
     if (status == PST_OK && pst_safetensors_file(d->st)->size <= MAX_LOADED)
         status = pst_safetensors_load(d->st, diag);
     if (status != PST_OK)
@@ -235,7 +236,7 @@ static enum pst_status find_integer_input(const struct pst_data *d,
     return PST_OK;
 }
 
-/* Every input must be tokens or targets, for the same windows. */
+/* Checks that every input is tokens or targets, of the same windows. */
 static enum pst_status assign_tokens(struct pst_data *d,
                                      const struct pst_data_options *options,
                                      struct pst_diag *diag)
@@ -309,7 +310,7 @@ static struct pst_tokens_file tokens_file(const struct pst_data *d)
                                     (unsigned)d->token_size};
 }
 
-/* The header, if there is one, is no token. */
+/* Skips a header, if there is one. */
 static enum pst_status look_at_tokens(struct pst_data *d, struct pst_diag *diag)
 {
     struct pst_tokens_file tokens = tokens_file(d);
@@ -350,7 +351,7 @@ static enum pst_status open_tokens(struct pst_data *d,
                             " bytes are no whole number of %zu-byte tokens",
                             d->path, d->tokens.size, d->token_size);
     n = (d->tokens.size - d->begin) / d->token_size;
-    if (d->n > 1 && n) /* the last token is only a target */
+    if (d->n > 1 && n) /* the last token can only be a target */
         n--;
     d->first = &d->inputs[0];
     d->n_tokens = n;
@@ -382,7 +383,8 @@ static enum pst_status copy_inputs(struct pst_data *d,
         d->inputs[i].bound = inputs[i].bound;
         d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
         d->inputs[i].dims = inputs[i].dims;
-        d->inputs[i].rows = d->inputs[i].tail = 1; /* values of a scalar */
+        d->inputs[i].rows = d->inputs[i].tail =
+            1; /* one value of a scalar per microbatch */
         if (d->inputs[i].chunk >= 0) {
             d->inputs[i].rows = (uint64_t)inputs[i].meta.size[inputs[i].chunk];
             d->inputs[i].tail = d->step.n_tail > 0 ? (uint64_t)inputs[i].tail
@@ -418,7 +420,8 @@ static enum pst_status compare(const struct pst_data *data,
     return status;
 }
 
-/* The streams of all inputs that have one, from the first step on. */
+/* Initializes the streams of all inputs that have one, from the first step
+ * on. */
 static void make_streams(struct pst_data *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -457,7 +460,7 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
         status = pst_has_suffix(options->path, ".safetensors")
                      ? open_tensors(d, diag)
                      : open_tokens(d, options, diag);
-    /* Tests look at what happens where a step finds it. */
+    /* Tests disable this check to reach the one within a step. */
     if (status == PST_OK && options->compare &&
         getenv("PST_DATA_UNCHECKED") == NULL)
         status = compare(d, diag);

@@ -2,23 +2,23 @@
 #ifndef PENSTOCK_STAGES_FILES_DATA_H
 #define PENSTOCK_STAGES_FILES_DATA_H
 /*
- * Training data. What a microbatch of a step holds is a pure
- * function of (file, options, step, microbatch), and of the place where a run
- * that goes on has begun.
+ * Training data. The content of a microbatch is a pure function of (file,
+ * options, step, microbatch), and of the position at which a resumed run
+ * started.
  *
- * - FILE.safetensors: tensors named like the model's inputs, samples along the
- *   dimension that is divided into microbatches. An input that is not divided
- *   has its very shape in the file and is the same for every microbatch; for a
- *   scalar input the file may also hold a vector, one value per microbatch. An
- *   input that the model does not read may be missing.
- * - any other file: little-endian tokens, after the header of llm.c if it has
- *   one. Sample k is the window of seq_len
- *   tokens from k * seq_len on; targets are the tokens one further.
+ * - FILE.safetensors: tensors named like the model's inputs, with samples along
+ *   the dimension that is divided into microbatches. An input that is not
+ *   divided has exactly its shape in the file and is the same for every
+ *   microbatch; for a scalar input the file may instead hold a vector, one
+ *   value per microbatch. An input that the model does not read may be missing.
+ * - Any other file: little-endian tokens, after an llm.c header if there is
+ *   one. Sample k is the window of seq_len tokens starting at k * seq_len;
+ *   targets are shifted by one token.
  *
- * A step takes as many samples as its microbatches have rows and goes on where
- * the step before ended, modulo their number; within a step microbatches follow
- * each other. Shuffled, each pass over the samples has an order of its own.
- * Reading from several threads is fine.
+ * A step takes as many samples as its microbatches have rows, and starts where
+ * the step before ended, modulo the number of samples; within a step
+ * microbatches are consecutive. With shuffling, each epoch has its own order.
+ * Concurrent reads from several threads are allowed.
  */
 #include "stages/files/data/stream.h"
 #include "stages/files/data_look.h"
@@ -30,25 +30,28 @@ struct pst_str;
 struct pst_data_options {
     const char *path;
     const char *token_dtype; /* "uint8" (if NULL), "uint16", "uint32" */
-    int64_t seq_len;         /* 0: the last size of the tokens' input */
-    const char *tokens;  /* input that gets tokens; NULL: first integer one */
-    const char *targets; /* input that gets next tokens; NULL: the second one */
+    int64_t seq_len;         /* 0: the last dimension of the tokens' input */
+    const char
+        *tokens; /* input that receives tokens; NULL: the first integer one */
+    const char *
+        targets; /* input that receives the next tokens; NULL: the second one */
     bool shuffle;
     uint64_t seed;
-    /* Rows that do not fill a microbatch are left out, not refused, where
-     * inputs differ in the rows of a microbatch. */
+    /* Drops rows that do not fill a microbatch, instead of refusing them, if
+     * inputs have different numbers of rows in a microbatch. */
     bool leave_rest;
-    bool compare; /* integers of the file with the bounds of the inputs */
+    bool compare; /* check integers of the file against the bounds of the inputs
+                   */
 };
 
 struct pst_data_input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
     int chunk;            /* dimension of the samples, -1: not divided */
-    int64_t tail;         /* its size in the last n_tail microbatches */
+    int64_t tail; /* size of that dimension in the last n_tail microbatches */
     const char *const
-        *dims;   /* NULL, or per dimension: not NULL if it is free */
-    bool unread; /* by the model */
+        *dims;   /* NULL, or per dimension: not NULL if the size is free */
+    bool unread; /* the model does not read it */
     struct pst_data_bound bound;
 };
 
@@ -58,49 +61,51 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
                               struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_close(struct pst_data *data);
-/* Rows or windows in the file, counted as in a step that has `rows` of them:
- * inputs may differ in theirs. */
+/* Counts the rows or windows of the file, in units of a step with `rows` of
+ * them: inputs may have different numbers of rows. */
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
-/* Input that gets the next tokens of a token file, -1: none. */
+/* Index of the input that receives the next tokens of a token file; -1:
+ * none. */
 int pst_data_targets(const struct pst_data *data);
 
-/* Where a step begins, not before that of pst_data_begin. False: nothing of the
- * file is drawn. */
+/* Position at which a step begins; the step must not precede that of
+ * pst_data_begin. False: no samples are drawn from the file. */
 bool pst_data_place(const struct pst_data *data, uint64_t step,
                     struct pst_data_place *ret) PST_MUST_CHECK;
-/* This step begins there, and later ones go on: whatever a step drew before.
- * One that is not known, or of another kind of file: as if all steps had drawn
- * what they draw now. Not while others fill. */
+/* Makes this step begin at the position, regardless of what earlier steps drew;
+ * later steps continue from there. If the position is unknown, or belongs to
+ * another kind of file, the step begins as if all earlier steps had drawn what
+ * a step draws now. Not thread safe with pst_data_fill. */
 enum pst_status pst_data_begin(struct pst_data *data, uint64_t step,
                                const struct pst_data_place *place,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 #define PST_DATA_STEP UINT32_MAX /* all microbatches of the step */
 
-/* Appends what a microbatch draws: "rows 4 to 7 of FILE (counted from 0)". Of a
- * file of which nothing is drawn: its name. */
+/* Appends the rows that a microbatch draws: "rows 4 to 7 of FILE (counted from
+ * 0)"; only the file name if no samples are drawn from the file. */
 void pst_data_rows(const struct pst_data *data, uint64_t step,
                    unsigned microbatch, struct pst_str *out);
 
-/* Input number `input` of one microbatch into dst, contiguous; data is a
+/* Reads input number `input` of one microbatch into dst, contiguous; data is a
  * struct pst_data (so that this is a pst_fill_fn of exec.h). */
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* What pst_data_read divides. */
+/* Row counts for pst_data_read. */
 struct pst_data_extent {
-    uint64_t rows; /* of the file; of its first tensor that has rows */
-    uint64_t each; /* of the same in a microbatch */
+    uint64_t rows; /* rows of the file, in its first tensor that has rows */
+    uint64_t each; /* rows of that tensor in a microbatch */
     bool whole;    /* only whole microbatches can be read */
 };
 struct pst_data_extent pst_data_extent(const struct pst_data *data);
 /*
- * The same for rows that the caller chooses: the n rows from number `first` on,
- * as often as it takes to fill the microbatch. n divides `each` of the extent;
- * if that is whole, n is `each`, and first a multiple of it. The last
- * microbatches of a step must not differ in their rows.
+ * Reads rows chosen by the caller: n rows from number `first` on, repeated to
+ * fill the microbatch. n divides `each` of the extent; if `whole` is set, n
+ * equals `each`, and first is a multiple of it. The tail microbatches of a step
+ * must have as many rows as the others.
  */
 enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
                               uint64_t n, unsigned input, void *dst,

@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PIECE     (64u << 10) /* bytes that are read at once */
+#define PIECE     (64u << 10) /* bytes per read */
 #define MAX_WIDTH 8u
-#define MAX_WORDS 16u            /* pieces that are looked at for the width */
-#define MAX_BYTES (256ull << 20) /* that are compared with a bound */
+#define MAX_WORDS 16u            /* pieces examined for the width */
+#define MAX_BYTES (256ull << 20) /* bytes compared with a bound */
 
 /* --- formats ------------------------------------------------------------- */
 
@@ -34,12 +34,12 @@ static const struct {
     {0, 4, "GGUF", "a GGUF file"},
 };
 
-/* Headers of llm.c: 256 integers of 4 bytes, the first of which is one of
- * these; the second is a version, the third the number of tokens. */
+/* llm.c headers: 256 integers of 4 bytes; the first is one of these, the second
+ * a version, the third the number of tokens. */
 #define LLMC_BYTES 1024u
 static const struct {
     uint32_t magic;
-    unsigned width; /* of the tokens behind it; 0: none are */
+    unsigned width; /* of the tokens after it; 0: there are none */
     const char *what;
 } llmc[] = {
     {20240520, 2, "tokens"},
@@ -50,7 +50,8 @@ static const struct {
     {20240803, 0, "the weights of a Llama"},
 };
 
-/* Else its header would be trained on, and all after it be moved. */
+/* Refuses headers of other formats: they would be trained on, and shift all
+ * tokens after them. */
 static enum pst_status check_format(const struct pst_tokens_file *t,
                                     const unsigned char *begin,
                                     struct pst_diag *diag)
@@ -69,7 +70,7 @@ static enum pst_status check_format(const struct pst_tokens_file *t,
     return PST_OK;
 }
 
-/* The header of llm.c says how wide tokens are, and how many. */
+/* Skips an llm.c header, which gives the width and number of tokens. */
 static enum pst_status skip_llmc(struct pst_tokens_file *t,
                                  const unsigned char *begin,
                                  struct pst_diag *diag)
@@ -108,12 +109,12 @@ static enum pst_status skip_llmc(struct pst_tokens_file *t,
 
 /* --- the width ----------------------------------------------------------- */
 
-/* Of elements of `width` bytes, as far as they were looked at. */
+/* Statistics of the elements of `width` bytes examined so far. */
 struct words {
     uint64_t n;
-    uint64_t high, large; /* with anything above the low part; with more there
-                             than a vocabulary of 2^18 has */
-    uint64_t low, most;   /* with a low part that is not 0; the largest one */
+    uint64_t high, large; /* with nonzero bits above the low part; with values
+                             above those of a vocabulary of 2^18 */
+    uint64_t low, most;   /* with a nonzero low part; the largest low part */
 };
 
 static void count_words(struct words *w, const unsigned char *bytes, size_t n,
@@ -133,10 +134,10 @@ static void count_words(struct words *w, const unsigned char *bytes, size_t n,
 }
 
 /*
- * Are these integers of `width` bytes, and not several tokens of `part` each?
- * Numbers below 2^18, with three or seven parts each, are no accident. Of two
- * parts the second must be 0, or mostly 0 and at most 3, as in 4-byte tokens of
- * a vocabulary between 2^16 and 2^18.
+ * Decides if these are integers of `width` bytes and not several tokens of
+ * `part` bytes each. Numbers below 2^18 that have three or seven zero parts are
+ * no coincidence. With two parts, the second must be 0, or mostly 0 and at most
+ * 3, as in 4-byte tokens of a vocabulary between 2^16 and 2^18.
  */
 static bool are_wide(const struct words *w, unsigned part, unsigned width)
 {
@@ -204,7 +205,7 @@ enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
 
 /* --- the vocabulary ------------------------------------------------------ */
 
-/* Integers that follow each other, wherever they come from. */
+/* A sequence of integers in a file. */
 struct integers {
     uint64_t n;
     unsigned width;
@@ -220,7 +221,8 @@ static bool excludes(const struct pst_data_bound *bound, int64_t x)
            !(bound->ignores && x == bound->ignored);
 }
 
-/* *ret: the place of the first that is excluded, or n; *value: it. */
+/* Finds the first excluded integer: *ret is its position, or n; *value is the
+ * integer. */
 static enum pst_status find_excluded(const struct integers *in,
                                      const struct pst_data_bound *bound,
                                      uint64_t *ret, int64_t *value,

@@ -29,7 +29,7 @@ struct pst_given {
 
 /* --- what is meant by a folder ------------------------------------------ */
 
-/* Names with an ending: how many, and one of them. */
+/* Counts names with an ending; name is one of them. */
 struct found {
     unsigned n;
     char name[256];
@@ -130,14 +130,14 @@ static enum pst_status open_file(struct pst_given *given, struct pst_diag *diag)
 
 /* --- index ---------------------------------------------------------------- */
 
-/* A name, not a path: an index must not lead out of its folder. */
+/* True for a name without a path: an index must not lead out of its folder. */
 static bool is_file_name(const char *name)
 {
     return name != NULL && name[0] != '\0' && name[0] != '.' &&
            strchr(name, '/') == NULL && strlen(name) < 256;
 }
 
-/* The shard of that name in the index's folder, opened once. */
+/* Returns the shard of that name in the index's folder, opening it once. */
 static enum pst_status need_shard(struct pst_given *given,
                                   struct pst_map *opened, const char *name,
                                   struct pst_safetensors **ret,

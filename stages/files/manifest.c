@@ -32,7 +32,7 @@ void pst_manifest_fini(struct pst_manifest *m)
     pst_map_fini(&m->tensors);
 }
 
-/* Digest of the object as compact text with sorted keys. */
+/* Computes the digest of the object as compact text with sorted keys. */
 static bool digest_json(const json_t *root, char ret[33])
 {
     char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
@@ -40,7 +40,7 @@ static bool digest_json(const json_t *root, char ret[33])
     if (!text)
         return false;
     pst_digest(text, strlen(text), ret);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson: free(), not pst_free() */
     return true;
 }
 
@@ -54,7 +54,8 @@ static bool get_u64(const json_t *object, const char *key, uint64_t *ret)
     return true;
 }
 
-/* Seeds use all 64 bits, which a JSON number does not hold: text. */
+/* Reads the seed, which is stored as text, because it uses all 64 bits and a
+ * JSON number cannot hold these. */
 static bool get_seed(const json_t *root, uint64_t *ret)
 {
     const char *text = json_string_value(json_object_get(root, "seed"));
@@ -95,7 +96,7 @@ static enum pst_status read_shards(struct pst_manifest *m, const json_t *list,
         const json_t *info = json_array_get(list, i);
         struct pst_checkpoint_shard shard;
 
-        /* A name, not a path: a manifest must not lead out of its folder. */
+        /* A name without a path: a manifest must not lead out of its folder. */
         if (!get_text(info, "file", shard.file, sizeof(shard.file)) ||
             !shard.file[0] || shard.file[0] == '.' || strchr(shard.file, '/') ||
             !get_u64(info, "bytes", &shard.bytes) ||
@@ -128,7 +129,7 @@ static enum pst_status read_tensors(struct pst_manifest *m, json_t *table,
     return PST_OK;
 }
 
-/* Manifests of older programs have none of these: good, as far as is known. */
+/* Manifests of older programs lack these: they count as good. */
 static bool read_verdict(struct pst_checkpoint_info *info, const json_t *root)
 {
     const json_t *is_bad = json_object_get(root, "bad");
@@ -151,7 +152,7 @@ static bool read_verdict(struct pst_checkpoint_info *info, const json_t *root)
             get_text(root, "reason", info->reason, sizeof(info->reason)));
 }
 
-/* Removes the digest from root. */
+/* Parses the manifest; removes the digest from root. */
 static enum pst_status read_root(struct pst_manifest *m, json_t *root,
                                  struct pst_diag *diag)
 {
@@ -273,7 +274,7 @@ static json_t *make_tensors(const struct pst_manifest *m)
     return table;
 }
 
-/* It may have been cut inside a character. */
+/* Makes a JSON string; the text may have been cut inside a character. */
 static json_t *make_string(const char *text)
 {
     json_t *string = NULL;
@@ -286,7 +287,7 @@ static json_t *make_string(const char *text)
     return string;
 }
 
-/* What is left out where it is not known. */
+/* Adds the optional values that are known. */
 static bool add_known(const struct pst_manifest *m, json_t *root)
 {
     const struct pst_checkpoint_info *info = &m->info;
@@ -315,7 +316,7 @@ static bool add_known(const struct pst_manifest *m, json_t *root)
                                  pst_manifest_make_changed(m)) == 0));
 }
 
-/* The text of the file; NULL if memory is out. */
+/* Returns the text of the file; NULL if memory is out. */
 static char *make_text(const struct pst_manifest *m)
 {
     char seed[32], digest[33], *text = NULL;
@@ -350,7 +351,7 @@ enum pst_status pst_manifest_write(const char *step_dir,
                  ? pst_diag_nomem(diag, strlen(step_dir))
                  : pst_file_write(path.text, text, strlen(text), diag);
     pst_str_fini(&path);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson: free(), not pst_free() */
     return status;
 }
 
@@ -360,9 +361,9 @@ void pst_checkpoint_step_dir(const char *dir, uint64_t step,
     pst_str_addf(ret, "%s/step-%08" PRIu64, dir, step);
 }
 
-/* Only ENOENT means no: what cannot be looked at may be a checkpoint. Allocates
- * nothing: "no" for want of memory would lose one. Longer paths cannot be
- * opened anyway. */
+/* Only ENOENT means that the step is incomplete: one that cannot be examined
+ * may be a checkpoint. Allocates nothing, since an allocation failure must not
+ * report a checkpoint as incomplete. Longer paths cannot be opened anyway. */
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
 {
@@ -377,7 +378,7 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
     return pst_diag_errno(diag, errno, "cannot look for the manifest %s", path);
 }
 
-/* What cannot be looked at may be one. */
+/* A folder that cannot be examined may have shards. */
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step)
 {
     char path[PATH_MAX];
@@ -424,7 +425,7 @@ bool pst_checkpoint_is_pinned(const char *dir, uint64_t step)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* Only names that we would write ourselves. */
+/* Accepts only names that we would write ourselves. */
 static bool parse_step(const char *name, uint64_t *ret)
 {
     char again[40];
@@ -457,7 +458,7 @@ enum pst_status pst_checkpoint_step_of(const char *path, char **ret_dir,
         if (*ret_dir == NULL)
             status = pst_diag_nomem(diag, strlen(real));
     }
-    free(real); /* the C library's own */
+    free(real); /* allocated by the C library */
     return status;
 }
 

@@ -2,97 +2,97 @@
 #ifndef PENSTOCK_STAGES_FILES_MANIFEST_H
 #define PENSTOCK_STAGES_FILES_MANIFEST_H
 /*
- * manifest.json of a checkpoint and the names of its directories. Only
- * checkpoint*.c look here. The manifest carries a digest of itself, so that a
- * flipped bit in a step or a seed is found, too.
+ * manifest.json of a checkpoint and the names of its directories. Private to
+ * checkpoint*.c. The manifest contains a digest of itself, so that a flipped
+ * bit in a step or a seed is detected, too.
  */
 #include "stages/files/checkpoint.h"
 
 #include <jansson.h>
 
 #define PST_MANIFEST_FILE "manifest.json"
-#define PST_SAVING_FILE   "saving" /* there while it is written or removed */
-#define PST_PIN_FILE      "pinned" /* empty; there if it is pinned */
+#define PST_SAVING_FILE   "saving" /* exists during a save or a removal */
+#define PST_PIN_FILE      "pinned" /* empty; exists if the step is pinned */
 
 struct pst_manifest {
     struct pst_checkpoint_info info;
     struct PST_VEC(struct pst_checkpoint_shard) shards;
     struct pst_map tensors; /* name -> index of its shard, as a pointer */
-    bool has_names;         /* older programs wrote none */
+    bool has_names;         /* false for manifests of older programs */
     struct pst_state_names names;
 };
 
 void pst_manifest_init(struct pst_manifest *m);
 void pst_manifest_fini(struct pst_manifest *m);
-/* Checks everything that the text alone shows. */
+/* Reads the manifest, with all checks that need no other file. */
 enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_manifest_write(const char *step_dir,
                                    const struct pst_manifest *m,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The table of names, NULL if there is none; when the tensors are known. */
+/* Reads the table of names (NULL: absent); the tensors must be known. */
 enum pst_status pst_manifest_read_names(struct pst_manifest *m,
                                         const json_t *table,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* NULL if memory is out. */
+/* Returns NULL if memory is out. */
 json_t *pst_manifest_make_names(const struct pst_manifest *m);
-/* The same of adapters. */
+/* The same for adapters. */
 enum pst_status pst_manifest_read_adapters(
     struct pst_manifest *m, const json_t *list,
     struct pst_diag *diag) PST_MUST_CHECK;
 json_t *pst_manifest_make_adapters(const struct pst_manifest *m);
-/* What the numbers of the run depend on; table NULL: it is not known. False: it
- * is no object of texts. */
+/* Reads the settings that the results of the run depend on; table NULL:
+ * unknown. False: it is not an object of strings. */
 bool pst_manifest_read_options(struct pst_checkpoint_info *info,
                                json_t *table) PST_MUST_CHECK;
 json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info);
-/* The place in the data, if it is known. False: it is wrong. */
+/* Reads the position in the data, if there is one. False: it is invalid. */
 bool pst_manifest_read_place(struct pst_checkpoint_info *info,
                              const json_t *root) PST_MUST_CHECK;
 bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
                             json_t *root) PST_MUST_CHECK;
-/* How often the optimizer has made an update, and of which parameters it
- * began later. */
+/* Reads the number of optimizer updates, and the parameters whose optimizer
+ * states began later. */
 enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
                                           const json_t *root,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_manifest_add_updates(const struct pst_manifest *m,
                               json_t *root) PST_MUST_CHECK;
-/* The same of tensors that training has changed. */
+/* The same for tensors that training has changed. */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 json_t *pst_manifest_make_changed(const struct pst_manifest *m);
 
-/* "DIR/step-00000150"; failure is in the text. */
+/* "DIR/step-00000150"; a failure is recorded in the text. */
 void pst_checkpoint_step_dir(const char *dir, uint64_t step,
                              struct pst_str *ret);
 
 struct pst_checkpoint_steps PST_VEC(uint64_t);
 
-/* Steps that are no rests of saves, newest first; a missing directory has
- * none. Those that cannot be looked into, and those whose manifest is lost, are
- * among them. */
+/* Lists steps, newest first, without leftovers of saves; none if the directory
+ * is missing. Includes steps that cannot be read, and those whose manifest is
+ * lost. */
 enum pst_status pst_checkpoint_list(const char *dir,
                                     struct pst_checkpoint_steps *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* All step directories below `before`, whether complete or not. */
+/* Lists all step directories below `before`, complete or not. */
 enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
                                         struct pst_checkpoint_steps *ret,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
-/* Nothing, or what a save that did not end left behind. */
+/* True if the step is absent or the leftover of an unfinished save. */
 bool pst_checkpoint_is_rest(const char *dir, uint64_t step);
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step);
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
-/* Opens one step, bad or not (checkpoint_open.c). */
+/* Opens one step, good or bad (checkpoint_open.c). */
 enum pst_status pst_checkpoint_open_step(
     const struct pst_checkpoint_query *query, uint64_t step,
     struct pst_checkpoint **ret, struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes one, its manifest first. */
+/* Removes one step, its manifest first. */
 enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* "state_dict" of a manifest: key -> tensor, or a window on one; and the
+/* "state_dict" of a manifest: key -> tensor, or a view of one; also the
  * adapters among the tensors. */
 #include "stages/files/manifest.h"
 
@@ -11,7 +11,7 @@ static enum pst_status bad(struct pst_diag *diag)
                         "'state_dict' is wrong");
 }
 
-/* A list of natural numbers, one for each dimension. */
+/* Reads a list of natural numbers, one per dimension. */
 static bool read_list(const json_t *list, unsigned *ret_rank,
                       int64_t ret[PST_MAX_RANK])
 {
@@ -45,7 +45,7 @@ static bool read_window(const json_t *json, struct pst_state_name *ret)
     return rank == ret->meta.rank;
 }
 
-/* Of a window, of complex numbers, or of both. */
+/* Reads an entry with a view, complex numbers, or both. */
 static bool read_object(const json_t *json, struct pst_state_name *ret)
 {
     ret->tensor = json_string_value(json_object_get(json, "tensor"));
@@ -93,7 +93,7 @@ static json_t *make_list(const int64_t *at, unsigned n)
     return list;
 }
 
-/* NULL if memory is out. */
+/* Returns NULL if memory is out. */
 static json_t *make_name(const struct pst_state_name *name)
 {
     json_t *object;

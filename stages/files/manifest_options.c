@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* "options" of a manifest: an object of texts. */
+/* "options" of a manifest: an object of strings. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define MAX_NAME 64
 
-/* What this program does not keep is passed over. */
+/* Ignores options that this program does not know. */
 bool pst_manifest_read_options(struct pst_checkpoint_info *info, json_t *table)
 {
     const char *name;
@@ -41,10 +41,10 @@ json_t *pst_manifest_make_options(const struct pst_checkpoint_info *info)
     while (table != NULL && *at != '\0') {
         const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
         char key[MAX_NAME];
-        /* The last line may have been cut. */
+        /* The last line may have been truncated. */
         json_t *value = at[n] == '\n' && name < n && name < sizeof(key)
                             ? json_stringn(at + name + 1, n - name - 1)
-                            : NULL; /* also of what is not UTF-8 */
+                            : NULL; /* NULL also if it is not UTF-8 */
 
         snprintf(key, sizeof(key), "%.*s", (int)name, at);
         if (value != NULL && json_object_set_new(table, key, value) != 0) {

@@ -19,21 +19,21 @@
 #define LOCK_FILE  "lock"
 #define MAX_OWNER  ((size_t)64 << 10)
 
-/* What owner.json says. */
+/* The content of owner.json. */
 struct record {
     bool there;
     char run[33], model[33], host[256];
     char fallback[PATH_MAX]; /* second folder of the run; "": none */
     int64_t pid;
-    bool held; /* only where locks do not work */
-    bool open; /* that process has not said that it ended */
+    bool held; /* used only if locks do not work */
+    bool open; /* its process has not recorded its end */
 };
 
 struct pst_checkpoint_owner {
     char *dir;
-    int fd; /* -1: no locks here */
+    int fd; /* -1: the file system has no locks */
     struct record record;
-    struct record before; /* of the process that had it last */
+    struct record before; /* of the process that held it last */
 };
 
 static void get_text(const json_t *root, const char *key, char *ret,
@@ -51,7 +51,8 @@ static enum pst_status path_of(const char *dir, const char *file,
     return ret->failed ? pst_diag_nomem(diag, strlen(dir)) : PST_OK;
 }
 
-/* A record that is damaged says nothing; the checkpoints say whose they are. */
+/* Treats a damaged record as empty; the checkpoints then show which run they
+ * are of. */
 static enum pst_status read_record(const char *dir, struct record *ret,
                                    struct pst_diag *diag)
 {
@@ -103,12 +104,12 @@ static enum pst_status write_record(const char *dir, const struct record *r,
     if (status == PST_OK)
         status = pst_file_write(path.text, text, strlen(text), diag);
     json_decref(root);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson: free(), not pst_free() */
     pst_str_fini(&path);
     return status;
 }
 
-/* *ret_held: another process has the lock. fd -1: there are no locks. */
+/* *ret_held: another process has the lock. *ret -1: there are no locks. */
 static enum pst_status take_lock(const char *dir, int *ret, bool *ret_held,
                                  struct pst_diag *diag)
 {
@@ -118,7 +119,8 @@ static enum pst_status take_lock(const char *dir, int *ret, bool *ret_held,
 
     *ret_held = false;
     if (status == PST_OK) {
-        /* NFS makes a lock of bytes of it, which wants a file to write. */
+        /* NFS implements the lock as a byte-range lock, which needs a writable
+         * file. */
         fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0)
             status = pst_diag_errno(
@@ -147,8 +149,8 @@ static void this_host(char ret[256])
     (void)gethostname(ret, 255);
 }
 
-/* Without locks: does the process that wrote the record live? Of another host
- * we cannot know, so it does. */
+/* Without locks: true if the process that wrote the record may be alive. For
+ * another host this cannot be checked, so it counts as alive. */
 static bool may_live(const struct record *r)
 {
     char host[256];
@@ -177,14 +179,14 @@ static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
         sure ? "" : "; if it is gone, --adopt takes the folder");
 }
 
-/* Whose checkpoints there are. */
+/* The checkpoints in the folder. */
 struct content {
     uint64_t newest;
     size_t n;
-    bool foreign; /* one of another model among them */
+    bool foreign; /* one of another model is among them */
 };
 
-/* Of a model that computes something else. */
+/* True if it is of a model with another computation. */
 static bool is_foreign(const struct pst_checkpoint_claim *claim,
                        const struct pst_checkpoint_row *row)
 {
@@ -209,7 +211,7 @@ static enum pst_status look_into(const struct pst_checkpoint_claim *claim,
         ret->foreign |= is_foreign(claim, &rows.at[i]);
         known |= rows.at[i].model_digest[0] != '\0';
     }
-    /* The record alone knows the model where no checkpoint can be read. */
+    /* If no checkpoint can be read, only the record shows the model. */
     if (rows.n > 0 && !known)
         ret->foreign = r->there && strcmp(r->model, claim->model_digest) != 0;
     pst_vec_fini(&rows);
@@ -278,12 +280,13 @@ void pst_checkpoint_name_run(char ret[33])
     unsigned char bytes[16];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        memset(bytes, 0, sizeof(bytes)); /* the lock and the model stay */
+        memset(bytes, 0,
+               sizeof(bytes)); /* the lock and the model digest are kept */
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* A folder that was made just now must be there after a crash, too. */
+/* Syncs the parent of a new folder, so that it survives a crash. */
 static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
@@ -315,7 +318,7 @@ static void forget_record(const char *dir)
     pst_str_fini(&path);
 }
 
-/* Absolute: a resume may start elsewhere. */
+/* Stores an absolute path: a resume may start in another directory. */
 static enum pst_status remember(const char *fallback, struct record *r,
                                 struct pst_diag *diag)
 {
@@ -371,7 +374,8 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
     o->record.open = true;
     status = write_record(claim->dir, &o->record, diag);
     if (status != PST_OK && strcmp(before, o->record.run) != 0)
-        forget_record(claim->dir); /* that of another run would stay */
+        forget_record(
+            claim->dir); /* the record of another run must not remain */
     return status;
 }
 
@@ -394,7 +398,8 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     status = o->dir ? take(claim, o, former, diag)
                     : pst_diag_nomem(diag, strlen(claim->dir));
     if (status != PST_OK) {
-        o->record.held = o->record.open = false; /* not ours to give free */
+        o->record.held = o->record.open =
+            false; /* another process holds it, do not release it */
         pst_checkpoint_disown(o);
         return status;
     }
@@ -402,7 +407,7 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     return PST_OK;
 }
 
-/* Is the lock that is held the one that others find in the folder? */
+/* True if the held lock is the one that others find in the folder. */
 static bool sees_lock(const struct pst_checkpoint_owner *o)
 {
     struct pst_str path = {0};
@@ -416,7 +421,7 @@ static bool sees_lock(const struct pst_checkpoint_owner *o)
     return same;
 }
 
-/* By a process that lives; only where there are locks. */
+/* True if a live process has the lock; needs a file system with locks. */
 static bool is_locked(const char *dir)
 {
     struct pst_str path = {0};
@@ -475,7 +480,7 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
     pst_str_fini(&path);
     if (status == PST_OK)
         status = take_lock(o->dir, &fd, &held, diag);
-    /* Held by ourselves, if owner.json alone was removed. */
+    /* This process holds the lock itself if only owner.json was removed. */
     if (status == PST_OK && held && !sees_lock(o))
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
                               "the checkpoint folder %s was removed, and "
@@ -483,7 +488,7 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
                               o->dir);
     if (status == PST_OK && fd >= 0) {
         if (o->fd >= 0)
-            (void)close(o->fd); /* of a file that nobody sees any more */
+            (void)close(o->fd); /* of a file that is unlinked */
         o->fd = fd;
     }
     return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;
@@ -509,7 +514,7 @@ void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
         return;
     if (o->record.held || (o->record.open && sees_lock(o))) {
         o->record.held = o->record.open = false;
-        /* If it fails, the next one is told to take --adopt. */
+        /* If this fails, the next run is asked to use --adopt. */
         if (write_record(o->dir, &o->record, NULL) != PST_OK)
             errno = 0;
     }

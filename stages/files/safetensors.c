@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HEADER 100000000u /* as the format's own reader */
+#define MAX_HEADER 100000000u /* the limit of the reference reader */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensor data is little endian and used as it lies in the file");
@@ -20,16 +20,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 struct pst_safetensors {
     struct pst_arena arena;
     struct pst_file file;
-    uint64_t data_at; /* behind the header */
+    uint64_t data_at; /* after the header */
     uint64_t data_size;
-    unsigned char *data; /* all of it, if it was loaded */
+    unsigned char *data; /* all data, if the file was loaded */
     struct pst_safetensors_entry *entries;
     size_t n;
     struct pst_map names;    /* -> entry */
     struct pst_map metadata; /* -> text in the arena */
 };
 
-/* What an int64 of JSON must be to serve as a size or an offset. */
+/* True if a JSON integer is valid as a size or an offset. */
 static bool get_size(const struct pst_json *value, int64_t *ret)
 {
     *ret = pst_json_integer(value);
@@ -59,7 +59,7 @@ static enum pst_status read_shape(const char *name,
             return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                                 "tensor '%s': size %zu is no natural number",
                                 name, i);
-        /* Also what an empty dimension hides must not overflow strides. */
+        /* Strides must not overflow even if an empty dimension hides them. */
         if (PST_MUL(numel, PST_MAX(size, (int64_t)1), &numel) ||
             PST_MUL(bytes, PST_MAX(size, (int64_t)1), &bytes))
             return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
@@ -70,7 +70,7 @@ static enum pst_status read_shape(const char *name,
     return PST_OK;
 }
 
-/* One more dimension, of the two parts of a number. */
+/* Adds a dimension for the two parts of a complex number. */
 static enum pst_status make_pairs(const char *name, struct pst_meta *meta,
                                   struct pst_diag *diag)
 {
@@ -165,7 +165,7 @@ static int by_data(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Tensors tile the data: what overlaps or lies in a hole could hide. */
+/* Checks that tensors tile the data: overlaps and gaps could hide bytes. */
 static enum pst_status check_tiling(const struct pst_safetensors *st,
                                     struct pst_diag *diag)
 {
@@ -295,7 +295,7 @@ enum pst_status pst_safetensors_open(const char *path,
         goto fail;
     status = read_header(st, diag);
     if (status != PST_OK) {
-        if (status != PST_ERR_IO) /* else it is in the text */
+        if (status != PST_ERR_IO) /* else the text contains it already */
             pst_diag_prefix(diag, "%s", path);
         goto fail;
     }

@@ -16,22 +16,22 @@
 struct declared {
     const char *name;
     struct pst_meta meta;
-    bool is_complex; /* pairs */
+    bool is_complex; /* pairs are written as complex numbers */
     size_t bytes;
-    uint64_t offset; /* in the data */
-    size_t done;     /* bytes that were put */
-    bool begun;      /* something was, be it nothing of an empty one */
-    bool parts;      /* by put_part */
+    uint64_t offset; /* offset in the data */
+    size_t done;     /* bytes put so far */
+    bool begun;      /* a put has been made, even of 0 bytes */
+    bool parts;      /* written by put_part */
 };
 
 struct pst_safetensors_writer {
     struct pst_arena arena;
     char *path;
-    struct pst_new_file file; /* from begin to commit */
+    struct pst_new_file file; /* open from begin to commit */
     struct PST_VEC(struct declared) entries;
-    struct pst_map names;    /* -> NULL; declared so far */
+    struct pst_map names;    /* name -> NULL; declared so far */
     struct pst_map metadata; /* -> text in the arena */
-    uint64_t data_at;        /* in the file */
+    uint64_t data_at;        /* offset in the file */
 };
 
 enum pst_status pst_safetensors_writer_new(const char *path,
@@ -157,7 +157,7 @@ static void add_entry(const struct declared *e, struct pst_str *header)
                  e->offset, e->offset + e->bytes);
 }
 
-/* The header lists entries in the order of their data. */
+/* Lays out the data; the header lists entries in the order of their data. */
 static enum pst_status lay_out(struct pst_safetensors_writer *w,
                                struct pst_str *header, struct pst_diag *diag)
 {
@@ -257,7 +257,7 @@ enum pst_status pst_safetensors_writer_put_part(
     e = &w->entries.at[index];
     e->begun = true;
     e->parts = true;
-    e->done = e->bytes; /* others write the rest */
+    e->done = e->bytes; /* other processes write the rest */
     return pst_new_file_write_at(&w->file, w->data_at + e->offset + begin, data,
                                  bytes, diag);
 }
@@ -285,7 +285,7 @@ enum pst_status pst_safetensors_writer_put_at(struct pst_safetensors_writer *w,
     return pst_new_file_write_at(&w->file, offset, data, bytes, diag);
 }
 
-/* Another host sees what was synced, and no more for sure. */
+/* Syncs the file: another host only sees synced data reliably. */
 enum pst_status pst_safetensors_writer_share(struct pst_safetensors_writer *w,
                                              const char **ret_path,
                                              struct pst_diag *diag)

@@ -58,11 +58,11 @@ enum pst_status pst_state_names_add_since(struct pst_state_names *names,
 
 /* --- the file ----------------------------------------------------------- */
 
-/* Where the values of a key lie: a window on an entry. */
+/* Location of the values of a key: a view of an entry. */
 struct source {
     const struct pst_safetensors_entry *entry;
     struct pst_meta meta; /* strides within the entry */
-    size_t begin;         /* bytes */
+    size_t begin;         /* offset in bytes */
 };
 
 static enum pst_status locate(const struct pst_state_name *name,
@@ -96,7 +96,7 @@ static enum pst_status locate(const struct pst_state_name *name,
     return PST_OK;
 }
 
-/* Elements in a row: pieces go through the buffer. */
+/* Copies contiguous elements, in pieces through the buffer. */
 static enum pst_status copy_plain(const struct source *s,
                                   struct pst_safetensors_writer *w,
                                   size_t index, void *buffer,
@@ -143,7 +143,7 @@ static enum pst_status copy_strided(const struct source *s,
     return status;
 }
 
-/* All of it is changed, then the window is taken. */
+/* Merges the adapter into the whole weight, then takes the view. */
 static enum pst_status copy_merged(const struct source *s,
                                    const struct pst_adapter *adapter,
                                    pst_state_find_fn find, void *ctx,
@@ -173,7 +173,7 @@ static enum pst_status copy_merged(const struct source *s,
     return status;
 }
 
-/* What A and B alone do not say. */
+/* Adds the alphas as metadata: A and B do not determine them. */
 static enum pst_status add_alphas(const struct pst_state_names *names,
                                   struct pst_safetensors_writer *w,
                                   struct pst_diag *diag)
@@ -229,7 +229,7 @@ static enum pst_status write_all(struct pst_safetensors_writer *w,
                           : pst_safetensors_writer_declare)(
                 w, names->all.at[i].key, &sources[i].meta, diag);
     }
-    if (status == PST_OK) /* transformers asks for it */
+    if (status == PST_OK) /* transformers requires this key */
         status = pst_safetensors_writer_metadata(w, "format", "pt", diag);
     if (status == PST_OK && !names->merges)
         status = add_alphas(names, w, diag);

@@ -10,12 +10,13 @@
 
 #include "stages/base/str.h"
 
-/* Caps: far above any real model, far below what could hurt. */
+/* Limits far above any real model, and low enough to be harmless. */
 #define MAX_ENTRIES ((uint64_t)1 << 20)
 #define MAX_NAME    1024u
-/* Entries of the longest names, extra fields and comments are not met. */
+/* Below the size of MAX_ENTRIES entries with the longest names, extra fields
+ * and comments. */
 #define MAX_DIRECTORY ((uint64_t)256 << 20)
-/* No deflate stream grows more than this. */
+/* Deflate cannot compress better than this. */
 #define MAX_RATIO 1032u
 
 #define END_SIZE     22u /* end of central directory, without comment */
@@ -28,10 +29,10 @@
 #define FLAG_STRONG    0x0040u
 #define FLAG_MASKED    0x2000u
 
-/* Where the central directory lies. */
+/* Location of the central directory. */
 struct directory {
     uint64_t at, size, n;
-    uint64_t end; /* first byte behind everything that entries may use */
+    uint64_t end; /* first byte after the area that entries may use */
     unsigned char *bytes;
 };
 
@@ -63,7 +64,7 @@ static enum pst_status bad_entry(uint64_t i, struct pst_diag *diag,
                         (unsigned long long)i, what);
 }
 
-/* The end record stands at the very end, but for its comment. */
+/* Finds the end record, which only a comment may follow. */
 static enum pst_status find_end(const struct pst_zip *zip,
                                 unsigned char ret[END_SIZE], uint64_t *ret_at,
                                 struct pst_diag *diag)
@@ -98,7 +99,7 @@ static enum pst_status find_end(const struct pst_zip *zip,
                "truncated or damaged: the zip directory at its end is missing");
 }
 
-/* Follows the zip64 locator, if there is one before the end record at `end`. */
+/* Follows the zip64 locator, if one precedes the end record at `end`. */
 static enum pst_status read_end64(const struct pst_zip *zip, uint64_t end,
                                   struct directory *dir, bool *found,
                                   struct pst_diag *diag)
@@ -172,8 +173,8 @@ static enum pst_status find_directory(const struct pst_zip *zip,
     return PST_OK;
 }
 
-/* Sizes and offset that do not fit 32 bits stand in extra field 1, in this
- * order, each only if its 32-bit field is all ones. */
+/* Reads extra field 1 (zip64): sizes and offset that do not fit 32 bits, in
+ * this order, each only if its 32-bit field is all ones. */
 static bool read_extra64(const unsigned char *p, size_t len,
                          struct pst_zip_entry *e)
 {
@@ -200,12 +201,13 @@ static bool read_extra64(const unsigned char *p, size_t len,
         p += 4 + n;
         len -= 4 + n;
     }
-    /* A size of exactly 2^32 - 1 needs no extra field; none is that large. */
+    /* A size of exactly 2^32 - 1 needs no extra field, but no entry is that
+     * large. */
     return e->size != 0xffffffff && e->packed != 0xffffffff &&
            e->header != 0xffffffff;
 }
 
-/* NULL if the name is fine, else what is wrong with it. */
+/* Returns NULL if the name is valid, else the reason. */
 static const char *name_fault(const char *name, size_t len)
 {
     const char *begin = name;
@@ -237,7 +239,8 @@ static const char *name_fault(const char *name, size_t len)
     }
 }
 
-/* Local header: must agree with the directory; gives where the data begins. */
+/* Checks the local header against the directory and finds where the data
+ * begins. */
 static enum pst_status read_local(const struct pst_zip *zip,
                                   struct pst_zip_entry *e,
                                   const struct directory *dir, uint64_t i,
@@ -263,7 +266,7 @@ static enum pst_status read_local(const struct pst_zip *zip,
     return PST_OK;
 }
 
-/* The entry at byte *at of the directory, which moves on. */
+/* Reads the entry at byte *at of the directory, and advances *at. */
 static enum pst_status read_entry(struct pst_zip *zip,
                                   const struct directory *dir, uint64_t i,
                                   uint64_t *at, struct pst_diag *diag)
@@ -346,7 +349,7 @@ static enum pst_status check_overlap(const struct pst_zip *zip,
     return status;
 }
 
-/* Strips the folder that all names begin with, fills the map of names. */
+/* Strips the folder that all names begin with, and fills the map of names. */
 static enum pst_status strip_root(struct pst_zip *zip, struct pst_diag *diag)
 {
     const char *first = zip->entries.at[0].name;
@@ -354,7 +357,7 @@ static enum pst_status strip_root(struct pst_zip *zip, struct pst_diag *diag)
 
     for (size_t i = 0; i < zip->entries.n; i++)
         if (strcmp(zip->entries.at[i].name, "archive_format") == 0)
-            first = ""; /* some writers use no root */
+            first = ""; /* some writers use no root folder */
     if (strchr(first, '/') != NULL)
         len = (size_t)(strchr(first, '/') - first) + 1;
     zip->root = pst_arena_strndup(&zip->arena, first, len > 0 ? len - 1 : 0);
@@ -378,7 +381,7 @@ static enum pst_status strip_root(struct pst_zip *zip, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* libzip reads by its own descriptor, and never maps. */
+/* Opens libzip on a duplicate of our descriptor; it never memory-maps. */
 static enum pst_status open_handle(struct pst_zip *zip, struct pst_diag *diag)
 {
     const int fd = fcntl(zip->file.fd, F_DUPFD_CLOEXEC, 0);
@@ -453,7 +456,8 @@ enum pst_status pst_zip_open(const char *path, struct pst_zip **ret,
     status = pst_file_open(path, &zip->file, diag);
     if (status == PST_OK) {
         status = read_all(zip, diag);
-        if (status != PST_OK && status != PST_ERR_IO) /* else it is there */
+        if (status != PST_OK &&
+            status != PST_ERR_IO) /* else the message has the path already */
             pst_diag_prefix(diag, "%s", path);
     }
     if (status != PST_OK) {

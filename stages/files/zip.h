@@ -2,10 +2,9 @@
 #ifndef PENSTOCK_STAGES_FILES_ZIP_H
 #define PENSTOCK_STAGES_FILES_ZIP_H
 /*
- * Read-only zip container of a .pt2. All headers, names and ranges are checked
- * by us on opening (pt2-format 6); libzip inflates and verifies checksums. The
- * file is read, never mapped, and contents only when they are asked for. One
- * thread.
+ * Read-only zip container of a .pt2. We check all headers, names and ranges on
+ * opening (pt2-format 6); libzip inflates and verifies checksums. The file is
+ * read, never memory-mapped, and contents only on demand. One thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/host/fs.h"
@@ -24,11 +23,12 @@ struct pst_zip_entry {
     uint32_t crc;
     bool deflated;
     bool folder;
-    bool verified; /* all of it was read, and the checksum was right */
+    bool verified; /* all of it has been read with the right checksum */
 };
 
-/* The deflated entry that was read in part last, which many tensors may lie in:
- * its content if that is small, else how far it is inflated. */
+/* State of the last deflated entry that was read in part, since it may contain
+ * many tensors: its whole content if that is small, else the stream and its
+ * position. */
 struct pst_zip_last {
     const struct pst_zip_entry *entry; /* NULL: none */
     char *content;
@@ -39,34 +39,34 @@ struct pst_zip_last {
 struct pst_zip {
     struct pst_file file;
     struct pst_arena arena;
-    const char *root; /* folder that all entries stand in; "" if none */
+    const char *root; /* folder that contains all entries; "" if none */
     struct PST_VEC(struct pst_zip_entry) entries; /* order of directory */
     struct pst_map by_name;                       /* -> struct pst_zip_entry */
     struct zip *handle;                           /* libzip's */
     struct pst_zip_last last;
 };
 
-/* Returns owned. Messages begin with the path; those of the functions below
- * do not. */
+/* Returns owned. Messages begin with the path, unlike those of the functions
+ * below. */
 enum pst_status pst_zip_open(const char *path, struct pst_zip **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_zip_close(struct pst_zip *zip);
 
-/* Entry of that name below the root, NULL if there is none. */
+/* Finds an entry by its name below the root; NULL if there is none. */
 struct pst_zip_entry *pst_zip_find(const struct pst_zip *zip, const char *name);
 
-/* Content in a block of its own with a NUL behind it, checksum verified.
- * Refused if larger than max. Caller frees with pst_free. */
+/* Reads the content into a new block, followed by NUL, and verifies its
+ * checksum. Refuses more than max bytes. The caller frees it with pst_free. */
 enum pst_status pst_zip_read(struct pst_zip *zip,
                              const struct pst_zip_entry *entry, uint64_t max,
                              char **ret, struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Gives back what is kept of the entry that was read in part last. */
+/* Frees the state of the last entry that was read in part. */
 void pst_zip_forget(struct pst_zip *zip);
-/* Bytes [begin, begin + bytes) of the content into dst. The first time all of
- * the content is read and its checksum verified, piece by piece. Parts of a
- * deflated entry are best read in order: a large one is inflated from its begin
- * for each part that lies before the last one. */
+/* Reads bytes [begin, begin + bytes) of the content into dst. The first call
+ * reads all of the content and verifies its checksum, piece by piece. Parts of
+ * a deflated entry should be read in order: a large one is inflated from its
+ * beginning for each part that precedes the last one. */
 enum pst_status pst_zip_read_part(struct pst_zip *zip,
                                   struct pst_zip_entry *entry, uint64_t begin,
                                   size_t bytes, void *dst,

@@ -6,9 +6,9 @@
 
 #include "stages/base/str.h"
 
-#define PIECE ((size_t)1 << 20)  /* read at once */
-#define SMALL ((size_t)16 << 20) /* kept as a whole */
-/* Of JSON that a graph of equal layers has it is about 50. */
+#define PIECE ((size_t)1 << 20)  /* bytes per read */
+#define SMALL ((size_t)16 << 20) /* entries up to this size are kept whole */
+/* JSON of a graph with repeated layers reaches a ratio of about 50. */
 #define DOCUMENT_RATIO 256u
 
 struct pst_zip_entry *pst_zip_find(const struct pst_zip *zip, const char *name)
@@ -40,7 +40,7 @@ static enum pst_status read_failed(const struct pst_zip *zip,
                         entry->name, zip_error_strerror(error));
 }
 
-/* Both readers must have found the same directory. */
+/* True if libzip has found the same directory entry as we did. */
 static bool same_for_libzip(const struct pst_zip *zip,
                             const struct pst_zip_entry *entry)
 {
@@ -51,13 +51,13 @@ static bool same_for_libzip(const struct pst_zip *zip,
            pst_has_suffix(s.name, entry->name);
 }
 
-/* Where the part [begin, begin + bytes) of a content goes. */
+/* Destination of the part [begin, begin + bytes) of a content. */
 struct part {
     uint64_t begin, end;
     unsigned char *dst;
 };
 
-/* Reads all of the content; what lies outside of the part is only summed. */
+/* Reads all of the content, for its checksum, and copies the part. */
 static bool read_content(zip_file_t *f, const struct pst_zip_entry *entry,
                          const struct part *part, void *rest)
 {
@@ -77,7 +77,7 @@ static bool read_content(zip_file_t *f, const struct pst_zip_entry *entry,
             return false;
         at += (uint64_t)got;
     }
-    /* The checksum is compared when the end is reached. */
+    /* libzip compares the checksum when it reaches the end. */
     return zip_fread(f, &end, 1) == 0;
 }
 
@@ -158,7 +158,7 @@ static enum pst_status verify(struct pst_zip *zip, struct pst_zip_entry *entry,
     return status;
 }
 
-/* All of a small one. */
+/* Inflates and keeps all of a small entry. */
 static enum pst_status keep_content(struct pst_zip *zip,
                                     struct pst_zip_entry *entry,
                                     struct pst_diag *diag)
@@ -176,7 +176,8 @@ static enum pst_status keep_content(struct pst_zip *zip,
     return status;
 }
 
-/* Up to byte `end`: to dst, which has room for all of it, or (NULL) nowhere. */
+/* Inflates up to byte `end`, into dst, which has capacity for all of it, or
+ * (NULL) discards the bytes. */
 static bool inflate_to(struct pst_zip_last *last, uint64_t end, void *rest,
                        unsigned char *dst)
 {
@@ -194,7 +195,8 @@ static bool inflate_to(struct pst_zip_last *last, uint64_t end, void *rest,
     return true;
 }
 
-/* From where the last part ended on, if that is not behind this one. */
+/* Inflates from the end of the last part, or from the beginning if the last
+ * part ended after the start of this one. */
 static enum pst_status inflate_part(struct pst_zip *zip,
                                     const struct part *part,
                                     struct pst_diag *diag)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows and windows of tokens into microbatches. */
+/* Copies rows and windows of tokens into microbatches. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 #define READ_TOKENS 1024u
 
-/* n tokens of the file from number `first` on, as elements of dst from `at`. */
+/* Converts n tokens from number `first` on to elements of dst from `at` on. */
 static enum pst_status copy_tokens(const struct pst_data *d,
                                    const struct pst_data_column *in,
                                    uint64_t first, size_t n, void *dst,
@@ -53,7 +53,7 @@ static enum pst_status fill_window(const struct pst_data *d,
     return status;
 }
 
-/* n rows of the file from `row` on, as rows r, r + 1 ... of `rows`. */
+/* Reads n rows of the file from `row` on, as rows r, r + 1 ... of `rows`. */
 static enum pst_status copy_rows(const struct pst_data_column *in, uint64_t row,
                                  uint64_t n, uint64_t r, uint64_t rows,
                                  unsigned char *dst, struct pst_diag *diag)
@@ -67,14 +67,14 @@ static enum pst_status copy_rows(const struct pst_data_column *in, uint64_t row,
     return status;
 }
 
-/* Where rows of an input go: to row `at` of the `rows` of dst. */
+/* Destination of rows: from row `at` on, of the `rows` rows of dst. */
 struct target {
     void *dst;
     uint64_t at, rows;
 };
 
-/* Rows that are neighbours in the file are read at once: of one number each
- * there can be millions. */
+/* Reads adjacent rows of the file at once: there can be millions of rows of one
+ * number each. */
 static enum pst_status fill_rows(const struct pst_data_column *in,
                                  uint64_t first, uint64_t rows,
                                  const struct target *to, struct pst_diag *diag)
@@ -95,7 +95,7 @@ static enum pst_status fill_rows(const struct pst_data_column *in,
     return status;
 }
 
-/* n rows, or windows of tokens, from number `first` on. */
+/* Copies n rows, or windows of tokens, from number `first` on. */
 static enum pst_status fill(const struct pst_data *d,
                             const struct pst_data_column *in, uint64_t first,
                             uint64_t n, const struct target *to,
@@ -140,7 +140,8 @@ enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
     struct target to = {dst, 0, in->rows};
     enum pst_status status = PST_OK;
 
-    if (data->whole) { /* one microbatch, whatever rows this input has in it */
+    if (data->whole) { /* one unit is a microbatch, for any number of rows of
+                          this input */
         first = first / data->each * in->rows;
         n = in->rows;
     }

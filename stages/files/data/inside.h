@@ -2,8 +2,9 @@
 #ifndef PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 #define PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 /*
- * The inside of struct pst_data, for its own files: data.c opens, fill.c reads,
- * place.c knows where in the file a step is. Threads as there.
+ * Definition of struct pst_data, for its own files only: data.c opens, fill.c
+ * reads, place.c computes the position of a step in the file. Threads as in
+ * data.h.
  */
 #include "stages/base/arena.h"
 #include "stages/files/data/stream.h"
@@ -13,22 +14,22 @@
 enum pst_data_source {
     PST_DATA_FROM_ROWS,    /* rows of a tensor of the file */
     PST_DATA_FROM_SAME,    /* the same bytes for every microbatch */
-    PST_DATA_FROM_NOTHING, /* nobody reads it */
+    PST_DATA_FROM_NOTHING, /* the model does not read it */
     PST_DATA_FROM_TOKENS,  /* windows of the token file */
-    PST_DATA_FROM_TARGETS, /* the same windows one token further */
+    PST_DATA_FROM_TARGETS, /* the same windows shifted by one token */
 };
 
 struct pst_data_column {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
     enum pst_data_source source;
-    bool unread;             /* by the model */
+    bool unread;             /* the model does not read it */
     int chunk;               /* dimension of the samples, -1: none */
-    const char *const *dims; /* the caller's: which sizes are free */
-    uint64_t rows, tail;     /* of one microbatch; of the last ones */
+    const char *const *dims; /* the caller's: not NULL for a free size */
+    uint64_t rows, tail;     /* of one microbatch; of a tail microbatch */
     uint64_t there;          /* rows in the file */
-    /* Of a row: how many pieces, and their size: of all dimensions in front of
-     * the samples' and of those behind it. */
+    /* A row consists of this many pieces (product of the dimensions before the
+     * samples' dimension) of this many bytes (product of those after it). */
     uint64_t pieces;
     size_t piece_bytes;
     const struct pst_safetensors_entry *entry;
@@ -41,25 +42,25 @@ struct pst_data {
     const char *path;
     struct pst_safetensors *st; /* or: */
     struct pst_file tokens;
-    uint64_t begin; /* of the first token */
+    uint64_t begin; /* offset of the first token */
     size_t token_size;
-    uint64_t n_tokens; /* that are drawn */
+    uint64_t n_tokens; /* tokens that are drawn */
     uint64_t seq_len;
     struct pst_data_column *inputs;
     size_t n;
     struct pst_data_step step;
-    bool whole; /* inputs differ in the rows of a microbatch: then these are
-                   shuffled as one */
+    bool whole; /* inputs have different numbers of rows in a microbatch: then
+                   the rows of a microbatch are shuffled as one unit */
     const struct pst_data_column
-        *first;                  /* by whose rows places are told; or NULL */
+        *first; /* input in whose rows positions are counted, or NULL */
     uint64_t samples, step_rows; /* of that input */
-    uint64_t each;               /* rows of a microbatch, of the same input */
+    uint64_t each;               /* rows of a microbatch, of that input */
     bool leave_rest;
     bool shuffle;
     uint64_t seed;
 };
 
-/* Rows of the step's first n microbatches. */
+/* Rows of the first n microbatches of a step. */
 static inline uint64_t pst_data_rows_before(const struct pst_data *d,
                                             const struct pst_data_column *in,
                                             unsigned n)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where in the file a step is. */
+/* Computes the position of a step in the file. */
 #include <inttypes.h>
 
 #include "stages/base/checked.h"
@@ -45,8 +45,8 @@ void pst_data_rows(const struct pst_data *data, uint64_t step,
                  data->path);
 }
 
-/* Of the first input's rows as many as there are of this one's; false: no whole
- * number of them. */
+/* Converts rows of the first input to rows of this input; false if the result
+ * is not a whole number. */
 static bool scale(const struct pst_data *d, const struct pst_data_column *in,
                   uint64_t rows, uint64_t *ret)
 {
@@ -62,8 +62,8 @@ static bool scale(const struct pst_data *d, const struct pst_data_column *in,
     return true;
 }
 
-/* Rows that are shuffled as one stay together until the run ends, whatever a
- * microbatch is by then. */
+/* Rows that are shuffled as one unit stay together until the run ends, even if
+ * the size of a microbatch changes. */
 static void keep_unit(struct pst_data *d, uint64_t unit)
 {
     uint64_t n;
@@ -72,7 +72,7 @@ static void keep_unit(struct pst_data *d, uint64_t unit)
         if (d->inputs[i].source == PST_DATA_FROM_ROWS &&
             (!scale(d, &d->inputs[i], unit, &n) || n == 0 ||
              d->inputs[i].there % n != 0))
-            return; /* of another file */
+            return; /* the position is of another file */
     for (size_t i = 0; i < d->n; i++)
         if (d->inputs[i].source == PST_DATA_FROM_ROWS &&
             scale(d, &d->inputs[i], unit, &n))

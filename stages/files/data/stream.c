@@ -6,8 +6,8 @@
 
 #include <inttypes.h>
 
-/* Numbers of passes stay far from where products overflow. */
-#define LISTED    16 /* runs of neighbours in a text */
+/* Pass numbers stay far below overflow. */
+#define LISTED    16 /* ranges of adjacent samples in a text */
 #define MAX_DRAWN ((uint64_t)1 << 62)
 
 /*
@@ -49,15 +49,15 @@ static uint64_t samples_of(const struct pst_stream *s)
     return s->size / s->window;
 }
 
-/* Samples of the first pass, up to the place where a shuffled stream begins:
- * one that was drawn in part counts. */
+/* Counts samples of the first pass before the position at which a shuffled
+ * stream begins; a sample drawn in part counts. */
 static uint64_t drawn_of(const struct pst_stream *s)
 {
     return (s->at + s->window - 1) / s->window;
 }
 
-/* What is left of the first pass of a stream that is not shuffled: its samples
- * begin where the stream does, whatever their length was before. */
+/* Counts samples left in the first pass of an unshuffled stream: they begin at
+ * its position, whatever their length was before. */
 static uint64_t left_of(const struct pst_stream *s)
 {
     return (s->size - s->at) / s->window;
@@ -76,7 +76,7 @@ uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n)
     return (unit * s->unit + drawn % s->unit) * s->window;
 }
 
-/* Neighbours are told as one. */
+/* Adjacent samples are listed as one range. */
 void pst_stream_list(const struct pst_stream *s, uint64_t n, uint64_t count,
                      struct pst_str *out)
 {
@@ -98,8 +98,8 @@ void pst_stream_list(const struct pst_stream *s, uint64_t n, uint64_t count,
     }
 }
 
-/* The end of a pass, not the begin of the next one: what is left there may be
- * enough for a shorter sample. */
+/* At the end of a pass the position stays in it instead of moving to the next:
+ * the rest may be enough for a shorter sample. */
 void pst_stream_place(const struct pst_stream *s, uint64_t step,
                       struct pst_data_place *ret)
 {

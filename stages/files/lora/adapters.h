@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_FILES_LORA_ADAPTERS_H
 #define PENSTOCK_STAGES_FILES_LORA_ADAPTERS_H
 /*
- * Low-rank adapters: a layer y = x W^T (+ bias) becomes y + alpha / rank *
- * ((x A^T) B^T), and A (rank, in) and B (out, rank) are trained in W's place.
- * Layers of one W have one A and B, and each is in the list.
+ * Low-rank adapters (LoRA): a layer y = x W^T (+ bias) becomes y + alpha / rank
+ * * ((x A^T) B^T); A (rank, in) and B (out, rank) are trained instead of W.
+ * Layers that share W share A and B, and each layer is in the list.
  * One thread.
  */
 #include "stages/base/arena.h"
@@ -16,34 +16,34 @@
 
 struct pst_adapter {
     const char *module;    /* FQN of the layer */
-    const char *weight;    /* the tensor W, by the name that the state has */
+    const char *weight;    /* name of the tensor W in the state */
     const char *down, *up; /* A, B */
     double alpha;
     bool transposed; /* W is (in, out), as in transformers' Conv1D */
-    /* Something without the adapter reads W too, so that no W alone does what
-     * both did. */
+    /* W is also read without the adapter, so that no merged W can replace
+     * both. */
     bool shared;
 };
 
-/* Adapters that are asked for. */
+/* Adapters that the user requests. */
 struct pst_lora {
-    const char *pattern; /* of FQNs of modules; with * and ? */
+    const char *pattern; /* glob for FQNs of modules, with * and ? */
     int64_t rank;
     double alpha;
 };
 
 struct pst_adapters PST_VEC(struct pst_adapter);
 
-/* Appends a copy whose texts live in the arena. */
+/* Appends a copy whose texts are in the arena. */
 enum pst_status pst_adapters_add(struct pst_adapters *list,
                                  struct pst_arena *arena,
                                  const struct pst_adapter *adapter,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* That of a weight; NULL: it has none. */
+/* Returns the adapter of a weight; NULL: it has none. */
 const struct pst_adapter *pst_adapters_of(const struct pst_adapters *list,
                                           const char *weight);
-/* The shapes of W, A and B, as far as there are such tensors (NULL: there is
- * none): PST_ERR_INPUT if they are none of an adapter. */
+/* Checks the shapes of W, A and B against each other, each one if it is not
+ * NULL. PST_ERR_INPUT if they do not fit an adapter. */
 enum pst_status pst_adapter_check(const struct pst_adapter *adapter,
                                   const struct pst_meta *weight,
                                   const struct pst_meta *down,

@@ -13,7 +13,7 @@
 #define TAG        PST_TAG_ARCHIVE
 #define CONFIG     "adapter_config.json"
 #define MAX_CONFIG ((size_t)16 << 20)
-#define ALPHA      8.0 /* peft's, where it is not said */
+#define ALPHA      8.0 /* peft's default */
 
 struct pst_alphas {
     const struct pst_given *files;
@@ -102,8 +102,9 @@ static enum pst_status wrong(const struct pst_alphas *a, const char *what,
                         a->path.text, what);
 }
 
-/* A name as people or we write it: a plain one, dots quoted or not, maybe all
- * of it ("^"). *ret_plain false: an expression that only peft can read. */
+/* Reads a key of a pattern: a plain name, with dots escaped or not, possibly
+ * anchored ("^"). *ret_plain false: a regular expression that only peft can
+ * evaluate. */
 static void read_pattern(const char *key, struct pst_str *ret, bool *ret_all,
                          bool *ret_plain)
 {
@@ -134,8 +135,8 @@ static bool ends_with_name(const char *module, const char *name, bool all)
            strcmp(module + n - m, name) == 0;
 }
 
-/* The first key that matches counts. An expression might: then all that it
- * could mean has to be the same. */
+/* Finds the first key that matches. If an expression might match before it, all
+ * possible results have to be equal. */
 static enum pst_status find_pattern(const struct pst_alphas *a,
                                     const char *module, double *ret,
                                     struct pst_diag *diag)

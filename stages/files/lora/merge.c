@@ -4,14 +4,15 @@
 #define TAG PST_TAG_ARCHIVE
 
 struct merger {
-    enum pst_dtype dtype; /* of the sum */
+    enum pst_dtype dtype; /* dtype in which the sum is computed */
     int64_t in, out, rank;
     bool transposed;
     double scale;
-    void *weight, *down, *up, *row; /* of dtype; row: one of B A */
+    void *weight, *down, *up, *row; /* of that dtype; row: one row of B A */
 };
 
-/* W += scale * B A: a row of the product, then as it stands in W. */
+/* W += scale * B A: computes a row of the product, then adds it in the layout
+ * of W. */
 #define ADD(name, type)                                                        \
     static void name(const struct merger *m)                                   \
     {                                                                          \
@@ -33,7 +34,7 @@ ADD(add_f32, float)
 ADD(add_f64, double)
 #undef ADD
 
-/* Contiguous, of the sum's dtype; NULL with a diagnosis. */
+/* Returns a contiguous copy in the sum's dtype; NULL with a diagnosis. */
 static void *convert(const struct merger *m, const struct pst_meta *from,
                      const void *data, struct pst_diag *diag)
 {

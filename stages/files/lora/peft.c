@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of adapters in files of others. */
+/* Names of adapters as peft writes them. */
 #include "stages/files/state_names.h"
 
 #include <jansson.h>
@@ -70,8 +70,8 @@ size_t pst_state_names_left_out(const struct pst_state_names *names,
 
 /* --- peft ----------------------------------------------------------------- */
 
-/* Would the target be found at other modules of the state too? peft takes
- * whatever ends with its name. */
+/* True if the target would also match other modules of the state: peft matches
+ * any name that ends with it. */
 static bool is_ambiguous(const struct pst_state_names *names,
                          const char *module)
 {
@@ -115,8 +115,8 @@ static bool is_same(const struct pst_state_name *a,
     return a == NULL || b == NULL ? a == b : strcmp(a->tensor, b->tensor) == 0;
 }
 
-/* Has the module whose name is key's first n bytes the adapter too, though peft
- * may not know it as a module of its own? */
+/* True if the module named by the first n bytes of key has the adapter too,
+ * though peft may not see it as a module of its own. */
 static bool is_twin(const struct pst_state_names *names, size_t adapter,
                     const char *key, size_t n)
 {
@@ -130,7 +130,7 @@ static bool is_twin(const struct pst_state_names *names, size_t adapter,
         const char *module = names->adapters.at[i].module;
 
         if (strlen(module) == n && strncmp(module, key, n) == 0)
-            return i > adapter; /* else the pair is known already */
+            return i > adapter; /* else the pair is counted already */
     }
     return !a->shared;
 }
@@ -166,7 +166,8 @@ size_t pst_state_names_twins(const struct pst_state_names *names,
     return found;
 }
 
-/* A list of names; or, where these say too much, an expression. */
+/* Makes the list of target names, or a regular expression if the names would
+ * match too much. */
 static json_t *make_targets(const struct pst_state_names *names)
 {
     json_t *list = json_array();
@@ -189,7 +190,8 @@ static json_t *make_targets(const struct pst_state_names *names)
     return list;
 }
 
-/* Keys are expressions there, that what comes in front may be left out of. */
+/* Adds a key, which is a regular expression that may omit the beginning of the
+ * name. */
 static void add_pattern(json_t *object, const char *module, json_t *value)
 {
     struct pst_str key = {0};
@@ -203,7 +205,7 @@ static void add_pattern(json_t *object, const char *module, json_t *value)
     pst_str_fini(&key);
 }
 
-/* As people write them. */
+/* Writes whole numbers as integers, as people do. */
 static json_t *make_number(double x)
 {
     return x == floor(x) && fabs(x) < 1e15 ? json_integer((json_int_t)x)
@@ -251,7 +253,7 @@ static enum pst_status print_config(const struct pst_state_names *names,
         pst_str_add(ret_config, text);
         pst_str_add(ret_config, "\n");
     }
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson: free(), not pst_free() */
     return text == NULL || ret_config->failed ? pst_diag_nomem(diag, 0)
                                               : PST_OK;
 }
@@ -272,7 +274,7 @@ static enum pst_status add_key(struct pst_state_names *names,
     return status;
 }
 
-/* Of A's shape. */
+/* Reads ranks from the shapes of A. */
 static enum pst_status read_ranks(const struct pst_state_names *names,
                                   pst_state_find_fn find, void *ctx,
                                   int64_t *ret, struct pst_diag *diag)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arguments: unions whose tag says what the payload is. */
+/* Reads arguments: unions whose tag determines the payload. */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 
@@ -31,7 +31,7 @@ static enum pst_status read_name(struct pst_reader *r,
     return name != NULL ? pst_read_text(r, name, ret) : wrong(r, what, arg);
 }
 
-/* Names of tensors; those of optional ones are unions again. */
+/* Reads names of tensors; optional ones are unions themselves. */
 static enum pst_status read_names(struct pst_reader *r,
                                   const struct pst_json *list, const char *what,
                                   struct pst_doc_arg *arg)
@@ -71,7 +71,8 @@ static bool is_literal(enum pst_doc_number_kind kind,
     return pst_json_is(json, PST_JSON_INTEGER);
 }
 
-/* {"as_name": ...} or a literal by its own tag, in as_sym_int and its like. */
+/* Reads {"as_name": ...} or a tagged literal, in as_sym_int and similar
+ * unions. */
 static enum pst_status read_symbol(struct pst_reader *r,
                                    const struct pst_json *json,
                                    const char *what, struct pst_doc_arg *arg)
@@ -98,7 +99,7 @@ static enum pst_status read_symbol(struct pst_reader *r,
     return wrong(r, what, arg);
 }
 
-/* Literals; integers may be names or stand alone. */
+/* Reads literals; integers may be names, or have no tag. */
 static enum pst_status read_numbers(struct pst_reader *r,
                                     const struct pst_json *list,
                                     const char *what,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The calls of modules with their signatures, and containers of values. */
+/* Reads calls of modules with their signatures, and pytrees of values. */
 #include "stages/files/pt2/reader.h"
 
 #include <stdio.h>
@@ -22,9 +22,10 @@ static bool are_keys(const struct pst_json *list, size_t n)
     return true;
 }
 
-/* Keys of a container's n children, or NULL: numbered. A context is text that
- * mostly holds JSON: a list of keys, for dataclasses [fields, None fields], for
- * defaultdicts an object, for namedtuples the bare name of the type. */
+/* Finds the keys of a container's n children; NULL: numbered. A context is text
+ * that mostly holds JSON: a list of keys, [fields, None fields] for
+ * dataclasses, an object for defaultdicts, the bare name of the type for
+ * namedtuples. */
 static const struct pst_json *find_keys(struct pst_reader *r,
                                         const struct pst_json *spec, size_t n)
 {
@@ -48,7 +49,8 @@ static const struct pst_json *find_keys(struct pst_reader *r,
     return are_keys(context, n) ? context : NULL;
 }
 
-/* Texts of a list; integers are printed, other things leave holes. */
+/* Reads the strings of a list; integers are printed, other values become
+ * NULL. */
 static enum pst_status read_keys(struct pst_reader *r,
                                  const struct pst_json *list,
                                  const char *const **ret)
@@ -74,7 +76,7 @@ static enum pst_status read_keys(struct pst_reader *r,
     return status;
 }
 
-/* Depth is bounded by the cap of the JSON parser. */
+/* The JSON parser's limit bounds the depth. */
 static enum pst_status read_node(struct pst_reader *r,
                                  const struct pst_json *spec,
                                  struct pst_doc_tree *ret)
@@ -161,7 +163,8 @@ static enum pst_status read_signature(struct pst_reader *r,
     return read_keys(r, names, &ret->arg_names);
 }
 
-/* Entries "a@1" of modules whose signature was kept are further calls. */
+/* Reads a call; entries "a@1" are further calls of modules whose signature was
+ * preserved. */
 static enum pst_status read_call(struct pst_reader *r,
                                  const struct pst_json *entry, size_t i,
                                  struct pst_doc_call *ret)

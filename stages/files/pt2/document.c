@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looking things up in records. */
+/* Looks up values in records. */
 #include "stages/files/pt2/document.h"
 
 #include "stages/base/str.h"

@@ -2,42 +2,42 @@
 #ifndef PENSTOCK_STAGES_FILES_PT2_DOCUMENT_H
 #define PENSTOCK_STAGES_FILES_PT2_DOCUMENT_H
 /*
- * The JSON documents of a .pt2 as records. They are parsed once. Every record
- * has the form that the format asks for: types, signs, numbers of keys. Whether
- * names resolve and tensors can be had is judged where they are used, because
- * only there a message can say by whom.
+ * The JSON documents of a .pt2 as records, parsed once. Every record has the
+ * structure that the format requires: types, signs, numbers of keys. Unresolved
+ * names and unsupported tensors are detected by the users of the records,
+ * because only they can report which node is affected.
  *
- * Records and texts live until pst_document_free. Nobody changes them but the
- * front end, which resolves each node once before it imports any. One thread.
+ * Records and texts live until pst_document_free. Only the front end changes
+ * them: it resolves each node once before it imports any. One thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/map.h"
 #include "stages/graph/symbol.h"
 #include "stages/graph/tensor.h"
 
-struct pst_target; /* the front end's word on what a node is */
+struct pst_target; /* the operator that the front end resolves a node to */
 
 /* --- numbers ------------------------------------------------------------ */
 
-/* An expression over free sizes; equal texts are one record. */
+/* An expression over symbolic sizes; equal texts share one record. */
 struct pst_doc_expr {
-    const char *text;   /* as pst_expr_print has it */
-    const char *symbol; /* it is this symbol alone; else NULL */
+    const char *text;   /* as printed by pst_expr_print */
+    const char *symbol; /* its symbol if it is nothing else; else NULL */
     bool has_hint;
     int64_t hint; /* its value at export */
 };
 
-/* >= 0; of an expression the value follows from the symbols. */
+/* A value >= 0; that of an expression follows from the symbols. */
 struct pst_doc_size {
     int64_t value;
-    const struct pst_doc_expr *expr; /* NULL: a number */
+    const struct pst_doc_expr *expr; /* NULL: a constant */
 };
 
 enum pst_doc_number_kind {
     PST_DOC_NUMBER_INT,
     PST_DOC_NUMBER_FLOAT,
     PST_DOC_NUMBER_BOOL,
-    PST_DOC_NUMBER_NAME, /* of a number of the graph; arguments only */
+    PST_DOC_NUMBER_NAME, /* name of a number of the graph; arguments only */
     PST_DOC_NUMBER_EXPR, /* numbers of a graph only */
 };
 
@@ -55,7 +55,7 @@ struct pst_doc_number {
 /* --- tensors ------------------------------------------------------------ */
 
 struct pst_doc_tensor {
-    const char *name;      /* of the value, or FQN of what is stored */
+    const char *name;      /* of the value, or FQN of a stored tensor */
     int64_t dtype, layout; /* codes of the file */
     bool requires_grad;
     unsigned rank;
@@ -63,28 +63,31 @@ struct pst_doc_tensor {
     struct pst_doc_size offset; /* elements */
 };
 
-/* What a tensor's record means to a graph. */
+/* A tensor's record, interpreted for a graph. */
 struct pst_doc_meta {
-    struct pst_meta meta; /* strides as written; complex: see below */
-    int64_t offset;       /* elements */
-    bool symbolic;        /* some of dims are not NULL */
-    bool pairs;           /* it is complex */
-    /* Where sizes, strides and offset come from; NULL: they are numbers. Of
-     * complex tensors the last two are NULL: they are not the record's. */
+    struct pst_meta
+        meta;       /* strides as written; for complex tensors see below */
+    int64_t offset; /* elements */
+    bool symbolic;  /* some of dims are not NULL */
+    bool pairs;     /* the tensor is complex */
+    /* Expressions of sizes, strides and offset; NULL: a constant. For complex
+     * tensors strides and from are NULL, because they differ from the
+     * record's. */
     const char *dims[PST_MAX_RANK], *strides[PST_MAX_RANK], *from;
 };
 
-/* Checks dtype, layout, rank and that sizes, strides and their products are in
- * range; complex numbers become pairs of real ones, along one more dimension,
- * the last. Expressions get their values from symbols (NULL: there are none).
- * Texts are the record's. */
+/* Checks dtype, layout and rank, and that sizes, strides and their products are
+ * in range. A complex tensor becomes pairs of real numbers, along an additional
+ * last dimension. Expressions are evaluated with symbols (NULL: there are
+ * none). Texts are borrowed from the record. */
 enum pst_status pst_doc_meta(const struct pst_doc_tensor *tensor,
                              const struct pst_symbols *symbols,
                              struct pst_doc_meta *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* complex64 or complex128, and the dtype of its two parts. */
+/* True for complex64 and complex128; *ret_part is the dtype of the two
+ * parts. */
 bool pst_doc_is_complex(int64_t dtype, enum pst_dtype *ret_part);
-/* "complex64" for code 10, for messages. */
+/* Returns "complex64" for code 10, for messages. */
 const char *pst_doc_dtype_name(int64_t dtype);
 
 /* --- arguments ---------------------------------------------------------- */
@@ -118,7 +121,7 @@ enum pst_doc_arg_kind {
 #define PST_DOC_ARG_ROW(kind, tag) PST_DOC_##kind,
     PST_DOC_ARG_LIST(PST_DOC_ARG_ROW)
 #undef PST_DOC_ARG_ROW
-        PST_DOC_OTHER, /* a tag of no use to us: see tag */
+        PST_DOC_OTHER, /* an unsupported tag: see tag */
 };
 
 struct pst_doc_graph;
@@ -138,9 +141,10 @@ struct pst_doc_arg {
     };
 };
 
-/* Has it a number as PyTorch's SymInt and its like have it? */
+/* True if it has a number, as PyTorch's SymInt and similar types do. */
 bool pst_doc_is_number(const struct pst_doc_arg *arg);
-/* The name of such a number; NULL: it is a literal, or something else. */
+/* Returns the name of such a number; NULL: it is a literal, or something
+ * else. */
 const char *pst_doc_number_name(const struct pst_doc_arg *arg);
 
 /* --- places ------------------------------------------------------------- */
@@ -148,37 +152,38 @@ const char *pst_doc_number_name(const struct pst_doc_arg *arg);
 /* A call of a module. */
 struct pst_doc_frame {
     const char *key;  /* "L__self__h.0", "139784@1" */
-    const char *path; /* FQN, "" of the root */
-    const char *type; /* of its class */
-    unsigned call;    /* which one of that module */
+    const char *path; /* FQN, "" for the root */
+    const char *type; /* name of its class */
+    unsigned call;    /* index among the calls of that module */
 };
 
-/* Outermost first. A frame that does not lie below the one before it (a module
- * called from a foreign one) and those behind it do not count. */
+/* Outermost frame first. n_nested counts the leading frames that are each below
+ * the one before; a module called from an unrelated one ends them. */
 struct pst_doc_stack {
     const struct pst_doc_frame *frames;
     unsigned n, n_nested;
 };
 
-/* What of a node's gradient the file does not have. */
+/* Which part of a node's gradient is missing in the file. */
 enum pst_lost {
     PST_LOST_NOTHING,
-    PST_LOST_PERHAPS,  /* a forward that is no module's: an autograd.Function's,
-                          or that of a module that the model does not have */
-    PST_LOST_NO_GRAD,  /* the decomposed form of a region under no_grad */
+    PST_LOST_PERHAPS,  /* in a forward that belongs to no module: that of an
+                          autograd.Function, or of a module that the model does
+                          not have */
+    PST_LOST_NO_GRAD,  /* the decomposition of a no_grad region */
     PST_LOST_FUNCTION, /* the backward of an autograd.Function */
 };
 
-/* Where a node comes from; nodes in a row often share one. */
+/* The source location of a node; consecutive nodes often share one. */
 struct pst_doc_place {
     const char *module; /* FQN of the innermost module, "" at the top */
-    unsigned call;      /* which call of that module */
+    unsigned call;      /* index among the calls of that module */
     const char *source; /* "file.py:12" or "" */
-    /* The module's class is one of torch.nn, whose forward asks self.training
-     * whether to drop; and one of its dropouts. */
+    /* The module's class is from torch.nn, whose forward checks self.training
+     * before dropout; it is one of torch.nn's dropouts. */
     bool library, dropout;
     enum pst_lost lost;
-    const struct pst_doc_stack *stack; /* NULL: none was told yet */
+    const struct pst_doc_stack *stack; /* NULL: unknown so far */
 };
 
 extern const struct pst_doc_place pst_doc_nowhere;
@@ -186,7 +191,7 @@ extern const struct pst_doc_place pst_doc_nowhere;
 /* --- graphs ------------------------------------------------------------- */
 
 struct pst_doc_input {
-    const char *name; /* of the argument; "" of those without */
+    const char *name; /* of the argument; "" if it has none */
     struct pst_doc_arg arg;
 };
 
@@ -196,8 +201,10 @@ struct pst_doc_node {
     struct pst_doc_input *inputs;
     unsigned n_inputs, n_outputs;
     struct pst_doc_arg *outputs;
-    const struct pst_doc_place *place; /* its own, else of the one before */
-    const struct pst_target *resolved; /* NULL: the front end was not there */
+    const struct pst_doc_place
+        *place; /* its own, else that of the node before */
+    const struct pst_target
+        *resolved; /* NULL: not resolved by the front end yet */
 };
 
 struct pst_doc_graph {
@@ -205,26 +212,27 @@ struct pst_doc_graph {
     unsigned n_inputs, n_outputs;
     struct pst_doc_node *nodes;
     size_t n_nodes;
-    struct pst_map tensors;     /* name -> struct pst_doc_tensor */
-    struct pst_map numbers;     /* name -> struct pst_doc_number */
-    struct pst_doc_graph *next; /* of the document, inner ones included */
+    struct pst_map tensors; /* name -> struct pst_doc_tensor */
+    struct pst_map numbers; /* name -> struct pst_doc_number */
+    struct pst_doc_graph
+        *next; /* next graph of the document, inner ones included */
 };
 
-/* The argument of that name if it is of that kind, else NULL. */
+/* Returns the argument of that name if it is of that kind, else NULL. */
 const struct pst_doc_arg *pst_doc_arg(const struct pst_doc_node *node,
                                       const char *name,
                                       enum pst_doc_arg_kind kind);
-/* Argument i; NULL if there are fewer or it is of another kind. */
+/* Returns argument i; NULL if there are fewer or it is of another kind. */
 const struct pst_doc_arg *pst_doc_arg_at(const struct pst_doc_node *node,
                                          unsigned i,
                                          enum pst_doc_arg_kind kind);
-/* NULL if there is none of that name, or name is NULL. */
+/* Return NULL if there is none of that name, or if name is NULL. */
 const struct pst_doc_tensor *pst_doc_tensor(const struct pst_doc_graph *graph,
                                             const char *name);
 const struct pst_doc_number *pst_doc_number(const struct pst_doc_graph *graph,
                                             const char *name);
-/* Puts "node "add" (aten.add.Tensor) in MODULE at FILE:LINE: " before the
- * message, unless a node (of a sub-graph) stands there already. */
+/* Prefixes the message with "node "add" (aten.add.Tensor) in MODULE at
+ * FILE:LINE: ", unless it already names a node (of a sub-graph). */
 void pst_doc_blame(const struct pst_doc_node *node, struct pst_diag *diag);
 
 /* --- signatures --------------------------------------------------------- */
@@ -250,16 +258,16 @@ enum pst_doc_spec_kind {
         PST_DOC_SPEC_OTHER, /* see tag */
 };
 
-/* What an input or output of the graph is to the model. */
+/* The role of an input or output of the graph. */
 struct pst_doc_spec {
     enum pst_doc_spec_kind kind;
     const char *tag;
     const char *target;     /* FQN of the state, name of the input; else NULL */
-    struct pst_doc_arg arg; /* OTHER if the kind has none */
+    struct pst_doc_arg arg; /* OTHER if this kind has none */
     bool persistent;        /* of a buffer */
 };
 
-/* Arguments or results as containers. */
+/* Structure (pytree) of arguments or results. */
 struct pst_doc_tree {
     const char *type; /* NULL: a leaf */
     unsigned n;
@@ -268,59 +276,59 @@ struct pst_doc_tree {
 };
 
 struct pst_doc_call_signature {
-    const struct pst_doc_arg *inputs, *outputs; /* none of the root */
+    const struct pst_doc_arg *inputs, *outputs; /* not set for the root */
     unsigned n_inputs, n_outputs;
-    const struct pst_doc_tree *in_tree, *out_tree; /* NULL: not told */
-    const char *const *arg_names; /* NULL: none; or with holes */
+    const struct pst_doc_tree *in_tree, *out_tree; /* NULL: unknown */
+    const char *const *arg_names; /* NULL: none; elements may be NULL */
     unsigned n_arg_names;
 };
 
-/* An entry of module_call_graph: a module, or a further call of one whose
- * signature was kept. */
+/* An entry of module_call_graph: a module, or a further call of a module whose
+ * signature was preserved. */
 struct pst_doc_call {
     const char *fqn;                                /* without "@1" */
     unsigned index;                                 /* of the call */
-    const struct pst_doc_call_signature *signature; /* NULL: not kept */
+    const struct pst_doc_call_signature *signature; /* NULL: not preserved */
 };
 
 /* --- documents ---------------------------------------------------------- */
 
 struct pst_doc_range {
     const struct pst_doc_expr *expr;
-    int64_t min, max; /* INT64_MIN, INT64_MAX: none */
+    int64_t min, max; /* INT64_MIN, INT64_MAX: unbounded */
 };
 
 struct pst_document {
     struct pst_arena arena;
-    const char *torch_version; /* "" if it is not told */
-    bool training, functional; /* who has verified it */
+    const char *torch_version; /* "" if unknown */
+    bool training, functional; /* the verifiers that it passed */
     struct pst_doc_graph *graph;
-    struct pst_doc_graph *graphs; /* all of them */
+    struct pst_doc_graph *graphs; /* all graphs, as a linked list */
     const struct pst_doc_spec *inputs, *outputs;
     size_t n_inputs, n_outputs;
     const struct pst_doc_call *calls;
     size_t n_calls;
     const struct pst_doc_range *ranges;
     size_t n_ranges;
-    const char *const *guards; /* Python */
+    const char *const *guards; /* as Python source */
     size_t n_guards;
 };
 
-/* Longest document that is read. */
+/* Maximum size of a document. */
 #define PST_DOC_MAX_BYTES ((uint64_t)512 << 20)
 
-/* The program: models/NAME.json, len bytes, NUL behind them. `what` names it in
- * messages. */
+/* Parses the program, models/NAME.json: len bytes, followed by NUL. `what`
+ * names it in messages. */
 enum pst_status pst_document_parse(const char *what, const char *text,
                                    size_t len, struct pst_document **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 void pst_document_free(struct pst_document *document);
 
-/* One tensor of a table of what is stored. */
+/* A stored tensor. */
 struct pst_doc_payload {
     const char *fqn, *path;
     bool is_param, raw;
-    const struct pst_doc_tensor *tensor; /* NULL: it is none */
+    const struct pst_doc_tensor *tensor; /* NULL: it is not a tensor */
 };
 
 struct pst_doc_payloads {
@@ -329,8 +337,8 @@ struct pst_doc_payloads {
     size_t n;
 };
 
-/* data/FOLDER/NAME_FOLDER_config.json. Release with pst_payloads_fini, after a
- * failure too. */
+/* Parses data/FOLDER/NAME_FOLDER_config.json. Release with pst_payloads_fini,
+ * after a failure too. */
 enum pst_status pst_payloads_parse(const char *what, const char *text,
                                    size_t len, struct pst_doc_payloads *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;

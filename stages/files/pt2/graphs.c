@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Graphs: nodes in the order in which they run, values by their names. */
+/* Reads graphs: nodes in execution order, values by their names. */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 
@@ -152,7 +152,7 @@ enum pst_status pst_read_graph(struct pst_reader *r,
         return status;
     pst_map_init(&graph->tensors, PST_TAG_ARCHIVE);
     pst_map_init(&graph->numbers, PST_TAG_ARCHIVE);
-    graph->next = r->doc->graphs; /* whoever frees the document frees it */
+    graph->next = r->doc->graphs; /* freed with the document */
     r->doc->graphs = graph;
     status = pst_read_args(r, pst_json_get(json, "inputs"),
                            "an input of a graph", &graph->n_inputs, &inputs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looking at JSON. */
+/* Accessors of JSON values. */
 #include "stages/files/pt2/json.h"
 
 #include "stages/base/str.h"
@@ -16,7 +16,7 @@ static bool is_same(const char *a, const char *b)
     return a == b || (*a == *b && strcmp(a, b) == 0);
 }
 
-/* A power of two, at least twice as many. */
+/* Returns a power of two, at least twice n. */
 static size_t count_slots(size_t n)
 {
     size_t slots = 16;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The parser: one pass over the text. A container's elements are gathered on a
- * stack, below them those of the containers around it, until its end is seen.
- */
+/* The JSON parser: one pass over the text. The elements of a container are
+ * collected on a stack, above those of the enclosing containers, until its
+ * end. */
 #include "stages/files/pt2/json.h"
 
 #include "stages/base/str.h"
@@ -15,13 +15,13 @@
 #include <string.h>
 
 struct parser {
-    const char *p, *end; /* a NUL stands at the end */
+    const char *p, *end; /* NUL-terminated */
     struct pst_arena *arena;
-    struct pst_texts texts; /* those that were read */
+    struct pst_texts texts; /* cache of parsed texts */
     struct PST_VEC(struct pst_json) stack;
     unsigned depth;
-    enum pst_status status; /* why it stopped */
-    const char *wrong;      /* what is wrong at p, for PST_ERR_INPUT */
+    enum pst_status status; /* reason for stopping */
+    const char *wrong;      /* error at p, for PST_ERR_INPUT */
 };
 
 /* --- failures ----------------------------------------------------------- */
@@ -47,7 +47,7 @@ static void skip_space(struct parser *s)
         s->p++;
 }
 
-/* Four hexadecimal digits; false: they are none. */
+/* Reads four hexadecimal digits; false if they are not. */
 static bool read_hex(const char *p, unsigned *ret)
 {
     unsigned code = 0;
@@ -88,7 +88,7 @@ static char *put_code(char *out, unsigned code)
     return out;
 }
 
-/* \uXXXX, at the u; two of them for what lies above U+FFFF. */
+/* Reads \uXXXX, at the u; two of them (a surrogate pair) above U+FFFF. */
 static bool read_code(struct parser *s, char **out)
 {
     unsigned code, low;
@@ -123,9 +123,9 @@ static bool read_escape(struct parser *s, char **out)
     return true;
 }
 
-/* Are all eight bytes characters that stand for themselves: none above 0x7f,
- * none below 0x20, no quote, no backslash? A byte too small borrows into its
- * own top bit; where all are good nothing borrows. */
+/* True if all eight bytes are plain characters: below 0x80, at least 0x20, no
+ * quote, no backslash. A byte that is too small borrows into its own top bit;
+ * if all bytes are plain nothing borrows. */
 static bool is_plain(const char *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), top = ones << 7;
@@ -138,7 +138,7 @@ static bool is_plain(const char *p)
            0;
 }
 
-/* Moves p behind the characters that stand for themselves. */
+/* Advances p past plain characters. */
 static bool skip_plain(struct parser *s)
 {
     for (;;) {
@@ -165,7 +165,7 @@ static bool skip_plain(struct parser *s)
     }
 }
 
-/* With escapes: what they stand for is never longer than they are. */
+/* Decodes a text with escapes, which never becomes longer. */
 static bool read_escaped(struct parser *s, const char *from, const char **ret)
 {
     const char *end = s->p;
@@ -194,8 +194,8 @@ static bool read_escaped(struct parser *s, const char *from, const char **ret)
     return true;
 }
 
-/* The quote that ends the text from `from` on: it has no backslash before it,
- * or each of them belongs to another one. NULL: there is none. */
+/* Finds the quote that ends the text from `from` on: an even number of
+ * backslashes precedes it. NULL: there is none. */
 static const char *find_quote(const struct parser *s, const char *from)
 {
     const char *quote = from, *p;
@@ -241,7 +241,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* A whole number from its sign on, as strtoll reads it. */
+/* Converts an integer with an optional sign, like strtoll. */
 static int64_t whole_number(const char *from, const char *end)
 {
     const bool negative = *from == '-';
@@ -254,7 +254,7 @@ static int64_t whole_number(const char *from, const char *end)
     return negative ? -value : value;
 }
 
-/* At least one digit. */
+/* Requires at least one digit. */
 static bool skip_digits(struct parser *s)
 {
     if (!is_digit(*s->p))
@@ -325,7 +325,7 @@ static bool read_word(struct parser *s, struct pst_json *ret)
 
 /* --- containers --------------------------------------------------------- */
 
-/* What lies on the stack from `first` on becomes the container's. */
+/* Moves the elements on the stack from `first` on into the container. */
 static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
 {
     const size_t n = s->stack.n - first;
@@ -354,7 +354,7 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
 
 static bool read_value(struct parser *s, struct pst_json *ret);
 
-/* key : value, or a value. */
+/* Reads key : value, or a value. */
 static bool read_element(struct parser *s, bool keyed)
 {
     struct pst_json element = {.key = NULL};
@@ -424,7 +424,7 @@ static bool read_value(struct parser *s, struct pst_json *ret)
 
 /* --- the text ----------------------------------------------------------- */
 
-/* The target that stands last before byte `at`: names the node at fault. */
+/* Finds the last "target" before byte `at`, to name the node with the error. */
 static void name_target(const char *text, size_t at, char *out, size_t size)
 {
     static const char key[] = "\"target\": \"";

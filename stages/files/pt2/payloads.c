@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tables of what is stored: which window of which record a name is. */
+/* Reads tables of stored tensors: the record and the view of it that each name
+ * means. */
 #include "stages/files/pt2/reader.h"
 
 static enum pst_status read_payload(struct pst_reader *r, const char *fqn,

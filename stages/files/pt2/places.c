@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Module and source line of a node, from its metadata texts. */
+/* Reads module and source line of a node from its metadata texts. */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 
@@ -14,7 +14,7 @@ struct frame {
     const char *path;
     size_t path_len;
     unsigned call;
-    const char *next; /* behind the second comma */
+    const char *next; /* after the second comma */
 };
 
 static size_t digits(const char *p)
@@ -26,8 +26,8 @@ static size_t digits(const char *p)
     return n;
 }
 
-/* p stands at a possible "@3,": its length and number; 0 if it is a plain
- * comma's place or none. */
+/* Parses "@3," at p: returns its length and number; 0 if there is a plain comma
+ * or none. */
 static bool take_call(const char **p, unsigned *ret)
 {
     size_t n;
@@ -46,7 +46,7 @@ static bool take_call(const char **p, unsigned *ret)
     return true;
 }
 
-/* Does "L__self__PATH@k,PATH," stand at p? */
+/* True if "L__self__PATH@k,PATH," is at p. */
 static bool match_path(const char *p, const char *path, size_t len,
                        struct frame *f)
 {
@@ -62,8 +62,8 @@ static bool match_path(const char *p, const char *path, size_t len,
     return true;
 }
 
-/* Names may hold the separators, so a frame is believed only if key and path
- * agree: taken at face value, or for one of the known modules. */
+/* Names may contain the separators, so a frame is only accepted if key and path
+ * agree: literally, or for one of the known modules. */
 static bool take_frame(const struct pst_map *fqns, const char *p,
                        struct frame *f)
 {
@@ -100,7 +100,7 @@ static bool take_frame(const struct pst_map *fqns, const char *p,
     return true;
 }
 
-/* Behind the type: the next frame's key, NULL at the end. */
+/* Skips the type: returns the next frame's key, NULL at the end. */
 static const char *skip_type(const char *p)
 {
     while ((p = strchr(p, ';')) != NULL) {
@@ -111,7 +111,7 @@ static const char *skip_type(const char *p)
     return NULL;
 }
 
-/* Is path[0..n) below parent[0..m), by components? */
+/* True if path[0..n) is below parent[0..m), by components. */
 static bool is_below(const char *path, size_t n, const char *parent, size_t m)
 {
     if (m == 0)
@@ -119,8 +119,8 @@ static bool is_below(const char *path, size_t n, const char *parent, size_t m)
     return n > m && strncmp(path, parent, m) == 0 && path[m] == '.';
 }
 
-/* Frame f, whose key begins at p and whose type ends at `end` (NULL: with the
- * text). */
+/* Adds frame f, whose key begins at p and whose type ends at `end` (NULL: at
+ * the end of the text). */
 static enum pst_status add_frame(struct pst_reader *r, const char *p,
                                  const struct frame *f, const char *end,
                                  struct pst_doc_frame *ret)
@@ -144,8 +144,8 @@ static enum pst_status add_frame(struct pst_reader *r, const char *p,
     return status;
 }
 
-/* The frames as far as they can be told apart, and how many lie in each other:
- * one that does not stand below the one before it ends the stack. */
+/* Parses frames as long as they can be separated, and counts the nested ones:
+ * the first frame that is not below the one before it ends these. */
 static enum pst_status parse_stack(struct pst_reader *r, const char *text,
                                    struct pst_doc_stack *ret)
 {
@@ -215,8 +215,8 @@ static enum pst_status read_stack(struct pst_reader *r, const char *text,
     return PST_OK;
 }
 
-/* Modules of the user's own that a stack has, at most: names may hold the
- * separators. */
+/* Upper bound on the user-defined modules in a stack, since names may contain
+ * the separators. */
 static unsigned count_modules(const char *text,
                               const struct pst_doc_stack *stack)
 {
@@ -229,7 +229,7 @@ static unsigned count_modules(const char *text,
     return n - PST_MIN(n, library);
 }
 
-/* trace, function: NULL if the node tells none. */
+/* trace, function: NULL if the node has none. */
 static void read_function(const struct pst_trace *trace, const char *stack,
                           const char *function, struct pst_doc_place *place)
 {
@@ -264,7 +264,7 @@ enum pst_status pst_read_place(struct pst_reader *r,
     if (told != NULL)
         place.source = told->source;
     read_function(told, stack, function, &place);
-    /* Texts are interned: equal ones are the same. */
+    /* Texts are interned: equal texts have equal pointers. */
     if (status != PST_OK ||
         (place.stack == r->place->stack && place.source == r->place->source &&
          place.lost == r->place->lost))

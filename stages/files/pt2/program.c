@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A program as a whole: version, graph, signature, ranges. */
+/* Reads a whole program: version, graph, signature, ranges. */
 #include "stages/files/pt2/reader.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ static const struct spec_row {
 #undef PST_DOC_TAG
 };
 
-/* What a kind has is read, of others only the tag. */
+/* Reads the payload of a known kind; of other kinds only the tag. */
 static enum pst_status read_payload(struct pst_reader *r,
                                     const struct pst_json *json,
                                     struct pst_doc_spec *spec)

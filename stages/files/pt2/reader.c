@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What all readers of records need: texts that stand once, room. */
+/* Helpers of all readers of records: interned texts, allocation. */
 #include "stages/files/pt2/reader.h"
 
 #include <string.h>

@@ -2,25 +2,24 @@
 #ifndef PENSTOCK_STAGES_FILES_PT2_READER_H
 #define PENSTOCK_STAGES_FILES_PT2_READER_H
 /*
- * The parts of pst_document_parse: from JSON to records. Everything that is
- * read lives in the reader's arena; nothing of the JSON is needed afterwards.
- * Messages say where: a tensor by its name, an argument by its node. One
- * thread.
+ * The parts of pst_document_parse, from JSON to records. Records are in the
+ * reader's arena; the JSON is not needed afterwards. Messages name the
+ * location: a tensor by its name, an argument by its node. One thread.
  */
 #include "stages/files/pt2/document.h"
 #include "stages/files/pt2/json.h"
 
 struct pst_reader {
     struct pst_arena *arena;  /* of the records */
-    struct pst_document *doc; /* NULL: of a table of what is stored */
-    struct pst_arena scratch; /* what is needed while reading */
-    struct pst_map texts;     /* text -> the one copy of it */
+    struct pst_document *doc; /* NULL for a table of payloads */
+    struct pst_arena scratch; /* freed after reading */
+    struct pst_map texts;     /* text -> its interned copy */
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
     struct pst_map fqns;      /* of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
     struct pst_map traces;    /* text in the file -> struct pst_trace */
     const struct pst_json *fields;     /* type -> {"field_names": [...]} */
-    const struct pst_doc_place *place; /* of the last node that told one */
+    const struct pst_doc_place *place; /* of the last node that had one */
     struct pst_diag *diag;
 };
 
@@ -30,15 +29,15 @@ void pst_reader_fini(struct pst_reader *r);
 
 /* --- reader.c ----------------------------------------------------------- */
 
-/* The one copy of a text in the arena. */
+/* Returns the interned copy of a text. */
 enum pst_status pst_read_text(struct pst_reader *r, const char *text,
                               const char **ret) PST_MUST_CHECK;
-/* Text of a member that must be there. */
+/* Reads the text of a required member. */
 enum pst_status pst_read_member(struct pst_reader *r,
                                 const struct pst_json *object, const char *key,
                                 const char *where,
                                 const char **ret) PST_MUST_CHECK;
-/* n zeroed elements; never NULL for n = 0. */
+/* Allocates n zeroed elements; never NULL for n = 0. */
 enum pst_status pst_read_room(struct pst_reader *r, size_t n, size_t size,
                               void *ret) PST_MUST_CHECK;
 
@@ -48,42 +47,43 @@ enum pst_status pst_read_room(struct pst_reader *r, size_t n, size_t size,
 enum pst_status pst_read_expr(struct pst_reader *r, const struct pst_json *json,
                               const char *where,
                               const struct pst_doc_expr **ret) PST_MUST_CHECK;
-/* The same of a text. */
+/* The same from a text. */
 enum pst_status pst_read_expr_text(struct pst_reader *r, const char *text,
                                    const char *where,
                                    struct pst_doc_expr **ret) PST_MUST_CHECK;
-/* TensorMeta of the value or FQN `name`. */
+/* Reads the TensorMeta of the value or FQN `name`. */
 enum pst_status pst_read_tensor(struct pst_reader *r,
                                 const struct pst_json *json, const char *name,
                                 struct pst_doc_tensor *ret) PST_MUST_CHECK;
-/* A SymInt, SymBool or SymFloat of a graph. */
+/* Reads a SymInt, SymBool or SymFloat of a graph. */
 enum pst_status pst_read_number(struct pst_reader *r,
                                 const struct pst_json *json, const char *name,
                                 struct pst_doc_number *ret) PST_MUST_CHECK;
 
 /* --- args.c ------------------------------------------------------------- */
 
-/* where: of the union; what: of its payload. */
+/* where names the union, what its payload. */
 enum pst_status pst_read_arg(struct pst_reader *r, const struct pst_json *json,
                              const char *where, const char *what,
                              struct pst_doc_arg *ret) PST_MUST_CHECK;
-/* A list of arguments; NULL counts as an empty one. */
+/* Reads a list of arguments; NULL counts as an empty one. */
 enum pst_status pst_read_args(struct pst_reader *r, const struct pst_json *list,
                               const char *where, unsigned *ret_n,
                               struct pst_doc_arg **ret) PST_MUST_CHECK;
-/* {"name": ...} as an argument of kind TENSOR. */
+/* Reads {"name": ...} as an argument of kind TENSOR. */
 enum pst_status pst_read_named(struct pst_reader *r,
                                const struct pst_json *json, const char *where,
                                struct pst_doc_arg *ret) PST_MUST_CHECK;
 
 /* --- traces.c ----------------------------------------------------------- */
 
-/* What a Python traceback says of a node. */
+/* Facts about a node from its Python traceback. */
 struct pst_trace {
     const char *source; /* "file.py:12" or "" */
-    bool lost;          /* it stood in the forward of an autograd.Function */
-    /* Frames of the user's forwards, less those that a forward calls by name;
-     * others: it has frames besides, so the number says nothing. */
+    bool lost;          /* it was inside the forward of an autograd.Function */
+    /* Frames of user-defined forwards, minus those that another forward calls
+     * by name; others: there are other frames too, so the number is not
+     * reliable. */
     unsigned forwards;
     bool others;
 };
@@ -93,17 +93,17 @@ enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
 
 /* --- places.c ----------------------------------------------------------- */
 
-/* r->place from a node's metadata; those that say nothing keep the module of
- * the node before. */
+/* Sets r->place from a node's metadata; without any, the module of the node
+ * before is kept. */
 enum pst_status pst_read_place(struct pst_reader *r,
                                const struct pst_json *metadata) PST_MUST_CHECK;
 
 /* --- calls.c ------------------------------------------------------------ */
 
-/* module_call_graph into the document and r->fqns. */
+/* Reads module_call_graph into the document and r->fqns. */
 enum pst_status pst_read_calls(struct pst_reader *r,
                                const struct pst_json *module) PST_MUST_CHECK;
-/* The JSON text of a treespec. */
+/* Reads a treespec from its JSON text. */
 enum pst_status pst_read_tree(struct pst_reader *r, const char *text,
                               const struct pst_doc_tree **ret) PST_MUST_CHECK;
 

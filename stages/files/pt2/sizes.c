@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensors, and numbers that may be expressions. */
+/* Reads tensors, and numbers that may be expressions. */
 #include "stages/files/pt2/reader.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ enum pst_status pst_read_expr(struct pst_reader *r, const struct pst_json *json,
     return PST_OK;
 }
 
-/* A SymInt: {"as_int": n}, a bare integer, or an expression. */
+/* Reads a SymInt: {"as_int": n}, a bare integer, or an expression. */
 static enum pst_status read_size(struct pst_reader *r,
                                  const struct pst_json *json, const char *where,
                                  const char *key, size_t i,
@@ -109,7 +109,7 @@ enum pst_status pst_read_tensor(struct pst_reader *r,
     struct pst_doc_tensor t = {0};
     enum pst_status status;
 
-    /* The first that is missing is named. */
+    /* The message names the first missing member. */
     if ((sizes = pst_json_member(json, "sizes", PST_JSON_ARRAY, name,
                                  r->diag)) == NULL ||
         (strides = pst_json_member(json, "strides", PST_JSON_ARRAY, name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Records of tensors as metas of a graph. */
+/* Converts records of tensors to the metas of a graph. */
 #include "stages/files/pt2/document.h"
 
 #include "stages/base/checked.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names of all codes that PyTorch writes, for messages. */
+/* Names of all dtype codes that PyTorch writes, for messages. */
 static const char *const dtype_names[] = {
     "unknown",        "uint8",           "int8",
     "int16",          "int32",           "int64",
@@ -36,15 +36,14 @@ bool pst_doc_is_complex(int64_t code, enum pst_dtype *ret_part)
     return code == 10 || code == 11;
 }
 
-/* What is wrong with one record, by its name. */
+/* Context for checking one record. */
 struct judge {
     const struct pst_doc_tensor *tensor;
     const struct pst_symbols *symbols;
     struct pst_diag *diag;
 };
 
-/* The value of size i of a list that is called `key`; i < 0: of a size alone.
- */
+/* Evaluates size i of the list named `key`; i < 0: a single size. */
 static enum pst_status read_size(const struct judge *j,
                                  const struct pst_doc_size *size,
                                  const char *key, int i, int64_t *ret)
@@ -74,8 +73,8 @@ static enum pst_status read_size(const struct judge *j,
                         at);
 }
 
-/* Where a tensor begins in its storage may depend on data, as that of a loop's
- * result does: it is 0 then, and nothing follows from it. */
+/* Evaluates the offset in the storage. It may depend on data, as for the result
+ * of a loop: it is 0 then, and nothing uses it. */
 static enum pst_status read_offset(const struct judge *j,
                                    struct pst_doc_meta *t)
 {
@@ -116,7 +115,8 @@ static enum pst_status read_sizes(const struct judge *j, struct pst_doc_meta *t)
     return status;
 }
 
-/* Complex numbers are pairs: one more dimension, the last, of two parts. */
+/* Turns complex numbers into pairs, with an additional last dimension of two
+ * parts. */
 static enum pst_status make_pairs(struct pst_doc_meta *t, const char *where,
                                   struct pst_diag *diag)
 {
@@ -138,7 +138,8 @@ static enum pst_status make_pairs(struct pst_doc_meta *t, const char *where,
     return pst_meta_check(&t->meta, diag);
 }
 
-/* Elements from the storage's begin to behind the last one must fit. */
+/* Checks that the elements from the storage's beginning to the tensor's last
+ * one are in range. */
 static enum pst_status check_extent(const struct pst_doc_meta *t,
                                     const char *where, struct pst_diag *diag)
 {

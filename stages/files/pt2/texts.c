@@ -8,7 +8,7 @@
 
 #define FIRST_SLOTS ((size_t)256)
 
-/* The slot of the text, or the free one where it belongs. */
+/* Returns the slot of the text, or the free one for it. */
 static struct pst_texts_slot *find_slot(const struct pst_texts *texts,
                                         const char *raw, size_t len,
                                         uint32_t hash)
@@ -59,7 +59,7 @@ bool pst_texts_add(struct pst_texts *texts, const char *raw, size_t len,
     const uint32_t hash = (uint32_t)pst_hash(raw, len, 0);
 
     if (len > UINT32_MAX)
-        return true; /* it is read anew each time */
+        return true; /* too long to be cached: it is parsed each time */
     if (2 * (texts->n + 1) > texts->n_slots && !grow(texts))
         return false;
     *find_slot(texts, raw, len, hash) =

@@ -2,10 +2,9 @@
 #ifndef PENSTOCK_STAGES_FILES_PT2_TEXTS_H
 #define PENSTOCK_STAGES_FILES_PT2_TEXTS_H
 /*
- * Texts that a parser has read, found by how they stand in the file between
- * their quotes: the layers of a model say the same again and again, and what
- * was read once need not be looked at character by character. Borrows the file
- * and the texts. One thread.
+ * Cache of parsed strings, keyed by their raw text in the file (between the
+ * quotes): the layers of a model repeat the same strings, so that most need no
+ * parsing character by character. Borrows the file and the texts. One thread.
  */
 #include "stages/base/macros.h"
 
@@ -15,20 +14,20 @@
 
 struct pst_texts_slot {
     const char *raw;  /* in the file; NULL: free */
-    const char *text; /* what it stands for */
+    const char *text; /* parsed value */
     uint32_t len, hash;
 };
 
-/* Zero-initialised is empty. */
+/* A zeroed struct is empty. */
 struct pst_texts {
     struct pst_texts_slot *slots;
     size_t n, n_slots; /* a power of two, at most half of them taken */
 };
 
-/* NULL if it was not read before. */
+/* Returns NULL if the text is not cached. */
 const char *pst_texts_find(const struct pst_texts *texts, const char *raw,
                            size_t len);
-/* A text that is not there. False: no memory. */
+/* Adds a text that is not cached. False: no memory. */
 bool pst_texts_add(struct pst_texts *texts, const char *raw, size_t len,
                    const char *text) PST_MUST_CHECK;
 void pst_texts_fini(struct pst_texts *texts);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the Python traceback of a node says: the user's line, and whether it
- * stood in the forward of a torch.autograd.Function. The export keeps the
- * operators of that forward, and nothing of the Function's own backward:
+ * Analyses the Python traceback of a node: the user's line, and whether it was
+ * in the forward of a torch.autograd.Function. The export keeps the operators
+ * of that forward, but not the Function's own backward:
  *
  * - strict export runs it below torch/_functorch/autograd_function.py;
- * - the other one keeps the frames of functions called "forward" alone: one
+ * - non-strict export keeps only the frames of functions called "forward": one
  *   that calls `.apply(` and then that of the Function; `forward(ctx` is the
- *   text of a Function written on one line. Where a function of another name
- *   calls `.apply`, only a forward is left that is no module's.
+ *   text of a Function written on one line. If a function of another name calls
+ *   `.apply`, only a forward that belongs to no module remains.
  */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text in the traceback, not ended by a NUL. */
+/* A text in the traceback, not NUL-terminated. */
 struct piece {
     const char *at;
     size_t n;
@@ -52,8 +52,8 @@ static struct piece rest_of_line(const char *p)
     return (struct piece){p, strcspn(p, "\n")};
 }
 
-/* The next frame from p on: `File "PATH", line N, in NAME`, and below it its
- * source. */
+/* Parses the next frame from p on: `File "PATH", line N, in NAME`, followed by
+ * its source. */
 static bool take_line(const char *p, struct line *ret)
 {
     static const char begin[] = "File \"", middle[] = "\", line ";
@@ -92,8 +92,8 @@ static const char *const module_files[] = {
     "upsampling.py",
 };
 
-/* A frame of PyTorch itself tells a user nothing. Where paths were cut to the
- * names of files, those of torch.nn's modules count as PyTorch's. */
+/* True for a frame of PyTorch itself, which does not help a user. If paths were
+ * cut to file names, those of torch.nn's modules count as PyTorch's. */
 static bool is_library(const struct line *line)
 {
     for (size_t i = 0; i < PST_COUNT(module_files); i++)
@@ -103,7 +103,7 @@ static bool is_library(const struct line *line)
            has(&line->path, "/torch/");
 }
 
-/* Does the source call a forward by its name, other than define one? */
+/* True if the source calls a forward by its name, rather than defining one. */
 static bool calls_forward(const struct piece *code)
 {
     const char *p = code->at, *end;
@@ -121,9 +121,9 @@ static bool calls_forward(const struct piece *code)
     return false;
 }
 
-/* What is known of a traceback while its lines are read. */
+/* State while the lines of a traceback are read. */
 struct reading {
-    struct line last; /* the innermost one that is the user's */
+    struct line last; /* innermost line of the user */
     bool any;
     struct pst_trace *trace;
 };
@@ -145,15 +145,15 @@ static void read_line(struct reading *r, const struct line *line,
         t->forwards++;
     if (forward && outer != NULL && calls_forward(&outer->code) &&
         !is_library(line) && t->forwards > 0)
-        t->forwards--; /* the same module's, or no module's */
-    /* Code that was never in a file ("<eval_with_key>.5") is nobody's. */
+        t->forwards--; /* of the same module, or of no module */
+    /* Generated code ("<eval_with_key>.5") belongs to neither. */
     if (line->path.at[0] != '<' && (!r->any || !is_library(line))) {
         r->last = *line;
         r->any = true;
     }
 }
 
-/* "file.py:12" of the last frame outside PyTorch. */
+/* Returns "file.py:12" of the last frame outside PyTorch. */
 static enum pst_status read_source(struct pst_reader *r,
                                    const struct line *line, const char **ret)
 {
