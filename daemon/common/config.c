@@ -14,7 +14,7 @@ void *pstd_config_member(const struct pstd_config *config,
     return (char *)config + row->at;
 }
 
-/* value is "a|b|c". */
+/* True if text is one of the choices "a|b|c". */
 static bool is_choice(const char *choices, const char *text)
 {
     const size_t len = strlen(text);
@@ -43,7 +43,7 @@ static bool parse_flag(const char *text, bool *ret)
     return false;
 }
 
-/* A number of MiB, or of what its unit says: K, M, G, T, also as KiB. */
+/* Parses a number of MiB, or one with a unit: K, M, G, T, also as KiB. */
 static bool parse_mib(const char *text, double *ret)
 {
     static const char units[] = "KMGT";
@@ -168,8 +168,8 @@ static enum pst_status store_grid(struct pstd_config *config,
     return PST_OK;
 }
 
-/* "1" is a step; whoever wants no more than a flag says yes. auto: on if there
- * is a checkpoint. */
+/* Parses the value of a flag with an optional step: "1" is a step, "yes" the
+ * bare flag. auto: on if there is a checkpoint. */
 static enum pst_status store_from(struct pstd_config *config,
                                   const struct pstd_option *row,
                                   const char *who, const char *text,
@@ -195,7 +195,7 @@ static enum pst_status store_from(struct pstd_config *config,
     return PST_OK;
 }
 
-/* who: how the user wrote the option, for messages. */
+/* who: the option as the user wrote it, for messages. */
 static enum pst_status store(struct pstd_config *config,
                              const struct pstd_option *row, const char *who,
                              const char *text, struct pst_diag *diag)
@@ -349,7 +349,7 @@ unsigned pstd_replicas(const struct pstd_config *config)
     return PST_MAX(1, (unsigned)config->grid.replicas);
 }
 
-/* "lr-min" to "PENSTOCK_LR_MIN". */
+/* Converts "lr-min" to "PENSTOCK_LR_MIN". */
 static void variable_of(const char *option, char ret[64])
 {
     size_t n = strlen("PENSTOCK_");
@@ -384,8 +384,8 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
     return PST_OK;
 }
 
-/* Variables that are no options: tests and the scripts of the source use them.
- */
+/* Variables that are not options: tests and scripts in the source tree use
+ * them. */
 static const char *const other_variables[] = {
     "PENSTOCK_FAULT",      "PENSTOCK_FAULT_ONCE", "PENSTOCK_FAULT_RANK",
     "PENSTOCK_DEVICE",     "PENSTOCK_FAULT_BIT",  "PENSTOCK_SHADOW",
@@ -463,7 +463,7 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
     return give(config, row, name, value, diag);
 }
 
-/* --name value or --name=value; *i moves over the value. */
+/* Parses --name value or --name=value; advances *i past the value. */
 static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv, int *i,
                                   struct pst_diag *diag)
@@ -496,14 +496,14 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
     return give(config, row, who, value, diag);
 }
 
-/* "-3" and "-.5" are numbers. */
+/* True for short options; "-3" and "-.5" are numbers. */
 static bool is_short(const char *arg)
 {
     return arg[0] == '-' && arg[1] != '\0' && arg[1] != '.' &&
            (arg[1] < '0' || arg[1] > '9');
 }
 
-/* -n value or -nvalue. */
+/* Parses -n value or -nvalue. */
 static enum pst_status parse_short(struct pstd_config *config, uint64_t groups,
                                    int argc, char *const *argv, int *i,
                                    struct pst_diag *diag)

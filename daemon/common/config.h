@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_COMMON_CONFIG_H
 /*
  * Options of penstockd and of every command of penstock: one row each in
- * config.c. A row gives the command line, the environment, --help, the dump
- * and the form in which a Train request carries the option.
+ * options.c. A row defines the command line, the environment variable, --help,
+ * the dump, and how a Train request carries the option.
  *
  * Any thread, one at a time. A config owns all its texts.
  */
@@ -15,15 +15,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who takes an option: kinds of options that go together, and commands that
- * take one of a kind without the rest. A command takes several. */
+/* Groups of options: a command accepts the options of its groups. Some groups
+ * hold a single option, for commands that take it without related ones. */
 #define PSTD_GROUP(n)        (UINT64_C(1) << (n))
 #define PSTD_OPT_ALL         PSTD_GROUP(0) /* --help */
-#define PSTD_OPT_TRAIN       PSTD_GROUP(1) /* of a run; travel in Train */
-#define PSTD_OPT_STEP        PSTD_GROUP(2) /* those of them that shape a step */
-#define PSTD_OPT_DATA        PSTD_GROUP(3) /* those of them that name data */
+#define PSTD_OPT_TRAIN       PSTD_GROUP(1) /* of a run; sent in Train */
+#define PSTD_OPT_STEP        PSTD_GROUP(2) /* of TRAIN: they shape a step */
+#define PSTD_OPT_DATA        PSTD_GROUP(3) /* of TRAIN: they name data */
 #define PSTD_OPT_RANKS       PSTD_GROUP(4) /* of processes to start */
-#define PSTD_OPT_DAEMON      PSTD_GROUP(5) /* of penstockd alone */
+#define PSTD_OPT_DAEMON      PSTD_GROUP(5) /* of penstockd only */
 #define PSTD_OPT_CONNECT     PSTD_GROUP(6) /* --socket --job */
 #define PSTD_OPT_JSON        PSTD_GROUP(7)
 #define PSTD_OPT_QUIET       PSTD_GROUP(8)
@@ -41,30 +41,31 @@
 #define PSTD_OPT_VERIFY      PSTD_GROUP(20)
 #define PSTD_OPT_PICTURE     PSTD_GROUP(21) /* --svg --trace */
 #define PSTD_OPT_REFERENCE   PSTD_GROUP(22)
-#define PSTD_OPT_RUN         PSTD_GROUP(23) /* of a job that a client starts */
+#define PSTD_OPT_RUN         PSTD_GROUP(23) /* of a job started by a client */
 #define PSTD_OPT_CHECKPOINTS PSTD_GROUP(24)
 #define PSTD_OPT_MODULES     PSTD_GROUP(25)
 #define PSTD_OPT_SWAP        PSTD_GROUP(26)
 #define PSTD_OPT_WEIGHTS     PSTD_GROUP(27)
 #define PSTD_OPT_ATTR        PSTD_GROUP(28)
 #define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
-#define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of these: alike on all ranks */
+#define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of TRAIN: equal on all ranks */
 #define PSTD_OPT_HOSTS       PSTD_GROUP(31) /* --hosts --hostfile */
 #define PSTD_OPT_EXPLAIN     PSTD_GROUP(32)
 #define PSTD_OPT_SERVE       PSTD_GROUP(33) /* of a served model */
 #define PSTD_OPT_ASK         PSTD_GROUP(34)
 #define PSTD_OPT_COURSE      PSTD_GROUP(35) /* of a job that trains */
-#define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* its numbers depend on them */
+#define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* results depend on them */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
     PSTD_UINT,   /* uint64_t */
-    PSTD_REAL,   /* double; NaN if it has no default and was not given */
-    PSTD_MIB,    /* double, of MiB: "1.5", "1536KiB", "2G" */
-    PSTD_TEXT,   /* const char *, NULL if neither default nor given */
-    PSTD_SOURCE, /* TEXT: a name, or csv:FILE with a path that travels */
+    PSTD_REAL,   /* double; NaN if it has no default and is not given */
+    PSTD_MIB,    /* double, in MiB: "1.5", "1536KiB", "2G" */
+    PSTD_TEXT,   /* const char *, NULL if it has no default and is not given */
+    PSTD_SOURCE, /* TEXT: a name, or csv:FILE; the path is made absolute when
+                    sent */
     PSTD_CHOICE, /* TEXT that is one of `value` */
-    PSTD_PATH,   /* the same; made absolute when it travels */
+    PSTD_PATH,   /* TEXT; made absolute when sent */
     PSTD_LIST,   /* struct pstd_list, one entry per use */
     PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
     PSTD_FROM,   /* struct pstd_from: a flag, =STEP or =auto */
@@ -75,10 +76,10 @@ struct pstd_grid {
     uint64_t replicas, ranks;
 };
 
-/* Whether to go on from a checkpoint, and from which. */
+/* Whether to resume from a checkpoint, and from which one. */
 struct pstd_from {
     bool on;
-    bool if_any;   /* if there is one: on until somebody has looked */
+    bool if_any;   /* only if there is one; on is set until that is checked */
     uint64_t step; /* 0: the newest good one */
 };
 
@@ -104,7 +105,7 @@ struct pstd_option {
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
     struct pst_arena arena;
-    bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
+    bool given[PSTD_MAX_OPTIONS]; /* by row: set explicitly, not by a default */
 
     /* A step. */
     const char *schedule, *place, *costs, *recompute, *stash, *shard,
@@ -190,74 +191,77 @@ struct pstd_config {
     bool merge, adapter, before;
     struct pstd_list pin, unpin, remove;
 
-    const char **args; /* what is no option, in order */
+    const char **args; /* positional arguments, in order */
     size_t n_args;
 };
 
-/* All defaults. */
+/* Sets all defaults. */
 enum pst_status pstd_config_init(struct pstd_config *config,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_config_fini(struct pstd_config *config);
-/* Deep copy into an uninitialised one. */
+/* Deep copy into an uninitialised config. */
 enum pst_status pstd_config_copy(struct pstd_config *to,
                                  const struct pstd_config *from,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* PENSTOCK_NAME for each option of the groups. */
+/* Reads PENSTOCK_NAME for each option of the groups. */
 enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* variable: PENSTOCK_... in the environment that nothing reads; near: what it
- * may have been meant to be, or NULL. */
+/* variable: a PENSTOCK_... variable in the environment that is not used; near:
+ * the name that may have been intended, or NULL. */
 typedef void (*pstd_unread_fn)(void *ctx, const char *variable,
                                const char *near);
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
-/* argv[0] is skipped. "--name value", "--name=value", "-n value", "--" ends
- * options. Unknown: PST_ERR_USAGE that names the nearest. */
+/* Parses arguments; argv[0] is skipped. Accepts "--name value", "--name=value"
+ * and "-n value"; "--" ends the options. Unknown option: PST_ERR_USAGE that
+ * names the nearest one. */
 enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* One option by name, as in a Train request. */
+/* Sets one option by name, as in a Train request. */
 enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Several, "name\0value\0...": size bytes, the last of which is an end. */
+/* Sets several options from "name\0value\0..." of size bytes, which ends with
+ * NUL. */
 enum pst_status pstd_config_set_all(struct pstd_config *config, uint64_t groups,
                                     const char *text, size_t size,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The job has no end of its own: it serves, or waits for runs. */
+/* True if the job does not end by itself: it serves, or waits for runs. */
 static inline bool pstd_stays(const struct pstd_config *config)
 {
     return config->serve || config->stay;
 }
-/* Ranks of a pipeline, `otherwise` if they were not given; replicas of it. */
+/* Ranks of a pipeline, `otherwise` if not given; replicas of the pipeline. */
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
-/* By the member's name: PSTD_GIVEN(config, ranks). */
+/* True if the option was given: PSTD_GIVEN(config, ranks). */
 bool pstd_config_given(const struct pstd_config *config, size_t at);
 #define PSTD_GIVEN(config, member)                                             \
     pstd_config_given(config, offsetof(struct pstd_config, member))
 
-/* A text that has no default is as if it had not been given:
- * PSTD_DROP(config, place). */
+/* Resets a text option without a default to not given: PSTD_DROP(config,
+ * place). */
 void pstd_config_drop(struct pstd_config *config, size_t at);
 #define PSTD_DROP(config, member)                                              \
     pstd_config_drop(config, offsetof(struct pstd_config, member))
 
-/* Where a config has the value of a row. */
+/* Returns the address of the value of a row in a config. */
 void *pstd_config_member(const struct pstd_config *config,
                          const struct pstd_option *row);
 
-/* Value of one row as text that pstd_config_set reads back; paths absolute.
- * False if it has none (no default, not given) or is a list. */
+/* Formats the value of one row so that pstd_config_set can read it; paths
+ * become absolute. False if it has no value or is a list. */
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out);
 /* "--schedule NAME   order of the work ... [1f1b]" */
 void pstd_config_help(uint64_t groups, struct pst_str *out);
-/* "schedule=1f1b" lines of the rows of these groups, for logs and tests. */
+/* Appends "schedule=1f1b" lines for the rows of these groups, for logs and
+ * tests. */
 void pstd_config_dump(const struct pstd_config *config, uint64_t groups,
                       struct pst_str *out);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options as text: values, the help, a dump. */
+/* Options as text: values, --help, a dump. */
 #include "daemon/common/config.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ bool pstd_config_text(const struct pstd_config *config,
     return true;
 }
 
-/* Text in lines from column `from` to 79. */
+/* Appends text, wrapped in lines from column `from` to 79. */
 static void add_wrapped(struct pst_str *out, const char *text, size_t from)
 {
     size_t column = from;

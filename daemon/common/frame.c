@@ -9,7 +9,7 @@
 
 #define MAX_DEPTH 8 /* control.proto needs 4 */
 
-/* ctx: a bool that becomes true when there is no memory; or NULL. */
+/* ctx: a bool that is set if memory is out, or NULL. */
 static void *proto_alloc(void *ctx, size_t size)
 {
     void *ret = pst_alloc(PST_TAG_CLIENT, size);
@@ -28,8 +28,8 @@ static void proto_free(void *ctx, void *p)
 static ProtobufCAllocator allocator = {.alloc = proto_alloc,
                                        .free = proto_free};
 
-/* Heap of a frame of that size: replies are tables of small messages. A log,
- * which has the smallest, takes 6.7 times its size. */
+/* Upper bound of heap use for unpacking a frame: replies are tables of small
+ * messages. Logs have the smallest ones and take 6.7 times the frame's size. */
 #define HEAP(size) (12 * (size) + 65536)
 
 enum pst_status pstd_frame_unpack(const void *data, size_t size,

@@ -13,12 +13,12 @@
 
 struct word {
     char text[64];
-    int family; /* AF_UNSPEC: a name */
+    int family; /* AF_UNSPEC: the word is a name */
     unsigned char network[16];
     unsigned bits;
 };
 
-/* A network's bits; false: it is none. */
+/* Parses a network; false if it is not one. */
 static bool read_network(struct word *w)
 {
     char *slash = strchr(w->text, '/'), *end;
@@ -43,7 +43,7 @@ static bool same_bits(const unsigned char *a, const unsigned char *b,
            (bits % 8 == 0 || ((a[bits / 8] ^ b[bits / 8]) & rest) == 0);
 }
 
-/* Bytes of an address of one of the two families, else NULL. */
+/* Returns the bytes of an IPv4 or IPv6 address, else NULL. */
 static const void *address_of(const struct ifaddrs *a)
 {
     if (a->ifa_addr == NULL || !(a->ifa_flags & IFF_UP))
@@ -73,7 +73,7 @@ static bool is_there(const struct word *w, const struct ifaddrs *all)
     return false;
 }
 
-/* "lo (127.0.0.1), eth0 (10.0.0.1)" */
+/* Appends "lo (127.0.0.1), eth0 (10.0.0.1)". */
 static void add_all(const struct ifaddrs *all, struct pst_str *out)
 {
     for (; all != NULL; all = all->ifa_next) {

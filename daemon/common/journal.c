@@ -11,12 +11,12 @@
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
 
-#define HEAD   4 /* bytes of length in front of each frame */
+#define HEAD   4 /* bytes of the length before each frame */
 #define BEFORE ".before"
 
 /* --- one file ------------------------------------------------------------- */
 
-/* Size of the frame at an offset, with its length; 0: there is none. */
+/* Returns the size of the frame at an offset, with its length; 0: none. */
 static size_t frame_at(const struct pstd_journal_part *j, uint64_t at)
 {
     unsigned char head[HEAD];
@@ -28,7 +28,7 @@ static size_t frame_at(const struct pstd_journal_part *j, uint64_t at)
     return size <= PSTD_REPLY_MAX && at + size <= j->size ? size : 0;
 }
 
-/* Number of the event that a frame has; 0: it has none. */
+/* Returns the event number of a frame; 0: it has none. */
 static uint64_t number_of(const unsigned char *data, size_t size)
 {
     pstd_frame *frame = NULL;
@@ -42,7 +42,7 @@ static uint64_t number_of(const unsigned char *data, size_t size)
     return seq;
 }
 
-/* The same of the frame at an offset. */
+/* Returns the event number of the frame at an offset. */
 static uint64_t number_at(const struct pstd_journal_part *j, uint64_t at)
 {
     const size_t size = frame_at(j, at);
@@ -64,7 +64,7 @@ static bool mark(struct pstd_journal_part *j, uint64_t at)
            pst_vec_push(PST_TAG_DAEMON, &j->marks, at);
 }
 
-/* Anew, from event `next` on. */
+/* Empties the file; it begins with event `next` then. */
 static void empty(struct pstd_journal_part *j)
 {
     if (ftruncate(j->fd, 0) != 0) {
@@ -76,7 +76,7 @@ static void empty(struct pstd_journal_part *j)
     j->marks.n = 0;
 }
 
-/* Counts whole frames; the rest of one goes. */
+/* Counts complete frames; truncates an incomplete one. */
 static enum pst_status scan(struct pstd_journal_part *j, struct pst_diag *diag)
 {
     uint64_t at = 0, last = 0;
@@ -147,7 +147,8 @@ static bool find(struct pstd_journal_part *j, uint64_t seq)
     while (j->seen < seq) {
         const size_t size = frame_at(j, j->seen_at);
 
-        if (size == 0) /* nor are those after it found, up to a mark */
+        if (size == 0) /* the events after it, up to the next mark, are not
+                          found either */
             return false;
         j->seen_at += size;
         j->seen++;
@@ -183,7 +184,7 @@ static enum pst_status name_before(const char *path, struct pst_str *ret,
     return ret->failed ? pst_diag_nomem(diag, strlen(path)) : PST_OK;
 }
 
-/* The file before this one, if it ends where this one begins. */
+/* Opens the previous file, if it ends where this one begins. */
 static void open_before(struct pstd_journal *j, const char *path)
 {
     struct pst_diag ignored;
@@ -243,7 +244,7 @@ uint64_t pstd_journal_next(const struct pstd_journal *j)
     return j->now.next;
 }
 
-/* The file is full: it is the one before from here on. */
+/* Renames the full file to the previous one and begins a new one. */
 static void turn_over(struct pstd_journal *j)
 {
     const uint64_t next = j->now.next;
@@ -280,7 +281,7 @@ void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size)
         now->next++;
         return;
     }
-    empty(now); /* what came after it could not be told from it */
+    empty(now); /* later events could not be distinguished from it */
     close_part(now);
 }
 

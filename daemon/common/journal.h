@@ -2,12 +2,11 @@
 #ifndef PENSTOCK_DAEMON_COMMON_JOURNAL_H
 #define PENSTOCK_DAEMON_COMMON_JOURNAL_H
 /*
- * Events of a job in a file, packed as they are sent: who watches late gets all
- * of them, and a daemon that is started again goes on with the numbers of the
- * one before. An event is in the file before anybody is sent it. Only who
- * starts the job again has to trust it: a file that is not as it should be, as
- * one cut short by the end of a process, is taken as far as it is right. Loop
- * thread.
+ * Event log of a job in a file, as packed frames: a late client receives all
+ * events, and a restarted daemon continues their numbers. An event is written
+ * before it is sent to any client. Only the process that restarts the job needs
+ * to trust the file: a damaged file, such as one truncated by the end of a
+ * process, is used up to the damage. Loop thread.
  */
 #include "stages/base/vec.h"
 
@@ -16,24 +15,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of a file; then it becomes PATH.before, and a new one begins: at least
- * so many bytes of the newest events are kept. */
+/* Maximum bytes of a file; then it is renamed to PATH.before, and a new one
+ * begins: at least so many bytes of the newest events are kept. */
 #define PSTD_JOURNAL_MAX (256u << 20)
 
 /* Events of one file, in order. */
 struct pstd_journal_part {
-    int fd;               /* -1: none, or it could not be written any more */
+    int fd;               /* -1: none, or writing has failed */
     uint64_t first, next; /* numbers of the oldest event, and of the next one */
     uint64_t size;
-    struct PST_VEC(uint64_t) marks; /* where each PSTD_JOURNAL_MARK-th is */
-    uint64_t seen, seen_at;         /* where event `seen` is, read last */
+    struct PST_VEC(
+        uint64_t) marks;    /* offset of each PSTD_JOURNAL_MARK-th event */
+    uint64_t seen, seen_at; /* offset of event `seen`, the last one read */
 };
 
 struct pstd_journal {
     char *path;
     uint64_t max;
     struct pstd_journal_part before,
-        now; /* fd of before -1: nothing is there */
+        now; /* fd of before -1: there is no such file */
 };
 
 #define PSTD_JOURNAL_MARK 256
@@ -42,20 +42,20 @@ struct pstd_journal {
         .before = {.fd = -1}, .now = {.fd = -1 }                               \
     }
 
-/* Makes the file, or goes on with it. */
+/* Creates the file, or continues it. */
 enum pst_status pstd_journal_open(const char *path, uint64_t max,
                                   struct pstd_journal *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_journal_close(struct pstd_journal *j);
-/* Can events be added? */
+/* True if events can be added. */
 bool pstd_journal_works(const struct pstd_journal *j);
 /* Numbers of the oldest event, and of the next one. */
 uint64_t pstd_journal_first(const struct pstd_journal *j);
 uint64_t pstd_journal_next(const struct pstd_journal *j);
-/* Event `next`. Without room on the disk there is no journal any more. */
+/* Adds event `next`. If the disk is full, the journal ends. */
 void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size);
-/* Into a buffer (pst_realloc); *ret_size 0: it is not there, or another process
- * has damaged the file. */
+/* Reads an event into a buffer (pst_realloc); *ret_size 0: the event is not
+ * there, or another process has damaged the file. */
 void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
                       unsigned char **buffer, size_t *ret_size);
 

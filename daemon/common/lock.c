@@ -14,7 +14,7 @@
 #include "stages/base/str.h"
 
 #define TRIES  64
-#define BASE_S 2.0 /* a process that holds the lock may be stopped */
+#define BASE_S 2.0 /* the process that holds the lock may be stopped */
 
 bool pstd_lock_is_current(int fd, const char *path)
 {
@@ -24,8 +24,8 @@ bool pstd_lock_is_current(int fd, const char *path)
            ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
-/* The folder itself is what is locked: whatever removes old files cannot take
- * the lock away from those that hold it. */
+/* Opens the folder, which is locked itself: a process that removes old files
+ * cannot remove the lock from its holders. */
 static int open_base(const char *path)
 {
     struct pst_diag ignored;
@@ -59,7 +59,7 @@ int pstd_lock_base(void)
             ret = fd;
         else if (fd >= 0)
             (void)close(fd);
-        /* Not later: there are no locks on this file system. */
+        /* Any other error means that this file system has no locks. */
         if (ret >= 0 || !later || pst_now() > until)
             break;
         (void)nanosleep(&pause, NULL);
@@ -87,7 +87,7 @@ static enum pst_status try_file(const char *path, int *ret,
             *ret = fd;
             return PST_OK;
         }
-        (void)close(fd); /* its last owner removed it before we had it */
+        (void)close(fd); /* its last owner removed it before we locked it */
         return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                             "cannot lock %s: others make and remove it all the "
                             "time; try again",
@@ -100,7 +100,8 @@ static enum pst_status try_file(const char *path, int *ret,
                : pst_diag_errno(diag, err, "cannot lock %s", path);
 }
 
-/* The folder was removed since it was made, or the file since it was opened. */
+/* True if trying again may help: the folder was removed since it was created,
+ * or the file since it was opened. */
 static bool is_worth_a_try(const struct pst_diag *why)
 {
     return why->error == PST_E_FILE_MISSING ||

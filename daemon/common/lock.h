@@ -3,28 +3,29 @@
 #define PENSTOCK_DAEMON_COMMON_LOCK_H
 /*
  * Locks beside sockets. The lock of BASE (daemon/common/paths.h) makes several
- * calls one: to make a folder below it and lock a file there, to remove what
- * nobody holds, to remove one's own folder. It is held for milliseconds, and
- * nothing waits while it is held. Any thread.
+ * calls atomic: creating a folder below BASE and locking a file in it, removing
+ * unused files, removing the own folder. It is held for milliseconds, and never
+ * while waiting. Any thread.
  */
 #include "stages/base/diag.h"
 
 #include <stdbool.h>
 
-/* Makes BASE and locks it; -1: it is not ours, or another process kept it for
- * seconds. Then nothing may be removed; what is made may have to be made again,
- * which pstd_lock_file does. */
+/* Creates BASE and locks it; -1: BASE is not ours, or another process held the
+ * lock for seconds. The caller must then remove nothing; a file that it creates
+ * may have to be created again, which pstd_lock_file does. */
 int pstd_lock_base(void);
-/* -1 is fine. */
+/* fd may be -1. */
 void pstd_unlock_base(int fd);
 
-/* Makes the folders of a socket (pstd_socket_dirs) and the file SOCKET+end, and
- * locks it. base: the lock of BASE, or -1; without it a process that sweeps may
- * have the file for a moment. PST_AGAIN: another process has locked it. */
+/* Creates the folders of a socket (pstd_socket_dirs) and the file SOCKET+end,
+ * and locks the file. base: the lock of BASE, or -1; without it a sweeping
+ * process may hold the file for a moment. PST_AGAIN: another process has locked
+ * it. */
 enum pst_status pstd_lock_file(int base, const char *socket, const char *end,
                                bool own_dir, int *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the descriptor is of the file that has this name now. */
+/* True if the descriptor refers to the file that has this name now. */
 bool pstd_lock_is_current(int fd, const char *path);
 
 #endif

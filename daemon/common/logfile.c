@@ -16,7 +16,7 @@
 
 #define LINE_MAX_BYTES 4096
 #define LOOK_US        50000
-#define LOOKS          40 /* a rank that was killed may be on its way out */
+#define LOOKS          40 /* a killed rank may be about to end */
 
 struct row {
     const char *name, *level, *help;
@@ -169,7 +169,7 @@ static void add_field(struct pst_str *out, const struct pstd_note *note,
     }
 }
 
-/* The line ends before the first field that has no room. */
+/* The line ends before the first field that does not fit. */
 void pstd_log_format(const struct pstd_log_head *head,
                      const struct pstd_note *note, struct pst_str *out)
 {
@@ -204,7 +204,7 @@ void pstd_log_format(const struct pstd_log_head *head,
 static enum pst_status open_file(const char *path, int *ret,
                                  struct pst_diag *diag)
 {
-    /* A FIFO would block here without O_NONBLOCK, and later who writes. */
+    /* Without O_NONBLOCK a FIFO would block here, and later at writes. */
     const int fd = open(
         path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
         0640);
@@ -225,7 +225,7 @@ static enum pst_status open_file(const char *path, int *ret,
     return PST_OK;
 }
 
-/* The job of the newest line, of a file open for reading; "?": none. */
+/* Returns the job of the newest line of a file open for reading; "?": none. */
 static void last_job(const char *path, char ret[128])
 {
     char text[LINE_MAX_BYTES + 1];
@@ -251,7 +251,7 @@ static void last_job(const char *path, char ret[128])
         (void)snprintf(ret, 128, "%.*s", (int)strcspn(found, " \n"), found);
 }
 
-/* Where there are no locks nobody is held off. */
+/* True if another process has the lock; false if there are no locks. */
 static bool is_held(int fd, int how)
 {
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -264,7 +264,7 @@ static enum pst_status refuse_held(const char *dir, const char *path,
     struct pst_str first = {0};
 
     last_job(path, job);
-    /* A supervisor that had nothing to say yet: its first rank had. */
+    /* If the supervisor has not logged yet, its first rank has. */
     pst_str_addf(&first, "%s/rank-0.log", dir);
     if (job[0] == '?' && !first.failed)
         last_job(first.text, job);
@@ -286,7 +286,8 @@ static enum pst_status look_at(const char *dir, const char *name,
     pst_str_addf(&path, "%s/%s.log", dir, name);
     if (path.failed)
         status = pst_diag_nomem(diag, path.len);
-    else /* NFS makes a lock of bytes of it, which wants a file to write */
+    else /* NFS implements the lock as a byte-range lock, which needs a writable
+            file */
         fd = open(path.text, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY);
     if (fd >= 0 && is_held(fd, LOCK_SH))
         status = refuse_held(dir, path.text, diag);
@@ -303,9 +304,9 @@ enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
     return status == PST_OK ? look_at(dir, "rank-0", diag) : status;
 }
 
-/* While the file is open, by whoever writes it. Who has it for longer may be a
- * rank on a host that is lost, whose file system gives it up in minutes: the
- * job goes on without it. */
+/* Locks the file while it is open. If another process keeps it longer, that may
+ * be a rank on a lost host, whose lock the file system releases after minutes:
+ * the job continues without the lock. */
 static void hold(int fd)
 {
     for (int i = 0; is_held(fd, LOCK_EX) && i < LOOKS; i++)
@@ -349,7 +350,7 @@ enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
         return status;
     if (fstat(file->fd, &was) == 0 && fstat(fd, &is) == 0 &&
         was.st_dev == is.st_dev && was.st_ino == is.st_ino) {
-        (void)close(fd); /* the other one has the lock */
+        (void)close(fd); /* the other descriptor has the lock */
         return PST_OK;
     }
     (void)is_held(fd, LOCK_EX);
@@ -375,8 +376,8 @@ static bool write_all(int fd, const char *data, size_t len, int *ret_err)
     return true;
 }
 
-/* A full disk must not end the job: a line that cannot be written is lost, and
- * counted. What was written of it becomes a line of its own. */
+/* A full disk must not end the job: a line that cannot be written is lost and
+ * counted. A partly written line is ended with a newline. */
 void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
 {
     struct stat before = {0}, after;

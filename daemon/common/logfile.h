@@ -3,7 +3,7 @@
 #define PENSTOCK_DAEMON_COMMON_LOGFILE_H
 /*
  * Events and the log file. An event is a row of a closed table; a note is one
- * occurrence of it with its fields, in memory of fixed size, so that the exec
+ * occurrence of it with its fields, in a struct of fixed size, so that the exec
  * thread makes notes without allocating. The log is an interface: one line per
  * note, logfmt, one write.
  *
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* name, level, what it tells and its own fields. Ranks other than 0 write the
+/* Name, level, own fields and meaning of an event. Ranks other than 0 write the
  * same events about themselves. */
 #define PSTD_EVENT_LIST(X)                                                     \
     X(START, "start", "info",                                                  \
@@ -216,55 +216,58 @@ struct pstd_note {
     struct pstd_note_field fields[PSTD_NOTE_FIELDS];
     size_t used;
     char text[PSTD_NOTE_TEXT];
-    void *payload; /* of rank 0: TRAIN_END's struct pstd_result, TRACE's
-                      struct pstd_trace; owned */
+    void *payload; /* rank 0 only, owned: struct pstd_result for TRAIN_END,
+                      struct pstd_trace for TRACE */
 };
 
 void pstd_note_init(struct pstd_note *note, enum pstd_event event);
-/* Fields beyond the room there is are left out, texts are cut. */
+/* Adds a field. Fields beyond the capacity are dropped, texts are truncated. */
 void pstd_note_text(struct pstd_note *note, const char *key, const char *text);
-/* id= and text= of what went wrong. */
+/* Adds id= and text= of an error. */
 void pstd_note_error(struct pstd_note *note, const struct pst_diag *diag);
 void pstd_note_int(struct pstd_note *note, const char *key, int64_t i);
 void pstd_note_real(struct pstd_note *note, const char *key, double f);
-/* The field, or NULL / 0 / NaN if it has none of that key and type. */
+/* Return the field, or NULL / 0 / NaN if there is none of that key and type. */
 const char *pstd_note_get_text(const struct pstd_note *note, const char *key);
 int64_t pstd_note_get_int(const struct pstd_note *note, const char *key);
 double pstd_note_get_real(const struct pstd_note *note, const char *key);
 
-/* What every line begins with. */
+/* Fields at the beginning of every line. */
 struct pstd_log_head {
     uint64_t time_us; /* since 1970 UTC */
     unsigned rank;
-    bool is_supervisor; /* which is no rank */
+    bool is_supervisor; /* the supervisor, not a rank */
     const char *stage;  /* "0-1", "-" while unknown */
     const char *job;
     uint64_t seq;
 };
 
-/* At most 4096 bytes with the newline: a text too long is cut. */
+/* Formats a line of at most 4096 bytes with the newline; a longer text is
+ * truncated. */
 void pstd_log_format(const struct pstd_log_head *head,
                      const struct pstd_note *note, struct pst_str *out);
 
-/* DIR/NAME.log, appended to. Without a file, writes do nothing. */
+/* DIR/NAME.log, opened for appending. Without a file, writes do nothing. */
 struct pstd_logfile {
     char *path; /* NULL: none */
     int fd;
     uint64_t lost;       /* lines that could not be written */
-    bool failing, torn;  /* the last line; it is there in part */
-    struct pst_diag why; /* the last one was lost */
+    bool failing, torn;  /* the last write failed; it left a partial line */
+    struct pst_diag why; /* why the last lost line was lost */
 };
 
-/* Makes the folder. The file is locked until it is closed, where there are
- * locks and nobody has it; waits up to 2 s for whoever does. */
+/* Creates the folder. The file is locked until it is closed, if the file system
+ * has locks and no other process holds it; waits up to 2 s for another
+ * holder. */
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
                                   const char *name,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Before a job is started: is the folder free of jobs that run? Touches
- * nothing. PST_ERR_CONFIG: it is not. */
+/* Checks before a job is started that no running job uses the folder; changes
+ * nothing. PST_ERR_CONFIG: one does. */
 enum pst_status pstd_logfile_check(const char *dir,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* After a rename by logrotate; keeps the old file if it fails. */
+/* Reopens the file after a rename by logrotate; keeps the old file on
+ * failure. */
 enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_logfile_write(struct pstd_logfile *file, const char *line,

@@ -2,17 +2,17 @@
 /* The table of all options. */
 #include "daemon/common/config.h"
 
-/* What all ranks must have alike, and (T_LOCAL) what each may have as it
- * likes. */
+/* Options that must be equal on all ranks, and (T_LOCAL) those that may
+ * differ. */
 #define T_STEP  (PSTD_OPT_TRAIN | PSTD_OPT_STEP | PSTD_OPT_EQUAL)
 #define T_DATA  (PSTD_OPT_TRAIN | PSTD_OPT_DATA | PSTD_OPT_EQUAL)
 #define T_RUN   (PSTD_OPT_TRAIN | PSTD_OPT_EQUAL)
 #define T_LOCAL PSTD_OPT_TRAIN
-/* Those that a resume may change, but that make other numbers. Which model,
- * seed and optimizer, checkpoints say themselves. */
+/* Options that a resume may change, but that change the results. Checkpoints
+ * themselves record model, seed and optimizer. */
 #define N_STEP (T_STEP | PSTD_OPT_NUMBERS)
 #define N_DATA (T_DATA | PSTD_OPT_NUMBERS)
-/* Commands that make a step without training on it. */
+/* Commands that run a step without training. */
 #define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
 
 #define ROW(member, name, letter, type, groups, start, min, max, value, help)  \

@@ -7,7 +7,8 @@
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
 
-/* Newest good one of a folder, 0: none; whether there are any at all. */
+/* Finds the newest good checkpoint of a folder, 0: none; *ret_any: there are
+ * some. */
 static enum pst_status look_into(const char *dir, uint64_t *ret_step,
                                  bool *ret_any, struct pst_diag *diag)
 {
@@ -55,8 +56,8 @@ static enum pst_status look(const struct pstd_config *config, uint64_t *ret,
     return status;
 }
 
-/* --resume=STEP: newer ones are there until an attempt begins, and are nobody's
- * progress. */
+/* --resume=STEP: newer checkpoints remain until an attempt begins, and are not
+ * progress of this run. */
 static uint64_t without_newer(const struct pstd_past *past,
                               const struct pstd_config *config, uint64_t step)
 {
@@ -73,17 +74,18 @@ enum pst_status pstd_past_init(struct pstd_past *past,
 
     *past = (struct pstd_past){0};
     if (name_of(config->checkpoint, past->run, diag) != PST_OK)
-        past->run[0] = '\0'; /* the ranks refuse the folder, with the cause */
+        past->run[0] =
+            '\0'; /* the ranks will refuse the folder, with the cause */
     if (look(config, &past->step, &any, diag) != PST_OK)
         past->step = 0;
     if (!config->resume.on)
-        past->step = 0; /* whatever is there is another run's */
+        past->step = 0; /* existing checkpoints belong to another run */
     past->step = without_newer(past, config, past->step);
     return PST_OK;
 }
 
-/* A run that does not go on with one gives the folder a new name, before its
- * first step. */
+/* True if the folder belongs to this run: a run that does not resume gives it a
+ * new name before its first step. */
 static bool is_ours(const struct pstd_past *past,
                     const struct pstd_config *config)
 {
@@ -125,13 +127,13 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
         status = look(config, &step, &any, diag);
     if (status != PST_OK)
         return status;
-    /* --resume=STEP sets newer ones aside: once. */
+    /* --resume=STEP sets newer ones aside, which must happen only once. */
     goes_on = config->resume.on ? past->resumed : step > 0;
     if (goes_on && !config->resume.if_any)
         ret->resume = "yes";
     if (goes_on && config->adopt)
         ret->adopt = "no";
-    /* Those of ours of which none is good make way. */
+    /* Our own checkpoints are moved away if none is good. */
     if (!config->resume.on && !goes_on && any)
         ret->adopt = "yes";
     return PST_OK;

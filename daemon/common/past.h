@@ -2,15 +2,15 @@
 #ifndef PENSTOCK_DAEMON_COMMON_PAST_H
 #define PENSTOCK_DAEMON_COMMON_PAST_H
 /*
- * From where a run goes on that has died: with the options that it was given,
- * from the newest good checkpoint that it has made. One thread.
+ * Restart of a run that has died: with the options that it was given, from the
+ * newest good checkpoint that it has saved. One thread.
  */
 #include "daemon/common/config.h"
 
-/* What the folders of checkpoints said before its first start. */
+/* State of the checkpoint folders before the run's first start. */
 struct pstd_past {
-    char run[33];  /* name of the run there; "": none */
-    bool resumed;  /* an attempt got as far as its first step */
+    char run[33];  /* name of the run recorded there; "": none */
+    bool resumed;  /* an attempt has reached its first step */
     uint64_t step; /* newest good checkpoint; 0: none */
 };
 
@@ -23,7 +23,8 @@ enum pst_status pstd_past_look(const struct pstd_past *past,
                                uint64_t *ret_step,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Options of the next start that are not those it was given; NULL: they are. */
+/* Options of the next start that differ from the given ones; NULL:
+ * unchanged. */
 struct pstd_past_next {
     const char *resume, *adopt;
 };
@@ -32,7 +33,7 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pstd_past_next *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* All of them, into an uninitialised config. */
+/* Makes the config of the next start, into an uninitialised one. */
 enum pst_status pstd_past_config(const struct pstd_past *past,
                                  const struct pstd_config *config,
                                  struct pstd_config *ret,

@@ -26,7 +26,7 @@ void pstd_socket_base(struct pst_str *out)
         pst_str_addf(out, "/tmp/penstock-%u", (unsigned)geteuid());
 }
 
-#define LONGEST_JOB 40 /* bytes: paths of sockets are short */
+#define LONGEST_JOB 40 /* in bytes: socket paths are short */
 
 void pstd_socket_job(const char *text, struct pst_str *out)
 {
@@ -105,8 +105,8 @@ bool pstd_socket_is_trusted(unsigned uid)
     return uid == geteuid() || uid == 0;
 }
 
-/* Somebody else's folder, a link or one open to others: its owner could put
- * a socket of his own in our place. */
+/* Refuses a folder of another user, a link, or one open to others: a foreign
+ * socket could be put in place of ours. */
 static enum pst_status check_own(const char *dir, struct pst_diag *diag)
 {
     struct stat st;
@@ -125,8 +125,8 @@ static enum pst_status check_own(const char *dir, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Refuses a folder in which another user could put a socket of his own: it
- * would answer instead of our job. */
+/* Refuses a folder in which another user could put a socket, which would answer
+ * instead of our job. */
 static enum pst_status check_folder(const char *dir, bool closed,
                                     struct pst_diag *diag)
 {
@@ -134,7 +134,7 @@ static enum pst_status check_folder(const char *dir, bool closed,
     struct stat st;
 
     if (lstat(dir, &st) != 0)
-        return PST_OK; /* nobody listens there: connect says so */
+        return PST_OK; /* connect reports that nobody listens there */
     if (S_ISLNK(st.st_mode))
         why = "is a link";
     else if (!S_ISDIR(st.st_mode))
@@ -153,8 +153,8 @@ static enum pst_status check_folder(const char *dir, bool closed,
                         dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
 }
 
-/* Folders of ours are closed; one that was chosen must at least not be in
- * others' hands. */
+/* Folders below BASE must be closed; a folder chosen by the user must at least
+ * not be controlled by others. */
 enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag)
 {
@@ -200,7 +200,7 @@ enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
         status = check_own(base.text, diag);
     if (status == PST_OK && own_dir)
         status = check_own(dir.text, diag);
-    else if (status == PST_OK) /* nobody would connect */
+    else if (status == PST_OK) /* nobody could connect to it */
         status = pstd_socket_check_folders(path, diag);
     pst_str_fini(&dir);
     pst_str_fini(&base);

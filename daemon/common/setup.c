@@ -24,7 +24,7 @@ static enum pst_lr_schedule lr_schedule(const char *name)
     return strcmp(name, "linear") == 0 ? PST_LR_LINEAR : PST_LR_CONSTANT;
 }
 
-/* The optimizers that have an option: "sgd, adamw". */
+/* Appends the optimizers that have an option: "sgd, adamw". */
 static void add_owners(const char *option, struct pst_str *out)
 {
     size_t n;
@@ -35,7 +35,7 @@ static void add_owners(const char *option, struct pst_str *out)
             pst_str_addf(out, "%s%s", out->len > 0 ? ", " : "", rows[i]->name);
 }
 
-/* Of every optimizer that moves parameters. */
+/* Checks options of all optimizers that update parameters. */
 static enum pst_status check_moves(const struct pstd_config *config,
                                    const struct pst_optim *optim,
                                    struct pst_diag *diag)
@@ -59,7 +59,8 @@ static enum pst_status check_moves(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* An option that the optimizer does not have must not seem to work. */
+/* Refuses options that the optimizer does not have, since they would have no
+ * effect. */
 static enum pst_status check_optimizer(const struct pstd_config *config,
                                        const struct pst_optim *optim,
                                        struct pst_diag *diag)
@@ -92,7 +93,7 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
     return check_moves(config, optim, diag);
 }
 
-/* Options that are of no use as others are. */
+/* Refuses options that have no effect with the other ones. */
 static enum pst_status check_useful(const struct pstd_config *config,
                                     bool train, struct pst_diag *diag)
 {
@@ -110,7 +111,8 @@ static enum pst_status check_useful(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* In words of the options, what pst_optim_check says of their values. */
+/* Checks values by pst_optim_check, and reports errors by the options'
+ * names. */
 static enum pst_status check_rate(const struct pstd_config *config,
                                   const struct pst_optim_options *o,
                                   struct pst_diag *diag)
@@ -133,7 +135,8 @@ static enum pst_status check_rate(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Options of token files with tensors, which have names and shapes. */
+/* Refuses options of token files for files of tensors, which have names and
+ * shapes. */
 static enum pst_status check_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
@@ -241,7 +244,7 @@ void pstd_set_batch(struct pst_exec_options *options,
     options->n_tail = batch->n_tail;
 }
 
-/* True if the list has an entry "NAME=..." in front of this one. */
+/* True if the list has an earlier entry "NAME=...". */
 static bool named_before(const char *specs, const char *spec)
 {
     const size_t n = strcspn(spec, "=,") + 1;
@@ -252,7 +255,7 @@ static bool named_before(const char *specs, const char *spec)
     return false;
 }
 
-/* "a=0,b=replicate" */
+/* Parses "a=0,b=replicate". */
 static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
                                   struct pst_diag *diag)
 {
@@ -382,7 +385,7 @@ double pstd_flops(const struct pst_batch *batch)
             batch->n_tail * flops_of(batch->tail));
 }
 
-/* Stages s, s + 1 ... that follow each other on the rank become "s-t". */
+/* Appends the stages of a rank; consecutive ones become "s-t". */
 static void add_stages(const struct pst_schedule *sched, int rank,
                        struct pst_str *out)
 {
@@ -433,7 +436,7 @@ void pstd_placement_of(const char *placement, unsigned rank,
         pst_str_addn(out, placement, strcspn(placement, ";"));
 }
 
-/* "VmHWM:    1234 kB" of /proc/self/status; 0 if it cannot be read. */
+/* Parses "VmHWM:    1234 kB" of /proc/self/status; 0 if it cannot be read. */
 static uint64_t status_kib(const char *key)
 {
     FILE *f = fopen("/proc/self/status", "re");

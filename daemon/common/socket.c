@@ -15,7 +15,7 @@
 #include "daemon/common/lock.h"
 #include "stages/base/alloc.h"
 
-#define CONNECT_S 1 /* while all places to wait are taken */
+#define CONNECT_S 1 /* while the listen queue is full */
 
 static void set_address(struct sockaddr_un *address, const char *path)
 {
@@ -24,7 +24,8 @@ static void set_address(struct sockaddr_un *address, const char *path)
     memcpy(address->sun_path, path, strlen(path));
 }
 
-/* Under our lock, a socket at this path is nobody's any more. */
+/* Binds the socket; while we hold the lock, an existing socket at this path is
+ * stale. */
 static enum pst_status bind_socket(const char *path, int *ret,
                                    struct pst_diag *diag)
 {
@@ -115,7 +116,7 @@ void pstd_socket_unbind(struct pstd_listener *listener)
     base = listener->own_dir ? pstd_lock_base() : -1;
     if (listener->fd >= 0)
         (void)close(listener->fd);
-    /* If the folder was removed, another job may have its name by now. */
+    /* If the folder was removed, another job may own these names now. */
     if (pstd_lock_is_current(listener->lock_fd, listener->lock)) {
         (void)unlink(listener->path);
         (void)unlink(listener->lock);
@@ -123,7 +124,7 @@ void pstd_socket_unbind(struct pstd_listener *listener)
     (void)close(listener->lock_fd);
     pstd_socket_folder(listener->path, &dir);
     if (base >= 0 && !dir.failed)
-        (void)rmdir(dir.text); /* other ranks may still be in it */
+        (void)rmdir(dir.text); /* fails if other ranks still use it */
     pstd_unlock_base(base);
     pst_str_fini(&dir);
     pst_free(listener->path);
@@ -164,7 +165,7 @@ static enum pst_status check_peer(int fd, const char *path,
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag)
 {
-    /* In a crowd each waits for his turn; who listens may be stopped, too. */
+    /* The listen queue may be full, or the listener stopped. */
     const struct timeval patience = {.tv_sec = CONNECT_S}, none = {0};
     struct sockaddr_un address;
     enum pst_status status = pstd_socket_check(path, diag);
@@ -214,8 +215,8 @@ static bool answers(const char *path)
     return true;
 }
 
-/* Whether a process has the file open: its number alone may be another's by
- * now. Nobody may look into one of somebody else. */
+/* True if the process has the file open: its pid alone may belong to another
+ * process by now. Processes of other users cannot be examined. */
 static bool has_open(int pid, const struct stat *file)
 {
     char path[32];
@@ -238,7 +239,8 @@ static bool has_open(int pid, const struct stat *file)
     return found;
 }
 
-/* Asked without the lock, which would keep others from taking it. */
+/* Does not try the lock, since that would briefly keep others from taking
+ * it. */
 int pstd_socket_owner(const char *socket)
 {
     struct pst_str path = {0};

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_COMMON_SOCKET_H
 #define PENSTOCK_DAEMON_COMMON_SOCKET_H
 /*
- * Control sockets: who may make them, how one gets to them, and what is beside
+ * Control sockets: creating them, connecting to them, and the files beside
  * them.
  */
 #include "daemon/common/paths.h"
@@ -11,16 +11,17 @@
 
 #include <stdbool.h>
 
-/* Files beside the socket of a job that `penstock run` started: the lock that
- * it and the ranks hold, what the ranks print, and how the run ended. */
+/* Files beside the socket of a job started by `penstock run`: the lock held by
+ * that process and the ranks, the output of the ranks, and the result of the
+ * run. */
 #define PSTD_SOCKET_OWNER  ".run"
 #define PSTD_SOCKET_OUTPUT ".out"
 #define PSTD_SOCKET_RESULT ".result"
 #define PSTD_SOCKET_LAST   ".last"
-/* The lock of a socket, held by the rank that listens there. */
+/* Lock of a socket, held by the rank that listens there. */
 #define PSTD_SOCKET_LOCK ".lock"
 
-/* A bound socket, not yet listening, and the lock that says it is ours. */
+/* A bound socket, not yet listening, and the lock that reserves it. */
 struct pstd_listener {
     int fd, lock_fd;   /* -1: none */
     char *path, *lock; /* owned */
@@ -28,38 +29,39 @@ struct pstd_listener {
 };
 
 /*
- * Socket 0600; missing folders are made 0700. own_dir: the folder below BASE,
- * which must be ours and closed to others. A stale socket is taken over; one
- * that is in use is PST_ERR_BUSY.
+ * Binds a socket with mode 0600; missing folders are created with mode 0700.
+ * own_dir: uses the folder below BASE, which must be ours and closed to others.
+ * A stale socket is replaced; PST_ERR_BUSY if it is in use.
  */
 enum pst_status pstd_socket_bind(const char *path, bool own_dir,
                                  struct pstd_listener *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes socket and lock. fd is closed unless somebody took it (-1). */
+/* Removes socket and lock. Closes fd unless it has been taken (-1). */
 void pstd_socket_unbind(struct pstd_listener *listener);
 
-/* Peer of a connected socket. */
+/* Credentials of the peer of a connected socket. */
 enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_NO_DAEMON; PST_ERR_DENIED, too, if somebody else but us or root
- * listens, or could: the folder must be ours or root's, no link, and not be
- * written by others; those below BASE closed to them. */
+/* PST_ERR_NO_DAEMON: nobody listens. PST_ERR_DENIED: the listener is neither us
+ * nor root, or another user could listen there: the folder must be owned by us
+ * or root, not be a link, and not be writable by others; those below BASE must
+ * be closed to others. */
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* The process that started the job of this socket with `penstock run`, whether
- * or not its ranks are there now; 0: none, or it has gone. */
+/* Pid of the `penstock run` process that started the job of this socket,
+ * whether or not its ranks are running; 0: none, or it has ended. */
 int pstd_socket_owner(const char *socket);
-/* Path of the only job's rank 0 that answers or has such a process; none:
+/* Finds rank 0 of the only job that answers or has such a process. None:
  * PST_ERR_NO_DAEMON; several: PST_ERR_USAGE that names them. */
 enum pst_status pstd_socket_find(struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Removes what nobody holds any more of the jobs below BASE that were killed:
- * their files, sockets, locks and folders. Nothing if others keep the lock of
- * BASE: the next start does it. */
+/* Removes leftovers of killed jobs below BASE that no process holds: their
+ * files, sockets, locks and folders. Does nothing if others hold the lock of
+ * BASE; the next start tries again. */
 void pstd_socket_sweep(void);
-/* The same for the job of this socket alone. The caller holds the lock of BASE.
- */
+/* The same for the job of this socket only. The caller holds the lock of
+ * BASE. */
 void pstd_socket_sweep_job(int base, const char *socket);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Removes what killed jobs have left beside their sockets. The lock of BASE is
- * held meanwhile, so a folder or file without a lock is not just being made. */
+/* Removes files that killed jobs have left beside their sockets. The lock of
+ * BASE is held meanwhile, so a folder or file without a lock is not one that is
+ * just being created. */
 #include "daemon/common/socket.h"
 
 #include <dirent.h>
@@ -26,7 +27,8 @@ static bool ends_with(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
-/* Locks a file of ours. -1: it is none, or somebody has locked it. */
+/* Locks a file of ours. -1: it is not there, or another process has locked
+ * it. */
 static int take_free(int dir, const char *name)
 {
     const int fd =
@@ -42,7 +44,7 @@ static int take_free(int dir, const char *name)
     return -1;
 }
 
-/* A lock that is held, or that cannot be had for another reason. */
+/* True if the lock is held, or cannot be taken for another reason. */
 static bool is_held(int dir, const char *name)
 {
     const int fd = take_free(dir, name);
@@ -53,7 +55,7 @@ static bool is_held(int dir, const char *name)
 }
 
 /* True if a process still listens: a program that cleans /tmp may have removed
- * its lock alone. */
+ * only its lock. */
 static bool is_heard(int dir, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -87,7 +89,8 @@ static bool is_free(int dir, const char *name)
            !is_heard(dir, name);
 }
 
-/* Goes over the files of ranks; false: fn is false of one of them. */
+/* Calls fn for the files of ranks until it returns false; returns false
+ * then. */
 static bool each(int fd, bool (*fn)(int dir, const char *name))
 {
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -108,11 +111,12 @@ static bool each(int fd, bool (*fn)(int dir, const char *name))
 
 static bool remove_file(int dir, const char *name)
 {
-    (void)unlinkat(dir, name, 0); /* the next sweep tries again */
+    (void)unlinkat(dir, name, 0); /* if it fails, the next sweep tries again */
     return true;
 }
 
-/* A rank that was killed alone: the others have the folder. */
+/* Removes files of a rank that was killed alone, while others use the
+ * folder. */
 static bool remove_rank(int dir, const char *name)
 {
     char socket[NAME_MAX + 1] = "";
@@ -124,8 +128,8 @@ static bool remove_rank(int dir, const char *name)
     return remove_file(dir, name);
 }
 
-/* While `penstock run` or a rank that it started has its lock, all is theirs;
- * else what a rank left that has gone. */
+/* Keeps everything while `penstock run` or one of its ranks holds the lock;
+ * otherwise removes files of ranks that have ended. */
 static void sweep_folder(int base, const char *name)
 {
     struct stat st;
@@ -142,7 +146,8 @@ static void sweep_folder(int base, const char *name)
     else if (!is_held(dir, RANK "0" SOCKET PSTD_SOCKET_OWNER))
         (void)each(dir, remove_rank);
     (void)close(dir);
-    (void)unlinkat(base, name, AT_REMOVEDIR); /* if it is empty now */
+    (void)unlinkat(base, name,
+                   AT_REMOVEDIR); /* succeeds only if it is empty now */
 }
 
 void pstd_socket_sweep_job(int base, const char *socket)

@@ -31,7 +31,7 @@ static void look_at_size(const char *path, const struct pst_data *data,
     tell_text(&text, tell, ctx);
 }
 
-/* Not if the dtype was given: then it is meant. */
+/* Skipped if the dtype was given, which shows that it is intended. */
 static void look_at_width(const struct pstd_config *config, const char *path,
                           pstd_doubt_fn tell, void *ctx)
 {

@@ -7,7 +7,7 @@
 
 #define TAG PST_TAG_DAEMON
 
-/* The adapters that split --lora has put on the plan's layers. */
+/* Adds the adapters that split --lora has added to the plan's layers. */
 static enum pst_status adapt(const struct pst_plan *plan,
                              struct pstd_eval_model *m, struct pst_diag *diag)
 {
@@ -44,7 +44,7 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    ret->file->name = plan->name; /* the path may be another one on each rank */
+    ret->file->name = plan->name; /* the path may differ between ranks */
     status = adapt(plan, ret, diag);
     return status == PST_OK
                ? pst_eval_cut_other(

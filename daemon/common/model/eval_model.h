@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_COMMON_MODEL_EVAL_MODEL_H
 #define PENSTOCK_DAEMON_COMMON_MODEL_EVAL_MODEL_H
-/* --eval-model: another export of the model, in eval mode, that is run in the
- * place of the one that is trained wherever that is evaluated. One thread. */
+/* --eval-model: another export of the model, in eval mode, that replaces the
+ * trained one in evaluations. One thread. */
 #include "daemon/common/config.h"
 #include "stages/split/bind/bind.h"
 #include "stages/split/evaluate.h"
 
-/* Zeros are none. */
+/* A zeroed struct is empty. */
 struct pstd_eval_model {
     struct pst_model *file;
     struct pst_model *adapted; /* with the plan's adapters, or NULL */
 };
 
-/* Reads the file and cuts it as the plan is cut. Borrows plan; *ret is to be
- * closed after *cut, also after an error. */
+/* Reads the file and splits it like the plan. Borrows plan; the caller closes
+ * *ret after *cut, also after an error. */
 enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
                                      struct pstd_eval_model *ret,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_eval_model_close(struct pstd_eval_model *model);
 
-/* Microbatches of an evaluation: as many as the training has, of the same rows
- * and --size if the file leaves these free, else as it was exported. Borrows
+/* Makes the microbatches of an evaluation: as many as in training, with the
+ * same rows and --size if the file leaves these free, else as exported. Borrows
  * plan until pst_batch_fini. */
 enum pst_status pstd_eval_model_batch(const struct pstd_config *config,
                                       const struct pst_batch *training,

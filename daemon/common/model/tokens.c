@@ -5,10 +5,10 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
-/* Values of a stage's graph that have an input's integers, by id. */
+/* Values of a stage's graph that carry an input's integers, by id. */
 struct flow {
     bool *has;
-    bool met; /* by the node at hand */
+    bool met; /* by the current node */
 };
 
 static void meet(void *ctx, struct pst_value **slot, unsigned arg)
@@ -24,7 +24,8 @@ static bool is_int(const struct pst_meta *meta)
     return pst_dtype_kind(meta->dtype) == PST_KIND_INT;
 }
 
-/* Integers that are made of these ones stand for them. */
+/* True if an embedding looks the input's integers up; integers computed from
+ * them count too. */
 static bool is_looked_up_in(const struct pst_stage *stage, unsigned input)
 {
     const struct pst_graph *graph = stage->graph;
@@ -59,7 +60,7 @@ static bool is_looked_up(const struct pst_plan *plan, unsigned input)
     return false;
 }
 
-/* The input with the tokens, or -1. */
+/* Returns the index of the input with the tokens, or -1. */
 static int find_tokens(const struct pst_plan *plan)
 {
     int other = -1;
