@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What all ranks must have alike: the program, options, plan and data. */
+/* Checks that all ranks have the same program, options, plan and data. */
 #include "daemon/exec/alike.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static enum pst_status compare(struct pstd_executor *w, struct pst_facts *facts,
     return status;
 }
 
-/* Other builds may compute other bits, and speak otherwise. */
+/* Other builds may differ in the last bits of results, and in the protocol. */
 static void add_program(struct pst_facts *facts)
 {
     struct pst_file file = {0};
@@ -36,8 +36,8 @@ static void add_program(struct pst_facts *facts)
     pst_facts_add(facts, "the program", PST_VERSION ", build %.16s", digest);
 }
 
-/* A file may have another name on each host: what matters is whether there is
- * one. What is in it is compared where it is read. */
+/* A file may have another name on each host, so only its presence is compared
+ * here. Its content is compared where it is read. */
 static void add_options(struct pst_facts *facts,
                         const struct pstd_config *config)
 {
@@ -61,7 +61,7 @@ static void add_options(struct pst_facts *facts,
     }
 }
 
-/* What rank 0 knows of its machine goes for all, so that all choose alike. */
+/* Shares rank 0's rates with all ranks, so that all make the same choices. */
 static enum pst_status share_rates(struct pstd_executor *w,
                                    struct pst_diag *diag)
 {
@@ -80,7 +80,7 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
     struct pst_facts facts = {0};
     enum pst_status status;
 
-    add_program(&facts); /* alone: what follows depends on it */
+    add_program(&facts); /* separately: the rest depends on it */
     status = compare(w, &facts, diag);
     if (status == PST_OK)
         status = share_rates(w, diag);
@@ -112,8 +112,9 @@ static enum pst_status add_piece(const struct pst_file *file, uint64_t at,
     return status;
 }
 
-/* Of the whole file, or of pieces all over a large one, which may take
- * longer than a start should; the last piece ends where the file ends. */
+/* Digests the whole file, or pieces spread over a large one, for which reading
+ * everything would delay the start; the last piece ends at the end of the
+ * file. */
 enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
 {
     const bool whole = file->size <= WHOLE_BYTES;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A run's checkpoints: where to go on. */
+/* Resuming a run from its checkpoints. */
 #include "daemon/exec/session.h"
 #include "stages/files/checkpoint.h"
 
@@ -16,7 +16,8 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Only reading every byte showed it: the next removal must know. */
+/* Remembers the step as damaged, which only reading every byte has shown; the
+ * next pruning needs to know. */
 static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                          const char *text)
 {
@@ -29,8 +30,9 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                                  text);
 }
 
-/* What is newer than the step that was asked for is no past of this run; and
- * what has lost its manifest would be replaced by a save of its step. */
+/* Moves checkpoints newer than the requested step away, since they are not in
+ * this run's past, and those without a manifest, which a save of the same step
+ * would replace. */
 static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
                                        struct pst_diag *diag)
 {
@@ -56,7 +58,7 @@ struct pst_data_place pstd_session_place(const struct pstd_session *s)
     return place;
 }
 
-/* On the ranks that read data. */
+/* Sets the position in the data, on ranks that read data. */
 static enum pst_status begin_data(struct pstd_session *s,
                                   const struct pst_checkpoint_info *info,
                                   struct pst_diag *diag)
@@ -143,7 +145,8 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
-/* Of this run, with all that it learnt before: nothing is set aside. */
+/* Rolls back within this run: what it has learnt is kept and no checkpoint is
+ * moved. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        struct pst_diag *diag)
 {

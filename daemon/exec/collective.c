@@ -9,7 +9,7 @@
 #include "stages/base/str.h"
 
 #define NAP_US  500
-#define WAIT_MS 50 /* between two looks of rank 0 at the others while idle */
+#define WAIT_MS 50 /* interval at which idle rank 0 polls the others */
 
 struct decision {
     int32_t status, error;
@@ -55,7 +55,8 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
     return status;
 }
 
-/* Lowest rank that failed; a text that all ranks share needs no rank. */
+/* Selects the lowest failed rank; a text that all ranks share does not name a
+ * rank. */
 static void judge(const struct decision *all, unsigned n, struct decision *ret)
 {
     struct pst_diag diag;
@@ -120,7 +121,7 @@ enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
     return status;
 }
 
-/* Rank 0: an order, or a stop that another rank was asked for. */
+/* Rank 0: waits for an order, or for a stop requested on another rank. */
 static enum pst_status wait_for_order(struct pstd_executor *w,
                                       struct pstd_order *ret,
                                       struct pst_diag *diag)

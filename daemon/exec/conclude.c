@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a run leaves: numbers of its steps and of its ranks. */
+/* Totals of a finished run: statistics of its steps and its ranks. */
 #include "daemon/exec/session.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "daemon/exec/peak.h"
 #include "stages/base/alloc.h"
 
-#define MAX_WAITS 256 /* ranks whose waiting is told */
+#define MAX_WAITS 256 /* ranks whose waits are reported */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -19,7 +19,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The first two steps warm up; a run of less has nothing better. */
+/* Drops the first two steps, which warm up, unless the run has no others. */
 static void fill_steps(struct pstd_result *r, double *times, size_t n)
 {
     const size_t skip = n > 2 ? 2 : 0;
@@ -30,10 +30,11 @@ static void fill_steps(struct pstd_result *r, double *times, size_t n)
     n -= skip;
     qsort(times, n, sizeof(*times), compare_doubles);
     r->step_s = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
-    r->step_p99_s = times[(n * 99 + 99) / 100 - 1]; /* the nearest rank */
+    r->step_p99_s =
+        times[(n * 99 + 99) / 100 - 1]; /* nearest-rank percentile */
 }
 
-/* Puts the ring in order, oldest first. */
+/* Sorts the ring from the oldest entry on. */
 static enum pst_status unroll(double *ring, size_t n, size_t first,
                               struct pst_diag *diag)
 {
@@ -72,7 +73,7 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
         ret->sums = s->sums.times;
 }
 
-/* One entry per rank: gathered over MPI, or all of them from this process. */
+/* Fills one entry per rank: gathered over MPI, or all from this process. */
 static enum pst_status gather_ranks(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
@@ -93,7 +94,8 @@ static enum pst_status gather_ranks(struct pstd_session *s,
     return PST_OK;
 }
 
-/* What each rank did in the measured step, or why it did nothing. */
+/* Computes the share of each kind of work and wait of each rank in the measured
+ * step. */
 static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
 {
     const struct pstd_trace *trace;
@@ -109,7 +111,6 @@ static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* Numbers of the finished run into the result. */
 enum pst_status pstd_session_conclude(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -138,7 +139,7 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     return status == PST_OK ? explain(s, diag) : status;
 }
 
-/* Shares of the measured step by what its span was. */
+/* Emits shares of the measured step by kind of span. */
 static void emit_waits(struct pstd_session *s)
 {
     const struct pstd_result *r = s->result;
@@ -173,7 +174,7 @@ static void emit_waits(struct pstd_session *s)
     }
 }
 
-/* Of each rank here. */
+/* Emits stash statistics of each local rank. */
 static void emit_stash(struct pstd_session *s)
 {
     const struct pstd_executor *w = s->w;
@@ -196,7 +197,7 @@ static void emit_stash(struct pstd_session *s)
     }
 }
 
-/* The result is the loop's from here on. */
+/* Passes the result to the loop, which owns it from here on. */
 void pstd_session_emit_end(struct pstd_session *s)
 {
     struct pstd_result *r = s->result;

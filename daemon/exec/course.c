@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the numbers of a run depend on besides its model, seed and optimizer,
- * which a resume refuses to change: options, data, and what computes.
- * Checkpoints carry it, so that a run that goes on reports what is another one
- * now. */
+/* Settings that a run's results depend on besides model, seed and optimizer
+ * (which a resume refuses to change): options, data, program and machine.
+ * Checkpoints store them, so that a resumed run reports what has changed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
 
-#define MAX_VALUE 80 /* bytes; of a longer value the hash is kept */
+#define MAX_VALUE 80 /* in bytes; a longer value is stored as a hash */
 
 static void add(struct pst_str *course, const char *name, const char *value)
 {
@@ -46,22 +45,22 @@ static void add_option(struct pst_str *course, const struct pstd_config *config,
     pst_str_fini(&text);
 }
 
-/* Modes that give the same bits are one (docs/guarantees.md). */
+/* Modes with identical results count as one (docs/guarantees.md). */
 static const char *sharing(const struct pstd_session *s)
 {
     const char *given = s->config.shard;
     const bool by_name = strchr(given, '=') != NULL;
     const enum pst_sharing mode = pst_engine_shard(s->w->engine);
 
-    /* One of some modules alone says which. */
+    /* A mode for some modules only is one of these two. */
     if (by_name && (strstr(given, "=zero2") || strstr(given, "=zero3")))
         return given;
     return !by_name && mode >= PST_SHARING_ZERO2 ? "zero2 or zero3"
                                                  : "none or zero1";
 }
 
-/* What their options do not say as the numbers depend on it: not on the ranks
- * of a pipeline, and on the threads that each rank has, given or not. */
+/* Adds options in the form in which results depend on them: not on the ranks of
+ * a pipeline, but on the number of threads of each rank, given or not. */
 static void add_parallel(struct pstd_session *s)
 {
     const unsigned replicas = pstd_replicas(&s->config);
@@ -74,8 +73,8 @@ static void add_parallel(struct pstd_session *s)
     add(&s->course, "--threads", text);
 }
 
-/* What computes: with other programs, libraries or instructions the same run
- * has other last bits. */
+/* Adds program, libraries and instructions, which determine the last bits of
+ * results. */
 static void add_machine(struct pst_str *course)
 {
     static const char *const more[] = {"avx512_bf16", "amx_bf16"};
@@ -90,7 +89,7 @@ static void add_machine(struct pst_str *course)
     add(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_products_describe(&text);
-    if (strstr(pst_str_text(&text), " (") != NULL) /* what else there was */
+    if (strstr(pst_str_text(&text), " (") != NULL) /* there were extra notes */
         *strstr(text.text, " (") = '\0';
     add(course, "libraries", pst_str_text(&text));
     pst_str_fini(&text);
@@ -107,7 +106,7 @@ void pstd_course_make(struct pstd_session *s)
         if (rows[i].groups & PSTD_OPT_NUMBERS)
             add_option(ret, config, &rows[i]);
     add_parallel(s);
-    /* Where the rate ends to fall. */
+    /* The decay of the learning rate ends here. */
     if (strcmp(config->lr_schedule, "constant") != 0 && config->lr_steps == 0)
         pst_str_addf(ret, "--steps=%llu\n", (unsigned long long)config->steps);
     if (config->data != NULL)
@@ -119,7 +118,7 @@ void pstd_course_make(struct pstd_session *s)
     add_machine(ret);
 }
 
-/* "--lr=0.1" of a line; its value up to the end of the line. */
+/* Finds the line "--lr=0.1" by its name; value: the rest of the line. */
 static bool find(const char *course, const char *line, size_t name,
                  char value[MAX_VALUE + 1])
 {
@@ -155,8 +154,8 @@ static void tell(struct pstd_session *s, const char *name, const char *before,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Steps that draw other numbers of samples go on after the last one that was
- * drawn: the user reads at which row. */
+/* If steps draw another number of samples, they continue after the last sample
+ * drawn: reports the row. */
 static void compare_places(struct pstd_session *s,
                            const struct pst_data_place *was)
 {
@@ -183,7 +182,8 @@ static void compare_places(struct pstd_session *s,
     pst_str_fini(&next);
 }
 
-/* What one of the two does not know, as another version, is not told. */
+/* Settings that only one of the two has, as from another version, are not
+ * compared. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *info)
 {

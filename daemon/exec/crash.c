@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The handler may interrupt anything, malloc too: it formats by itself. */
+/* Signal-safe: the handler may interrupt anything, even malloc, so it formats
+ * by itself. */
 #include "daemon/exec/crash.h"
 
 #include <signal.h>
@@ -25,7 +26,7 @@ struct line {
     size_t n;
 };
 
-/* Names come from files: no control bytes. */
+/* Replaces control bytes: names come from files. */
 static void put(struct line *l, const char *text)
 {
     for (; *text != '\0' && l->n + 1 < sizeof(l->text); text++)
@@ -100,8 +101,8 @@ static void tell(void)
     (void)!write(STDERR_FILENO, l.text, l.n);
 }
 
-/* A fault comes again when the handler returns, and finds what was there
- * before; a signal that was sent does not. */
+/* Restores the previous handler and returns: a fault is then raised again, a
+ * signal that was sent is not. */
 static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;

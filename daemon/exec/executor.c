@@ -19,9 +19,9 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/run/watch/flight.h"
 
-#define LEAVE_US 300000 /* for rank 0 to speak */
+#define LEAVE_US 300000 /* for rank 0 to report first */
 
-/* mpirun of Open MPI and of MPICH leave these to their children. */
+/* mpirun of Open MPI and of MPICH sets these for its children. */
 static const char *default_transport(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
@@ -33,7 +33,7 @@ static const char *default_transport(void)
     return "self";
 }
 
-/* What rank 0 must know of signals that came here. */
+/* Returns the requests from signals on this process that rank 0 must learn. */
 static unsigned wish(void *ctx)
 {
     const struct pstd_executor *w = ctx;
@@ -76,7 +76,7 @@ static enum pst_status open_transport(struct pstd_executor *w,
     return PST_OK;
 }
 
-/* The loop opens log and socket before it answers. */
+/* Waits until the loop has opened log and socket. */
 static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
 {
     struct pst_str products = {0};
@@ -182,8 +182,8 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
     return emit_ready(w, diag);
 }
 
-/* The loop prints and logs it before the transport takes the process down:
- * after a failure here other ranks may wait for ever. */
+/* Lets the loop print and log the failure before the transport ends the
+ * process: after a failure here other ranks may wait for ever. */
 static void fail(struct pstd_executor *w, const struct pst_diag *diag)
 {
     struct pstd_note note;
@@ -196,8 +196,8 @@ static void fail(struct pstd_executor *w, const struct pst_diag *diag)
     (void)answered;
 }
 
-/* The first rank that leaves takes the others with it. Rank 0 says what all of
- * them know (pstd_daemon_report_failure), so the others let it speak. */
+/* The first rank that leaves ends the others. Rank 0 reports what all ranks
+ * know (pstd_daemon_report_failure), so the others give it time. */
 static void leave(struct pstd_executor *w, enum pst_status status)
 {
     if (w->rank != 0 && status != PST_ERR_PEER)
@@ -205,13 +205,13 @@ static void leave(struct pstd_executor *w, enum pst_status status)
     w->transport->ops->abort(w->transport, pst_status_exit_code(status));
 }
 
-/* PST_LOG=debug: what the library says goes to the log, too. */
+/* PST_LOG=debug: copies log lines of the library to the log. */
 static void take_library_line(void *ctx, enum pst_log_level level,
                               const char *topic, const char *text)
 {
     struct pstd_note note;
 
-    (void)level; /* stages/ knows nothing louder than debug */
+    (void)level; /* stages/ only logs at debug or below */
     pstd_note_init(&note, PSTD_EVENT_LIBRARY);
     pstd_note_text(&note, "topic", topic);
     pstd_note_text(&note, "text", text);
@@ -223,7 +223,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     struct pstd_executor w = {.mailbox = mailbox};
     struct pst_diag diag;
     enum pst_status status;
-    bool alone; /* others may not know of the failure */
+    bool alone; /* other ranks may not know the failure */
 
     pst_diag_init(&diag);
     pst_log_set_sink(take_library_line, mailbox);
@@ -243,9 +243,9 @@ void pstd_execute(struct pstd_mailbox *mailbox)
         if (w.size > 1 && alone && !w.agreed)
             leave(&w, status);
     } else {
-        pst_diag_init(&diag); /* faults of runs are told by their results */
+        pst_diag_init(&diag); /* failures of runs are in their results */
     }
-    if (pst_engine_is_stuck(w.engine)) { /* the end of the process frees it */
+    if (pst_engine_is_stuck(w.engine)) { /* freed by the end of the process */
         pst_log_set_sink(NULL, NULL);
         pstd_mailbox_set_result(mailbox, &diag);
         return;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_EXECUTOR_H
 #define PENSTOCK_DAEMON_EXEC_EXECUTOR_H
-/* The exec thread: it opens the transport, loads the plan, waits for orders and
- * runs them. */
+/* The exec thread: opens the transport, loads the plan, waits for orders and
+ * executes them. */
 #include "daemon/mailbox.h"
 
-/* From its start to its end. */
+/* The whole life of the thread. */
 void pstd_execute(struct pstd_mailbox *mailbox);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a step that was not applied is told with: the operator that a number
- * that is not finite came from, and the rows of the data. */
+/* Completes the report of a step that was not applied: the operator that first
+ * produced a non-finite number, and the rows of the data. */
 #include <string.h>
 
 #include "daemon/exec/session.h"
@@ -67,8 +67,8 @@ static enum pst_status write_dump(struct pstd_session *s, unsigned microbatch,
     return status;
 }
 
-/* Where a fault is in no microbatch there is nothing to write. A file that
- * cannot be written is told with the fault. */
+/* Writes the dump; a fault outside of any microbatch has none. Failing to write
+ * the file is added to the report. */
 static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 {
     struct pstd_note note;
@@ -89,7 +89,7 @@ static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 
 /* --- the text ------------------------------------------------------------- */
 
-/* On the ranks that read data. */
+/* Adds the rows, on ranks that read data. */
 static void add_rows(struct pstd_session *s, int microbatch,
                      struct pst_str *text)
 {

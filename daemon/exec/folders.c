@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whose the folders of checkpoints are, and that all ranks see the same. */
+/* Checkpoint directory ownership, and the check that all ranks see the same
+ * directories. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,7 +27,8 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Rather a word too many after a host that died than two jobs in a folder. */
+/* Warns that another job may still use the folder: a needless warning after a
+ * host died is better than two jobs in one folder. */
 static void emit_doubt(struct pstd_session *s, const char *dir,
                        const struct pst_checkpoint_owner *owner)
 {
@@ -98,7 +100,7 @@ static enum pst_status check_two(const struct pstd_session *s,
                         fallback);
 }
 
-/* The second folder that the run had before, if none is given now: the newest
+/* Finds the second folder that the run had before, if none is given: the newest
  * checkpoint may be there. */
 static enum pst_status recall(struct pstd_session *s, const char *fallback,
                               struct pst_diag *diag)
@@ -131,8 +133,8 @@ static enum pst_status has_any(const char *dir, bool *ret,
     return status;
 }
 
-/* A second folder that the run had and that is not there may have some: then
- * resuming says so. */
+/* True if there may be checkpoints. If a second folder of the run is missing,
+ * it may have some; resuming then reports that. */
 static enum pst_status find_any(const struct pstd_session *s, bool *ret,
                                 struct pst_diag *diag)
 {
@@ -167,9 +169,9 @@ enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* Both folders have the name of one run. One that goes on keeps its name; a
- * first folder that has none, as a new one in place of a disk that broke, has
- * that of the second. */
+/* Both folders get the same run name. A resumed run keeps its name; a first
+ * folder without one, as after replacing a broken disk, gets that of the
+ * second. */
 static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pst_checkpoint_run first = {0}, second = {0};
@@ -194,7 +196,7 @@ static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* COLLECTIVE. The folder that rank 0 remembers is that of all. */
+/* COLLECTIVE. Shares the folder that rank 0 has found. */
 static enum pst_status share_fallback(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -231,8 +233,8 @@ enum pst_status pstd_session_recall(struct pstd_session *s,
                             : status;
 }
 
-/* A first folder that cannot be taken, as on a full disk, costs no more than a
- * save there would: each save tries again. */
+/* If the first folder cannot be taken, as on a full disk, this only counts as a
+ * failed save: each save tries again. */
 static enum pst_status claim_first(struct pstd_session *s,
                                    struct pst_diag *diag)
 {
@@ -271,14 +273,14 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
     if (status == PST_OK)
         status = claim_first(s, diag);
     if (status == PST_OK)
-        status = check_two(s, diag); /* it may have been made just now */
+        status = check_two(s, diag); /* it may have just been created */
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
         status = claim(s, true, &s->fallback_owner, diag);
     return status;
 }
 
-/* A file that no rank can have seen before, so that no host answers from what
- * it remembers of the folder. */
+/* A file name that no rank can have looked up before, so that no host answers
+ * from its cache of the folder. */
 static void seen_path(const char *dir, const char *token, struct pst_str *ret)
 {
     pst_str_addf(ret, "%s/seen-%s", dir, token);
@@ -336,14 +338,15 @@ static enum pst_status look_for_token(const struct pstd_session *s,
     return status;
 }
 
-/* On rank 0. The first one may be another time's, see claim_first. */
+/* On rank 0: true if the folder is held. The first one may be taken later, see
+ * claim_first. */
 static bool is_held(const struct pstd_session *s, const char *dir)
 {
     return dir != s->config.checkpoint || s->owner != NULL;
 }
 
-/* COLLECTIVE. Ranks whose folders differ would train to the end and save
- * nothing that can be read. */
+/* COLLECTIVE. Checks that all ranks see the same folder; otherwise a run would
+ * train to the end without any readable checkpoint. */
 static enum pst_status check_shared(struct pstd_session *s, const char *option,
                                     const char *dir, struct pst_diag *diag)
 {

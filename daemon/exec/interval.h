@@ -2,35 +2,37 @@
 #ifndef PENSTOCK_DAEMON_EXEC_INTERVAL_H
 #define PENSTOCK_DAEMON_EXEC_INTERVAL_H
 /*
- * How often a run saves with --checkpoint-cost: as often as all saves together
- * take no more than that share of its time. What one takes is measured: the
- * time without steps, and how much longer steps last beside it than they do
- * without (Mohan et al., CheckFreq, FAST 2021). Until one was measured, one is
- * made. Seconds; clocks are the caller's. No threads.
+ * Interval between saves with --checkpoint-cost: saves as often as possible
+ * while all saves together take at most that share of the run's time. The cost
+ * of a save is measured: the time without steps, plus the slowdown of steps
+ * beside it (Mohan et al., CheckFreq, FAST 2021). Until one has been measured,
+ * one save is made. Times are in seconds; the caller provides the clock. No
+ * threads.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 struct pstd_interval {
     double share;  /* 0: never due */
-    double step_s; /* of steps without a save beside them, smoothed */
+    double step_s; /* duration of steps without a concurrent save, smoothed */
     uint64_t steps;
-    double extra;       /* what steps have lasted longer since a save began */
-    double spent, last; /* by all saves, by the newest one */
+    double extra;       /* slowdown of steps since a save began */
+    double spent, last; /* cost of all saves, of the newest one */
     double start, begun, rest;
-    bool wanted; /* whatever the share says: at the next time that is due */
+    bool
+        wanted; /* save regardless of the share, as soon as the pause is over */
 };
 
 void pstd_interval_init(struct pstd_interval *v, double share, double now);
-/* A step has ended; beside: a save is open. */
+/* Adds a finished step; beside: a save was in progress. */
 void pstd_interval_step(struct pstd_interval *v, double seconds, bool beside);
 void pstd_interval_begin(struct pstd_interval *v, double now);
-/* The save has ended, well or not. Returns what it has cost. */
+/* Ends a save, successful or not; returns its cost. */
 double pstd_interval_end(struct pstd_interval *v, double stall_s, double now);
-/* What a save would keep has come to be: one is due as soon as the newest one
- * has rested. */
+/* There is new state to save: due as soon as the pause after the last save is
+ * over. */
 void pstd_interval_want(struct pstd_interval *v);
-/* No save is open: shall one begin? */
+/* True if a save should begin now; no save may be in progress. */
 bool pstd_interval_is_due(const struct pstd_interval *v, double now);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* After steps: what they took, for traces, results and files of costs. */
+/* Measurements of finished steps, for traces, results and cost files. */
 #include "daemon/exec/session.h"
 
 #include "stages/base/alloc.h"
@@ -30,8 +30,8 @@ static enum pst_status finish(struct pstd_session *s,
 {
     enum pst_status status = simulate(s, costs, &t->predicted, diag);
 
-    /* What has run cannot stand still; if the simulator thinks so, there is
-     * no prediction, and nothing else is wrong. */
+    /* A schedule that has run cannot deadlock; if the simulator reports that,
+     * there is no prediction, and it is not an error. */
     if (status == PST_ERR_INPUT)
         status = PST_OK;
     if (status == PST_OK) {
@@ -46,7 +46,7 @@ static enum pst_status finish(struct pstd_session *s,
     return PST_OK;
 }
 
-/* A file that cannot be written is the run's failure, not the daemon's. */
+/* Failing to write the file fails the run, not the daemon. */
 static void write_costs(struct pstd_session *s, struct pst_costs *costs)
 {
     struct pst_diag diag;

@@ -9,8 +9,8 @@
 #define WARM_UP 20   /* losses before one can be a spike */
 #define WINDOW  100  /* losses that count */
 #define FAR     6.0  /* standard deviations */
-#define QUIET   10   /* losses between two spikes that are told */
-#define LEAST   1e-3 /* spread, relative to the mean */
+#define QUIET   10   /* losses between two reported spikes */
+#define LEAST   1e-3 /* minimum standard deviation, relative to the mean */
 
 enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
                                              uint64_t step, uint64_t checkpoint)
@@ -51,7 +51,7 @@ double pstd_spikes_take(struct pstd_spikes *s, double loss)
     if (s->seen++ >= WARM_UP && far > FAR) {
         const bool is_told = s->last == 0 || s->seen - s->last > QUIET;
 
-        /* One that stays there is the new course, in time. */
+        /* If losses stay at the new level, mean and variance adapt to it. */
         s->variance += weight * (off * off - s->variance) / WINDOW;
         s->mean += weight * off / 2;
         s->last = s->seen;

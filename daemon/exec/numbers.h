@@ -2,48 +2,49 @@
 #ifndef PENSTOCK_DAEMON_EXEC_NUMBERS_H
 #define PENSTOCK_DAEMON_EXEC_NUMBERS_H
 /*
- * What becomes of a run whose loss or gradients are not finite (--on-nan), and
- * losses that are far from those before. Decisions are functions of what all
- * ranks know, so that all take the same one. Exec thread.
+ * Policy for non-finite losses and gradients (--on-nan), and detection of loss
+ * spikes. Decisions are functions of values that all ranks know, so that all
+ * ranks decide alike. Exec thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 enum pstd_numbers_action {
-    PSTD_NUMBERS_STOP,     /* the run ends before that step */
-    PSTD_NUMBERS_SKIP,     /* that step is left out */
-    PSTD_NUMBERS_ROLLBACK, /* the run goes on from its newest checkpoint, or
-                            * from the step before if there is none */
+    PSTD_NUMBERS_STOP,     /* ends the run before that step */
+    PSTD_NUMBERS_SKIP,     /* leaves the step out */
+    PSTD_NUMBERS_ROLLBACK, /* continues from the newest checkpoint; if there is
+                              none, from the step before */
 };
 
 struct pstd_numbers {
-    const char *policy; /* of --on-nan; borrowed */
-    uint64_t limit;     /* of --nan-limit */
-    uint64_t skipped;   /* steps, in all */
-    uint64_t in_a_row;  /* of them, without one that was applied */
-    uint64_t
-        furthest; /* number of the last step that was not finite; 0: none */
-    uint64_t rollbacks; /* since a newer checkpoint was made */
-    uint64_t rolled_to; /* checkpoint of the newest one */
+    const char *policy; /* --on-nan; borrowed */
+    uint64_t limit;     /* --nan-limit */
+    uint64_t skipped;   /* skipped steps in total */
+    uint64_t in_a_row;  /* skipped steps since one was applied */
+    uint64_t furthest;  /* last non-finite step; 0: none */
+    uint64_t rollbacks; /* since a newer checkpoint was saved */
+    uint64_t rolled_to; /* checkpoint of the newest rollback */
 };
 
-/* Step `step` (counted from 1) was not applied: its numbers are not finite.
- * checkpoint: newest one, 0: there is none. A step that fails again after a
- * rollback is left out. */
+/* Step `step` (counted from 1) was not applied because of non-finite numbers.
+ * checkpoint: the newest one, 0: there is none. A step that fails again after a
+ * rollback is skipped. */
 enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
                                              uint64_t step,
                                              uint64_t checkpoint);
 /* A step was applied. */
 void pstd_numbers_applied(struct pstd_numbers *n);
 
-/* Mean and spread of the newest losses, old ones fading. */
+/* Mean and variance of recent losses, exponentially weighted. */
 struct pstd_spikes {
-    uint64_t seen, last; /* losses; the one of the newest spike */
+    uint64_t seen,
+        last; /* losses so far; number of the loss of the newest spike */
     double mean, variance;
 };
 
-/* How many standard deviations a loss lies above those before; 0 unless that
- * makes it a spike. A spike does not count for later ones. */
+/* Adds a loss; returns its distance above the mean in standard deviations if it
+ * is a spike to be reported, else 0. A spike changes the mean by half as much
+ * as other losses. */
 double pstd_spikes_take(struct pstd_spikes *s, double loss);
 
 #endif

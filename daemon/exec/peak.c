@@ -10,11 +10,11 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/rates.h"
 
-/* A process of the job. */
+/* The cores of a process of the job. */
 struct place {
     char host[64];
-    uint32_t cores;   /* of the host, as far as the process may use them */
-    uint32_t threads; /* that compute */
+    uint32_t cores;   /* cores of the host that the process may use */
+    uint32_t threads; /* threads that compute */
 };
 
 static struct place place_of(const struct pstd_session *s)
@@ -27,7 +27,7 @@ static struct place place_of(const struct pstd_session *s)
     return p;
 }
 
-/* Threads of all processes of each host, but no more than it has cores. */
+/* Counts the threads of all processes of each host, limited to its cores. */
 static unsigned busy_cores(const struct place *all, unsigned n)
 {
     unsigned ret = 0;

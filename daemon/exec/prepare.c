@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a run needs before its first step: options, data, engine, state. */
+/* Prepares a run before its first step: options, data, engine, state. */
 #include <string.h>
 
 #include "daemon/common/model/doubts.h"
@@ -16,7 +16,7 @@
 #include "stages/run/watch/flight.h"
 #include "stages/tune/estimate.h"
 
-/* Options that are of no use without others. */
+/* Checks options that require others. */
 static enum pst_status check_checkpoints(const struct pstd_config *c,
                                          struct pst_diag *diag)
 {
@@ -52,7 +52,7 @@ static enum pst_status check_checkpoints(const struct pstd_config *c,
     return PST_OK;
 }
 
-/* A gradient that is not PyTorch's is asked for by name. */
+/* Gradients that differ from PyTorch's need an explicit option. */
 static enum pst_status check_backward(const struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -68,7 +68,7 @@ static enum pst_status check_backward(const struct pstd_session *s,
                         plan->lost);
 }
 
-/* "name\0value\0..." over the daemon's own options. */
+/* Applies "name\0value\0..." to a copy of the daemon's own options. */
 static enum pst_status read_options(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag)
@@ -104,8 +104,8 @@ static enum pst_status read_options(struct pstd_session *s,
                              &s->options, diag);
 }
 
-/* An engine is used again only for a resume: it loads all that a step changes.
- */
+/* An engine is reused only for a resume, which loads all that a step
+ * changes. */
 static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
                                    struct pst_diag *diag)
 {
@@ -132,8 +132,9 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
 }
 
-/* Ranks of one process take turns where a stage has hardly more to do with a
- * microbatch than it takes to wake another thread up for it, there and back. */
+/* Decides if ranks of one process take turns in one thread: they do if the work
+ * of a stage on a microbatch is hardly longer than waking another thread up and
+ * back. */
 static enum pst_status find_lanes(struct pstd_session *s,
                                   const struct pst_plan *plan,
                                   struct pst_diag *diag)
@@ -181,8 +182,9 @@ void pstd_session_look_at_flights(struct pstd_session *s)
     }
 }
 
-/* Beside the logs: what each rank here does, from its first run on. Where there
- * is no room for it a job goes on all the same. */
+/* Opens the flight records beside the logs, which hold the actions of each
+ * local rank from its first run on. If there is no disk space, the job
+ * continues without them. */
 static enum pst_status open_flights(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
@@ -244,7 +246,7 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* What the factors of products are, and how they are multiplied. */
+/* Returns dtype of matmul operands and the GEMM implementation. */
 static const char *products(const struct pstd_config *c)
 {
     if (strcmp(c->dtype, "bf16") == 0 && !pst_rates_use_bf16())
@@ -252,7 +254,8 @@ static const char *products(const struct pstd_config *c)
     return c->dtype;
 }
 
-/* "auto:zb-h1": what auto has taken; "auto": a list of its own. */
+/* Adds "auto:zb-h1", the schedule that auto has chosen; "auto": a searched
+ * one. */
 static void add_schedule(struct pstd_note *note, const char *asked,
                          const char *name)
 {
@@ -265,7 +268,7 @@ static void add_schedule(struct pstd_note *note, const char *asked,
     pst_str_fini(&text);
 }
 
-/* What is reserved, and for what; of each rank here. */
+/* Reports the reserved memory by purpose, for each local rank. */
 static void emit_memory(struct pstd_session *s)
 {
     struct pstd_executor *w = s->w;
@@ -340,7 +343,7 @@ void pstd_session_emit_doubt(void *ctx, const char *text)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Rank 0 has the data in each case. */
+/* Rank 0 always has the data. */
 static void find_doubts(struct pstd_session *s)
 {
     if (s->w->rank != 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One training run: its steps, from the first one to the last file. */
+/* One training run, from its first step to its last file. */
 #include "daemon/exec/run.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
 
-#define EVENT_GAP_S 0.05 /* between step events of fast steps */
+#define EVENT_GAP_S 0.05 /* interval of step events if steps are fast */
 
 static double now_s(void)
 {
@@ -25,8 +25,9 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Fast steps are not all told; then whatever made one of them late decides
- * which is, so that numbers of that one step would mislead. */
+/* True if the step is reported. Of fast steps only some are: since delays
+ * decide which ones, times of a single step would be misleading, so means are
+ * reported. */
 static bool is_told(const struct pstd_session *s, double now)
 {
     if (s->step == s->config.steps || s->done == 1)
@@ -36,15 +37,15 @@ static bool is_told(const struct pstd_session *s, double now)
     return now - s->last_event >= EVENT_GAP_S;
 }
 
-/* What came to a sum since the last event, for each of n steps or seconds. */
+/* Adds the mean of a sum since the last event, per step or second. */
 static void add_mean(struct pstd_note *note, const char *key, double sum,
                      double told, double n)
 {
     pstd_note_real(note, key, (sum - told) / n);
 }
 
-/* Of the newest step, and means over those that were not told. must: not lost,
- * even if steps wait for the log. */
+/* Reports the newest step, with means over the steps since the last event.
+ * must: not dropped, even if steps have to wait for the log. */
 static void emit_step(struct pstd_session *s, bool must)
 {
     const struct pst_step_result *r = &s->newest.result;
@@ -61,7 +62,7 @@ static void emit_step(struct pstd_session *s, bool must)
     pstd_note_int(&note, "steps", (int64_t)s->config.steps);
     pstd_note_real(&note, "loss", r->loss);
     pstd_note_real(&note, "lr", r->lr);
-    if (!isnan(r->grad_norm)) /* known only where it was needed */
+    if (!isnan(r->grad_norm)) /* computed only if needed */
         pstd_note_real(&note, "grad_norm", r->grad_norm);
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
@@ -81,8 +82,8 @@ static void emit_step(struct pstd_session *s, bool must)
     s->told = s->sums;
 }
 
-/* What comes now is behind the newest step, which was too soon after another
- * to be told. */
+/* Reports the newest step if it was skipped so far, before an event that
+ * follows it. */
 static void tell_newest(struct pstd_session *s)
 {
     if (s->done > s->told.done)
@@ -99,7 +100,7 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
     sums->wait_other += t->wait_other;
 }
 
-/* Far above the losses before: something is wrong, or will be. */
+/* Reports a loss far above the previous ones. */
 static void emit_spike(struct pstd_session *s, double loss)
 {
     const double mean = s->spikes.mean;
@@ -144,13 +145,13 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->sums.done = ++s->done;
     s->newest.step = ++s->step;
     s->newest.result = *r;
-    s->newest.result.losses = NULL; /* of the next step from then on */
+    s->newest.result.losses = NULL; /* overwritten by the next step */
     pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
                        (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
     emit_spike(s, r->loss);
     if (is_told(s, now)) {
         s->last_event = now;
-        /* Those that were asked for are not lost. */
+        /* Steps that the user asked for are not dropped. */
         emit_step(s, s->step == s->config.steps || s->config.log_every > 0);
     }
 }
@@ -164,7 +165,8 @@ static void emit_at_step(struct pstd_session *s, enum pstd_event event)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* One order in a pause. What cannot be saved is told, and no end of it. */
+/* Executes one order in a pause. A failed save is reported and does not end the
+ * pause. */
 static enum pst_status obey_paused(struct pstd_session *s,
                                    struct pstd_order *order,
                                    struct pst_diag *diag)
@@ -173,7 +175,7 @@ static enum pst_status obey_paused(struct pstd_session *s,
 
     if (order->kind == PSTD_ORDER_CHANGE)
         return pstd_session_change(s, order, diag);
-    if (order->kind == PSTD_ORDER_PAUSE) /* who asked for it waits */
+    if (order->kind == PSTD_ORDER_PAUSE) /* the client waits for it */
         emit_at_step(s, PSTD_EVENT_PAUSED);
     if (order->kind == PSTD_ORDER_SAVE)
         status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
@@ -209,7 +211,8 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Its order waits on rank 0, unless it was carried out in a pause. */
+/* Executes a change order, which waits on rank 0 unless it was executed in a
+ * pause. */
 static enum pst_status change_model(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
@@ -222,7 +225,7 @@ static enum pst_status change_model(struct pstd_session *s,
     return status;
 }
 
-/* What all ranks agreed on in the step before. */
+/* Executes what all ranks have agreed on in the step before. */
 static enum pst_status obey(struct pstd_session *s, unsigned control,
                             struct pst_diag *diag)
 {
@@ -302,9 +305,9 @@ static void emit_mended(struct pstd_session *s, enum pstd_event event,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. A step that fails has left its state as it was: where no
- * checkpoint has that, with the model as it is by now, it is made again from
- * there. */
+/* COLLECTIVE. A failed step leaves the state as it was. If no checkpoint has
+ * the current model, the step is repeated from that state instead of a
+ * checkpoint. */
 static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
                                  const char *why, struct pst_diag *diag)
 {
@@ -328,9 +331,9 @@ static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
     return PST_OK;
 }
 
-/* COLLECTIVE. A step that would have made parameters worthless was applied
- * nowhere: the run goes on behind it, or from before, or ends (PST_ERR_RANGE).
- */
+/* COLLECTIVE. Handles a step that was applied on no rank because its numbers
+ * were not finite: the run continues after it or from an earlier state, or ends
+ * (PST_ERR_RANGE). */
 static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
 {
     const struct pst_diag why = *diag;
@@ -358,7 +361,8 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Of an update: elements stay as they were, which would not be finite. */
+/* Reports an update in which elements were kept because their new values would
+ * not be finite. */
 static void emit_partial(struct pstd_session *s, uint64_t step,
                          const char *text)
 {
@@ -371,8 +375,8 @@ static void emit_partial(struct pstd_session *s, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. The run goes on with that, or from before, or ends
- * (PST_ERR_RANGE). step, text: of that update. */
+/* COLLECTIVE. Handles such an update: the run continues with it or from an
+ * earlier state, or ends (PST_ERR_RANGE). step, text: of that update. */
 static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
                                     const char *text, struct pst_diag *diag)
 {
@@ -394,7 +398,8 @@ static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
     return status;
 }
 
-/* COLLECTIVE. That of the last step, of which no other step tells. */
+/* COLLECTIVE. Handles the update of the last step, which no later step
+ * reports. */
 static enum pst_status end_updates(struct pstd_session *s,
                                    struct pst_diag *diag)
 {
@@ -408,7 +413,7 @@ static enum pst_status end_updates(struct pstd_session *s,
     return take_partial(s, s->step, why.text, diag);
 }
 
-/* asked: words of this rank. *ret_control: those of all. */
+/* asked: words of this rank. *ret_control: words of all ranks. */
 static enum pst_status step(struct pstd_session *s, unsigned asked,
                             unsigned *ret_control, struct pst_diag *diag)
 {
@@ -446,7 +451,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         if (status == PST_OK)
             return status;
     }
-    /* PST_ERR_IO: data that cannot be read any more */
+    /* PST_ERR_IO: data can no longer be read */
     s->refused = status == PST_ERR_RANGE || status == PST_ERR_INPUT ||
                  status == PST_ERR_IO;
     if (s->refused)
@@ -458,9 +463,9 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
                : status;
 }
 
-/* *ret_now: stopped without a checkpoint. A stop that was taken is carried out
- * also if the step or what follows it fails: then it waits for the end of the
- * run, which is near. */
+/* *ret_now: stopped without a checkpoint. An accepted stop takes effect even if
+ * the step or its follow-up fails: it then takes effect at the end of the run,
+ * which follows at once. */
 static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {
@@ -470,7 +475,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
                        pst_now());
-    /* That of a job that stays is the first of this start. */
+    /* A job that stays only pauses before its first run. */
     if (pstd_mailbox_config(s->w->mailbox)->begin_paused && s->result->run == 1)
         status = pause_run(s, diag);
     while (status == PST_OK && s->step < s->config.steps &&
@@ -514,10 +519,10 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Everything from the first step to the last file. A faulty step left the
- * state as it was before it, so that is saved as after a stop. The dump comes
- * first: a job that dies at it goes on from an older checkpoint, and makes it
- * again. */
+/* Runs everything from the first step to the last file. A failed step leaves
+ * the state as it was, so it is saved as after a stop. The dump is written
+ * before that: if the job dies in it, it resumes from an older checkpoint and
+ * writes the dump again. */
 static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pst_diag save_diag, dump_diag;
@@ -552,7 +557,7 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* Faults that leave ranks and memory as they were. */
+/* True for failures that leave ranks and memory intact. */
 static bool is_sound(enum pst_status status)
 {
     return status != PST_OK && status != PST_ERR_PEER &&
@@ -583,7 +588,8 @@ enum pst_status pstd_run(struct pstd_executor *w,
     if (status == PST_OK)
         status = run(&s, diag);
     pstd_health_close(&s);
-    if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */
+    if (pst_engine_is_stuck(
+            w->engine)) /* with all data that its thread reads */
         return status;
     pstd_session_save_drop(&s);
     if (status == PST_OK || is_sound(status)) {
@@ -598,7 +604,8 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pstd_eval_close(&s);
     pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(w->mailbox)));
     pst_dump_free(s.dump);
-    /* The engine asks tokens in each step; another plan was this run's. */
+    /* The engine reads the tokens in each step, and a changed plan belongs to
+     * this run: neither is reused. */
     if (s.tokens != NULL || w->changed != NULL) {
         pst_engine_free(w->engine);
         w->engine = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A run's checkpoints: what is saved, beside the steps or between them. */
+/* Saves a run's checkpoints, beside the steps or between them. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,15 +17,15 @@
 
 /* --- what goes, and what is told ------------------------------------------ */
 
-/* That a checkpoint is of use shows when the next step works. Until then the
- * one before it stays, whatever --keep says. */
+/* A checkpoint is proven useful when the next step succeeds. Until then the one
+ * before it is kept, regardless of --keep. */
 static unsigned keep_now(const struct pstd_session *s)
 {
     return s->config.keep == 1 ? 2
                                : (unsigned)PST_MIN(s->config.keep, UINT32_MAX);
 }
 
-/* Once for each cause. */
+/* Reports each cause once. */
 static void emit_kept(void *ctx, const char *dir, uint64_t step,
                       const char *text)
 {
@@ -69,7 +69,7 @@ void pstd_session_proven(struct pstd_session *s)
     s->prune_due = false;
 }
 
-/* The step that was saved is good now, whatever lay there. */
+/* The saved step is good now, whatever was there before. */
 static void forget_passed(struct pstd_session *s)
 {
     size_t n = 0;
@@ -87,16 +87,16 @@ static const char *folder_of(const struct pstd_session *s, bool fallback)
     return fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
 }
 
-/* How a save ended. */
+/* Result of a save. */
 struct outcome {
     enum pst_status status;
-    const struct pst_diag *why; /* of a failure */
-    const char *bad;            /* what makes it a bad one, or ""; if saved */
+    const struct pst_diag *why; /* of the failure */
+    const char *bad;            /* why the saved one is bad, or "" */
     bool fallback;
-    bool asked; /* somebody waits to hear of it */
+    bool asked; /* a client waits for the event */
     uint64_t step, changes;
-    double seconds; /* since the step that it is of */
-    double stall_s; /* in which no step was made */
+    double seconds; /* since the state that it is of */
+    double stall_s; /* time without a step */
 };
 
 static bool is_fatal(enum pst_status status)
@@ -104,8 +104,8 @@ static bool is_fatal(enum pst_status status)
     return status == PST_ERR_PEER || status == PST_ERR_INTERNAL;
 }
 
-/* Else a folder that somebody has removed would be a stranger's when the run
- * goes on. */
+/* Restores the ownership of a folder that was removed; otherwise a resumed run
+ * would not recognize it as its own. */
 static void own_again(struct pstd_session *s, bool fallback)
 {
     struct pst_checkpoint_owner *owner =
@@ -208,7 +208,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     return status;
 }
 
-/* One folder, then the other. */
+/* Tries the first folder, then the second. */
 static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
                                      const struct pst_save_note *what,
                                      struct pst_diag *diag)
@@ -226,7 +226,8 @@ static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
     return PST_OK;
 }
 
-/* COLLECTIVE. Rank 0's clock decides, and who wants the job to end at once. */
+/* COLLECTIVE. Waits; rank 0 decides by its clock and by requests to end at
+ * once. */
 static enum pst_status pause_before(struct pstd_session *s, double until,
                                     double seconds, bool *ret_go_on,
                                     struct pst_diag *diag)
@@ -252,7 +253,8 @@ static enum pst_status pause_before(struct pstd_session *s, double until,
     return PST_OK;
 }
 
-/* Of a status that another rank may have found, only the text travels. */
+/* Recognizes a full disk by its text, because the error of another rank is only
+ * sent as text. */
 static bool is_full(const char *text)
 {
     char full[128], quota[128];
@@ -261,8 +263,8 @@ static bool is_full(const char *text)
            strstr(text, strerror_r(EDQUOT, quota, sizeof(quota))) != NULL;
 }
 
-/* The state of the last save is lost with the process: somebody may make room
- * meanwhile. What it may not replace stays there. */
+/* Retries the last save, whose state would be lost with the process: somebody
+ * may free disk space. A refused replacement of a checkpoint is not retried. */
 static enum pst_status save_again(struct pstd_session *s,
                                   const struct pst_save_note *what,
                                   enum pst_status status, struct pst_diag *diag)
@@ -290,7 +292,7 @@ static enum pst_status save_again(struct pstd_session *s,
     return status;
 }
 
-/* A checkpoint from before a step that cannot be made says so. */
+/* Records in the newest checkpoint that the step after it failed. */
 static enum pst_status mark(struct pstd_session *s, const char *fault,
                             struct pst_diag *diag)
 {
@@ -318,7 +320,8 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
 
 /* --- beside the steps ----------------------------------------------------- */
 
-/* The state of this step, or, after a failure, the one that was copied. */
+/* Saves the state of this step, or, after a failure, the state copied
+ * before. */
 static enum pst_status begin_in(struct pstd_session *s, bool fallback,
                                 struct pst_diag *diag)
 {
@@ -353,8 +356,8 @@ static void emit_direct(struct pstd_session *s, const struct pst_diag *why)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* *ret_begun: the save goes on beside the steps; else it is to be made between
- * them. */
+/* *ret_begun: the save runs beside the steps; otherwise the caller saves
+ * between them. */
 static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
                              struct pst_diag *diag)
 {
@@ -377,7 +380,7 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
     *ret_begun = status == PST_OK;
     if (status == PST_ERR_NOMEM)
         emit_direct(s, diag);
-    /* A folder that cannot be had is told by the save between steps. */
+    /* If a folder is not available, the save between steps reports it. */
     return is_fatal(status) ? status : PST_OK;
 }
 
@@ -393,7 +396,7 @@ unsigned pstd_session_words(const struct pstd_session *s)
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag);
 
-/* COLLECTIVE. A folder that cannot be had is the end of that save. */
+/* COLLECTIVE. If a folder is not available, that save ends. */
 static enum pst_status begin_again(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
@@ -405,8 +408,8 @@ static enum pst_status begin_again(struct pstd_session *s, bool fallback,
                                                 : end(s, status, 0, diag);
 }
 
-/* COLLECTIVE. How it ended; the other folder may have it then. What comes back
- * is fatal: a save that failed costs no more than the checkpoint. */
+/* COLLECTIVE. Ends a save; after a failure the other folder may be tried.
+ * Returned errors are fatal: a failed save only costs the checkpoint. */
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag)
 {
@@ -428,7 +431,7 @@ static enum pst_status end(struct pstd_session *s, enum pst_status status,
     return begin_again(s, true, diag);
 }
 
-/* The same copy goes to --checkpoint, if that was due, too. */
+/* Saves the same copy to --checkpoint too, if that is due. */
 static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
                                 struct pst_diag *diag)
 {
@@ -444,7 +447,7 @@ static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
     return begin_again(s, false, diag);
 }
 
-/* COLLECTIVE, while a save is open. */
+/* COLLECTIVE, while a save is in progress. */
 static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
@@ -521,7 +524,7 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
     return status;
 }
 
-/* Its copy is of this very step. */
+/* True if the copy being saved is of the current step. */
 static bool best_is_under_way(const struct pstd_session *s)
 {
     const struct pstd_saving *v = &s->saving;
@@ -532,7 +535,8 @@ static bool best_is_under_way(const struct pstd_session *s)
 
 /* --- which of these ------------------------------------------------------- */
 
-/* Who asked for a checkpoint of this state, which there is, waits for it. */
+/* Reports an existing checkpoint of this state to the client that asked for
+ * one. */
 static void tell_again(struct pstd_session *s)
 {
     struct pstd_note note;

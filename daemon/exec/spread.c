@@ -9,7 +9,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 
-#define PIECE    ((size_t)60000) /* in one broadcast */
+#define PIECE    ((size_t)60000) /* bytes per broadcast */
 #define MAX_FILE ((uint64_t)64 << 30)
 
 static enum pst_status send_pieces(struct pstd_executor *w,
@@ -23,7 +23,7 @@ static enum pst_status send_pieces(struct pstd_executor *w,
     struct pst_diag why;
 
     status = pstd_agree(w, status, diag);
-    /* Who cannot go on takes part until all has been sent. */
+    /* A rank with an error takes part until all has been sent. */
     for (uint64_t at = 0; at < size && status == PST_OK; at += PIECE) {
         const size_t n = (size_t)PST_MIN(size - at, (uint64_t)PIECE);
 

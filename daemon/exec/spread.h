@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_SPREAD_H
 #define PENSTOCK_DAEMON_EXEC_SPREAD_H
-/* A file that rank 0 alone can be sure to see, for all ranks. Exec thread. */
+/* Copies a file that may be visible only to rank 0 to all ranks. Exec
+ * thread. */
 #include <limits.h>
 
 #include "daemon/exec/collective.h"
 
 struct pstd_spread {
-    char path[PATH_MAX]; /* rank 0's own, or one that only this process sees */
-    int file;            /* which that names; -1: none */
+    char path[PATH_MAX]; /* the original on rank 0, elsewhere a file private to
+                            the process */
+    int file;            /* descriptor behind that path; -1: none */
 };
 
-/* COLLECTIVE. To be ended also after an error. */
+/* COLLECTIVE. Call fini also after an error. */
 enum pst_status pstd_spread_file(struct pstd_executor *w, const char *path,
                                  struct pstd_spread *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -10,8 +10,8 @@
 #include "daemon/exec/change/events.h"
 #include "stages/base/alloc.h"
 
-#define MAX_TOLD  512 /* tensors of one request: the loop keeps 1024 events */
-#define MAX_SHOWN 16  /* elements of one of which all are told */
+#define MAX_TOLD  512 /* tensors reported per request: the loop keeps 1024 */
+#define MAX_SHOWN 16  /* largest tensor that is shown in full, in elements */
 
 /* --- set ------------------------------------------------------------------ */
 
@@ -82,13 +82,14 @@ struct getter {
     const struct pst_plan *plan;
     const struct pstd_change_order *order;
     struct pst_attrs found;
-    struct pst_safetensors_writer *file; /* rank 0, if it is to be written */
+    struct pst_safetensors_writer *file; /* rank 0, if the order has a path */
     size_t n_put;
-    void *all, *part; /* rank 0: a tensor, and what a name means of it */
+    void *all,
+        *part; /* rank 0: a tensor, and the view of it that a name means */
     struct pst_diag *diag;
 };
 
-/* Of floats and integers that are numbers. */
+/* Statistics of the floats and integers that are not NaN. */
 struct summary {
     double min, max, mean;
     int64_t nans;
@@ -115,7 +116,8 @@ static struct summary sum_up(const struct pst_meta *meta, const void *data)
     return ret;
 }
 
-/* The shortest text that reads back as the same number of its dtype. */
+/* Formats a number as the shortest text that reads back as the same value of
+ * its dtype. */
 static void format(enum pst_dtype dtype, double x, char out[32])
 {
     if (dtype == PST_F64 || isnan(x)) {
@@ -160,7 +162,7 @@ static void put_text(struct pstd_note *note, const char *key,
     pst_str_fini(text);
 }
 
-/* Its other names; where it is. */
+/* Adds the tensor's other names and its location. */
 static void describe(const struct getter *g, const struct pst_attr *attr,
                      struct pstd_note *note)
 {
@@ -223,7 +225,7 @@ static void emit_attr(const struct getter *g, const struct pst_attr *attr)
     pstd_mailbox_post(g->s->w->mailbox, &note, true);
 }
 
-/* Does the name before mean the same? */
+/* True if the previous name means the same tensor. */
 static bool is_again(const struct pst_attrs *found, size_t i)
 {
     const struct pst_attr *a = &found->at.at[i];
@@ -284,7 +286,7 @@ static enum pst_status prepare(struct getter *g)
     return pstd_agree(g->s->w, status, g->diag);
 }
 
-/* All names of one tensor, whose values have come to rank 0. */
+/* Reports all names of one tensor, whose values are on rank 0. */
 static enum pst_status give(struct getter *g, unsigned param)
 {
     enum pst_status status = PST_OK;
@@ -319,7 +321,7 @@ static enum pst_status get(struct getter *g)
             continue;
         status =
             pst_engine_fetch_param(g->s->w->engine, param, g->all, g->diag);
-        /* Who cannot go on takes what the others send. */
+        /* Rank 0 keeps receiving after an error of its own. */
         if (g->s->w->rank == 0 && status == PST_OK && mine == PST_OK) {
             mine = give(g, param);
             if (mine != PST_OK)

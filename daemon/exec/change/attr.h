@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_CHANGE_ATTR_H
 #define PENSTOCK_DAEMON_EXEC_CHANGE_ATTR_H
-/* Tensors of a run's state: other values for some, and what they are. Exec
- * thread. */
+/* Reading and setting tensors of a run's state (attr). Exec thread. */
 #include "daemon/change_order.h"
 #include "daemon/exec/session.h"
 #include "stages/split/attr/attr.h"
 
-/* Zero-initialised is none. */
+/* A zeroed struct is empty. */
 struct pstd_attr {
     struct pst_attrs found;
-    struct pst_safetensors *file; /* of the values; NULL: a number */
+    struct pst_safetensors
+        *file; /* with the new values; NULL: the value is a number */
     struct pst_setting *setting;
     struct pst_casting *casting;
     struct pst_cast_told told; /* CAST */
-    struct pst_str nans;       /* names that are given one */
+    struct pst_str nans;       /* names of tensors that are set to NaN */
 };
 
-/* model: of plan, made again; it, the plan and path outlive this. */
+/* model is the reconstructed model of plan; model, plan and path must outlive
+ * attr. */
 enum pst_status pstd_attr_set(struct pstd_attr *attr,
                               const struct pst_plan *plan,
                               struct pst_model *model,
@@ -34,8 +35,8 @@ bool pstd_attr_has(const struct pstd_attr *attr, const struct pst_plan *plan,
 void pstd_attr_fini(struct pstd_attr *attr);
 
 /* COLLECTIVE. Emits events about tensors of plan, which the engine runs, and
- * writes them to the order's path if it has one. Only faults after which no
- * rank can go on are errors. */
+ * writes them to the order's path if it has one. Returns an error only if no
+ * rank can continue. */
 enum pst_status pstd_attr_get(struct pstd_session *s,
                               const struct pst_plan *plan,
                               const struct pstd_change_order *order,

@@ -20,29 +20,29 @@
 #include "stages/split/again.h"
 #include "stages/split/store/pack.h"
 
-/* The plan of a run whose model was changed. */
+/* The plan of a run with a changed model. */
 struct pstd_changed {
-    struct pst_plan *plan;       /* made here, */
-    struct pst_carried *carried; /* or a checkpoint had it */
+    struct pst_plan *plan;       /* built here, */
+    struct pst_carried *carried; /* or loaded from a checkpoint */
     struct pst_batch batch;
     struct pst_tokens *tokens;
-    /* Start values of the plan's params that no stage reads: checkpoints have
-     * them, no engine does. */
+    /* Start values of the plan's params that no stage reads: checkpoints
+     * contain them, engines do not. */
     void **kept;
 };
 
-/* Between two plans. Start values come from the engine that is there, and from
- * the file. */
+/* A change from one plan to another. Start values come from the existing engine
+ * and from the file. */
 struct change {
     enum pstd_change_kind kind;
     const struct pst_engine *from;
-    struct pst_plan *before;       /* its plan */
-    struct pst_model *old;         /* of it */
+    struct pst_plan *before;       /* plan of that engine */
+    struct pst_model *old;         /* reconstructed model of that plan */
     struct pstd_replaced replaced; /* SWAP */
     unsigned n;            /* calls, parameters or tensors that were changed */
     struct pstd_attr attr; /* SET, CAST */
     struct pstd_change_states states; /* SWAP */
-    bool keep;                        /* other states too, where names agree */
+    bool keep; /* keep other states too, if their names match */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -89,7 +89,8 @@ static bool is_fresh(void *ctx, const char *fqn)
            pstd_attr_has(&x->attr, x->before, fqn);
 }
 
-/* Whose optimizer states it goes on with; NULL: they begin anew. */
+/* Returns the parameter whose optimizer states are kept; NULL: they start from
+ * zero. */
 static const char *old_name(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
@@ -100,8 +101,8 @@ static const char *old_name(void *ctx, const char *fqn)
     return x->keep || !is_fresh(ctx, fqn) ? fqn : NULL;
 }
 
-/* Whose value it goes on with, where replicas share it; NULL: it was given
- * another one. */
+/* Returns the parameter whose value is kept, if replicas share it; NULL: it
+ * gets a new value. */
 static const char *old_value(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
@@ -118,8 +119,8 @@ static void convert(void *ctx, const char *fqn, float *data, int64_t n)
         pst_casting_convert(x->attr.casting, (unsigned)was, data, n);
 }
 
-/* COLLECTIVE. Those that the plan has beside its stages. Numbers are those of
- * the plan, once it has read all of them. */
+/* COLLECTIVE. Fetches the params that the plan has outside of its stages. They
+ * are numbered as in the plan, after it has read all of them. */
 static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
                                  struct pst_diag *diag)
 {
@@ -139,7 +140,8 @@ static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
     return status;
 }
 
-/* COLLECTIVE. From here on the plan needs neither models nor the old engine. */
+/* COLLECTIVE. Copies unread params; after this the plan needs neither the
+ * models nor the old engine. */
 static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {
@@ -178,7 +180,7 @@ static const struct pst_plan_param *find_old(const struct change *x,
     return i >= 0 ? &x->before->params.at[i] : NULL;
 }
 
-/* Values that are no more those of the model that was cut are known as such. */
+/* Marks values that are no longer those of the exported model. */
 static void mark_changed(struct change *x)
 {
     struct pst_plan *to = x->changed->plan;
@@ -360,7 +362,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
     pst_engine_free(s->w->engine);
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;
-    s->pace = (struct pst_pace){0}; /* of another model */
+    s->pace = (struct pst_pace){0}; /* learnt from another model */
     pst_alive_set_limit(pstd_watchdog(&s->config));
     s->w->changed = x->changed;
     s->batch = &x->changed->batch;
@@ -412,15 +414,15 @@ static enum pst_status change(struct pstd_session *s,
 
 /* --- resuming ------------------------------------------------------------- */
 
-/* Which checkpoint a run goes on from, as rank 0 sees it; plain bytes. */
+/* The checkpoint that a run resumes from, as seen by rank 0; plain bytes. */
 struct found {
     uint64_t step, changes;
     uint32_t any, fallback;
 };
 
-/* Of the newer folder. A checkpoint with a plan of its own is read whole, as it
- * will be when it is loaded: that must not take an older one. If there is none
- * that can be read, whoever loads says so. */
+/* Finds the checkpoint in the folder with the newer one. A checkpoint with its
+ * own plan is read completely, as for loading, because loading must not select
+ * an older one later. If none can be read, loading reports it. */
 static struct found find(const struct pstd_session *s)
 {
     const char *const dirs[] = {s->config.checkpoint,
@@ -537,7 +539,7 @@ enum pst_status pstd_session_change(struct pstd_session *s,
                  ? pstd_attr_get(s, batch_of(s->w)->plan, &o, diag)
                  : change(s, &o, diag);
     if (status == PST_OK && o.kind != PSTD_CHANGE_GET)
-        pstd_health_reset(s); /* other kernels take other times */
+        pstd_health_reset(s); /* the new kernels take other times */
     pst_alive_leave(before);
     return status;
 }

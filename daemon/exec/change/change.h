@@ -2,27 +2,27 @@
 #ifndef PENSTOCK_DAEMON_EXEC_CHANGE_CHANGE_H
 #define PENSTOCK_DAEMON_EXEC_CHANGE_CHANGE_H
 /*
- * Another module in the place of one of a run's, between two steps, on all
- * ranks or on none: each makes the new plan and an engine of it beside the old
- * one, which stays until all have theirs. Exec thread.
+ * Changes a run's model between two steps (swap of a module, attr, freeze), on
+ * all ranks or on none: each rank builds the new plan and its engine beside the
+ * old one, which is kept until all ranks have succeeded. Exec thread.
  */
 #include "daemon/change_order.h"
 #include "daemon/exec/session.h"
 
-/* COLLECTIVE. A change that fails is told as an event; only faults after which
- * no rank can go on are errors. */
+/* COLLECTIVE. A failed change is reported as an event; returns an error only if
+ * no rank can continue. */
 enum pst_status pstd_session_change(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. The plan of the checkpoint that a run goes on from, if that is
- * one that was changed. */
+/* COLLECTIVE. Restores the changed plan of the checkpoint that a run resumes
+ * from, if it has one. */
 enum pst_status pstd_session_restore(struct pstd_session *s,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 const struct pst_batch *pstd_changed_batch(const struct pstd_changed *swap);
 
-/* With what the engine of the run reads; after it is freed. NULL is accepted.
- */
+/* Frees the plan and the data that the run's engine reads; call it after
+ * freeing the engine. NULL is accepted. */
 void pstd_changed_free(struct pstd_changed *swap);
 
 #endif

@@ -3,7 +3,8 @@
 
 #include <time.h>
 
-/* Events of a kind: done, refused; what the name and the number are. */
+/* Events and keys of each kind of change: done, refused; keys of the name and
+ * the number. */
 static const struct words {
     enum pstd_event done, refused;
     const char *name, *number;

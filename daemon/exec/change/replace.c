@@ -7,8 +7,8 @@
 
 #define SHOWN 10
 
-/* "n", "n@2" and what is below them: what follows the module's name, or NULL.
- */
+/* Matches "n", "n@2" and names below them: returns the part after the module's
+ * name, or NULL. */
 static const char *inside(const char *fqn, const char *module)
 {
     const size_t n = strlen(module);
@@ -41,7 +41,7 @@ static enum pst_status check_adapters(const struct pst_plan *before,
     return PST_OK;
 }
 
-/* How many parameters of the module, and how many of them are trained. */
+/* Counts parameters of the module, and the trained ones. */
 static void count(const struct pst_plan *plan, const char *module,
                   unsigned *ret_all, unsigned *ret_trained)
 {

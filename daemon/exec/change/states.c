@@ -60,7 +60,7 @@ static const struct pst_plan_param *find(const struct pst_plan *plan,
     return i >= 0 ? &plan->params.at[i] : NULL;
 }
 
-/* Has every stage that has the new one the states of the old one? */
+/* True if every stage that has the new parameter has the old one's states. */
 static bool is_near(const struct pst_plan_param *to,
                     const struct pst_plan_param *from)
 {

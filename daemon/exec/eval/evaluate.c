@@ -16,39 +16,40 @@
 
 #define MIB 1048576.0
 
-/* Below --checkpoint. */
+/* Below the --checkpoint folder. */
 #define BEST_FOLDER "best"
 #define PAST_FILE   "evaluations"
 
-/* What is evaluated; the same on all ranks, plain bytes. */
+/* Size of an evaluation; the same on all ranks, plain bytes. */
 struct extent {
     uint64_t steps, rows;
 };
 
 struct pstd_evaluation {
     struct pst_eval_cut cut;
-    struct pstd_eval_model model; /* of --eval-model, or none */
+    struct pstd_eval_model model; /* of --eval-model, or empty */
     struct pstd_spread file_of_model;
-    const struct pst_engine *from; /* that start values are read from */
-    struct pst_plan *of;           /* what was cut so; NULL: nothing yet */
+    const struct pst_engine *from; /* start values are read from it */
+    struct pst_plan *of;           /* plan that was cut; NULL: none yet */
     struct pst_batch batch;
     struct pst_engine *engine;
-    struct pst_data *data; /* where it is read; with: */
-    struct pst_mean *mean; /* or both NULL */
+    struct pst_data *data; /* on ranks that read data; together with mean */
+    struct pst_mean *mean; /* NULL if data is */
     struct extent extent;
-    struct pst_str best, file; /* folder, past; "" without --checkpoint */
+    struct pst_str best, file; /* folder of the best checkpoint, file of past
+                                  evaluations; "" without --checkpoint */
     struct pstd_evals past;    /* on rank 0 */
-    uint64_t at;               /* step of the newest one */
-    bool any;                  /* there is one */
-    double best_loss;          /* of the checkpoint that is saved now */
+    uint64_t at;               /* step of the newest evaluation */
+    bool any;                  /* there has been one */
+    double best_loss;          /* of the checkpoint being saved */
 };
 
-/* What rank 0 makes of an evaluation; plain bytes. */
+/* Rank 0's decision after an evaluation; plain bytes. */
 struct verdict {
     uint32_t best, enough;
     uint64_t best_step;
     double best_loss;
-    double loss; /* of the evaluation, which rank 0 alone has */
+    double loss; /* of the evaluation, known to rank 0 only */
 };
 
 enum pst_status pstd_eval_check(const struct pstd_config *config,
@@ -75,7 +76,7 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* Numbers of parameters are those of the plan that is cut. */
+/* Numbers of parameters refer to the plan that is cut. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
@@ -84,7 +85,7 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_engine_read_start(e->from, e->of, i, dst, diag);
 }
 
-/* COLLECTIVE. --eval-model, which rank 0 alone can be sure to see. */
+/* COLLECTIVE. Opens --eval-model, which may be visible only to rank 0. */
 static enum pst_status open_model(struct pstd_session *s,
                                   struct pstd_evaluation *e,
                                   struct pst_diag *diag)
@@ -123,14 +124,14 @@ static enum pst_status make_plans(struct pstd_session *s,
     return status;
 }
 
-/* Each stage where it is trained. */
+/* Places each stage on the rank that trains it. */
 static void place(const struct pst_schedule *sched, struct pst_str *ret)
 {
     for (unsigned k = 0; k < sched->n_stages; k++)
         pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
 }
 
-/* What --memory-limit leaves besides the training. */
+/* Returns what the training leaves of --memory-limit. */
 static double limit_left(const struct pstd_session *s)
 {
     const double limit = s->config.memory_limit * MIB;
@@ -158,7 +159,8 @@ static enum pst_status make_engine(struct pstd_session *s,
     if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
         options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
     options.keep_outputs = false;
-    options.no_undo = true; /* values are written again before the next one */
+    options.no_undo =
+        true; /* values are overwritten before the next evaluation */
     options.side_by_side = s->options.side_by_side;
     options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
@@ -249,7 +251,7 @@ static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
         status = make_engine(s, e, &places, diag);
     pst_str_fini(&places);
     status = pstd_agree(s->w, status, diag);
-    e->from = NULL; /* values come from the engine of the step from here on */
+    e->from = NULL; /* from here on values come from the engine of the step */
     if (status != PST_OK) {
         pst_diag_prefix(diag, "--eval-data");
         drop(e);
@@ -282,8 +284,7 @@ void pstd_eval_close(struct pstd_session *s)
 
 /* --- what was found ------------------------------------------------------- */
 
-/* Best checkpoints of another course of the training are no past of this one.
- */
+/* Moves best checkpoints of another course of the training away. */
 static enum pst_status set_best_aside(struct pstd_session *s, uint64_t above,
                                       struct pst_diag *diag)
 {
@@ -314,8 +315,8 @@ static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
     return status;
 }
 
-/* The next evaluation is the first again if the checkpoint of the best one has
- * gone: best/ had a later one, say, of which --resume=STEP wants nothing. */
+/* Forgets past evaluations if the checkpoint of the best one is gone: best/ may
+ * have had a later one, which --resume=STEP has moved away. */
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -339,9 +340,9 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /*
- * A run that goes on from its newest checkpoint makes the steps behind it
- * again, and finds again what it found there: that best one stays the best. One
- * that goes back, or begins anew, does not.
+ * Restores past evaluations. A run that resumes from its newest checkpoint
+ * repeats the steps after it and gets the same results, so the best one stays
+ * the best. A run that goes back further, or starts again, forgets them.
  */
 static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
 {
@@ -389,7 +390,7 @@ static void take(struct pstd_session *s, const struct verdict *v)
     s->result->best_loss = v->best_loss;
 }
 
-/* COLLECTIVE. What rank 0 says goes for all. */
+/* COLLECTIVE. Broadcasts rank 0's decision. */
 static enum pst_status spread(struct pstd_session *s, enum pst_status status,
                               struct verdict *v, struct pst_diag *diag)
 {
@@ -416,7 +417,7 @@ static void emit_enough(struct pstd_session *s, const struct verdict *v)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Of the file, once; what is not evaluated in it. */
+/* Warns once about the file, and about parts that are not evaluated. */
 static void find_doubts(struct pstd_session *s)
 {
     const struct pstd_evaluation *e = s->evaluation;
@@ -481,8 +482,8 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* *control: words of all that came meanwhile. A stop ends it (PST_AGAIN).
- * *ret: on rank 0. */
+/* *control: adds the words of all steps run here. A stop ends the evaluation
+ * (PST_AGAIN). *ret: on rank 0. */
 static enum pst_status run_forward(struct pstd_session *s, double *ret,
                                    unsigned *control, struct pst_diag *diag)
 {
@@ -514,8 +515,8 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     return pstd_agree(s->w, status, diag);
 }
 
-/* A file that cannot be written costs a later resume its memory of the best
- * one, and this run nothing. */
+/* Writes the file of past evaluations. If that fails, only a later resume is
+ * affected: it does not know the best one. */
 static void remember(struct pstd_session *s)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -527,7 +528,8 @@ static void remember(struct pstd_session *s)
         emit_failed(s, &lost);
 }
 
-/* Before it is remembered as the best: what is remembered can be found. */
+/* Called when the save has ended, before it is recorded as the best: a recorded
+ * one must exist. */
 static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
                                   uint64_t step, const char *bad,
                                   struct pst_diag *diag)
@@ -566,7 +568,7 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     return PST_OK;
 }
 
-/* Steps go on while it is written, if there is memory for that. */
+/* Saves beside the steps if there is memory for a copy. */
 static enum pst_status save_best(struct pstd_session *s, double loss,
                                  struct pst_diag *diag)
 {
@@ -629,7 +631,7 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     emit_evaluated(s, loss, seconds, &v);
     if (v.best && s->config.keep_best)
         status = save_best(s, loss, diag);
-    else if (s->saving.best == NULL) /* else once that one is there */
+    else if (s->saving.best == NULL) /* otherwise when that save has ended */
         remember(s);
     emit_enough(s, &v);
     return status;

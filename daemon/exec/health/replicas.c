@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* --compare-replicas: copies of parameters and buffers are compared between
- * steps, so that memory that was damaged is found before it is everywhere. */
+/* --compare-replicas: compares copies of parameters and buffers between steps,
+ * to detect corrupted memory before it spreads. */
 #include "daemon/exec/health/health.h"
 
 #include "stages/base/host/alive.h"
 
-#define TOLD_S 15.0 /* between two events of comparisons that found nothing */
+#define TOLD_S 15.0 /* interval of events that report no difference */
 
-/* What was compared, and what cannot be. */
+/* Reports what was compared, and what cannot be. */
 static void emit(struct pstd_session *s, double seconds)
 {
     const struct pst_copies c = pst_engine_copies(s->w->engine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranks that hold the others up, by what they report of each step. */
+/* Finds ranks that delay the others, from their reports of each step. */
 #include "daemon/exec/health/health.h"
 
 #include "stages/base/alloc.h"
@@ -12,7 +12,7 @@ void pstd_health_open(struct pstd_session *s)
     struct pst_diag ignored;
 
     while (pst_pulse_take_silence(s->w->pulse, &before))
-        ; /* while the model was loaded: of no step */
+        ; /* while the model was loaded: not in a step */
     if (s->w->rank != 0 ||
         pstd_stragglers_init(&s->stragglers, s->w->ranks, s->options.ranks,
                              &ignored) != PST_OK)
@@ -51,7 +51,7 @@ void pstd_health_close(struct pstd_session *s)
     pstd_stragglers_fini(&s->stragglers);
 }
 
-/* Links that were down, and processes that were stopped. */
+/* Reports links that were down and processes that were stopped. */
 static void emit_silences(struct pstd_session *s, double step_s)
 {
     struct pst_silence silence;
@@ -89,7 +89,7 @@ unsigned pstd_health_words(const struct pstd_session *s)
     return s->stragglers.suspicious ? PSTD_CTL_MEASURE : 0;
 }
 
-/* Sending, and waiting for what was made. */
+/* Time for sending, and for waiting for messages already sent. */
 static double with_messages(const struct pst_shares *shares)
 {
     double sum = shares->seconds[PST_SPAN_MESSAGE];

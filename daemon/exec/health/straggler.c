@@ -6,14 +6,14 @@
 #include "stages/base/alloc.h"
 
 #define COLD       4    /* first steps, which load, map and warm up */
-#define TIMES      1.3  /* more is slow, */
-#define OF_STEP    0.02 /* if it is as much of a step, */
-#define LEAST_S    1e-3 /* and more than what a system does beside */
+#define TIMES      1.3  /* a step is slow if it exceeds this ratio, */
+#define OF_STEP    0.02 /* this share of the step, */
+#define LEAST_S    1e-3 /* and the noise of a system */
 #define NAMED      12   /* slow steps of the window */
 #define GONE       4
-#define FIRST_WAIT 64 /* steps between measurements that explained nothing */
+#define FIRST_WAIT 64 /* steps between measurements that found nothing */
 #define LONGEST    4096
-#define EXPLAINS   0.5 /* share of the excess that messages have to explain */
+#define EXPLAINS   0.5 /* share of the excess that messages must explain */
 
 static double median(double *values, unsigned n)
 {
@@ -49,7 +49,7 @@ static unsigned count_slow(const struct pstd_series *p)
     return n;
 }
 
-/* Step n of the run, from 0. */
+/* n counts the steps of the run from 0. */
 static void learn(struct pstd_series *p, uint64_t n, double seconds)
 {
     if (n < COLD)
@@ -65,7 +65,8 @@ static void note(struct pstd_series *p, uint64_t n, double ratio, bool slow)
     p->slow = (p->slow << 1 | slow) & ((1u << PSTD_STRAGGLER_WINDOW) - 1);
 }
 
-/* True if that changes who is named. wanted: slow steps for it. */
+/* Updates `named`; true if it has changed. wanted: number of slow steps
+ * needed. */
 static bool turns(struct pstd_series *p, unsigned wanted)
 {
     const unsigned n = count_slow(p);
@@ -137,11 +138,11 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
     s->has_link = s->suspicious = false;
 }
 
-/* How much slower than at first the other ranks are, at least 1. sorted: that
- * of all, own among them. */
+/* Returns how much slower than at first the other ranks are, at least 1. sorted
+ * holds the ratios of all ranks, with `own` among them. */
 static double excuse(const struct pstd_stragglers *s, double own)
 {
-    const unsigned n = s->ranks - 1; /* without it */
+    const unsigned n = s->ranks - 1; /* without this rank */
     unsigned at = 0;
     double low, high;
 
@@ -152,8 +153,8 @@ static double excuse(const struct pstd_stragglers *s, double own)
     return PST_MAX(1.0, (low + high) / 2);
 }
 
-/* What the ranks of other replicas with the same stages take; 0: there are
- * none. */
+/* Returns the time of the ranks of other replicas with the same stages; 0:
+ * there are none. */
 static double of_peers(const struct pstd_stragglers *s,
                        const struct pstd_work *work, unsigned rank)
 {
@@ -172,7 +173,7 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
     const double took = work[rank].seconds, peers = of_peers(s, work, rank);
     double expected = p->base * excuse(s, took / p->base);
 
-    /* Slow from the first step on. */
+    /* This rank has been slow from the first step on. */
     if (peers > 0 && peers < expected)
         expected = peers;
     note(p, s->n, took / expected,
@@ -181,9 +182,9 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
         tell(s, rank, p, p->named, false);
 }
 
-/* Slower steps, but for those that a rank's computing explains. Not one may be
- * as fast as at first: a processor that is shared makes some slow, messages
- * that are late all of them. */
+/* Detects slower steps that no rank's computing explains. All steps of the
+ * window must be slow: a shared processor slows some steps down, late messages
+ * all of them. */
 static void look_at_steps(struct pstd_stragglers *s, double seconds,
                           bool is_explained)
 {

@@ -13,29 +13,29 @@
 #include "stages/run/state/carried.h"
 #include "stages/split/evaluate.h"
 
-#define WAIT_MS 50 /* between two looks of rank 0 at the others while idle */
+#define WAIT_MS 50 /* interval at which idle rank 0 polls the others */
 
 struct serving {
     struct pstd_executor *w;
     const struct pstd_config *config;
-    struct pst_carried *carried; /* the plan instead, or NULL */
-    struct pst_plan *of;         /* what is cut again, borrowed */
+    struct pst_carried *carried; /* plan from the checkpoint, or NULL */
+    struct pst_plan *of;         /* plan that was cut again, borrowed */
     struct pst_eval_cut cut;
-    struct pstd_eval_model model; /* of --eval-model, or none */
+    struct pstd_eval_model model; /* of --eval-model, or empty */
     struct pstd_spread file;
     struct pst_batch batch;
     struct pst_engine *engine;
     uint64_t step;  /* of the checkpoint */
-    uint64_t made;  /* steps so far */
-    unsigned *kept; /* the plan's outputs that are answered */
+    uint64_t made;  /* steps made so far */
+    unsigned *kept; /* outputs of the plan that are answered */
     size_t n_kept;
     /* On rank 0. */
     struct pstd_intake *intake;
     struct pstd_requests requests;
-    void **outputs; /* those, of a whole step */
+    void **outputs; /* kept outputs of a whole step */
 };
 
-/* What rank 0 tells the others before each step; plain bytes. */
+/* Rank 0's message to the others before each step; plain bytes. */
 struct head {
     uint32_t stop;
 };
@@ -50,8 +50,8 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_plan_read_param(s->of, i, dst, diag);
 }
 
-/* The plan in the newest checkpoint, if the model was changed in its run. What
- * is wrong with a folder is told when it is loaded. */
+/* Loads the plan from the newest checkpoint, if the model was changed in its
+ * run. Defects of a folder are reported when it is loaded. */
 static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
 {
     const char *dir = s->config->checkpoint;
@@ -70,7 +70,7 @@ static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
                : PST_OK;
 }
 
-/* COLLECTIVE. --eval-model, which rank 0 alone can be sure to see. */
+/* COLLECTIVE. Opens --eval-model, which may be visible only to rank 0. */
 static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
 {
     enum pst_status status =
@@ -118,7 +118,7 @@ static enum pst_status make_engine(struct serving *s, struct pst_diag *diag)
     options.replicas = replicas;
     options.recompute = NULL;
     options.keep_outputs = true;
-    options.scatter = true; /* rank 0 alone has the requests */
+    options.scatter = true; /* only rank 0 has the requests */
     pstd_set_batch(&options, &s->batch);
     return pst_engine_new(s->batch.plan, s->w->transport, &options, &s->engine,
                           diag);
@@ -157,7 +157,7 @@ static enum pst_status load(struct serving *s, struct pst_diag *diag)
     return status;
 }
 
-/* All ranks fetch the same outputs. */
+/* Makes all ranks fetch the same outputs. */
 static enum pst_status keep_outputs(struct serving *s,
                                     const struct pstd_signature *signature,
                                     struct pst_diag *diag)
@@ -173,7 +173,7 @@ static enum pst_status keep_outputs(struct serving *s,
     return PST_OK;
 }
 
-/* Rank 0: memory for a step of requests. */
+/* Rank 0: allocates memory for a step of requests. */
 static enum pst_status make_requests(struct serving *s,
                                      struct pstd_signature *signature,
                                      struct pst_diag *diag)
@@ -252,7 +252,8 @@ static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
 
 /* --- one step ------------------------------------------------------------- */
 
-/* A fault of values: nothing was applied, and other requests may be right. */
+/* True for faults of values: nothing was applied, and other requests may be
+ * valid. */
 static bool is_values(enum pst_status status)
 {
     return status == PST_ERR_RANGE || status == PST_ERR_INPUT;
@@ -279,12 +280,12 @@ static enum pst_status run_step(struct serving *s, struct pst_diag *diag)
 
 /* --- the loop ------------------------------------------------------------- */
 
-/* Rank 0: told to stop, here or on another rank? */
+/* Rank 0: true if a stop was requested here or on another rank. */
 static bool is_stopped(struct serving *s)
 {
     const unsigned wishes = pst_pulse_take_wishes(s->w->pulse);
 
-    /* It says so again and again, while those that wait are answered. */
+    /* Wishes repeat while the waiting requests are answered. */
     if (wishes != 0 && pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) == 0)
         pstd_emit_stop(s->w);
     if (wishes != 0)
@@ -298,7 +299,7 @@ static enum pst_status tell(struct serving *s, struct head *head,
     return pstd_broadcast(s->w, head, sizeof(*head), diag);
 }
 
-/* All of a list failed alike. */
+/* Fails all requests of a list with the same error. */
 static void give_up(struct serving *s, struct pstd_ask *list,
                     const struct pst_diag *why)
 {
@@ -316,8 +317,8 @@ static void give_up_lost(struct serving *s, struct pstd_ask *list)
     give_up(s, list, &why);
 }
 
-/* One step of the list, which is given back unless its values are at fault:
- * then *ret_fault, and the list is the caller's. */
+/* Runs one step for the list. The list is released, unless a value is faulty:
+ * then *ret_fault is set, and the caller keeps the list. */
 static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
                                 bool *ret_fault, struct pst_diag *diag)
 {
@@ -327,7 +328,8 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     *ret_fault = false;
     pstd_requests_set(&s->requests, list);
     if (pstd_requests_reserve(&s->requests, diag) != PST_OK) {
-        diag->status = PST_ERR_BUSY; /* of this request, not of the job */
+        diag->status =
+            PST_ERR_BUSY; /* an error of this request, not of the job */
         give_up(s, list, diag);
         return PST_OK;
     }
@@ -346,8 +348,8 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     return status;
 }
 
-/* Answers a list. One request's values must not cost the others theirs: after
- * a fault each is tried alone. */
+/* Answers a list. After a faulty value each request is run alone, so that valid
+ * ones are still answered. */
 static enum pst_status answer(struct serving *s, struct pstd_ask *list,
                               struct pst_diag *diag)
 {
@@ -375,8 +377,8 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
     return status;
 }
 
-/* Rank 0. A stop lets those that were accepted have their answers; one at once
- * does not. */
+/* Rank 0's loop. A normal stop answers the accepted requests first; an
+ * immediate stop does not. */
 static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
 {
     const double batch_s = 1e-3 * s->config->batch_wait;
@@ -403,7 +405,7 @@ static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
     return status == PST_OK ? tell(s, &head, diag) : status;
 }
 
-/* The others. */
+/* Loop of the other ranks. */
 static enum pst_status serve_next(struct serving *s, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -462,7 +464,8 @@ enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
     if (s->intake != NULL)
         pstd_intake_shut(s->intake, true);
     w->stopping = true;
-    if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */
+    if (pst_engine_is_stuck(
+            w->engine)) /* with all data that its thread reads */
         return status;
     free_serving(s);
     return status;

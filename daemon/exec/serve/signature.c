@@ -9,11 +9,11 @@
 
 /* --- what outputs depend on ----------------------------------------------- */
 
-/* What the answered outputs depend on. */
+/* Dependencies of the answered outputs. */
 struct needs {
     unsigned char *edges, *inputs;     /* by index in the plan */
-    struct PST_VEC(const char *) fqns; /* of buffers; borrowed */
-    unsigned char *values;             /* of the stage at hand, by id */
+    struct PST_VEC(const char *) fqns; /* names of buffers; borrowed */
+    unsigned char *values;             /* values of the current stage, by id */
     bool nomem;
 };
 
@@ -25,7 +25,7 @@ static void mark(void *ctx, struct pst_value **slot, unsigned arg)
     n->values[(*slot)->id] = 1;
 }
 
-/* A node without results checks something: it sees what the model sees. */
+/* A node without results is a check; it counts as needed. */
 static bool is_needed(const struct needs *n, const struct pst_node *node)
 {
     for (unsigned i = 0; i < node->n_outs; i++)
@@ -40,7 +40,7 @@ static void add_fqn(struct needs *n, const char *fqn)
         n->nomem = true;
 }
 
-/* Marks what a stage makes that is needed. */
+/* Marks the needed outputs of a stage. */
 static void mark_outputs(const struct pst_plan *plan, unsigned stage,
                          const struct pstd_signature *s, struct needs *n)
 {
@@ -61,8 +61,9 @@ static void mark_outputs(const struct pst_plan *plan, unsigned stage,
     }
 }
 
-/* A window has the numbers of its storage, whatever else its operator takes:
- * what broadcast_tensors gives of one tensor has none of the others. */
+/* Marks operands of a node. A view only depends on its storage, not on the
+ * operator's other operands: an output of broadcast_tensors depends on one
+ * tensor only. */
 static void mark_operands(struct needs *n, struct pst_node *node)
 {
     bool views = node->n_outs > 0;
@@ -78,7 +79,7 @@ static void mark_operands(struct needs *n, struct pst_node *node)
             n->values[node->outs[i]->base->id] = 1;
 }
 
-/* From the outputs of a stage that are needed to its inputs and buffers. */
+/* Propagates from the needed outputs of a stage to its inputs and buffers. */
 static void walk(const struct pst_plan *plan, unsigned stage, struct needs *n)
 {
     const struct pst_stage *st = &plan->stages.at[stage];
@@ -141,7 +142,8 @@ static void fini_needs(struct needs *n)
     pst_vec_fini(&n->fqns);
 }
 
-/* Is it the buffer as it was? Norms in evaluation write back what they read. */
+/* True if the value is the unchanged buffer: norms in eval mode write back what
+ * they read. */
 static bool is_kept(const struct pst_value *value,
                     const struct pst_value *buffer)
 {
@@ -161,8 +163,8 @@ static bool is_kept(const struct pst_value *value,
     return true;
 }
 
-/* An answer that depends on what a step leaves behind depends on the requests
- * before it. Counters that nothing reads do not matter. */
+/* Refuses a model whose answers depend on state that a step changes, and so on
+ * earlier requests. Counters that no output reads are allowed. */
 static enum pst_status refuse_memory(const struct pst_plan *plan,
                                      const struct needs *n,
                                      struct pst_diag *diag)
@@ -189,8 +191,9 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Of one sample the loss is an answer, too, but none that others should need a
- * target for: it is left out if it alone depends on an input. */
+/* With one sample per microbatch the loss could be answered, but requests
+ * should not need a target for it: it is left out if only it depends on an
+ * input. */
 static enum pst_status leave_loss(const struct pst_plan *plan,
                                   struct pstd_signature *s, struct needs *n,
                                   struct pst_diag *diag)
@@ -226,7 +229,8 @@ static enum pst_status leave_loss(const struct pst_plan *plan,
     return status;
 }
 
-/* Marks inputs that nothing depends on which is answered: targets of a loss. */
+/* Marks inputs on which no answered output depends, such as targets of a
+ * loss. */
 static enum pst_status check_needs(const struct pst_plan *plan,
                                    struct pstd_signature *s,
                                    struct pst_diag *diag)
@@ -246,7 +250,7 @@ static enum pst_status check_needs(const struct pst_plan *plan,
 
 /* --- ports ---------------------------------------------------------------- */
 
-/* A request has whole ones of what a microbatch has `samples` of. */
+/* A request consists of whole samples, of which a microbatch has `samples`. */
 static enum pst_status set_port(struct pstd_port *port, const char *name,
                                 unsigned index, const struct pst_meta *meta,
                                 int64_t samples, struct pst_diag *diag)
@@ -272,8 +276,8 @@ static enum pst_status set_port(struct pstd_port *port, const char *name,
     return PST_OK;
 }
 
-/* Samples of a microbatch: its rows, if all inputs have as many; else it is
- * one. */
+/* Returns the samples of a microbatch: its rows, if all inputs have the same
+ * number; else 1. */
 static int64_t samples_of(const struct pst_plan *plan)
 {
     const int64_t rows = pst_plan_rows(plan);
@@ -309,14 +313,14 @@ static enum pst_status add_inputs(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Whether an output has something for each sample: along *ret_dim. */
+/* Finds out if an output has a part for each sample: along *ret_dim. */
 static enum pst_status has_samples(const struct pst_plan *plan, unsigned i,
                                    int64_t samples, unsigned *ret_dim,
                                    bool *ret, struct pst_diag *diag)
 {
     enum pst_status status = pst_plan_output_dim(plan, i, ret_dim, ret, diag);
 
-    if (samples == 1) /* whatever a microbatch gives is that sample's */
+    if (samples == 1) /* the whole output belongs to that sample */
         *ret = plan->outputs.at[i].is_tensor;
     return status;
 }
@@ -356,7 +360,7 @@ static enum pst_status add_outputs(const struct pst_plan *plan,
 
 /* --- the whole ------------------------------------------------------------ */
 
-/* As many as a step has, and as fit into frames. */
+/* Limits a request to the samples of a step, and to the size of a frame. */
 static enum pst_status find_most(struct pstd_signature *s,
                                  struct pst_diag *diag)
 {
