@@ -5,7 +5,7 @@
 
 #define SECOND 1000000u /* microseconds */
 
-/* Those of dropped clients are gathered where they are made. */
+/* Events of dropped clients are limited where they are emitted. */
 static const enum pstd_event limited[] = {PSTD_EVENT_REQUEST};
 
 static bool is_limited(enum pstd_event event)
@@ -16,8 +16,8 @@ static bool is_limited(enum pstd_event event)
     return false;
 }
 
-/* Ends the second of that kind if it is over, also when the clock was set
- * back; returns what was left out in it. */
+/* Ends the second of that kind if it is over, or if the clock was set back;
+ * returns the number of suppressed events in it. */
 static uint64_t roll(struct pstd_budget *budget, enum pstd_event event,
                      uint64_t now_us)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One peer of the control socket. */
+/* One client of the control socket. */
 #include "daemon/loop/control.h"
 
 #include <string.h>
@@ -7,8 +7,8 @@
 
 #include "stages/base/alloc.h"
 
-#define REQUESTS   200 /* that a client may make at once, beside steps */
-#define REQUESTS_S 100 /* and in a second, if it goes on */
+#define REQUESTS   200 /* that a client may make at once, while steps run */
+#define REQUESTS_S 100 /* sustained rate per second */
 
 struct write {
     uv_write_t req;
@@ -65,7 +65,8 @@ static void on_written(uv_write_t *req, int err)
     pstd_client_go_on(client);
 }
 
-/* Takes data. What the socket accepts at once needs no request. */
+/* Sends data and takes it. Bytes that the socket accepts at once need no write
+ * request. */
 static void send_owned(struct pstd_client *client, unsigned char *data,
                        size_t size)
 {
@@ -141,7 +142,7 @@ void pstd_client_send_events(struct pstd_client *client)
 {
     struct pstd_history *history = client->control->history;
     const uint64_t oldest = pstd_history_oldest(history);
-    uint64_t lost = 0; /* that cannot be read back */
+    uint64_t lost = 0; /* events that cannot be read back */
 
     if (!client->watching || client->closing || queue_of(client) > 0)
         return;
@@ -217,8 +218,8 @@ static enum pst_status take_frame(struct pstd_client *client,
     return PST_OK;
 }
 
-/* Requests are answered one at a time, as fast as a client may make them and
- * takes the answers. */
+/* True if the next request may be answered: they are answered one at a time,
+ * limited by the client's rate and by how fast it reads the answers. */
 static bool may_go_on(struct pstd_client *client)
 {
     struct pstd_control *control = client->control;
@@ -239,7 +240,7 @@ static bool may_go_on(struct pstd_client *client)
     return !client->closing;
 }
 
-/* False once there is no complete frame, or the connection ends. */
+/* Returns false if there is no complete frame, or the connection ends. */
 static bool take_next(struct pstd_client *client)
 {
     struct pst_diag diag;
@@ -352,7 +353,8 @@ static void greet(struct pstd_client *client)
     pstd_client_send(client, &frame);
 }
 
-/* The mode of the socket keeps others out; this holds where it was loosened. */
+/* Checks the user: the mode of the socket already excludes others, unless it
+ * was changed. */
 static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
 {
     uv_os_fd_t fd = -1;

@@ -18,7 +18,7 @@ typedef enum pst_status (*command_fn)(struct pstd_call *call);
 struct row {
     Pst__Control__Request__BodyCase body;
     const char *name;
-    unsigned states; /* in which it is legal */
+    unsigned states; /* in which the command is legal */
     bool changes;    /* needs a key; rank 0 only */
     command_fn run;  /* sends the reply itself if it returns PST_AGAIN */
 };
@@ -32,7 +32,7 @@ static enum pst_status take_trace(struct pstd_call *call)
     return PST_OK;
 }
 
-/* The reply goes first, then the events. */
+/* Sends the reply before the events. */
 static enum pst_status watch(struct pstd_call *call)
 {
     pstd_call_accept(call, &call->diag, call->d->history.seq,
@@ -57,9 +57,9 @@ static void set_out(struct pstd_daemon *d, const struct pstd_config *config)
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
 }
 
-/* Checks the options here, so that the answer is the user's, and hands them
- * to the exec thread as text, which every rank reads for itself. again: they
- * are those of a run that is kept. */
+/* Checks the options here, so that errors are in the reply, and passes them to
+ * the exec thread as text, which every rank parses. again: they are the options
+ * of an unfinished run. */
 static enum pst_status begin_run(struct pstd_daemon *d,
                                  const struct pst_str *options, bool again,
                                  struct pst_diag *diag)
@@ -127,7 +127,7 @@ static enum pst_status order_change(struct pstd_call *call,
     if (call->d->known.changing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the model is just being changed");
-    /* "" is the model itself, all of whose tensors can be asked for. */
+    /* "" is the whole model: tensor requests apply to all of its tensors. */
     if (change->name[0] == '\0' && change->kind < PSTD_CHANGE_SET)
         return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "the request names nothing");
@@ -217,7 +217,7 @@ static enum pst_status pause_run(struct pstd_call *call)
     return PST_OK;
 }
 
-/* Who asked for the pause waits for it. */
+/* Publishes an event for the client that waits for the pause. */
 static void publish_taken_back(struct pstd_daemon *d)
 {
     struct pstd_note note;
@@ -231,7 +231,7 @@ static enum pst_status resume_run(struct pstd_call *call)
 {
     struct pstd_known *k = &call->d->known;
 
-    /* One that was asked for and has not begun ends as soon as it does. */
+    /* A requested pause that has not begun yet ends as soon as it begins. */
     if (!k->paused && !k->pausing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is not paused");
@@ -285,7 +285,7 @@ static void tell(const struct pstd_call *call, const struct row *row,
     pstd_daemon_publish(call->d, &note);
 }
 
-/* True if this key had its answer before: it is sent again. */
+/* Repeats the answer if this key was answered before; true then. */
 static bool answer_again(struct pstd_call *call)
 {
     const struct pstd_answers *all = &call->d->answers;
@@ -302,7 +302,7 @@ static bool answer_again(struct pstd_call *call)
     return false;
 }
 
-/* What the command came to; of one that went well no text is left. */
+/* Stores the outcome of the command; success has no text. */
 static void settle(struct pstd_call *call, enum pst_status status)
 {
     if (status == PST_OK)
@@ -310,7 +310,7 @@ static void settle(struct pstd_call *call, enum pst_status status)
     call->diag.status = status;
 }
 
-/* `seq` was the newest event before the command ran. */
+/* seq is the newest event before the command ran. */
 static void answer_change(struct pstd_call *call, const struct row *row,
                           uint64_t seq, enum pst_status status)
 {
@@ -412,6 +412,6 @@ void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)
         pst__control__reply__init(&call.reply);
         pst_diag_init(&call.diag);
         if (replies[i](&call) != PST_AGAIN)
-            continue; /* there is none */
+            continue; /* the option was not given */
     }
 }

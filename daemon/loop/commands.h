@@ -2,22 +2,22 @@
 #ifndef PENSTOCK_DAEMON_LOOP_COMMANDS_H
 #define PENSTOCK_DAEMON_LOOP_COMMANDS_H
 /*
- * Requests: one row each in commands.c with the states in which it is legal
- * and whether it changes something. Loop thread.
+ * Requests: one row each in commands.c, with the states in which it is legal
+ * and whether it changes anything. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 
-/* Starts the run that the daemon's own options describe. */
+/* Starts the run described by the daemon's own options. */
 enum pst_status pstd_command_run(struct pstd_daemon *d,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Starts a run that was begun before, with its options, "name\0value\0...". */
+/* Restarts an unfinished run with its options, "name\0value\0...". */
 enum pst_status pstd_command_again(struct pstd_daemon *d,
                                    const struct pst_str *options,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Adds the replies to GetResult and GetTrace, if there are any, as packed
- * frames one behind the other. */
+/* Appends the replies to GetResult and GetTrace, if any, as consecutive packed
+ * frames. */
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out);
-/* Answers a request; exactly one reply. */
+/* Answers a request, with exactly one reply. */
 void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
                   const Pst__Control__Request *request);
 

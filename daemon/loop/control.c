@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #define AGAIN_MS 50
-#define ACCEPTS  100 /* in that time */
-#define GRACE_MS 100 /* in which a client is not dropped for another */
-#define SPARE    4   /* one part of that many of all files is ours */
-#define IDLE     30  /* times --client-timeout: for who asks nothing more */
-#define STUCK    (256u << 10) /* bytes for a watcher: it took a great reply */
+#define ACCEPTS  100 /* connections in that time */
+#define GRACE_MS 100 /* activity protects a client for so long */
+#define SPARE    4   /* clients use at most one of so many descriptors */
+#define IDLE     30  /* multiple of --client-timeout, without requests */
+#define STUCK    (256u << 10) /* queued bytes of a stuck watcher */
 #define TOLD_MS  1000
 
 static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
@@ -21,7 +21,7 @@ static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
 
     c->dropped++;
     if (c->told > 0 && now - c->told_ms < TOLD_MS)
-        return; /* a flood of them must not be one of the log */
+        return; /* many drops must not flood the log */
     pstd_note_init(&note, PSTD_EVENT_CLIENT_DROPPED);
     pstd_note_int(&note, "uid", client->uid);
     pstd_note_int(&note, "pid", client->pid);
@@ -70,7 +70,7 @@ void pstd_control_relieve(struct pstd_control *c)
         pstd_control_drop(worst, "it does not read its answers");
 }
 
-/* The first to go has the lowest number. */
+/* Drop order: the lowest number goes first. */
 static unsigned rank_of(const struct pstd_client *client)
 {
     if (!client->greeted)
@@ -88,8 +88,8 @@ static bool goes_before(const struct pstd_client *a,
     return rank_a != rank_b ? rank_a < rank_b : a->active_ms < b->active_ms;
 }
 
-/* A user whose clients have most places makes room for the others: so neither
- * of the two that are served can keep the other out. */
+/* Drops a client of the user with most connections (we or the others), so that
+ * neither can keep the other out. */
 static bool make_room(struct pstd_control *c)
 {
     const uint64_t now = uv_now(c->loop);
@@ -115,7 +115,8 @@ static bool make_room(struct pstd_control *c)
     return true;
 }
 
-/* What cannot be accepted now stays where it is, and is looked at again. */
+/* Accepts waiting connections; those that cannot be accepted now stay pending
+ * and are retried. */
 static void accept_waiting(struct pstd_control *c)
 {
 
@@ -161,10 +162,10 @@ static void on_connection(uv_stream_t *server, int err)
     c->waiting = true;
     accept_waiting(c);
     if (c->accepts < ACCEPTS)
-        pstd_control_again(c); /* which counts anew */
+        pstd_control_again(c); /* which resets the count */
 }
 
-/* Checkpoints and data need files, too. */
+/* Limits the clients: checkpoints and data need file descriptors, too. */
 static unsigned places(void)
 {
     struct rlimit files;
@@ -213,7 +214,7 @@ enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
         err = uv_pipe_open(&c->pipe, c->listener.fd);
     }
     if (err == 0) {
-        c->listener.fd = -1; /* the pipe's now */
+        c->listener.fd = -1; /* owned by the pipe now */
         err = uv_listen((uv_stream_t *)&c->pipe, 64, on_connection);
     }
     if (err == 0)
@@ -263,7 +264,7 @@ static void send_heartbeat(struct pstd_client *client)
     pstd_client_send(client, &frame);
 }
 
-/* Why this client has to go, or NULL. */
+/* Returns why this client has to be dropped, or NULL. */
 static const char *find_fault(struct pstd_client *client, uint64_t now,
                               double limit_ms)
 {
@@ -272,7 +273,7 @@ static const char *find_fault(struct pstd_client *client, uint64_t now,
     const double quiet = (double)(now - client->active_ms);
 
     if (queued < client->queued || client->asked > 0)
-        client->active_ms = now; /* it reads, or it is our turn */
+        client->active_ms = now; /* it is reading, or waits for us */
     client->queued = queued;
     if (client->half_since_ms > 0 &&
         (double)(now - client->half_since_ms) > limit_ms)

@@ -34,7 +34,7 @@ static void publish(struct pstd_daemon *d, const struct pstd_note *note,
     emit_tensorboard(d);
 }
 
-/* When a record could not be written, for the first time in a row. */
+/* Reports the first of consecutive records that could not be written. */
 static void emit_tensorboard(struct pstd_daemon *d)
 {
     struct pstd_note note;
@@ -47,7 +47,7 @@ static void emit_tensorboard(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
-/* Once lines can be written again. */
+/* Reports lost lines once lines can be written again. */
 static void emit_lost(struct pstd_daemon *d)
 {
     const uint64_t lost = d->log.lost - d->log_told;

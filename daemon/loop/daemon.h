@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_LOOP_DAEMON_H
 #define PENSTOCK_DAEMON_LOOP_DAEMON_H
 /*
- * What the loop thread knows of its job, and what it does with it. Loop thread.
+ * The loop thread's state of the job, and operations on it. Loop thread.
  */
 #include "daemon/intake.h"
 #include "daemon/loop/budget.h"
@@ -17,7 +17,7 @@
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64
 
-/* Answers given to keys; the oldest is forgotten. */
+/* Outcomes of keyed requests, for repeated ones; the oldest is dropped. */
 struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
     struct pst_diag outcome;
@@ -25,26 +25,27 @@ struct pstd_answer {
 };
 struct pstd_answers {
     struct pstd_answer at[PSTD_MAX_ANSWERS];
-    size_t n; /* given so far */
+    size_t n; /* added so far */
 };
 
-/* What the events said so far. */
+/* State derived from events. */
 struct pstd_known {
     char plan_digest[33];
     unsigned stages;
     char *placement; /* NULL until the first run; owned */
     char *stage;     /* this rank's part of it */
     uint64_t run, step, steps;
-    uint64_t skipped; /* newest step that was left out */
+    uint64_t skipped; /* newest skipped step */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* of the run; NULL: none */
     char *last_error;
-    enum pst_error error; /* its row of the catalogue */
+    enum pst_error error; /* its catalogue row */
     bool paused;
-    bool pausing;  /* asked for, not begun */
-    bool resuming; /* asked for, not told yet: a pause that begins now ends */
-    bool changing; /* asked for, not done */
+    bool pausing;  /* pause requested, not begun */
+    bool resuming; /* resume requested during `pausing`: the pause ends when it
+                      begins */
+    bool changing; /* change requested, not done */
 };
 
 struct pstd_daemon {
@@ -53,7 +54,7 @@ struct pstd_daemon {
     const char *plan;
     char *job_name;
     struct pstd_mailbox *mailbox;
-    struct pstd_intake *intake; /* of a job that serves; NULL: it does not */
+    struct pstd_intake *intake; /* NULL: the job does not serve */
     struct pstd_job job;
     struct pstd_logfile log;
     struct pstd_budget budget;
@@ -66,39 +67,41 @@ struct pstd_daemon {
     struct pstd_watch watch;
     struct pstd_history history;
     struct pstd_journal journal;
-    uint64_t log_told;     /* lost lines that were told */
-    uint64_t dropped_told; /* the same of events that found no room */
+    uint64_t log_told;     /* lost log lines reported so far */
+    uint64_t dropped_told; /* the same for events dropped by a full mailbox */
     unsigned rank, ranks, processes;
     bool started;            /* rank is known */
-    uint64_t stop_signal_ms; /* when the first one came, 0: none */
+    uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
     uint64_t start_ms, ticks;
     uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
     struct pstd_known known;
     struct pstd_result *result; /* of the newest finished run */
     struct pstd_trace *trace;   /* newest; NULL: none */
     struct pst_diag failure;
-    struct pst_diag refused; /* the only run: why it never began */
-    char *socket;            /* where we listen; NULL: nowhere */
+    struct pst_diag refused; /* why the only run was refused */
+    char *socket;            /* path of our socket; NULL: none */
 };
 
-/* Logs the note, keeps it, sends it to who watches. */
+/* Logs the note, adds it to the history, sends it to watchers. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
-/* Tells how many notes were left out, of seconds that are over. */
+/* Reports the number of notes suppressed in past seconds. */
 void pstd_daemon_tell_suppressed(struct pstd_daemon *d);
-/* The same of those that found no room in the mailbox so far. */
+/* Reports the number of notes dropped by a full mailbox so far. */
 void pstd_daemon_tell_dropped(struct pstd_daemon *d);
-/* The job has failed; logs it and prints it where nobody else does. */
+/* Records that the job has failed; logs it, and prints it unless another rank
+ * does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
-/* The same of a note that is logged already: a failure that all ranks know of
- * is printed by rank 0 alone. */
+/* The same for a note that is already logged: if all ranks know a failure, only
+ * rank 0 prints it. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note);
-/* status tells the newest error: that of a note with id= and text=. */
+/* Keeps the error of a note with id= and text= as the newest one, for
+ * status. */
 void pstd_daemon_keep_error(struct pstd_daemon *d,
                             const struct pstd_note *note);
-/* --prom, as far as something is new. */
+/* Writes the --prom file if something has changed. */
 void pstd_daemon_write_prom(struct pstd_daemon *d);
-/* by: "signal", "command". */
+/* Stops the job. by: "signal", "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
 
 /* Replaces *at by a copy; text may be NULL. */

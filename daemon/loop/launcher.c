@@ -17,7 +17,7 @@ static unsigned long long bit(int number)
 
 bool pstd_launcher_is_asked(void)
 {
-    /* Of the thread, and of the process (proc(5)). */
+    /* Pending for the thread, and for the process (proc(5)). */
     static const char *const names[] = {"\nSigPnd:", "\nShdPnd:"};
     unsigned long long waiting = 0;
     char path[64], text[8192];
@@ -42,6 +42,6 @@ bool pstd_launcher_is_asked(void)
 
 void pstd_launcher_pass_on(const struct pstd_daemon *d)
 {
-    if (d->config->run_id != NULL) /* else nobody reads it */
+    if (d->config->run_id != NULL) /* otherwise nobody reads it */
         (void)fprintf(stderr, "penstockd: " PSTD_ASKED_TEXT "%u\n", d->rank);
 }

@@ -19,7 +19,7 @@
 
 #define HEARTBEAT_S    5
 #define TOTALS_S       15
-#define LINGER_MS      500 /* for clients, after the end */
+#define LINGER_MS      500 /* for clients, after the end of the job */
 #define LINGER_TICK_MS 5
 
 static void on_state(void *ctx, enum pstd_job_state from,
@@ -46,7 +46,7 @@ static struct pstd_identity identity_of(const struct pstd_daemon *d)
         .journal = d->history.journal != NULL ? d->config->journal : ""};
 }
 
-/* Events of rank 0 have numbers of the job, whatever becomes of its ranks. */
+/* Events of rank 0 are numbered across restarts of the job's ranks. */
 static enum pst_status open_journal(struct pstd_daemon *d,
                                     struct pst_diag *diag)
 {
@@ -61,8 +61,8 @@ static enum pst_status open_journal(struct pstd_daemon *d,
     return status;
 }
 
-/* Files that only watch a job are refused at its first start. One that has
- * events in its journal goes on without them, and says so. */
+/* An unusable monitoring file is an error at the job's first start. A job with
+ * events in its journal continues without it and reports it. */
 static bool was_started(const struct pstd_daemon *d)
 {
     return pstd_journal_next(&d->journal) > 1;
@@ -80,7 +80,7 @@ static enum pst_status open_prom(struct pstd_daemon *d, struct pst_diag *diag)
     d->prom.path = d->config->prom;
     d->prom.job = d->job_name;
     d->prom.changed = true;
-    /* Else it is written behind START. */
+    /* Otherwise the file is written after START. */
     return was_started(d) ? PST_OK : pstd_prom_write(&d->prom, diag);
 }
 
@@ -95,12 +95,12 @@ static enum pst_status open_tensorboard(struct pstd_daemon *d,
     status = pstd_tensorboard_open(t, d->config->tensorboard, diag);
     if (status == PST_OK || !was_started(d))
         return status;
-    t->failing = true; /* told behind START */
+    t->failing = true; /* reported after START */
     t->why = *diag;
     return PST_OK;
 }
 
-/* START: this rank is known now, so log and socket can be opened. */
+/* START: opens log and socket, since the rank is known now. */
 static enum pst_status open_outputs(struct pstd_daemon *d,
                                     struct pst_str *socket,
                                     struct pst_diag *diag)
@@ -161,7 +161,7 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
     pstd_mailbox_answer(d->mailbox, &diag);
 }
 
-/* Stages of all ranks, and of this process. */
+/* Sets the stages of all ranks, and of this process. */
 static void set_placement(struct pstd_daemon *d, const char *placement)
 {
     struct pst_str stage = {0};
@@ -218,7 +218,7 @@ static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
     k->bubble = pstd_note_get_real(note, "bubble");
 }
 
-/* Takes the trace, which may be none. */
+/* Takes the trace, which may be NULL. */
 static void take_trace(struct pstd_daemon *d, struct pstd_trace *trace)
 {
     pstd_trace_free(d->trace);
@@ -246,8 +246,8 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     pstd_once_end(d);
 }
 
-/* What a note means here; then it is logged. START logs itself, behind the
- * opening of the log. */
+/* Updates the state from a note and logs it. START is logged separately, after
+ * the log is opened. */
 static void on_note(void *ctx, struct pstd_note *note)
 {
     struct pstd_daemon *d = ctx;
@@ -270,7 +270,7 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.resuming = false;
     if (note->event == PSTD_EVENT_PAUSED) {
         d->known.pausing = false;
-        /* Of fast steps not all are told. */
+        /* Fast steps are not all reported. */
         d->known.step = (uint64_t)pstd_note_get_int(note, "step");
     }
     if (note->event == PSTD_EVENT_STEP_SKIPPED)
@@ -311,7 +311,7 @@ static void on_note(void *ctx, struct pstd_note *note)
     }
 }
 
-/* A run's step may be told long after it was made (--log-every). */
+/* Reads the newest step, since its event may come much later (--log-every). */
 static void note_newest(struct pstd_daemon *d)
 {
     const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
@@ -384,8 +384,8 @@ static void finish(struct pstd_daemon *d)
     pstd_mailbox_close(d->mailbox);
 }
 
-/* Who watched a run to its end asks for its result next; and answers that are
- * on their way arrive, if who asked takes them in time. */
+/* Waits a moment before the end: a client that watched the run asks for its
+ * result next, and queued answers are sent if the clients read them in time. */
 static void on_linger(uv_timer_t *timer)
 {
     struct pstd_daemon *d = timer->data;
@@ -397,7 +397,7 @@ static void on_linger(uv_timer_t *timer)
         finish(d);
 }
 
-/* The exec thread has ended. */
+/* Called when the exec thread has ended. */
 static void on_done(void *ctx)
 {
     struct pstd_daemon *d = ctx;
@@ -413,7 +413,7 @@ static void on_done(void *ctx)
     pstd_once_record(d);
     pstd_daemon_tell_dropped(d);
     if (d->started)
-        emit_totals(d); /* with all steps, also of a short job */
+        emit_totals(d); /* includes all steps, even of a short job */
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);
@@ -462,7 +462,7 @@ static bool makes_steps(void *ctx)
     return d->job.state == PSTD_JOB_TRAINING;
 }
 
-/* Name of the job if none is given: that of the plan. */
+/* Returns the default name of a job, which is that of the plan. */
 static char *job_name(const struct pstd_config *config, const char *plan)
 {
     struct pst_str name = {0};
@@ -475,7 +475,8 @@ static char *job_name(const struct pstd_config *config, const char *plan)
     return name.text;
 }
 
-/* Requests for outputs, and answers, can be greater than commands. */
+/* Opens the intake, with larger limits: requests for outputs, and answers, can
+ * be larger than commands. */
 static enum pst_status open_intake(struct pstd_daemon *d, struct pst_diag *diag)
 {
     if (!d->config->serve)
@@ -534,7 +535,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     }
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     left = uv_loop_close(&d->loop);
-    if (left != 0) { /* what is freed now may be in use */
+    if (left != 0) { /* memory still in use must not be freed */
         (void)pst_diag_set(&diag, PST_E_INTERNAL_BUG,
                            "rank %u: the loop ended with open handles: %s",
                            d->rank, uv_strerror(left));

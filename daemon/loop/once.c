@@ -38,7 +38,7 @@ static void tell(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
-/* A job that stays goes on with what it was doing when it died. */
+/* Continues the run of a job that stays, if it died during one. */
 static void go_on(struct pstd_daemon *d)
 {
     struct pst_str options = {0};
@@ -85,8 +85,9 @@ void pstd_once_end(struct pstd_daemon *d)
         pstd_daemon_stop(d, "end of the run", true);
 }
 
-/* The client that reads it may be asleep, or gone, and the file may be in
- * memory. It appends, so that it can be cut short where it cannot get holes. */
+/* The client that reads the file may be suspended or gone, and the file may be
+ * in memory. It is opened for appending, so it can be truncated where the file
+ * system does not support holes. */
 void pstd_once_trim(const struct pstd_daemon *d)
 {
     struct pst_str path = {0};
@@ -106,11 +107,11 @@ void pstd_once_trim(const struct pstd_daemon *d)
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                   st.st_size - KEPT_OUTPUT) != 0 &&
         ftruncate(fd, 0) != 0)
-        errno = 0; /* it grows */
+        errno = 0; /* the file keeps growing */
     (void)close(fd);
 }
 
-/* Who followed the run may be asleep now, and asks later. */
+/* A client that followed the run may be suspended now, and asks later. */
 void pstd_once_record(struct pstd_daemon *d)
 {
     struct pst_str path = {0}, frames = {0};

@@ -2,21 +2,21 @@
 #ifndef PENSTOCK_DAEMON_LOOP_ONCE_H
 #define PENSTOCK_DAEMON_LOOP_ONCE_H
 /*
- * A job for one run (--one-run): it needs no client, neither to begin nor to
- * end; and the run that a job that stays was making when it died (stay.h).
- * Nothing happens here in other jobs, but that what ranks of `penstock run`
- * print is kept short. Loop thread.
+ * A job for one run (--one-run), which begins and ends without a client; and
+ * the run to be continued by a job that stays (stay.h). In other jobs these
+ * functions do nothing, except that the output of ranks of `penstock run` is
+ * truncated. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 
-/* All is loaded. */
+/* Call when the job is ready. */
 void pstd_once_ready(struct pstd_daemon *d);
-/* The run has ended. */
+/* Call when the run has ended. */
 void pstd_once_end(struct pstd_daemon *d);
-/* From time to time: of what the ranks and their launcher print, into a file
- * beside the socket, the newest part is kept. */
+/* Call periodically: keeps only the newest part of the file beside the socket
+ * with the output of the ranks and their launcher. */
 void pstd_once_trim(const struct pstd_daemon *d);
-/* The exec thread has. */
+/* Call when the exec thread has ended. */
 void pstd_once_record(struct pstd_daemon *d);
 
 #endif

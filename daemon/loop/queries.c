@@ -13,7 +13,7 @@ static char *text_or_empty(char *text)
     return text != NULL ? text : (char *)"";
 }
 
-/* The newest step, told or not, and its loss. */
+/* Fills in the newest step and its loss, even if it was not reported. */
 static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
 {
     const struct pstd_known *k = &d->known;
@@ -31,7 +31,8 @@ static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
     ret->step = PST_MAX(ret->step, k->skipped);
 }
 
-/* At most RSS_MS old: to read it takes longer than the rest of an answer. */
+/* Returns a value at most RSS_MS old: reading it takes longer than the rest of
+ * an answer. */
 static uint64_t recent_rss(struct pstd_daemon *d)
 {
     const uint64_t now = uv_now(&d->loop);
@@ -88,7 +89,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-/* Shares of the measured step by class or cause. */
+/* Fills in the shares of the measured step by class or cause. */
 static void fill_causes(const struct pstd_rank_result *from,
                         Pst__Control__RankResult *to)
 {
@@ -208,10 +209,10 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-/* Events of an answer, and gaps where some cannot be read back. */
+/* Events of an answer, with gaps for those that cannot be read back. */
 struct listed {
     Pst__Control__Event *events[PSTD_EVENTS + 1];
-    pstd_frame *frames[PSTD_EVENTS]; /* that they are in */
+    pstd_frame *frames[PSTD_EVENTS]; /* frames that contain them */
     Pst__Control__Event gaps[PSTD_EVENTS / 2 + 1];
     size_t n, n_frames, n_gaps;
 };

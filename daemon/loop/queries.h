@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_DAEMON_LOOP_QUERIES_H
 #define PENSTOCK_DAEMON_LOOP_QUERIES_H
 /*
- * Requests that change nothing: what the daemon knows, as a reply. PST_AGAIN:
- * it has been sent. Loop thread.
+ * Read-only requests: reply with the daemon's state. PST_AGAIN: the reply has
+ * been sent. Loop thread.
  */
 #include "daemon/loop/call.h"
 
 enum pst_status pstd_query_status(struct pstd_call *call) PST_MUST_CHECK;
-/* PST_ERR_NOT_FOUND: there is none yet; also of a trace. */
+/* PST_ERR_NOT_FOUND: there is no result or trace yet. */
 enum pst_status pstd_query_result(struct pstd_call *call) PST_MUST_CHECK;
 enum pst_status pstd_query_trace(struct pstd_call *call) PST_MUST_CHECK;
 enum pst_status pstd_query_log(struct pstd_call *call) PST_MUST_CHECK;

@@ -10,8 +10,8 @@
 #include "daemon/loop/serve/serving.h"
 #include "stages/base/host/alive.h"
 
-#define AGAIN_MS 1000 /* a second signal after this ends us at once */
-/* Without a look of the loop for so long the process was stopped. */
+#define AGAIN_MS 1000 /* then a second signal ends the process at once */
+/* If the loop has not looked for so long, the process was stopped. */
 #define STOPPED_S 0.5
 
 static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCONT};
@@ -21,16 +21,16 @@ _Static_assert(PST_COUNT(numbers) ==
                "one handle per signal");
 
 /*
- * Who sent the newest one of each. A launcher passes on what it got itself,
- * seconds later: from there SIGTERM is never the second one that ends us at
- * once, whatever is being saved.
+ * Senders of the newest signal of each kind. A launcher forwards its own
+ * signals seconds later, so SIGTERM from it is never the second signal that
+ * ends the process at once, even during a save.
  */
 static struct {
     struct sigaction of_libuv;
     volatile sig_atomic_t pid;
 } senders[PST_COUNT(numbers)];
 static const struct pstd_watch *watch;
-static volatile sig_atomic_t was_stopped; /* until the newest SIGCONT */
+static volatile sig_atomic_t was_stopped; /* at the newest SIGCONT */
 
 static size_t index_of(int number)
 {
@@ -41,7 +41,8 @@ static size_t index_of(int number)
     return i;
 }
 
-/* When SIGCONT comes no timer has run since the process was stopped. */
+/* Records the sender. When SIGCONT arrives, no timer has run since the process
+ * was stopped. */
 static void note_sender(int number, siginfo_t *info, void *context)
 {
     const size_t i = index_of(number);
@@ -53,7 +54,7 @@ static void note_sender(int number, siginfo_t *info, void *context)
     senders[i].of_libuv.sa_handler(number);
 }
 
-/* libuv does not tell the sender: its handler is called behind ours. */
+/* libuv does not report the sender: our handler calls libuv's. */
 static void watch_senders(void)
 {
     for (size_t i = 0; i < PST_COUNT(numbers); i++) {
@@ -69,7 +70,8 @@ static void watch_senders(void)
     }
 }
 
-/* Told at once, and kept by the disk: there may be no second more. */
+/* Reports the signal at once and syncs the log: the process may end within a
+ * second. */
 static void warn(struct pstd_daemon *d, const char *name, int number,
                  const char *text)
 {
@@ -87,8 +89,8 @@ static void warn(struct pstd_daemon *d, const char *name, int number,
         (void)fdatasync(d->log.fd);
 }
 
-/* Open MPI sends all ranks SIGCONT as soon as one has gone, SIGTERM a second
- * later and then SIGKILL. */
+/* Open MPI sends all ranks SIGCONT as soon as one rank has ended, SIGTERM a
+ * second later, and then SIGKILL. */
 static void on_cont(struct pstd_daemon *d)
 {
     if (was_stopped)
@@ -101,7 +103,7 @@ static void on_cont(struct pstd_daemon *d)
              : "nothing had stopped this process");
 }
 
-/* As batch systems send it some time before they end a job. */
+/* Batch systems send it some time before they end a job. */
 static void on_usr1(struct pstd_daemon *d)
 {
     const bool saves = d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
@@ -125,7 +127,7 @@ static void on_hangup(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
-/* The launcher's own SIGTERM is no wish of anybody: it has lost a rank. */
+/* SIGTERM from the launcher itself is not a request: it has lost a rank. */
 static void on_end(struct pstd_daemon *d, int number)
 {
     if (senders[index_of(number)].pid != getppid())
@@ -175,7 +177,7 @@ void pstd_signals_ignore(void)
     (void)signal(SIGUSR1, SIG_IGN);
 }
 
-/* libuv lets the system do again what it did before: these would end us. */
+/* libuv restores the default actions, which would end the process. */
 void pstd_signals_close(struct pstd_daemon *d)
 {
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)

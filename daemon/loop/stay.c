@@ -14,7 +14,7 @@
 #define MAX_FILE  ((size_t)1 << 20)
 #define MAX_TRIES 3 /* in a row, without a newer checkpoint */
 
-/* What the file has: a line of this, then the options. */
+/* Content of the file: a line of these fields, then the options. */
 struct kept {
     struct pstd_past past;
     unsigned tries; /* starts since the newest checkpoint */
@@ -60,7 +60,8 @@ static enum pst_status damaged(const char *path, struct pst_diag *diag)
                         path);
 }
 
-/* "NAME RESUMED STEP TRIES\n", and texts in pairs, each with its end. */
+/* Parses "NAME RESUMED STEP TRIES
+ * " and pairs of NUL-terminated texts. */
 static enum pst_status parse_kept(const char *path, const char *text,
                                   size_t size, struct kept *ret,
                                   struct pst_diag *diag)
@@ -86,7 +87,7 @@ static enum pst_status parse_kept(const char *path, const char *text,
     return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
 
-/* *ret_any: a run was being made. */
+/* *ret_any: there is an unfinished run. */
 static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
                                  bool *ret_any, struct pst_diag *diag)
 {
@@ -119,7 +120,8 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
     return status == PST_OK ? write_kept(d, &k, diag) : status;
 }
 
-/* A full disk ends no run: this start is not counted then. */
+/* Updates the file. A full disk does not end the run: this start is just not
+ * counted. */
 static void update(const struct pstd_daemon *d, const struct kept *k)
 {
     struct pst_diag why;
@@ -138,7 +140,7 @@ static void add_option(struct pst_str *options, const char *name,
     pst_str_addn(options, value, strlen(value) + 1);
 }
 
-/* Options of the next start, and whether there may be one. */
+/* Makes the options of the next start; an error if none is allowed. */
 static enum pst_status prepare(const struct pstd_daemon *d, struct kept *k,
                                uint64_t *ret_step, struct pst_diag *diag)
 {
@@ -200,8 +202,8 @@ void pstd_stay_begun(const struct pstd_daemon *d)
 
     if (!is_kept(d))
         return;
-    /* --resume=STEP has set newer checkpoints aside, which the next start must
-     * not do once more. */
+    /* --resume=STEP has moved newer checkpoints away, which the next start must
+     * not repeat. */
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any && !k.past.resumed) {
         k.past.resumed = true;
         update(d, &k);

@@ -2,31 +2,31 @@
 #ifndef PENSTOCK_DAEMON_LOOP_STAY_H
 #define PENSTOCK_DAEMON_LOOP_STAY_H
 /*
- * A job that stays (--stay) and is started again when it dies: the run that it
- * makes is described in a file beside the journal (JOURNAL.run), and a start
- * that finds one there goes on with it, from the newest checkpoint that it has
- * made. Three such starts in a row without a newer one, and it is given up: the
- * job waits for another run then. Rank 0 alone; nothing happens in other jobs.
- * Loop thread.
+ * Restart of a job that stays (--stay): its current run is described in a file
+ * beside the journal (JOURNAL.run), and a start that finds this file continues
+ * the run from its newest checkpoint. After three such starts in a row without
+ * a newer checkpoint the run is given up, and the job waits for another run.
+ * Rank 0 only; in other jobs these functions do nothing. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 
-/* A run is about to begin: options is what it was given, "name\0value\0...",
- * config all of them. An error: it is not kept, and must not begin. */
+/* Call before a run begins: options are those given for it, "name\0value\0...",
+ * config has all of them. After an error the description was not written, and
+ * the run must not begin. */
 enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
                                const struct pstd_config *config,
                                const struct pst_str *options,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* *ret_any: there is a run that is kept. Its options as it goes on, from the
- * checkpoint of *ret_step, for the *ret_tries-th time since that is the newest;
- * an error: it is given up. The caller frees options, whatever is returned. */
+/* *ret_any: there is a run to continue. Returns the options for continuing it
+ * from the checkpoint of *ret_step, the *ret_tries-th try from that checkpoint;
+ * an error: the run is given up. The caller frees options in any case. */
 enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The run has got as far as its first step. */
+/* Call when the run has reached its first step. */
 void pstd_stay_begun(const struct pstd_daemon *d);
-/* It is over, however it ended. */
+/* Call when the run is over, successful or not. */
 void pstd_stay_over(const struct pstd_daemon *d);
 
 #endif

@@ -11,11 +11,13 @@
 #include "stages/base/str.h"
 #include "stages/run/watch/pulse.h"
 
-#define LAST_MS 300 /* for the diagnosis to reach log and clients */
-/* All ranks wait for one that has not come; it may be able to say so itself. */
+#define LAST_MS 300 /* delay for the diagnosis to reach log and clients */
+/* In a collective call the missing rank gets more time, since it may be able to
+ * report itself. */
 #define MEET_PATIENCE 1.5
 
-/* Before the transport is open the launcher alone knows. */
+/* Before the transport is open, only the launcher's environment has the
+ * rank. */
 static unsigned rank_of(const struct pstd_watch *w)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
@@ -29,7 +31,7 @@ static unsigned rank_of(const struct pstd_watch *w)
     return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
 }
 
-/* Reads a small file of /proc/PID; false: it is not there or not ours. */
+/* Reads a small file of /proc/PID; false: it is missing or not readable. */
 static bool read_proc(const char *pid, const char *name, char *ret, size_t size)
 {
     char path[64];
@@ -51,8 +53,8 @@ static bool read_proc(const char *pid, const char *name, char *ret, size_t size)
     return true;
 }
 
-/* True of another rank of ours, started by the same launcher, that does not
- * run. "123 (penstockd) T 7 ...": number, name, state, parent. */
+/* True for another rank of ours, started by the same launcher, that is stopped.
+ * "123 (penstockd) T 7 ...": pid, name, state, parent. */
 static bool is_stopped(const char *pid, unsigned *ret_rank)
 {
     char text[65536];
@@ -72,7 +74,7 @@ static bool is_stopped(const char *pid, unsigned *ret_rank)
     return true;
 }
 
-/* Ranks that have not come cannot be asked; on this host they can be seen. */
+/* Lists missing ranks of this host that are stopped; they cannot be queried. */
 static void add_stopped(struct pst_str *out)
 {
     DIR *dir = opendir("/proc");

@@ -2,12 +2,12 @@
 #ifndef PENSTOCK_DAEMON_LOOP_WATCH_H
 #define PENSTOCK_DAEMON_LOOP_WATCH_H
 /*
- * Watches the exec thread of this process from the loop
- * (stages/base/host/alive.h): it may be stuck in a kernel, in a file system
- * that does not answer or in a call of MPI, where it can neither ask the other
- * ranks nor answer them (stages/run/watch/pulse.h). Over the limit the job ends
- * with the diagnosis in log and standard error. It also sees that the whole
- * process did not run for a while. Loop thread.
+ * Watchdog on the loop thread for the exec thread of this process
+ * (stages/base/host/alive.h): the exec thread may hang in a kernel, in a file
+ * system, or in an MPI call, where it can neither query other ranks nor answer
+ * them (stages/run/watch/pulse.h). Beyond the limit the job ends, with a
+ * diagnosis in the log and on standard error. Also detects that the whole
+ * process was stopped for a while. Loop thread.
  */
 #include "stages/base/diag.h"
 #include "stages/base/host/alive.h"
@@ -15,7 +15,8 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-/* What is done with a diagnosis, and a moment later, when it is told: end. */
+/* Callbacks: for the diagnosis, and after a delay that lets it be reported, for
+ * the end. */
 struct pstd_watch_hooks {
     void (*diagnosis)(void *ctx, const struct pst_diag *diag);
     void (*end)(void *ctx);
@@ -24,21 +25,22 @@ struct pstd_watch_hooks {
 
 struct pstd_watch {
     struct pstd_watch_hooks hooks;
-    bool has_rank; /* it is known: set it then */
+    bool has_rank; /* the rank is known; set it with `rank` */
     unsigned rank;
     uv_timer_t timer;
     struct pst_awake awake;
-    _Atomic double looked; /* newest tick, on the clock; any thread reads it */
-    uint64_t seen;         /* signs of life */
-    double since;          /* when that was, on the clock of time awake */
+    _Atomic double looked; /* time of the newest tick; any thread may read it */
+    uint64_t seen;         /* signs of life at that tick */
+    double
+        since; /* time of the last sign of life, on the clock of time awake */
     bool decided;
 };
 
-#define PSTD_WATCH_MS 200 /* between looks */
+#define PSTD_WATCH_MS 200 /* interval of looks */
 
-/* One look, at a time of pst_now; all zero but has_rank and rank at first.
- * True: the exec thread stands still for longer than it may; *diag says where.
- */
+/* One look, at a time of pst_now; initially all is zero except has_rank and
+ * rank. True: the exec thread has made no progress for longer than allowed;
+ * *diag says where it hangs. */
 bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag);
 
 void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_LOOP_RECORD_HISTORY_H
 #define PENSTOCK_DAEMON_LOOP_RECORD_HISTORY_H
-/* Events, packed as they are sent to clients: the newest in memory, all of them
- * in a journal if there is one. Loop thread. */
+/* Events, packed as sent to clients: the newest in memory, all of them in a
+ * journal if there is one. Loop thread. */
 #include "daemon/common/logfile.h"
 #include "daemon/common/journal.h"
 
-#define PSTD_EVENTS 1024 /* newest ones that watch and log can show */
+#define PSTD_EVENTS 1024 /* newest events, for watch and log */
 
 /* A packed Frame with its length in front. */
 struct pstd_packed {
@@ -14,24 +14,26 @@ struct pstd_packed {
     size_t size;
 };
 
-/* All zero at first. */
+/* A zeroed struct is empty. */
 struct pstd_history {
     struct pstd_packed events[PSTD_EVENTS]; /* seq % PSTD_EVENTS */
     uint64_t seq;                           /* of the newest event, from 1 */
     struct pstd_journal *journal;           /* NULL: none */
-    struct pstd_packed old;                 /* from there, read last */
+    struct pstd_packed old;                 /* last event read there */
 };
 
-/* Before the first event. Borrows the journal, whose numbers go on. */
+/* Call before the first event. Borrows the journal and continues its
+ * numbers. */
 void pstd_history_use(struct pstd_history *history,
                       struct pstd_journal *journal);
 
-/* Adds the next event. False: no memory, and who watches sees a gap. */
+/* Adds the next event. False: no memory; watchers see a gap. */
 bool pstd_history_add(struct pstd_history *history,
                       const struct pstd_note *note, uint64_t time_us);
-/* Number of the oldest event that may still be there. */
+/* Number of the oldest event that may still be available. */
 uint64_t pstd_history_oldest(const struct pstd_history *history);
-/* The event, until the next call, or NULL if it is too old or not there yet. */
+/* Returns the event, valid until the next call; NULL if it is too old or does
+ * not exist yet. */
 const struct pstd_packed *pstd_history_get(struct pstd_history *history,
                                            uint64_t seq);
 void pstd_history_fini(struct pstd_history *history);

@@ -2,9 +2,8 @@
 #ifndef PENSTOCK_DAEMON_LOOP_RECORD_JOB_STATE_H
 #define PENSTOCK_DAEMON_LOOP_RECORD_JOB_STATE_H
 /*
- * The state of a daemon. One function makes every transition, and whoever
- * installed a listener hears of it (the loop writes the event "state").
- * Loop thread.
+ * State machine of a daemon. One function makes every transition and calls the
+ * listener (the loop writes the event "state"). Loop thread.
  */
 #include "stages/base/diag.h"
 
@@ -46,10 +45,11 @@ struct pstd_job {
 };
 
 const char *pstd_job_name(enum pstd_job_state state);
-/* False, and nothing happens, if the table does not allow it. To the state
- * that it is in already: true, and nothing happens. */
+/* Makes a transition. False, without effect, if the table does not allow it.
+ * True, without effect, if the job is in that state already. */
 bool pstd_job_go(struct pstd_job *job, enum pstd_job_state to);
-/* PST_ERR_BUSY that names the state and what would be right. */
+/* Returns PST_ERR_BUSY, naming the state and the allowed ones, if the job is
+ * not in one of the states. */
 enum pst_status pstd_job_demand(const struct pstd_job *job, unsigned states,
                                 const char *command,
                                 struct pst_diag *diag) PST_MUST_CHECK;

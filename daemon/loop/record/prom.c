@@ -32,7 +32,7 @@
             PSTD_EVENT_##until                                                 \
     }
 
-/* contrib/penstock.mtail has the same names. */
+/* contrib/penstock.mtail uses the same names. */
 static const struct pstd_metric rows[] = {
     GAUGE_IS("training", STATE, "to", "training",
              "1 while a run goes on, else 0."),
@@ -134,7 +134,7 @@ const struct pstd_metric *pstd_metrics(size_t *ret_n)
     return rows;
 }
 
-/* Whatever type it has. */
+/* Returns the field's value, for any type. */
 static double value_of(const struct pstd_note *note, const char *key,
                        bool *ret_known)
 {
@@ -183,8 +183,8 @@ static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
     }
 }
 
-/* What is 0 before the first such event, and what one has told. A job that is
- * trained has no requests. */
+/* True if the value has been reported, or is 0 before the first event. A job
+ * that trains has no request metrics. */
 static bool is_known(const struct pstd_prom *prom, size_t i)
 {
     return prom->known[i] || rows[i].is != NULL || rows[i].until != 0 ||
@@ -234,7 +234,7 @@ void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note)
     }
 }
 
-/* As the format wants it: \ " and newline escaped. */
+/* Escapes \ " and newline, as the format requires. */
 static void add_label(struct pst_str *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -273,7 +273,7 @@ void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out)
                        prom->values[i], out);
 }
 
-/* No sync: after a crash of the host its numbers are of no use. */
+/* Does not fsync: after a crash of the host the numbers are useless. */
 static int replace(const char *path, const struct pst_str *text)
 {
     struct pst_str temp = {0};
@@ -287,7 +287,7 @@ static int replace(const char *path, const struct pst_str *text)
     }
     fd = open(temp.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
               0644);
-    /* Whoever collects it is another user; there is nothing to hide. */
+    /* The collector is another user; the metrics are not secret. */
     if (fd < 0 || fchmod(fd, 0644) != 0)
         err = errno;
     while (err == 0 && done < text->len) {

@@ -17,7 +17,7 @@
 
 #define START 1 /* SessionLog */
 
-/* Curves: a field of an event of rank 0. */
+/* Curves: a field of an event of rank 0 each. */
 static const struct {
     const char *tag;
     enum pstd_event event;
@@ -44,7 +44,8 @@ static bool has(const struct pstd_note *note, const char *key)
     return false;
 }
 
-/* CRCs of what holds CRCs are weak, hence the mask (TFRecord's rule). */
+/* Masked CRC as defined for TFRecord, because a CRC of data that contains CRCs
+ * is weak. */
 static uint32_t masked(const void *data, size_t size)
 {
     const uint32_t crc = pst_crc32c(0, data, size);
@@ -66,7 +67,8 @@ static void fail(struct pstd_tensorboard *t, int err)
     (void)pst_diag_errno(&t->why, err, "cannot write %s", t->path);
 }
 
-/* All of it, or nothing: half a record would end the file for its readers. */
+/* Writes all or nothing: an incomplete record would end the file for its
+ * readers. */
 static void append(struct pstd_tensorboard *t, const unsigned char *bytes,
                    size_t size)
 {
@@ -114,7 +116,7 @@ static Pst__Tensorboard__Event event_at(uint64_t time_us, int64_t step)
     return ret;
 }
 
-/* Without it readers do not heed where a run begins anew. */
+/* Without a version readers ignore where a run restarts. */
 static void write_version(struct pstd_tensorboard *t, uint64_t time_us)
 {
     Pst__Tensorboard__Event event = event_at(time_us, 0);
@@ -125,7 +127,7 @@ static void write_version(struct pstd_tensorboard *t, uint64_t time_us)
     t->begun = !t->failing;
 }
 
-/* Steps from `step` on come (again). */
+/* Records that steps from `step` on follow, possibly again. */
 static void write_start(struct pstd_tensorboard *t, uint64_t time_us,
                         int64_t step)
 {
@@ -152,7 +154,7 @@ static void write_values(struct pstd_tensorboard *t,
         if (rows[i].event != note->event || !has(note, rows[i].field))
             continue;
         pst__tensorboard__value__init(v);
-        v->tag = (char *)rows[i].tag; /* not written to */
+        v->tag = (char *)rows[i].tag; /* only read */
         v->what_case = PST__TENSORBOARD__VALUE__WHAT_SIMPLE_VALUE;
         v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
         list[summary.n_value++] = v;

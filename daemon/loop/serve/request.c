@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A request's tensors: names, dtypes, sizes and bytes are the sender's word,
- * and none of it is trusted. */
+/* Reads the tensors of a request. Names, dtypes, sizes and bytes are
+ * untrusted. */
 #include "daemon/loop/serve/serving.h"
 
 #include <inttypes.h>
@@ -9,14 +9,14 @@
 #include "stages/base/alloc.h"
 #include "stages/graph/bytes.h"
 
-/* "x f32[n, 7], mask bool[n]": all inputs of the model. */
+/* Appends all inputs of the model: "x f32[n, 7], mask bool[n]". */
 static void add_inputs(const struct pstd_signature *s, struct pst_str *out)
 {
     for (size_t i = 0; i < s->n_inputs; i++)
         pst_str_addf(out, "%s%s", i > 0 ? ", " : "", s->inputs[i].name);
 }
 
-/* "f32[2n, 7]" */
+/* Appends the expected shape: "f32[2n, 7]". */
 static void add_wanted(const struct pstd_port *port, struct pst_str *out)
 {
     pst_str_addf(out, "%s[", pst_dtype_name(port->meta.dtype));
@@ -57,7 +57,7 @@ static enum pst_status refuse_shape(const struct pstd_port *port,
     return PST_ERR_SHAPE;
 }
 
-/* *samples: of the inputs so far; 0: none has said. */
+/* *samples: number in the inputs so far; 0: not known yet. */
 static enum pst_status check_tensor(const struct pstd_signature *s,
                                     const struct pstd_port *port,
                                     const Pst__Control__Tensor *t,

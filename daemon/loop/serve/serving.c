@@ -5,7 +5,7 @@
 
 /* --- what the model takes and gives --------------------------------------- */
 
-/* sizes: room for PST_MAX_RANK of each port. */
+/* sizes has capacity for PST_MAX_RANK per port. */
 static void fill_port(const struct pstd_port *from, uint64_t *sizes,
                       Pst__Control__Port *to)
 {
@@ -114,7 +114,7 @@ enum pst_status pstd_serving_infer(struct pstd_call *call)
     if (status != PST_OK)
         return status;
     call->client->asked++;
-    return PST_AGAIN; /* the answer comes by pstd_serving_answers */
+    return PST_AGAIN; /* pstd_serving_answers sends the answer */
 }
 
 /* --- answers -------------------------------------------------------------- */
@@ -167,7 +167,7 @@ static void fill_tensor(const struct pstd_port *port,
     to->name = port->name;
     to->dtype = (char *)pst_dtype_safetensors(port->meta.dtype);
     to->size = sizes;
-    to->n_size = PST_MAX(port->meta.rank, 1u); /* numbers: one a sample */
+    to->n_size = PST_MAX(port->meta.rank, 1u); /* a scalar per sample */
     for (unsigned d = 0; d < to->n_size; d++)
         sizes[d] = (int)d == port->dim ? (uint64_t)(port->each * ask->samples)
                                        : (uint64_t)port->meta.size[d];
