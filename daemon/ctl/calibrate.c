@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What only a measurement tells of this machine, for all later commands. */
+/* Measures rates of this machine, for use by later commands. */
 #include <stdio.h>
 
 #include "daemon/ctl/ctl.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock checkpoints`: what is in a folder of checkpoints. */
+/* `penstock checkpoints`: lists and manages a checkpoint folder. */
 #include "daemon/ctl/ctl.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static enum pst_status pin_all(const char *dir, const struct pstd_list *list,
     return status;
 }
 
-/* Not while a run saves and removes there. */
+/* Refuses while a run uses the folder. */
 static enum pst_status remove_all(const char *dir, const struct pstd_list *list,
                                   struct pst_diag *diag)
 {
@@ -117,7 +117,7 @@ static void print_table(const struct pst_checkpoint_rows *rows)
     }
 }
 
-/* --verify is a question: the worst that was found is the answer. */
+/* With --verify the worst finding determines the exit code. */
 static enum pst_status outcome(const char *dir,
                                const struct pst_checkpoint_rows *rows,
                                struct pst_diag *diag)

@@ -14,19 +14,19 @@ struct pstctl_command {
     unsigned min, max;   /* number of arguments */
     uint64_t groups;     /* of options */
     const char *summary; /* one line */
-    const char *help;    /* more, or NULL */
+    const char *help;    /* further text, or NULL */
     enum pst_status (*run)(const struct pstd_config *config,
                            struct pst_diag *diag);
-    bool sandboxed; /* sees what it is given alone (sandbox.h) */
+    bool sandboxed; /* can only access the files it is given (sandbox.h) */
 };
 
 #define PSTCTL_COMMAND(id, name) extern const struct pstctl_command pstctl_##id;
 #include "daemon/ctl/commands.def"
 #undef PSTCTL_COMMAND
 
-/* All of them; of main. */
+/* All commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
-/* When this process began, since 1970 UTC. */
+/* Time at which this process began, since 1970 UTC. */
 uint64_t pstctl_start_us(void);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_CUT_H
 #define PENSTOCK_DAEMON_CTL_CUT_H
-/* The options of PSTD_OPT_SPLIT as pst_split takes them: the files that they
- * name are read. One thread. */
+/* Converts the options of PSTD_OPT_SPLIT to those of pst_split, reading the
+ * files that they name. One thread. */
 #include "daemon/common/config.h"
 #include "stages/base/arena.h"
 #include "stages/split/plan.h"
@@ -16,7 +16,8 @@ struct pstctl_cut {
 enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
                                 const struct pstd_config *config,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* True if --costs has a say in where a model is cut. (In a schedule it may.) */
+/* True if --costs affects where a model is cut; it may affect the schedule
+ * anyway. */
 bool pstctl_cut_takes_costs(const struct pstd_config *config);
 void pstctl_cut_fini(struct pstctl_cut *cut);
 

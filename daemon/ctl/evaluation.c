@@ -33,7 +33,7 @@ static enum pst_status plan_memory(const struct pstd_config *config,
     options.replicas = training->replicas;
     options.place = pst_str_text(places);
     options.recompute = NULL;
-    options.shard_by = training->shard_by; /* what "auto" has taken */
+    options.shard_by = training->shard_by; /* the mode that "auto" has chosen */
     options.keep_outputs = false;
     options.no_undo = true;
     options.memory_limit = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_EVALUATION_H
 #define PENSTOCK_DAEMON_CTL_EVALUATION_H
-/* What evaluations cost that a run makes while it trains. One thread. */
+/* Cost of a run's evaluations. One thread. */
 #include "daemon/common/config.h"
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
-/* Memory that ranks have for --eval-data besides that of the training by
- * `sched`, with `options`; one entry for each rank of the first replica. */
+/* Memory that ranks need for --eval-data in addition to the training by `sched`
+ * with `options`; one entry per rank of the first replica. */
 enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
                                          const struct pst_batch *batch,
                                          const struct pst_schedule *sched,

@@ -6,7 +6,7 @@
 
 #include "stages/modules/lora/lora.h"
 
-#define ALPHA 8.0 /* peft's */
+#define ALPHA 8.0 /* peft's default */
 
 static enum pst_status wrong(const char *spec, const char *why,
                              struct pst_diag *diag)
@@ -16,7 +16,7 @@ static enum pst_status wrong(const char *spec, const char *why,
                         spec, why);
 }
 
-/* One KEY=VALUE, which is cut out of the text. */
+/* Cuts one KEY=VALUE out of the text and parses it. */
 static enum pst_status take_pair(char *text, const char *spec,
                                  struct pst_lora *ret, struct pst_diag *diag)
 {
@@ -34,7 +34,7 @@ static enum pst_status take_pair(char *text, const char *spec,
     return wrong(spec, "", diag);
 }
 
-/* A pattern may have colons, what is behind the last has none. */
+/* A pattern may contain colons, the part after the last one does not. */
 static enum pst_status parse(struct pst_arena *arena, const char *spec,
                              struct pst_lora *ret, struct pst_diag *diag)
 {

@@ -55,7 +55,7 @@ static void print_help(const struct pstctl_command *command)
     pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
                  command->name, command->args,
                  *command->args != '\0' ? " " : "", command->summary);
-    if (command->help != NULL) { /* ours, with ends of lines */
+    if (command->help != NULL) { /* our own text, with newlines */
         pst_str_add(&text, "\n");
         pst_str_add(&text, command->help);
         pst_str_add(&text, "\n");
@@ -127,7 +127,7 @@ static enum pst_status prepare(const struct pstctl_command *command,
     return pstd_socket_check_job(config->job, diag);
 }
 
-/* A pipe whose reader has seen enough, as `head` has. */
+/* True for a pipe whose reader has closed it, as `head` does. */
 static bool is_left(int fd)
 {
     struct pollfd end = {.fd = fd, .events = POLLOUT};
@@ -135,7 +135,7 @@ static bool is_left(int fd)
     return poll(&end, 1, 0) == 1 && (end.revents & POLLERR);
 }
 
-/* What was printed is out, or it is said that it is not. */
+/* Flushes output and reports a failure to do so. */
 static int finish(enum pst_status status, struct pst_diag *diag)
 {
     if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
@@ -170,8 +170,8 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     return finish(status, &diag);
 }
 
-/* A shell that was given no PATH has one of its own, and gives it to nobody.
- * Without it mpirun finds neither ssh nor the programs that it starts. */
+/* Sets PATH if it is missing: a shell without PATH uses a default but does not
+ * export it, and mpirun would not find ssh or its own programs. */
 static void have_path(void)
 {
     char usual[256];
@@ -191,7 +191,8 @@ int main(int argc, char **argv)
     start_us = pstd_now_us();
     have_path();
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a write says so, and is cleaned up */
+    (void)signal(SIGXFSZ,
+                 SIG_IGN); /* a write reports the error, and cleanup follows */
     if (argc < 2) {
         print_usage(stderr);
         return pst_status_exit_code(PST_ERR_USAGE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Models and plans for commands; penstock split. */
+/* Opens models and plans for commands; penstock split. */
 #include "daemon/ctl/model.h"
 
 #include <limits.h>
@@ -33,7 +33,7 @@ const char *pstctl_cut_option(const struct pstd_config *config)
     return NULL;
 }
 
-/* A plan is cut: options that say where have no effect any more. */
+/* A plan is already cut: refuses options that determine the cuts. */
 static enum pst_status refuse_cut(const char *path,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -78,7 +78,7 @@ static enum pst_status keep_model(struct pstctl_plan *p,
     return pst_diag_nomem(diag, sizeof(model));
 }
 
-/* FQN[@K]=MODULE.pt2 */
+/* Parses FQN[@K]=MODULE.pt2. */
 static enum pst_status swap(struct pstctl_plan *p, const char *spec,
                             bool aliases, struct pst_diag *diag)
 {
@@ -220,7 +220,7 @@ enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
     return pstctl_print_text(&text, json, diag);
 }
 
-/* A plan in that folder which is another one than the new one goes. */
+/* Notes that the folder's plan is replaced by a different one. */
 static void note_replaced(const char *dir, const char *before,
                           const struct pst_plan *after)
 {
@@ -229,7 +229,7 @@ static void note_replaced(const char *dir, const char *before,
                       dir);
 }
 
-/* What cannot be read as a plan is for the save to judge. */
+/* If the folder has no readable plan, saving decides. */
 static void find_digest(const char *dir, char ret[33])
 {
     struct pst_plan *plan;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_MODEL_H
 #define PENSTOCK_DAEMON_CTL_MODEL_H
-/* Plans for commands: a folder that split wrote, or a .pt2 split on the fly. */
+/* Plans for commands: a folder written by split, or a .pt2 that is split on the
+ * fly. */
 #include "daemon/common/config.h"
 #include "stages/split/plan.h"
 
 struct pstctl_plan {
-    struct pst_plan *plan; /* NULL if only the model is wanted */
-    /* What the plan is made of, the last one; with those that it borrows. None
-     * if the plan was loaded. */
+    struct pst_plan *plan; /* NULL if only the model is loaded */
+    /* The plan is made from the last model, which borrows from the others.
+     * Empty if the plan was loaded. */
     struct PST_VEC(struct pst_model *) models;
 };
 
-/* The model with --swap, --lora, --freeze and --unfreeze. */
+/* Opens the model and applies --swap, --lora, --freeze and --unfreeze. */
 enum pst_status pstctl_model_open(const char *path,
                                   const struct pstd_config *config,
                                   struct pstctl_plan *ret,
@@ -24,19 +25,19 @@ static inline struct pst_model *pstctl_model(const struct pstctl_plan *p)
 
 /* True for a folder. */
 bool pstctl_is_plan(const char *path);
-/* PLAN, or MODEL.pt2 with the options of PSTD_OPT_SPLIT. */
+/* Opens PLAN, or MODEL.pt2 with the options of PSTD_OPT_SPLIT. */
 enum pst_status pstctl_plan_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_plan *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_plan_close(struct pstctl_plan *p);
 
-/* The first option given that says where to cut; or NULL. */
+/* Returns the first given option that determines the cuts; or NULL. */
 const char *pstctl_cut_option(const struct pstd_config *config);
-/* Takes the text. json: it is a JSON text. */
+/* Prints and takes the text. json: it is a JSON text. */
 enum pst_status pstctl_print_text(struct pst_str *text, bool json,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* The table of stages. */
+/* Prints the table of stages. */
 enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

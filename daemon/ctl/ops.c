@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock ops: what the registry has. */
+/* penstock ops: lists the registry. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
 #include "stages/ops/core/op.h"
@@ -22,7 +22,7 @@ static struct pst_kernels kernels_of(const struct pst_op *op)
     return pst_op_kernels(&pst_device_cpu, op);
 }
 
-/* A composition has the gradients of its parts. */
+/* A composition is differentiated through its parts. */
 static const char *gradient(const struct pst_op *op)
 {
     if (op->rewrite != NULL)
@@ -53,7 +53,7 @@ static void describe_dtypes(const struct pst_op *op, struct pst_str *out)
         }
 }
 
-/* How many kernels there are for each instruction set: "any:2 avx2:1". */
+/* Appends the number of kernels per instruction set: "any:2 avx2:1". */
 static void describe_kernels(const struct pst_op *op, struct pst_str *out)
 {
     const struct pst_kernels kernels = kernels_of(op);

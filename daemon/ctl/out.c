@@ -10,7 +10,7 @@
 
 static void put(FILE *out, const char *text, size_t n)
 {
-    (void)fwrite(text, 1, n, out); /* main looks whether it failed */
+    (void)fwrite(text, 1, n, out); /* main checks for failure */
 }
 
 void pstctl_printf(FILE *out, const char *fmt, ...)
@@ -47,7 +47,7 @@ void pstctl_print_json(const char *text)
     pst_str_fini(&out);
 }
 
-/* Bytes that a character beginning with this one has. */
+/* Number of bytes of a character that begins with this byte. */
 static size_t wanted(unsigned char first)
 {
     return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
@@ -80,7 +80,7 @@ void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n)
         if (half->n > 0 && (c & 0xc0) != 0x80)
             flush_half(half);
         if (c == '\0')
-            continue; /* shows nothing */
+            continue; /* has no visible output */
         half->bytes[half->n++] = (char)c;
         if (half->n == wanted((unsigned char)half->bytes[0]))
             flush_half(half);

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_DAEMON_CTL_OUT_H
 #define PENSTOCK_DAEMON_CTL_OUT_H
 /*
- * The only way out of the client to a terminal: nothing else in daemon/ctl/
- * writes to standard output or error (tests/daemon/names.py looks). Names come
- * out of files, and may have been made to steer a terminal or to forge lines;
- * here all of them are escaped, whoever prints them. One thread.
+ * The only output functions of the client: nothing else in daemon/ctl/ writes
+ * to standard output or error (tests/daemon/names.py checks). Names come from
+ * files and may be made to control a terminal or to forge lines; all of them
+ * are escaped here. One thread.
  */
 #include "daemon/common/config.h"
 #include "stages/base/diag.h"
@@ -14,30 +14,33 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* The format is ours, what it takes for %s and %c is escaped (no %p %n %a). */
+/* Prints with a trusted format; arguments of %s and %c are escaped (no %p %n
+ * %a). */
 void pstctl_printf(FILE *out, const char *fmt, ...) PST_PRINTF(2, 3);
-/* A text that began as {.visible = 1}; another one becomes a single line. */
+/* Prints a text that began as {.visible = 1}; another one becomes a single
+ * line. */
 void pstctl_print(FILE *out, const struct pst_str *text);
-/* A JSON text of ours, on standard output: its strings get \u escapes. */
+/* Prints our own JSON text on standard output; strings get \u escapes. */
 void pstctl_print_json(const char *text);
-/* What a model generates, as it comes. Bytes stay what they are unless standard
- * output is a terminal. Zero-initialise half; n = 0 ends it. */
+/* Prints generated text as it arrives. Bytes are unchanged unless standard
+ * output is a terminal. Zero-initialise half; n = 0 ends the text. */
 struct pstctl_half {
     char bytes[4];
     size_t n;
 };
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
 
-/* Refuses a name of a .safetensors to write that ends as files of another kind
- * do; also: ".json", which the command writes as well; NULL: nothing. */
+/* Refuses a .safetensors output name with the ending of another kind of file;
+ * also: an ending that the command can write too (".json"); NULL: none. */
 enum pst_status pstctl_check_output(const char *path, const char *also,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Notes on standard error for options that change nothing with the others. */
+/* Prints notes for options that have no effect with the others, on standard
+ * error. */
 void pstctl_note_unused(const struct pstd_config *config);
 
-/* null if x is not finite: JSON has no word for it. */
+/* Returns null if x is not finite, since JSON cannot represent it. */
 json_t *pstctl_json_real(double x);
-/* A string; bytes that are no UTF-8 become U+FFFD. NULL is "". */
+/* Returns a string; invalid UTF-8 becomes U+FFFD. NULL becomes "". */
 json_t *pstctl_json_text(const char *text);
 /* Prints one line on standard output; takes object. */
 enum pst_status pstctl_json_print(json_t *object,

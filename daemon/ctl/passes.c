@@ -61,8 +61,8 @@ enum pst_status pstctl_show_passes(bool json, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Parameters, gradients and the like one behind the other: where a rank would
- * put them depends on its other stages. */
+/* Lays out parameters, gradients etc. consecutively: their final offsets in a
+ * rank depend on its other stages. */
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
     size_t *end = ctx;
@@ -73,7 +73,7 @@ static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
     return at;
 }
 
-/* Ends the text; has_stage: it is one stage's. */
+/* Ends and prints the text; has_stage: it is of one stage. */
 static enum pst_status print_graph(struct pst_str *text, bool has_stage,
                                    const struct pstd_config *config,
                                    struct pst_diag *diag)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a step of a plan will cost: memory, time, waiting. Runs nothing. */
+/* penstock plan: predicts memory, time and waits of a step without running
+ * it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,19 +18,19 @@
 
 #define MIB (1024.0 * 1024.0)
 
-/* What `plan` found out; arrays have one entry per rank. */
+/* Results of `plan`; arrays have one entry per rank. */
 struct forecast {
     struct pst_schedule *sched;
     struct pst_memory *memory;
-    struct pst_memory *eval; /* with --eval-data, besides */
+    struct pst_memory *eval; /* additional memory for --eval-data */
     struct pst_costs costs;
     struct pst_sim sim;
-    struct pst_str note;     /* what remainders cost */
-    struct pst_str products; /* libraries that multiply */
-    struct pst_str times;    /* where times come from */
-    const char *recompute;   /* what it is in the end */
-    const char *shard;       /* the same */
-    const char *stash;       /* the same */
+    struct pst_str note;     /* cost of tail microbatches */
+    struct pst_str products; /* GEMM libraries in use */
+    struct pst_str times;    /* source of the times */
+    const char *recompute;   /* resolved value */
+    const char *shard;       /* resolved value */
+    const char *stash;       /* resolved value */
     unsigned replicas;
     struct pst_choices choices; /* with --what-if */
     unsigned ranks;
@@ -66,7 +67,7 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
     return rank;
 }
 
-/* What schedule auto has tried; null if another one was asked for. */
+/* Schedules tried by auto; null if another schedule was requested. */
 static json_t *candidates_json(const struct pst_schedule *sched)
 {
     json_t *list;
@@ -92,7 +93,7 @@ static json_t *candidates_json(const struct pst_schedule *sched)
     return list;
 }
 
-/* null without --what-if */
+/* Returns null without --what-if. */
 static json_t *choices_json(const struct forecast *f)
 {
     json_t *list;
@@ -194,7 +195,7 @@ static void print_memory(const struct forecast *f)
                       f->sched->n_deferred, (double)for_w / MIB);
 }
 
-/* What waits outside of the arena, and what that costs. */
+/* Prints the stash outside of the arena, and its cost. */
 static void print_stash(const struct forecast *f)
 {
     if (strcmp(f->stash, "none") == 0)
@@ -236,7 +237,7 @@ static void print_times(const struct forecast *f)
     pst_str_fini(&text);
 }
 
-/* Of lists of its own, auto tries many: the best are enough to read. */
+/* Shown candidates among the many schedules that auto generates. */
 #define OWN_LISTS 4
 
 static void print_candidate(const struct pst_candidate *c)
@@ -295,7 +296,7 @@ static void print_choice(const struct pst_choice *c,
     pst_str_fini(&name);
 }
 
-/* What each way saves and costs, against the first that is possible. */
+/* Prints savings and cost of each choice, against the first possible one. */
 static void print_choices(const struct forecast *f)
 {
     const struct pst_choice *none = NULL;
@@ -311,8 +312,8 @@ static void print_choices(const struct forecast *f)
         print_choice(&f->choices.all.at[i], none);
 }
 
-/* The work alone: PyTorch's grammar has no local copies, and who reads it back
- * adds messages anew. */
+/* Writes compute actions only: PyTorch's format has no local copies, and its
+ * reader adds messages again. */
 static enum pst_status write_csv(const char *path,
                                  const struct pst_schedule *sched,
                                  struct pst_diag *diag)
@@ -361,7 +362,7 @@ static enum pst_status predict(struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct forecast *f, struct pst_diag *diag)
 {
-    /* First, so that what the costs count is what the programs are made of. */
+    /* First, since the costs determine the programs that are counted. */
     enum pst_status status = pst_plan_costs(plan, options, &f->costs, diag);
 
     if (status == PST_OK)
@@ -383,7 +384,7 @@ static enum pst_status predict(struct pst_plan *plan,
     return status;
 }
 
-/* Settles what is open; all ways, if asked for. */
+/* Resolves automatic choices; evaluates all alternatives if requested. */
 static enum pst_status what_if(const struct pstd_config *config,
                                struct pst_plan *plan,
                                struct pst_exec_options *options,

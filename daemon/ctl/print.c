@@ -85,7 +85,7 @@ void pstctl_duration(double seconds, struct pst_str *out)
 
     if (!isfinite(seconds))
         pst_str_add(out, "?");
-    else if (1e6 * seconds < 999.5) /* as it is shown, not as it is */
+    else if (1e6 * seconds < 999.5) /* rounding as displayed */
         pst_str_addf(out, "%.0f us", 1e6 * seconds);
     else if (1e3 * seconds < 999.5)
         pst_str_addf(out, "%.3g ms", 1e3 * seconds);
@@ -102,7 +102,7 @@ void pstctl_loss_to(double x, int decimals, struct pst_str *out)
 {
     const double size = fabs(x);
 
-    if (isnan(x)) /* whatever its sign */
+    if (isnan(x)) /* regardless of the sign */
         pst_str_add(out, "nan");
     else if (size != 0 && (size < 1e-3 || size >= 1e5))
         pst_str_addf(out, "%.*g", decimals + 1, x);
@@ -151,9 +151,9 @@ static void keep(char **at, const char *text)
         text != NULL && *text != '\0' ? pst_strdup(PST_TAG_CLIENT, text) : NULL;
 }
 
-/* Seconds of a step. The first one that is told of is left out as soon as
- * there is another: much is done once, before it. Who came later has not seen
- * it begin, only how long it took. */
+/* Returns the seconds of a step. The first reported step is ignored once there
+ * is another, since it includes one-time work. A client that connected later
+ * only knows how long it took, not when it began. */
 static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 {
     const bool later = p->told_steps > 0 && p->step > p->told_step;
@@ -165,8 +165,8 @@ static double rate(const struct pstctl_progress *p, const pstctl_event *event)
            (double)PST_MAX(p->step - from, (uint64_t)1);
 }
 
-/* All that is known of a step, or what fits so many columns of it: what goes
- * first is least wanted. */
+/* Makes a line with all fields of a step, or those that fit so many columns;
+ * the least important fields are dropped first. */
 enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8, ETA = 16, MFU = 32 };
 
 static void make_line(const struct pstctl_progress *p,
@@ -231,7 +231,7 @@ static size_t width(FILE *out)
     return size.ws_col;
 }
 
-/* The live line makes room for another, and stands below it again. */
+/* Clears the live line before another line is printed; it is redrawn below. */
 static void clear_live(const struct pstctl_progress *p)
 {
     if (p->live && p->shown.len > 0)
@@ -246,7 +246,7 @@ static void show_live(const struct pstctl_progress *p)
     (void)fflush(p->out);
 }
 
-/* What is pending. */
+/* Prints the pending line. */
 static void print_step(struct pstctl_progress *p)
 {
     if (p->live) {
@@ -279,7 +279,7 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
     p->last_s = now;
 }
 
-/* A line of its own, above the live one. */
+/* Prints a separate line above the live one. */
 static void say(struct pstctl_progress *p, const char *text)
 {
     if (p->quiet)
@@ -297,7 +297,7 @@ bool pstctl_is_live(FILE *out)
            strcmp(term, "dumb") != 0;
 }
 
-/* A pause is no part of the time that steps take. */
+/* Excludes a pause from the time of steps. */
 static void go_on(struct pstctl_progress *p)
 {
     const double gone = now_s() - p->paused_s;
@@ -333,7 +333,7 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     pst_str_fini(&text);
 }
 
-/* What a resume is told besides. */
+/* Prints warnings of a resume. */
 static void warn(const pstctl_event *event)
 {
     const long long step = pstctl_integer(event, "step");
@@ -526,7 +526,7 @@ void pstctl_progress_fini(struct pstctl_progress *p)
     pst_str_fini(&p->shown);
 }
 
-/* Of the process that needs most: all ranks together if they are one. */
+/* Memory of the largest process: all ranks together if they share one. */
 static double most_mib(const Pst__Control__Result *r, bool planned)
 {
     double most = 0, sum = 0;
@@ -541,7 +541,7 @@ static double most_mib(const Pst__Control__Result *r, bool planned)
     return (r->processes == 1 && planned ? sum : most) / MIB;
 }
 
-/* Shares of one measured step; null if there was none. */
+/* Shares of one measured step; null if there is none. */
 static json_t *causes_json(const Pst__Control__RankResult *r)
 {
     if (!(r->measured_step_seconds > 0))

@@ -1,41 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_PRINT_H
 #define PENSTOCK_DAEMON_CTL_PRINT_H
-/* What people and programs see: events, results, progress. One thread. */
+/* Output for people and programs: events, results, progress. One thread. */
 #include "daemon/ctl/job/conn.h"
 #include "daemon/ctl/out.h"
 
-/* "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
+/* Formats an event: "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
 void pstctl_event_line(const pstctl_event *event, struct pst_str *out);
 json_t *pstctl_event_json(const pstctl_event *event);
 
-/* Seconds for people: "812 us", "12.3 ms", "4.21 s", "3:05", "2:03:04". */
+/* Formats seconds for people: "812 us", "12.3 ms", "4.21 s", "3:05",
+ * "2:03:04". */
 void pstctl_duration(double seconds, struct pst_str *out);
-/* A loss: "1.5000"; what that form would hide, or make long: "1.9e-05". */
+/* Formats a loss: "1.5000"; in exponent form if that would lose digits or be
+ * long: "1.9e-05". */
 void pstctl_loss(double x, struct pst_str *out);
 void pstctl_loss_to(double x, int decimals, struct pst_str *out);
-/* "950", "12.3k", "4.5M". */
+/* Formats a count: "950", "12.3k", "4.5M". */
 void pstctl_count(double x, struct pst_str *out);
 
-/* A terminal that can go back to the begin of its line, and clear it. */
+/* True for a terminal that can return to the beginning of its line and clear
+ * it. */
 bool pstctl_is_live(FILE *out);
 
-/* How a run goes: one live line on a terminal, at most two lines a second
- * elsewhere. Zero-initialise but for out and quiet. */
+/* Progress of a run: one live line on a terminal, at most two lines a second
+ * elsewhere. Zero-initialise all but out and quiet. */
 struct pstctl_progress {
     FILE *out;
     bool quiet;
     bool live, begun, printed_step;
-    bool came_later;                  /* the run had begun by then */
+    bool came_later;                  /* the run had begun before */
     uint64_t first_step, steps, step; /* of the run; newest */
-    double first_s, last_s;           /* when: begin, last print */
-    uint64_t told_steps, told_step;   /* step events so far; the first one's */
-    double told_s, paused_s;          /* when: that one; a pause, 0: none */
-    char *placement, *checkpoint;     /* owned */
-    uint64_t saved_step;              /* newest checkpoint */
+    double first_s, last_s;           /* times: begin, last print */
+    uint64_t told_steps,
+        told_step;           /* step events so far; step of the first one */
+    double told_s, paused_s; /* times: that event; a pause, 0: none */
+    char *placement, *checkpoint; /* owned */
+    uint64_t saved_step;          /* newest checkpoint */
     bool saved;
-    struct pst_str pending; /* line that came too soon to be printed */
-    struct pst_str shown;   /* live line, as it stands */
+    struct pst_str pending; /* line not printed yet because of the rate limit */
+    struct pst_str shown;   /* current live line */
 };
 void pstctl_progress_event(struct pstctl_progress *p,
                            const pstctl_event *event);
@@ -43,13 +47,13 @@ void pstctl_progress_event(struct pstctl_progress *p,
 void pstctl_progress_end(struct pstctl_progress *p);
 void pstctl_progress_fini(struct pstctl_progress *p);
 
-/* start_us: of the process, for first_step_at_s. */
+/* start_us: start of the process, for first_step_at_s. */
 json_t *pstctl_result_json(const Pst__Control__Result *result,
                            uint64_t start_us);
-/* "300 steps, loss 1.7923, 80.1 ms a step ..." */
+/* Formats a result: "300 steps, loss 1.7923, 80.1 ms a step ..." */
 void pstctl_result_line(const Pst__Control__Result *result,
                         struct pst_str *out);
-/* The run's own status with its text. */
+/* Returns the run's own status with its text. */
 enum pst_status pstctl_result_status(const Pst__Control__Result *result,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 

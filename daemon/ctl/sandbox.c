@@ -12,7 +12,7 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/base/host/headroom.h"
 
-/* Memory, processors, cgroups; zones of times. */
+/* Memory, processors, cgroups; time zones. */
 static const char *const of_the_system[] = {
     "/proc/self",          "/proc/meminfo",       "/proc/cpuinfo",
     "/proc/stat",          "/proc/sys/vm",        "/proc/sys/kernel",
@@ -20,7 +20,7 @@ static const char *const of_the_system[] = {
     "/usr/share/zoneinfo",
 };
 
-/* The others among the paths are read. */
+/* Output options; other paths are read. */
 static const char *const written[] = {"output", "svg", "trace", "csv"};
 
 static bool is_written(const char *name)
@@ -31,7 +31,7 @@ static bool is_written(const char *name)
     return false;
 }
 
-/* An index names files that are beside it. */
+/* Allows the folder of an index, which names files beside it. */
 static void reads_given(struct pst_guard *guard, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -58,7 +58,8 @@ static void add_path(struct pst_guard *guard, const char *name,
         reads_given(guard, path);
 }
 
-/* "csv:FILE", "file:FILE": of texts that may also be a name. */
+/* Allows the file of "csv:FILE" or "file:FILE", in options that may also be a
+ * name. */
 static void add_text(struct pst_guard *guard, const char *text)
 {
     if (pst_has_prefix(text, "csv:"))
@@ -96,7 +97,7 @@ static void add_options(struct pst_guard *guard,
     }
 }
 
-/* Private memory of the process, as RLIMIT_DATA counts it; 0: not known. */
+/* Returns private memory as counted by RLIMIT_DATA; 0: unknown. */
 static uint64_t data_bytes(void)
 {
     FILE *f = fopen("/proc/self/statm", "re");
@@ -116,8 +117,8 @@ static uint64_t data_bytes(void)
                : strtoull(field, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What is made to fill the memory fails an allocation of its reader, before the
- * kernel ends processes, and maybe others than this one. */
+/* Makes a file that is built to exhaust memory fail an allocation of its
+ * reader, before the kernel kills this process or others. */
 static void limit_memory(void)
 {
     const char *root = getenv("PST_HEADROOM_ROOT");

@@ -2,14 +2,14 @@
 #ifndef PENSTOCK_DAEMON_CTL_SANDBOX_H
 #define PENSTOCK_DAEMON_CTL_SANDBOX_H
 /*
- * Commands that read files of others, and nothing else, see these files alone
- * (stages/base/host/guard.h): what the command line names, what is to be
- * written, what the C library and penstock ask the system. Before other threads
- * start. They have no more memory than the host has left, either.
+ * Sandbox for commands that read untrusted files (stages/base/host/guard.h):
+ * they can only access the files that the command line names, their outputs,
+ * and the system files that the C library and penstock need. Their memory is
+ * limited to what the host has left. Call before other threads start.
  */
 #include "daemon/common/config.h"
 
-/* Without Landlock they see all files. */
+/* Without Landlock all files are accessible. */
 enum pst_status pstctl_sandbox(const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

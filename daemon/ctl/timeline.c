@@ -9,7 +9,7 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/host/fs.h"
 
-/* Kinds of doing nothing, in the order of the columns. */
+/* Kinds of idle time, in the order of the columns. */
 static const struct {
     enum pst_span_kind kind;
     const char *key, *column;
@@ -73,7 +73,7 @@ void pstctl_shares_print(const char *what, const struct pst_timeline *timeline,
     pst_str_add(out, "\n");
     for (unsigned r = 0; r < timeline->n_ranks; r++) {
         pst_str_addf(out, "%4u %6.1f%%", r, 100 * shares[r].bubble);
-        /* Replicas are predicted alike. */
+        /* Predictions are equal for all replicas. */
         if (beside != NULL)
             pst_str_addf(out, " %9.1f%%",
                          100 * beside_shares[r % beside->n_ranks].bubble);

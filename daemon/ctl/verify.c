@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock verify`. */
+/* `penstock verify`: compares gradients with finite differences. */
 #include "daemon/ctl/ctl.h"
 
 #include <stdio.h>
@@ -27,10 +27,10 @@ static enum pst_status print_report(const struct pst_verify_report *report,
         diag);
 }
 
-#define LINE_S 10 /* between lines where nobody watches */
+#define LINE_S 10 /* interval of lines if it is not a terminal */
 
-/* On standard error: one line that changes, or, in a file, one from time to
- * time. */
+/* Progress on standard error: one live line on a terminal, otherwise a line
+ * from time to time. */
 struct progress {
     bool live, shown;
     double last;

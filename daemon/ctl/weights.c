@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock weights: the state of a model as one file that PyTorch loads. */
+/* penstock weights: writes the state of a model as one file that PyTorch
+ * loads. */
 #include "daemon/ctl/ctl.h"
 
 #include <errno.h>
@@ -13,12 +14,12 @@
 #include "stages/files/checkpoint.h"
 #include "stages/split/plan.h"
 
-/* What was written, for the user. */
+/* Summary of the written file. */
 struct written {
     const char *file;
     uint64_t tensors, bytes;
-    uint64_t left_out; /* of what was trained, with --adapter */
-    bool has_step;     /* of a checkpoint */
+    uint64_t left_out; /* trained tensors left out by --adapter */
+    bool has_step;     /* the weights are from a checkpoint */
     uint64_t step;
 };
 
@@ -26,7 +27,7 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
                                     const struct pst_safetensors_entry **ret,
                                     struct pst_diag *diag)
 {
-    const char *fqn = strchr(tensor, '.'); /* behind "param", "buffer" */
+    const char *fqn = strchr(tensor, '.'); /* after "param", "buffer" */
 
     return pst_plan_entry(ctx, (unsigned)pst_plan_find_param(ctx, fqn + 1), ret,
                           diag);
@@ -34,7 +35,7 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
 
 /* --- what is written ----------------------------------------------------- */
 
-/* A file or, without that suffix, a folder, which is made. */
+/* Names a file or, without that suffix, a folder, which is created. */
 static enum pst_status name_file(const char *output, struct pst_str *ret_file,
                                  struct pst_str *ret_config,
                                  struct pst_diag *diag)
@@ -57,7 +58,7 @@ static enum pst_status name_file(const char *output, struct pst_str *ret_file,
     return status;
 }
 
-/* As peft has it: the configuration beside the tensors. */
+/* Writes an adapter in peft's layout: the configuration beside the tensors. */
 static enum pst_status write_adapter(struct pst_state_names *names,
                                      pst_state_find_fn find, void *ctx,
                                      struct written *ret, struct pst_diag *diag)

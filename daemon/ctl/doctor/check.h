@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_DOCTOR_CHECK_H
 #define PENSTOCK_DAEMON_CTL_DOCTOR_CHECK_H
 /*
- * What is looked at before a job runs here. A check adds a finding for each
- * thing that is wrong: a fault if a job cannot run so, a warning if it will be
- * slow or may break later, a note if it only should be known. One thread.
+ * Checks of `penstock doctor` before a job runs here. A check adds a finding
+ * for each problem: a fault if a job cannot run, a warning if it will be slow
+ * or may fail later, a note for information. One thread.
  */
 #include "daemon/common/config.h"
 #include "stages/base/vec.h"
@@ -12,7 +12,7 @@
 enum pstctl_level { PSTCTL_NOTE, PSTCTL_WARNING, PSTCTL_FAULT };
 
 struct pstctl_finding {
-    const char *check; /* its name */
+    const char *check; /* name of the check */
     enum pstctl_level level;
     char *text, *remedy; /* owned */
 };
@@ -20,8 +20,8 @@ struct pstctl_finding {
 struct pstctl_doctor {
     const struct pstd_config *config;
     const char
-        *root; /* in front of /proc, /sys and /dev/shm; "" but in tests */
-    const char *check; /* that is under way */
+        *root; /* prefix of /proc, /sys and /dev/shm; "" except in tests */
+    const char *check; /* running check */
     struct PST_VEC(struct pstctl_finding) findings;
     bool failed; /* out of memory */
 };
@@ -35,18 +35,18 @@ struct pstctl_check {
 
 void pstctl_found(struct pstctl_doctor *d, enum pstctl_level level,
                   const char *remedy, const char *fmt, ...) PST_PRINTF(4, 5);
-/* Of a file below the root: up to size - 1 bytes without the last newline;
- * false if it is not there. */
+/* Reads a file below the root: up to size - 1 bytes, without the last newline;
+ * false if it does not exist. */
 bool pstctl_peek(const struct pstctl_doctor *d, const char *path, char *ret,
                  size_t size);
-/* NULL if it is not set or empty. */
+/* Returns NULL if the variable is not set or empty. */
 const char *pstctl_environment(const char *name);
 
-/* Rows of each source. */
+/* The checks of each source file. */
 extern const struct pstctl_check pstctl_checks_programs[],
     pstctl_checks_machine[], pstctl_checks_limits[], pstctl_checks_folders[];
-/* --hosts, --hostfile: whether they are reached, what the doctor says there,
- * and whether their clocks agree; the number of checks. */
+/* Checks --hosts or --hostfile: reachability, the doctor's findings on each
+ * host, and clock differences. Returns the number of checks. */
 size_t pstctl_check_hosts(struct pstctl_doctor *d, struct pst_diag *diag,
                           enum pst_status *ret);
 extern const size_t pstctl_n_programs, pstctl_n_machine, pstctl_n_limits,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock doctor`: is this machine fit for jobs? */
+/* `penstock doctor`: checks if this machine can run jobs. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor/check.h"
 #include "daemon/ctl/out.h"
@@ -131,7 +131,7 @@ static enum pst_status run_doctor(const struct pstd_config *config,
     size_t checks = 0;
     enum pst_status status = PST_OK;
 
-    /* First: mpirun makes the folder that it is told to use. */
+    /* Folders first, because mpirun creates its folder. */
     checks += run_checks(&d, pstctl_checks_folders, pstctl_n_folders);
     checks += run_checks(&d, pstctl_checks_programs, pstctl_n_programs);
     checks += run_checks(&d, pstctl_checks_machine, pstctl_n_machine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Folders that jobs write to. */
+/* Checks folders that jobs write to. */
 #include "daemon/ctl/doctor/check.h"
 
 #include <errno.h>
@@ -25,7 +25,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Whose clock a file has: that of the server, on a network. */
+/* Checks the clock that sets file times, which is the server's on a network
+ * file system. */
 static void check_clock(struct pstctl_doctor *d, const char *dir,
                         const struct stat *st, double before, double after)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The hosts of a job: `penstock doctor` on each of them, and their clocks. */
+/* Checks the hosts of a job by `penstock doctor` on each of them, and their
+ * clocks. */
 #include "daemon/ctl/doctor/check.h"
 #include "daemon/ctl/hosts/remote.h"
 #include "daemon/ctl/run/launch.h"
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ASK_S      60 /* mpirun is tried on each of them */
+#define ASK_S      60 /* each of them tries mpirun */
 #define MAX_SKEW_S 1.0
 
 static double now_s(void)
@@ -23,7 +24,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* This program, as the other hosts have it: at the same place. */
+/* Appends the path of this program, which other hosts have at the same
+ * place. */
 static void add_self(struct pst_str *out)
 {
     char self[4096];
@@ -33,7 +35,7 @@ static void add_self(struct pst_str *out)
     pstctl_remote_quote(n > 0 ? self : "penstock", out);
 }
 
-/* What a host's doctor has found, as ours with the host in front. */
+/* Takes over the findings of a host's doctor, with the host's name in front. */
 static void take_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
                           const json_t *findings)
 {
@@ -58,8 +60,8 @@ static void take_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
     }
 }
 
-/* The clock of a host that answered "TIME\n{...}": it is ours of some moment
- * between begin and end, if it is right. */
+/* Checks the clock of a host that answered "TIME
+ * {...}": if it is right, its time is between our begin and end. */
 static void check_clock(struct pstctl_doctor *d, const struct pstctl_host *h,
                         double theirs, double begin, double end)
 {

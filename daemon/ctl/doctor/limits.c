@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits of this process, which those of a job have from it. */
+/* Checks resource limits of this process, which a job inherits. */
 #include "daemon/ctl/doctor/check.h"
 
 #include <stdio.h>

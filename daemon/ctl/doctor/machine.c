@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory and processor. */
+/* Checks memory and processor. */
 #include "daemon/ctl/doctor/check.h"
 
 #include <dirent.h>
@@ -15,10 +15,10 @@
 
 #define MIB      1048576.0
 #define LOW_MIB  512.0
-#define SHM_EACH 4.0  /* MiB of a rank */
+#define SHM_EACH 4.0  /* MiB per rank */
 #define SHM_MIN  64.0 /* MiB */
 
-/* "MemAvailable:   123 kB" in MiB; -1: not known. */
+/* Returns "MemAvailable:   123 kB" in MiB; -1: unknown. */
 static double meminfo(const struct pstctl_doctor *d, const char *key)
 {
     char text[8192];
@@ -124,7 +124,7 @@ static void check_shm(struct pstctl_doctor *d)
                      left, cores, want);
 }
 
-/* Open MPI's of processes that were killed. */
+/* Checks for shared-memory files of Open MPI left by killed processes. */
 static void check_segments(struct pstctl_doctor *d)
 {
     const struct dirent *e;

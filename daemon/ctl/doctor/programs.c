@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs that a job is made of, their environment, sockets of former jobs. */
+/* Checks the programs that a job needs, their environment, and sockets of
+ * earlier jobs. */
 #include "daemon/ctl/doctor/check.h"
 
 #include <dirent.h>
@@ -21,15 +22,15 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
 
-/* For mpirun to start a process: 0.1 to 2 s, more on a busy host. */
+/* mpirun takes 0.1 to 2 s to start a process, more on a busy host. */
 #define MPIRUN_S 20.0
-#define END_S    1.0 /* from its soft end to the hard one */
+#define END_S    1.0 /* from the soft to the hard end */
 
 extern char **environ;
 
 /* --- programs ------------------------------------------------------------- */
 
-/* As execvp looks for it. */
+/* Searches like execvp. */
 static bool is_in_path(const char *name)
 {
     const char *path = pstctl_environment("PATH");
@@ -59,7 +60,7 @@ static bool has_ended(pid_t pid, double within_s, int *ret_status)
     return true;
 }
 
-/* What mpirun has started is ended by mpirun, if it still hears. */
+/* Asks mpirun first, so that it ends its own processes. */
 static void end_process(pid_t pid)
 {
     int ignored;
@@ -71,8 +72,8 @@ static void end_process(pid_t pid)
     (void)has_ended(pid, END_S, &ignored);
 }
 
-/* Exit code of `mpirun -n 1 true`, whose words go nowhere; -1: not started;
- * -2: it did not end. */
+/* Returns the exit code of `mpirun -n 1 true`, discarding its output; -1: not
+ * started; -2: it did not end. */
 static int try_mpirun(void)
 {
     static char *const words[] = {
@@ -161,7 +162,7 @@ static void check_daemon(struct pstctl_doctor *d)
 
 /* --- environment ---------------------------------------------------------- */
 
-/* PENSTOCK_LOG_DIR is --log-dir. */
+/* True if the variable belongs to an option: PENSTOCK_LOG_DIR is --log-dir. */
 static bool is_option(const char *name, size_t len)
 {
     size_t n;
@@ -246,7 +247,7 @@ static void check_host_name(struct pstctl_doctor *d)
                      gai_strerror(code));
 }
 
-/* Ranks copy messages from each other's memory. */
+/* Checks if ranks can copy messages from each other's memory. */
 static void check_copies(struct pstctl_doctor *d)
 {
     char scope[16], from = 1, to = 0;
@@ -310,7 +311,8 @@ static bool answers(const char *path)
     return true;
 }
 
-/* A job takes its own stale sockets over; those of other names stay. */
+/* Finds stale sockets; a job replaces its own, but those of other names
+ * remain. */
 static void check_stale(struct pstctl_doctor *d)
 {
     struct pst_str base = {0};

@@ -7,9 +7,9 @@
 
 #include "stages/sched/sched.h"
 
-#define STILL_S 1.0 /* much longer than a rank that waits sleeps */
+#define STILL_S 1.0 /* much longer than the sleep of a waiting rank */
 
-/* In the order of enum pst_rank_phase, from DRAIN on. */
+/* Indexed by enum pst_rank_phase, from DRAIN on. */
 static const char *const ends[] = {
     "",
     "messages at its end",
@@ -26,7 +26,7 @@ const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
     return log->n > 0 ? &log->at[log->n - 1] : NULL;
 }
 
-/* Rank that it waits for; -1: it does not. */
+/* Returns the rank that it waits for; -1: none. */
 static int waits_for(const struct pst_flight_log *log)
 {
     const struct pst_flight_record *r = pstctl_newest(log);
@@ -39,15 +39,15 @@ static double last_sign(const struct pst_flight_record *r)
     return PST_MAX(r->begin, PST_MAX(r->end, r->looked));
 }
 
-/* Seconds in which a rank that waits has not looked, while others have shown
- * signs of life; 0: it has. */
+/* Returns the seconds in which a waiting rank has not polled while others have
+ * shown signs of life; 0: it has polled. */
 static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
                            int rank)
 {
     const struct pst_flight_record *r = pstctl_newest(&logs[rank]);
     double newest = 0;
 
-    if (r->looked == 0) /* by a version that did not say */
+    if (r->looked == 0) /* written by a version without this field */
         return 0;
     for (unsigned i = 0; i < ranks; i++)
         if (logs[i].n > 0)
@@ -56,7 +56,7 @@ static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
     return newest > STILL_S ? newest : 0;
 }
 
-/* Another one that waits for this one; -1: none. */
+/* Returns another rank that waits for this one; -1: none. */
 static int waiter_of(const struct pst_flight_log *logs, unsigned ranks,
                      int rank)
 {
@@ -66,7 +66,7 @@ static int waiter_of(const struct pst_flight_log *logs, unsigned ranks,
     return -1;
 }
 
-/* Of those that wait the one that has waited for longest began it. */
+/* Returns the rank that has waited for longest, which is the origin. */
 static int longest_waiter(const struct pst_flight_log *logs, unsigned ranks)
 {
     int found = -1;
@@ -87,7 +87,7 @@ struct pstctl_verdict pstctl_blame(const struct pst_flight_log *logs,
 
     if (v.rank < 0)
         return v;
-    /* As many steps as there are ranks come round every circle. */
+    /* Following as many waits as there are ranks completes any cycle. */
     for (unsigned i = 0; i <= ranks; i++) {
         const int next = waits_for(&logs[v.rank]);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock flight`: what each rank did last, whatever has become of it. */
+/* `penstock flight`: the last actions of each rank, even after a crash. */
 #include "daemon/ctl/ctl.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 #include "stages/base/alloc.h"
 
 #define MAX_RANKS 4096
-#define SHOWN     8 /* newest records of a rank, with --json all */
+#define SHOWN     8 /* newest records shown per rank; --json shows all */
 
 struct logs {
     struct pst_flight_log *at; /* by rank */
@@ -29,7 +29,7 @@ static void logs_fini(struct logs *logs)
     pst_free(logs->at);
 }
 
-/* The first file says how many there are. */
+/* The first file determines the number of ranks. */
 static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
                                const char *path, struct pst_diag *diag)
 {
@@ -90,7 +90,7 @@ static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
     return status;
 }
 
-/* Newest moment that any rank knows of: how long ago is counted from there. */
+/* Newest time in any record, the reference for times "ago". */
 static double newest_time(const struct logs *logs)
 {
     double found = 0;

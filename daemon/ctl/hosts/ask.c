@@ -10,7 +10,8 @@
 
 #define ASK_S 15
 
-/* Prints the version, or what is missing, with exit code 3. */
+/* Makes a command that prints the version, or what is missing, with exit code
+ * 3. */
 static void add_question(const char *daemon, const char *plan,
                          const char *interface, struct pst_str *out)
 {
@@ -31,14 +32,14 @@ static void add_question(const char *daemon, const char *plan,
         pst_str_text(&folder), pst_str_text(&folder), pst_str_text(&program),
         pst_str_text(&program), pst_str_text(&model), pst_str_text(&model),
         pst_str_text(&program), pst_str_text(&network));
-    free(here); /* getcwd's own */
+    free(here); /* allocated by getcwd */
     pst_str_fini(&program);
     pst_str_fini(&folder);
     pst_str_fini(&model);
     pst_str_fini(&network);
 }
 
-/* Last line of what a host said. */
+/* Appends the last line of a host's output. */
 static void add_last_line(const struct pst_str *said, struct pst_str *out)
 {
     const char *text = pst_str_text(said);
@@ -51,8 +52,8 @@ static void add_last_line(const struct pst_str *said, struct pst_str *out)
     pst_str_addn(out, text + begin, PST_MIN(n - begin, (size_t)200));
 }
 
-/* What keeps a host from taking ranks; nothing: it is ready. own: the version
- * here. */
+/* Appends the reasons why a host cannot take ranks; none: it is ready. own: the
+ * version here. */
 static void judge(const struct pstctl_remote *r, const struct pst_str *own,
                   struct pst_str *out)
 {

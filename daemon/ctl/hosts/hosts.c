@@ -66,7 +66,7 @@ static bool is_local(const char *name)
 
 /* --- lists ---------------------------------------------------------------- */
 
-/* What ssh and mpirun take for a name, and never for an option. */
+/* True for a name that ssh and mpirun cannot take for an option. */
 static bool is_name(const char *text, size_t n)
 {
     if (n == 0 || n > MAX_NAME || !isalnum((unsigned char)text[0]))
@@ -78,7 +78,7 @@ static bool is_name(const char *text, size_t n)
     return true;
 }
 
-/* A host that stands twice has the slots of both. */
+/* Adds a host; one that is listed twice gets the slots of both. */
 static enum pst_status add_host(struct pstctl_hosts *h, const char *name,
                                 size_t n, unsigned slots, struct pst_diag *diag)
 {
@@ -106,7 +106,7 @@ static enum pst_status add_host(struct pstctl_hosts *h, const char *name,
     return pst_diag_nomem(diag, sizeof(host));
 }
 
-/* Digits up to `end`; 0 if it is no number of slots. */
+/* Parses digits up to `end`; 0 if they are not a valid number of slots. */
 static unsigned read_slots(const char *text, const char *end)
 {
     unsigned n = 0;
@@ -146,7 +146,7 @@ enum pst_status pstctl_hosts_add(struct pstctl_hosts *h, const char *text,
     return status;
 }
 
-/* One line of a host file, without its end and its comment. */
+/* Parses one line of a host file, without newline and comment. */
 static enum pst_status read_line(struct pstctl_hosts *h, const char *line,
                                  size_t n, struct pst_diag *diag)
 {
@@ -206,7 +206,8 @@ enum pst_status pstctl_hosts_read(struct pstctl_hosts *h, const char *path,
     return status;
 }
 
-/* This host is first; that it is there twice, by two names, is a mistake. */
+/* Moves this host to the front; listing it twice under two names is an
+ * error. */
 static enum pst_status put_local_first(struct pstctl_hosts *h,
                                        struct pst_diag *diag)
 {
@@ -331,7 +332,8 @@ void pstctl_hosts_text(const struct pstctl_hosts *h, struct pst_str *out)
                          h->list.at[i].name, h->list.at[i].ranks);
 }
 
-/* Slurm says how many nodes a job has; other systems list them in a file. */
+/* True if the batch system provides several nodes: Slurm sets their number,
+ * other systems list them in a file. */
 static bool has_batch_nodes(void)
 {
     static const char *const files[] = {"PBS_NODEFILE", "PE_HOSTFILE",

@@ -14,10 +14,10 @@
 
 #define MAX_WORDS 32
 #define MAX_OUT   ((size_t)1 << 20)
-#define AT_ONCE   64 /* processes: enough to be quick, few enough for limits */
-#define END_MS    2000 /* for a process to end that says nothing more */
+#define AT_ONCE   64   /* parallel processes: fast, but within usual limits */
+#define END_MS    2000 /* time for a process to end after closing its output */
 
-/* Words of the agent, in one text. */
+/* Words of the agent command, stored in one text. */
 struct agent {
     char text[1024];
     char *words[MAX_WORDS];
@@ -32,8 +32,8 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* As mpirun reads it: alternatives with ':' between them, of which we take the
- * first. ssh must not ask for anything, nor wait longer than we do. */
+/* Parses the agent like mpirun: alternatives separated by ':', of which the
+ * first is used. ssh must not prompt, nor wait longer than we do. */
 static enum pst_status find_agent(struct agent *a, unsigned seconds,
                                   struct pst_diag *diag)
 {
@@ -77,7 +77,7 @@ void pstctl_remote_quote(const char *word, struct pst_str *out)
     pst_str_add(out, "'");
 }
 
-/* The shell at the other end may be another one than sh. */
+/* The remote shell may be another one than sh. */
 static void become(const struct agent *agent, const struct pstctl_host *host,
                    const char *command, const char *quoted, int fd)
 {
@@ -130,8 +130,9 @@ static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
     return PST_OK;
 }
 
-/* Its status of waitpid. One that says nothing more and stays is killed, and
- * left if even that does not end it, as one that waits for a disk. */
+/* Returns the status from waitpid. A process that does not end after closing
+ * its output is killed, and left if even that has no effect, as when it waits
+ * for a disk. */
 static int await(pid_t pid)
 {
     int status = 0;
@@ -147,7 +148,7 @@ static int await(pid_t pid)
     return ended == pid ? status : SIGKILL;
 }
 
-/* It has ended, or must. */
+/* Collects a process that has ended or has to end. */
 static void finish(struct pstctl_remote *r, bool late)
 {
     int status;
@@ -176,7 +177,7 @@ static void take(struct pstctl_remote *r)
         finish(r, false);
 }
 
-/* Until all of these have ended. */
+/* Waits until all of these have ended. */
 static void wait_for(struct pstctl_remote *at, size_t n, uint64_t until)
 {
     for (;;) {

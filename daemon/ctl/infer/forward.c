@@ -32,8 +32,8 @@ static enum pst_status load(const struct pstd_config *config,
     return status;
 }
 
-/* The plan in the newest checkpoint, if the model was changed in its run. What
- * is wrong with a folder is told when it is loaded. */
+/* Loads the plan from the newest checkpoint, if the model was changed in its
+ * run. Defects of a folder are reported when it is loaded. */
 static enum pst_status open_carried(const struct pstd_config *config,
                                     struct pstctl_forward *f,
                                     struct pst_diag *diag)
@@ -54,7 +54,7 @@ static enum pst_status open_carried(const struct pstd_config *config,
                : PST_OK;
 }
 
-/* The rows of --data, or of the --batches steps at its beginning. */
+/* Opens all rows of --data, or those of the first --batches steps. */
 static enum pst_status open_mean(const struct pstd_config *config,
                                  struct pstctl_forward *f,
                                  struct pst_diag *diag)
@@ -115,10 +115,11 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     options.microbatches = microbatches;
-    options.no_undo = true; /* the first step that fails is the last */
+    options.no_undo = true; /* a failed step ends the command */
     if (config->checkpoint != NULL && !config->other_model)
         status = open_carried(config, f, diag);
-    /* Evaluation first: what training needs of the rows does not matter. */
+    /* Converts to eval mode first, so that row requirements of training do not
+     * apply. */
     if (status == PST_OK)
         status =
             pst_plan_eval(f->carried != NULL ? f->carried->plan : f->p.plan,

@@ -8,21 +8,22 @@
 /* A plan ready to run forward. */
 struct pstctl_forward {
     struct pstctl_plan p;
-    struct pst_carried *carried; /* the plan instead, or NULL */
-    struct pst_plan *eval;  /* p's plan as one stage, as eval() would run it */
-    struct pst_batch batch; /* of that */
-    struct pst_plan *plan;  /* the batch's; borrowed */
+    struct pst_carried
+        *carried;          /* plan from the checkpoint, used instead; or NULL */
+    struct pst_plan *eval; /* the plan as one stage in eval mode */
+    struct pst_batch batch; /* of that plan */
+    struct pst_plan *plan;  /* plan of the batch; borrowed */
     struct pst_transport *transport;
     struct pst_engine *engine;
-    struct pst_data *data; /* of an evaluation, with: */
-    struct pst_mean *mean; /* or both NULL */
-    uint64_t step;         /* of the checkpoint, 0: start values */
+    struct pst_data *data; /* for an evaluation, together with mean */
+    struct pst_mean *mean; /* NULL if data is */
+    uint64_t step;         /* of the checkpoint; 0: start values */
 };
 
-/* Not to be moved while it is open. One rank, with `microbatches` a step, in
- * the mode of model.eval(), with the newest checkpoint of --checkpoint. mean:
- * the engine is for the mean loss over --data. Close also what failed to open;
- * *ret is zeroed before. */
+/* Opens a plan on one rank, with `microbatches` per step, in eval mode, with
+ * the newest checkpoint of --checkpoint. mean: the engine computes the mean
+ * loss over --data. *ret must be zeroed before, must not move while open, and
+ * must be closed even after a failure. */
 enum pst_status pstctl_forward_open(const struct pstd_config *config,
                                     unsigned microbatches, bool mean,
                                     struct pstctl_forward *ret,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `infer` with a prompt: a model of tokens goes on with a text. A model without
- * a memory reads its whole window again for each token. One that takes a single
- * token and keeps what it has seen in buffers (a cache of keys and values)
- * reads each token once, at its position.
+ * `infer` with a prompt: continues a text with a token model. A model without
+ * state reads its whole window again for each token. A model that takes a
+ * single token and keeps earlier ones in buffers (a KV cache) reads each token
+ * once, at its position.
  */
 #include "daemon/ctl/infer/forward.h"
 
@@ -20,15 +20,15 @@
 #include "stages/base/rng.h"
 
 #define MAX_PROMPT (1u << 20)
-#define BYTES      256 /* tokens of a model that reads bytes */
+#define BYTES      256 /* vocabulary of a byte-level model */
 
-/* A token model as infer sees it, and the tokens that it reads in a step. */
+/* A token model as used by infer, and the tokens of a step. */
 struct window {
     const struct pst_plan *plan;
     unsigned tokens; /* index of the input (B, T) */
     unsigned logits; /* index of the output (B, T, V) */
-    int positions;   /* of the input (T) or (B, T) of their positions, or -1 */
-    bool cached;     /* T is 1 and buffers hold what was read before */
+    int positions;   /* input (T) or (B, T) with their positions, or -1 */
+    bool cached;     /* T is 1 and buffers cache earlier tokens */
     int64_t length;  /* T */
     int64_t vocab;   /* V */
     int64_t n;       /* tokens in the window */
@@ -36,11 +36,12 @@ struct window {
     int64_t first;   /* position of the first */
 };
 
-/* What was read and made, and how long that took. */
+/* Counts and times for the final report. */
 struct tally {
     uint64_t steps;
-    size_t prompt;         /* tokens */
-    double read_s, made_s; /* cached: the prompt apart, else all is made_s */
+    size_t prompt; /* tokens */
+    double read_s,
+        made_s; /* cached: separate time of the prompt; else all is in made_s */
 };
 
 /* --- the model ----------------------------------------------------------- */
@@ -88,8 +89,8 @@ static enum pst_status find_shapes(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* An integer for each token whose name says that it is its position, or one
- * for each that all rows share; -1: there is none. */
+/* Finds an integer input whose name says that it holds token positions, one per
+ * token or one per column shared by all rows; -1: there is none. */
 static int find_positions(const struct window *w)
 {
     int ret = -1;
@@ -121,7 +122,7 @@ static bool changes_buffers(const struct pst_plan *plan)
     return false;
 }
 
-/* How the model sees a text: all inputs have a part in that, or it is said. */
+/* Finds the inputs and outputs for text; reports inputs that have no role. */
 static enum pst_status find_window(const struct pst_plan *plan,
                                    struct window *w, struct pst_diag *diag)
 {
@@ -155,8 +156,8 @@ static enum pst_status find_window(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* The window in row 0, zeros elsewhere, and its positions in all rows; other
- * inputs (targets) are zero. */
+/* Fills row 0 with the window, other rows with zeros, and positions in all
+ * rows; other inputs (targets) are zero. */
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                             unsigned input, void *dst, struct pst_diag *diag)
 {
@@ -177,8 +178,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* --- making text ---------------------------------------------------------- */
 
-/* Greedy at temperature 0, else from softmax(logits / temperature) by one
- * counted random number. */
+/* Greedy at temperature 0, else samples from softmax(logits / temperature) with
+ * one counted random number. */
 static int64_t choose(const float *logits, int64_t n, double temperature,
                       const struct pst_rng_key *key)
 {
@@ -207,12 +208,13 @@ static void append(struct window *w, int64_t token)
         for (int64_t i = 1; i < w->n; i++)
             w->at[i - 1] = w->at[i];
         w->n--;
-        w->first += w->cached; /* others count from their window's beginning */
+        w->first += w->cached; /* without a cache, positions count from the
+                                  window's start */
     }
     w->at[w->n++] = token;
 }
 
-/* Bytes as they are; a larger vocabulary has no text of ours. */
+/* Appends a byte, or the number of the token for a larger vocabulary. */
 static void emit(const struct window *w, int64_t token, struct pst_str *out)
 {
     const char byte = (char)token;
@@ -231,7 +233,7 @@ static enum pst_status step(struct pstctl_forward *f, struct window *w,
     return pst_engine_step(f->engine, t->steps++, fill, w, 0, &r, diag);
 }
 
-/* The token behind those of the window, which were read: number i. */
+/* Computes token number i, which follows the window. */
 static enum pst_status next(struct pstctl_forward *f,
                             const struct pstd_config *config, struct window *w,
                             uint64_t i, float *logits, int64_t *ret,
@@ -291,7 +293,7 @@ static enum pst_status generate(struct pstctl_forward *f,
 
 /* --- the prompt ----------------------------------------------------------- */
 
-/* A text as tokens: bytes, or the numbers that it names. */
+/* Converts a text to tokens: its bytes, or the numbers in it. */
 static enum pst_status tokens_of(const struct window *w, const char *text,
                                  size_t n, int64_t *to, size_t *ret_n,
                                  struct pst_diag *diag)
@@ -344,8 +346,8 @@ static enum pst_status read_text(const struct pstd_config *config, char **ret,
     return PST_OK;
 }
 
-/* The newest tokens that fit, or, one by one, all but the last, which the step
- * that makes the first new one reads. */
+/* Keeps the newest tokens that fit, or, with a cache, reads all but the last
+ * one, which the first generating step reads. */
 static enum pst_status read_prompt(struct pstctl_forward *f, struct window *w,
                                    const int64_t *tokens, struct tally *t,
                                    struct pst_diag *diag)
@@ -398,7 +400,7 @@ static enum pst_status run(const struct pstd_config *config,
                            struct pst_diag *diag)
 {
     int64_t *tokens =
-        pst_calloc(PST_TAG_CLIENT, n + 1, sizeof(*tokens)); /* at most */
+        pst_calloc(PST_TAG_CLIENT, n + 1, sizeof(*tokens)); /* upper bound */
     struct pstctl_half half = {0};
     struct tally t = {0};
     enum pst_status status;

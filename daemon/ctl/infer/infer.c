@@ -29,7 +29,8 @@ static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
     return pst_mean_end(f->mean, ret, diag);
 }
 
-/* exp of the loss is one: a mean of -log p of what was to be found. */
+/* True if exp(loss) is a perplexity: the loss is a mean of -log p of the
+ * targets. */
 static bool has_perplexity(const struct pst_plan *plan)
 {
     static const struct pst_op *const ops[] = {
@@ -43,7 +44,7 @@ static bool has_perplexity(const struct pst_plan *plan)
                                               .graph->outputs.at[loss->output]
                                               .arg.value;
 
-    /* Arguments: self, target, weight, reduction, of which 1 is the mean. */
+    /* Arguments: self, target, weight, reduction; reduction 1 is the mean. */
     for (size_t i = 0; i < PST_COUNT(ops) && value != NULL; i++)
         if (value->def != NULL && value->def->op == ops[i])
             return value->def->outs[0] == value && value->def->args[3].i == 1;
@@ -114,7 +115,7 @@ static enum pst_status run_eval(const struct pstd_config *config,
     return status;
 }
 
-/* --data: outputs for given rows. */
+/* --data: writes outputs for the given rows. */
 static enum pst_status infer_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {

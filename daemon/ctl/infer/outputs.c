@@ -11,19 +11,20 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* One output over all steps. */
+/* An output collected over all steps. */
 struct sink {
-    unsigned output, dim; /* along which microbatches and steps are joined */
-    struct pst_meta meta; /* of the file: whole samples only */
-    size_t outer;         /* what the dimensions before that one have */
-    size_t line;          /* bytes of a step for one of them */
+    unsigned output,
+        dim; /* dimension along which microbatches and steps are joined */
+    struct pst_meta meta; /* in the file: whole samples only */
+    size_t outer;         /* product of the dimensions before that one */
+    size_t line;          /* bytes of a step for one of these */
     char *data;
 };
 
 struct sinks {
     struct PST_VEC(struct sink) all;
     uint64_t steps, samples;
-    size_t largest; /* bytes of an output of a step */
+    size_t largest; /* bytes of the largest output of a step */
 };
 
 static void sinks_fini(struct sinks *s)
@@ -64,7 +65,7 @@ static enum pst_status add_sink(struct sinks *s,
     return PST_OK;
 }
 
-/* The outputs of a step go where they are in the file. */
+/* Copies the output of a step to its position in the file. */
 static void place(const struct sink *sink, uint64_t step, const char *from)
 {
     const size_t at = step * sink->line;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock attach`: a job in the background, seen as one that was started in
- * the foreground. */
+/* `penstock attach`: follows a background job as if it had been started in the
+ * foreground. */
 #include "daemon/ctl/ctl.h"
 
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 
-/* Ctrl-C is for us alone. */
+/* Ctrl-C only ends this command. */
 static void on_interrupt(int number)
 {
     static const char text[] = "\npenstock: detached; the job goes on: "
@@ -35,11 +35,11 @@ static void take_event(struct pstctl_progress *progress,
     pstctl_progress_event(progress, event);
 }
 
-/* How the job was seen to end. */
+/* Observed end of the job. */
 struct seen {
-    uint64_t run; /* that has ended; 0: none */
-    bool serves;  /* it answers requests: it has no run */
-    bool drained; /* and has ended as it was told to */
+    uint64_t run; /* finished run; 0: none */
+    bool serves;  /* it serves requests, without a run */
+    bool drained; /* and has ended as requested */
 };
 
 static void see(struct seen *seen, const pstctl_event *event)
@@ -52,7 +52,8 @@ static void see(struct seen *seen, const pstctl_event *event)
         seen->drained = seen->serves && pstctl_integer(event, "exit_code") == 0;
 }
 
-/* Until then; or the job is gone, and nobody has said how. */
+/* Follows the events until the end; or the job has gone without a reported
+ * result. */
 static enum pst_status follow(struct pstctl_follow *f,
                               struct pstctl_progress *progress,
                               struct seen *seen, struct pst_diag *diag)
@@ -73,8 +74,8 @@ static enum pst_status follow(struct pstctl_follow *f,
     return status;
 }
 
-/* Who starts ranks says how the job ended and removes his lock, unless somebody
- * ends him. had: the lock as it was before. */
+/* The process that starts the ranks records how the job ended and removes its
+ * lock, unless it is killed. had: the lock as it was before. */
 static enum pst_status no_result(const char *socket, int had,
                                  struct pst_diag *diag)
 {
@@ -96,8 +97,8 @@ static enum pst_status no_result(const char *socket, int had,
                "says how");
 }
 
-/* No event will say for a while what has been going on for long. *ret_next:
- * the first event behind that. */
+/* Shows a pause that began earlier, since no event will report it soon.
+ * *ret_next: first event after it. */
 static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
                                   struct pst_diag *diag)
 {
@@ -120,7 +121,7 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
     return PST_OK;
 }
 
-/* conn: to its rank 0; takes it. lock: of who starts it. */
+/* conn: to rank 0 of the job; taken. lock: of the process that starts it. */
 static enum pst_status attend(const struct pstd_config *config,
                               struct pstctl_conn *conn, int lock,
                               struct pst_diag *diag)
@@ -130,7 +131,7 @@ static enum pst_status attend(const struct pstd_config *config,
                                        .quiet = config->quiet};
     struct pstctl_follow f = PSTCTL_FOLLOW_NONE;
     struct seen seen = {0};
-    uint64_t next = 0; /* from now on */
+    uint64_t next = 0; /* 0: events from now on */
     enum pst_status status = PST_OK;
 
     (void)sigaction(SIGINT, &interrupt, NULL);
@@ -169,7 +170,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     if (status == PST_OK)
         status = attend(config, &conn, lock, diag);
     else if (status == PST_ERR_NO_DAEMON && pstctl_owner_end(lock, &end, diag))
-        status = end; /* while we waited for its ranks */
+        status = end; /* while waiting for its ranks */
     if (lock >= 0)
         (void)close(lock);
     return status;

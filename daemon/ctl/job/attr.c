@@ -41,7 +41,7 @@ static bool has_text(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-/* "n.w: parameter f32[4], stages 0,1 on ranks 0,1, trained: 1 2 3 4". */
+/* Prints "n.w: parameter f32[4], stages 0,1 on ranks 0,1, trained: 1 2 3 4". */
 static void print_tensor(const pstctl_event *e)
 {
     const char *names = pstctl_text(e, "names");
@@ -140,7 +140,7 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     return PST_OK;
 }
 
-/* *ret_done: that was the end. */
+/* *ret_done: it was the last event. */
 static enum pst_status take_event(struct asker *a, const pstctl_event *e,
                                   bool *ret_done)
 {
@@ -201,7 +201,8 @@ static enum pst_status send(struct asker *a, Pst__Control__Attr *attr)
     return status == PST_OK ? follow(a, from) : status;
 }
 
-/* The folder is the client's, whoever writes there. */
+/* Makes the path absolute, since it refers to the client's directory even if a
+ * rank writes there. */
 static enum pst_status make_absolute(const char *path, struct pst_str *ret,
                                      struct pst_diag *diag)
 {
@@ -215,7 +216,7 @@ static enum pst_status make_absolute(const char *path, struct pst_str *ret,
     return ret->failed ? pst_diag_nomem(diag, strlen(path)) : PST_OK;
 }
 
-/* Written as one, which may be too large for any dtype. */
+/* True if it is written as a number, which may be too large for any dtype. */
 static bool is_number(const char *text)
 {
     char *end;
@@ -229,7 +230,7 @@ static bool is_number(const char *text)
            pst_parse_f64(text, &x);
 }
 
-/* *ret_path is malloc's. */
+/* *ret_path is allocated by malloc. */
 static enum pst_status read_value(const char *text, Pst__Control__Attr *attr,
                                   char **ret_path, struct pst_diag *diag)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock swap, freeze, unfreeze: another model in a running job. */
+/* penstock swap, freeze, unfreeze: change the model of a running job. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/wait.h"
 
@@ -12,9 +12,9 @@
 #include "stages/base/plural.h"
 #include "stages/base/str.h"
 
-#define MAX_STATES ((size_t)1 << 20) /* bytes of a file of names */
+#define MAX_STATES ((size_t)1 << 20) /* maximum bytes of a mapping file */
 
-/* FQN or FQN@K, unless --at-call says which call. */
+/* Parses FQN or FQN@K; --at-call gives K too. */
 static enum pst_status read_name(const struct pstd_config *config,
                                  struct pst_str *fqn, int64_t *ret_call,
                                  struct pst_diag *diag)
@@ -76,7 +76,7 @@ static enum pst_status show(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Waits for what becomes of a request that is accepted. */
+/* Waits for the outcome of an accepted request. */
 static enum pst_status send(struct pstctl_conn *conn,
                             const struct pstd_config *config,
                             pstctl_request *request, struct pst_diag *diag)
@@ -106,14 +106,15 @@ static enum pst_status send(struct pstctl_conn *conn,
     return status;
 }
 
-/* A name without what parts names in a request. */
+/* Returns NULL for a name with a character that separates names in a
+ * request. */
 static const char *plain_name(const char *name)
 {
     return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name
                                                                          : NULL;
 }
 
-/* --state; the pairs of map:FILE in lines. */
+/* Reads --state; pairs of map:FILE become lines. */
 static enum pst_status read_states(const char *state, struct pst_str *out,
                                    struct pst_diag *diag)
 {

@@ -13,10 +13,10 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 
-#define TRIES       5 /* while others need the place */
+#define TRIES       5 /* attempts while the daemon is crowded */
 #define AGAIN_MS    20
-#define OWNED_MS    50   /* between looks at a job without ranks */
-#define PATIENCE_MS 1000 /* longer than that, nobody is there to answer */
+#define OWNED_MS    50   /* interval of checking a job without ranks */
+#define PATIENCE_MS 1000 /* after this time no answer is expected */
 
 static enum pst_status write_all(const struct pstctl_conn *conn,
                                  const unsigned char *data, size_t size,
@@ -243,7 +243,8 @@ enum pst_status pstctl_await(const struct pstd_config *config,
     *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
     if (status == PST_OK)
         status = pstctl_open_patiently(path.text, ret, diag);
-    /* Once more: who is gone now may have started them just before. */
+    /* Tries once more: the process that is gone now may have started them just
+     * before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
         if (was_owned && !told)
@@ -283,7 +284,7 @@ enum pst_status pstctl_send(struct pstctl_conn *conn, pstctl_request *request,
 
     request->id = conn->next_id++;
     if (request->body_case >= PST__CONTROL__REQUEST__BODY_TRAIN) {
-        pstctl_key(key); /* a repeat of ours is never meant */
+        pstctl_key(key); /* a new key, since we never repeat a request */
         request->key = key;
     }
     frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
@@ -320,8 +321,8 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret, struct pst_diag *diag)
 {
-    /* All members of the body are pointers to messages, and those without
-     * fields have the same bytes: none. */
+    /* All members of the body are pointers to messages, and empty messages have
+     * identical contents. */
     Pst__Control__GetStatus empty = PST__CONTROL__GET_STATUS__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 

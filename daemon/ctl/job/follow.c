@@ -7,9 +7,9 @@
 #include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 
-#define AGAIN_MS     20 /* more for each connection that gave no frame */
+#define AGAIN_MS     20 /* increases with each connection without a frame */
 #define MAX_FAILURES 50
-#define OWNED_MS     50 /* between looks at a job without ranks */
+#define OWNED_MS     50 /* interval of checking a job without ranks */
 
 static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
 {
@@ -32,7 +32,7 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     return conn->fd >= 0 ? pstctl_watch_from(&f->conn, next, diag) : PST_OK;
 }
 
-/* Refuses another job that has taken the name of the one that was followed. */
+/* Refuses another job that has taken the name of the followed one. */
 static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)
@@ -55,8 +55,8 @@ static enum pst_status check_job(struct pstctl_follow *f,
     return PST_OK;
 }
 
-/* Nobody is asked anything that has to be waited for: who listens may be
- * asleep. The answer to the request to watch comes among the frames. */
+/* Sends the request to watch without waiting, since the peer may be suspended;
+ * its reply arrives among the frames. */
 static enum pst_status begin_watch(struct pstctl_follow *f,
                                    struct pst_diag *diag)
 {
@@ -65,8 +65,8 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     Pst__Control__Watch watch = PST__CONTROL__WATCH__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 
-    /* The client that started these ranks skips the events of earlier ones. A
-     * journal that could not be read back begins anew, with new numbers. */
+    /* The client that started these ranks skips events of earlier starts. A
+     * journal that could not be read starts again, with new numbers. */
     watch.from = f->run_id[0] != '\0'        ? PST_MAX(f->next, first)
                  : is_new && first < f->next ? first
                                              : f->next;
@@ -75,7 +75,7 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     return pstctl_send(&f->next_conn, &request, diag);
 }
 
-/* PST_AGAIN: there is no connection so far. */
+/* PST_AGAIN: not connected yet. */
 static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
                                    struct pst_diag *diag)
 {
@@ -123,14 +123,14 @@ static void take_number(struct pstctl_follow *f, const pstd_frame *frame)
     f->missed += frame->event->dropped;
 }
 
-/* Others needed our place. */
+/* True if the daemon has dropped us in favour of others. */
 static bool is_farewell(const pstd_frame *frame)
 {
     return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
            frame->reply->id == 0 && frame->reply->status != PST_OK;
 }
 
-/* That the request to watch is accepted. */
+/* True for the reply that accepts the request to watch. */
 static bool is_assent(const pstd_frame *frame)
 {
     return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
@@ -172,7 +172,7 @@ enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
         if (status == PST_OK || status == PST_AGAIN || f->other)
             return status;
         if (!had && f->conn.fd < 0 && status != PST_ERR_BUSY)
-            return status; /* there is nobody to connect to */
+            return status; /* there is no daemon to connect to */
         pstctl_close(&f->conn);
         if (++f->failures > MAX_FAILURES)
             return status;
@@ -188,7 +188,8 @@ enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
     for (;;) {
         const enum pst_status status = pstctl_follow_next(f, -1, ret, diag);
 
-        /* Once more: who is gone now may have started them just before. */
+        /* Tries once more: the process that is gone now may have started them
+         * just before. */
         if (status != PST_ERR_NO_DAEMON || !was_owned || f->journal[0] == '\0')
             return status;
         was_owned = pstctl_is_owned(pst_str_text(&f->path));

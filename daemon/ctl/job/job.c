@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Commands that a running job carries out. */
+/* Commands that a running job executes. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/wait.h"
@@ -11,7 +11,7 @@
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
-/* *ret: run `run` is over. For who has missed events. */
+/* *ret: run `run` is over. For use after missed events. */
 static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
                                 bool *ret, struct pst_diag *diag)
 {
@@ -38,7 +38,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
         pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT,
                    PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
-    /* The daemon keeps the newest one. */
+    /* The daemon only keeps the newest result. */
     if (status == PST_OK && frame->reply->result->run != run) {
         status = pst_diag_set(
             diag, PST_E_JOB_RESULT_GONE,
@@ -73,11 +73,12 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
     return status;
 }
 
-/* A run that somebody waits for. */
+/* A run that this command waits for. */
 struct attended {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    uint64_t run; /* its number; 0: the next that begins, after a restart */
+    uint64_t
+        run; /* number of the run; 0: the next that begins, after a restart */
     bool over;
 };
 
@@ -118,7 +119,7 @@ static enum pst_status attend_one(struct attended *a, struct pst_diag *diag)
     return status;
 }
 
-/* Takes the connection. */
+/* Follows the run to its end; takes the connection. */
 static enum pst_status attend(const struct pstctl_conn *conn,
                               const struct pstd_config *config, uint64_t seq,
                               uint64_t run, struct pst_diag *diag)
@@ -230,7 +231,7 @@ static enum pst_status simple(const struct pstd_config *config,
     return status;
 }
 
-/* Until it is paused, or will not be. */
+/* Waits until the run is paused, or cannot be. */
 static enum pst_status await_pause(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
                                    uint64_t seq, struct pst_diag *diag)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Commands that look at a running job. */
+/* Commands that observe a running job. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/wait.h"
@@ -54,7 +54,7 @@ static enum pst_status run_log(const struct pstd_config *config,
     return status;
 }
 
-/* Until the daemon goes away or somebody interrupts. */
+/* Watches until the daemon has gone or the user interrupts. */
 static enum pst_status run_watch(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
@@ -95,11 +95,12 @@ static enum pst_status run_watch(const struct pstd_config *config,
     return status == PST_ERR_NO_DAEMON ? PST_OK : status;
 }
 
-/* Of the step at hand; of the last run if none goes on. */
+/* Requests a trace of the current step, or of the last run if none is in
+ * progress. */
 static enum pst_status fresh_trace(struct pstctl_conn *conn,
                                    struct pst_diag *diag)
 {
-    /* A run that is paused before it takes one makes no step meanwhile. */
+    /* A run that is paused before it takes a trace makes no step meanwhile. */
     static const char *const ends[] = {"trace", "train_end", "paused"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *taken = NULL, *event = NULL;

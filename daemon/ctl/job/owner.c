@@ -13,13 +13,13 @@
 
 #include "daemon/common/lock.h"
 
-#define TRIES 100 /* one each millisecond */
+#define TRIES 100 /* tries, one per millisecond */
 #define PIDS_LEN                                                               \
-    23 /* of what the lock begins with; how the job ended follows */
-/* Comes with the SIGINT of who asks for a stop. */
+    23 /* bytes of the pids at the beginning of the lock */
+/* Value sent with the SIGINT of a stop request. */
 #define ASK_VALUE 0x53544f50
 
-/* Whoever has just taken the lock writes its number next. */
+/* Retries, since a process that has just taken the lock writes its pid next. */
 static void read_pids(const char *path, int *ret_client, int *ret_launcher)
 {
     char text[64] = "";
@@ -37,7 +37,7 @@ static void read_pids(const char *path, int *ret_client, int *ret_launcher)
     }
 }
 
-/* Who has the lock, as far as the file says it. */
+/* Reports the owner of the lock, as far as the file names it. */
 static enum pst_status name_owner(const char *path, const char *job,
                                   struct pst_diag *diag)
 {
@@ -59,8 +59,8 @@ static enum pst_status name_owner(const char *path, const char *job,
         job, by, ranks);
 }
 
-/* In one call and always as long, so that who reads it meanwhile sees what was
- * or what is. If it fails, nobody is named: the lock holds all the same. */
+/* Writes a fixed size in one call, so that a concurrent reader sees either the
+ * old or the new pids. If it fails, no owner is named, but the lock is held. */
 static void write_pids(int fd, pid_t client, pid_t launcher)
 {
     char text[PIDS_LEN + 1];
@@ -84,9 +84,9 @@ static enum pst_status take(const char *socket, const char *job, bool own_dir,
     return status == PST_AGAIN ? name_owner(path, job, diag) : status;
 }
 
-/* A job that `penstockd` was started for by hand has no such lock. It need not
- * answer: who is stopped has the name all the same. A folder that is not to be
- * trusted is told now, since the job could not be steered. */
+/* Checks for a job started by hand with `penstockd`, which has no such lock. It
+ * need not answer: a stopped one still owns the name. An untrusted folder is
+ * reported now, since the job could not be controlled. */
 static enum pst_status check_socket(const char *socket, const char *job,
                                     struct pst_diag *diag)
 {
@@ -154,7 +154,8 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
     return PST_OK;
 }
 
-/* Its number may be another's when the signal arrives, unless it is held. */
+/* Sends the signal by a pidfd: a bare pid may be reused before the signal
+ * arrives. */
 bool pstctl_ask_owner(const char *socket, pid_t owner)
 {
     const int fd = (int)syscall(SYS_pidfd_open, owner, 0);
@@ -200,7 +201,7 @@ void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
                                                : "-",
                      diag->text);
     if (text.failed || pwrite(owner->fd, text.text, text.len, PIDS_LEN) < 0)
-        errno = 0; /* who asks hears that it is not known */
+        errno = 0; /* a reader then finds that the result is unknown */
     pst_str_fini(&text);
 }
 

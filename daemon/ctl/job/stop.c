@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock stop`: to the ranks if they are there, else to who starts them. */
+/* `penstock stop`: asks the ranks if they exist, else the process that starts
+ * them. */
 #include "daemon/ctl/ctl.h"
 
 #include <string.h>
@@ -11,20 +12,20 @@
 
 #define LOOK_MS  20
 #define ENDING_S 2.0  /* for its owner to see that the ranks have ended */
-#define LET_GO_S 10.0 /* and to clean up */
+#define LET_GO_S 10.0 /* time for it to clean up */
 
-/* A job that is to end. */
+/* State of stopping a job. */
 struct ending {
     const struct pstd_config *config;
     struct pst_str socket;
-    int owner;            /* who started its ranks; 0: nobody that is there */
-    bool told;            /* somebody of the job was asked to end */
-    bool signalled;       /* the owner was */
-    double gone;          /* when ranks that were told went away; 0: not yet */
-    struct pst_diag lost; /* what the run's end says that is to be known */
+    int owner;      /* process that started the ranks; 0: none alive */
+    bool told;      /* a process of the job has been asked to end */
+    bool signalled; /* the owner has been asked */
+    double gone;    /* time at which notified ranks went away; 0: not yet */
+    struct pst_diag lost; /* failure reported at the end of the run */
 };
 
-/* Of a run that ended otherwise than well: a checkpoint that could not be
+/* Records the failure of a run that ended badly: a checkpoint that could not be
  * written. */
 static void take_end(struct ending *e, const pstctl_event *event)
 {
@@ -42,8 +43,8 @@ static void take_end(struct ending *e, const pstctl_event *event)
                              status, "%s", pstctl_text(event, "text"));
 }
 
-/* Who started the ranks must not start them again, even if they die before
- * they have come to the end of the step. */
+/* Asks the owner too, which must not restart the ranks, even if they die before
+ * the end of the step. */
 static void tell_owner(struct ending *e)
 {
     if (e->owner > 0 && !e->signalled)
@@ -51,7 +52,7 @@ static void tell_owner(struct ending *e)
     e->told |= e->signalled;
 }
 
-/* The daemon closes the connection when it has ended. */
+/* Waits until the daemon closes the connection, when it has ended. */
 static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
                                   struct pst_diag *diag)
 {
@@ -89,8 +90,8 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
     return PST_OK;
 }
 
-/* Ranks that are there, or come while the job is started again. PST_AGAIN:
- * look again. */
+/* Asks ranks that exist, or appear while the job is restarted. PST_AGAIN: look
+ * again. */
 static enum pst_status look(struct ending *e, struct pst_diag *diag)
 {
     struct pstctl_conn conn;
@@ -98,7 +99,7 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
 
     if (e->told &&
         (e->owner == 0 || pstd_socket_owner(e->socket.text) != e->owner))
-        return PST_OK; /* whoever has that name now */
+        return PST_OK; /* regardless of the current owner of that name */
     if (!e->signalled || e->config->now)
         status = pstctl_open_patiently(e->socket.text, &conn, diag);
     if (status == PST_OK) {
@@ -108,7 +109,7 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
         e->gone = pst_now();
     }
     if (status != PST_OK && status != PST_ERR_NO_DAEMON)
-        tell_owner(e); /* they hang, or have failed and are about to go */
+        tell_owner(e); /* they hang, or have failed and are about to end */
     if (status != PST_ERR_NO_DAEMON)
         return status != PST_OK && !e->signalled ? status
                : e->config->no_wait              ? PST_OK
@@ -117,7 +118,7 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
         return status;
     if (!e->signalled && (e->gone == 0 || pst_now() - e->gone > ENDING_S)) {
         tell_owner(e);
-        if (!e->signalled && !e->told) /* it has gone meanwhile */
+        if (!e->signalled && !e->told) /* the job has gone meanwhile */
             return status;
     }
     if (e->config->no_wait || (e->gone > 0 && pst_now() - e->gone > LET_GO_S))

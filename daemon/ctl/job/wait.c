@@ -13,7 +13,8 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* What happened by itself is no answer to who asked for the same. */
+/* True for asked=0: an event that happened by itself does not answer the
+ * request. */
 static bool is_unasked(const pstctl_event *event)
 {
     for (size_t i = 0; i < event->n_fields; i++)

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_JOB_WAIT_H
 #define PENSTOCK_DAEMON_CTL_JOB_WAIT_H
-/* Waiting for an event of a job. One thread. */
+/* Waits for an event of a job. One thread. */
 #include "daemon/ctl/print.h"
 
-/* Shows events from number `from` on until one of the names comes that does
- * not say asked=0; *ret is that frame, owned, or NULL if it may be among events
- * that were missed. Puts another connection into conn where it must. */
+/* Shows events from number `from` on until one of the names occurs without
+ * asked=0; *ret is that frame, owned, or NULL if it may be among missed events.
+ * Replaces conn if it has to reconnect. */
 enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 const char *const *names, size_t n,
                                 struct pstctl_progress *progress,
                                 pstd_frame **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints the result of a run that is over; how it went. */
+/* Prints the result of a finished run; returns its status. */
 enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
                                   uint64_t run,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Of an event that says why nothing was changed: PST_ERR_IO if a file could not
- * be read or written, else PST_ERR_INPUT. */
+/* Status of an event that explains why nothing was changed: PST_ERR_IO if a
+ * file could not be read or written, else PST_ERR_INPUT. */
 enum pst_status pstctl_refused(const pstctl_event *event,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock manual` and `penstock completion`: pages and words made of the
- * tables of commands and options, so that they cannot differ from these. */
+/* `penstock manual` and `penstock completion`: man pages and completions,
+ * generated from the tables of commands and options so that they always
+ * agree. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 
@@ -23,7 +24,7 @@ static void print_lines(const char *text)
 
 /* --- pages ---------------------------------------------------------------- */
 
-/* What man reads as it stands. */
+/* Escapes text for roff. */
 static void add_roff(struct pst_str *out, const char *text)
 {
     bool begins = true;
@@ -199,8 +200,8 @@ static void add_names(struct pst_str *out, uint64_t groups)
             pst_str_addf(out, " --%s", rows[i].name);
 }
 
-/* What follows an option: one of some words, a file, a job, or anything. An
- * option may mean the same in all commands. */
+/* Adds completions for an option's value: some words, a file, a job, or
+ * anything. An option has the same meaning in all commands. */
 static void add_values(struct pst_str *out, enum pstd_option_type type)
 {
     size_t n;
@@ -225,8 +226,8 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
                     type == PSTD_PATH ? ") files=1 ;;\n" : ") return ;;\n");
 }
 
-/* Jobs whose rank 0 has its socket here: one that was killed leaves a folder,
- * and often a socket that nobody has bound any more. */
+/* Lists jobs whose rank 0 has its socket here; a killed job leaves a folder,
+ * and often a socket that is no longer bound. */
 static const char jobs[] =
     "_penstock_jobs() {\n"
     "  local dir=/tmp/penstock-$EUID path bound\n"

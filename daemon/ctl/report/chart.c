@@ -11,8 +11,8 @@
 #define RIGHT   12.0
 #define TOP     8.0
 #define BOTTOM  24.0
-#define DIGIT   7.0 /* width of one of the axes, at most */
-#define BUCKETS 480 /* of more points the lowest and highest of each */
+#define DIGIT   7.0 /* maximum width of a digit */
+#define BUCKETS 480 /* more points: minimum and maximum of each bucket */
 
 void pstctl_html_add(struct pst_str *out, const char *text)
 {
@@ -39,7 +39,7 @@ static void widen(struct range *r, double x)
     r->max = fmax(r->max, x);
 }
 
-/* 1, 2 or 5 times a power of ten: about four of them. */
+/* Chooses 1, 2 or 5 times a power of ten, for about four ticks. */
 static double tick_of(struct range r)
 {
     const double rough = (r.max - r.min) / 4;
@@ -78,7 +78,7 @@ static double at_y(double y, struct range r)
            (y - r.min) / (r.max - r.min) * (HIGH - TOP - BOTTOM);
 }
 
-/* A number below the axis; at its right end it would leave the picture. */
+/* Adds a label below the axis, shifted at the right end to stay inside. */
 static void add_tick(double t, double x, struct pst_str *out)
 {
     char text[32];
@@ -105,7 +105,7 @@ static void add_axes(struct range x, struct range y, struct pst_str *out)
         add_tick(t, at_x(t, x), out);
 }
 
-/* Points i to j - 1 as one stroke from the lowest to the highest. */
+/* Draws points i to j - 1 as one stroke from the lowest to the highest. */
 static void add_bucket(const struct pstctl_points *p, size_t i, size_t j,
                        struct range x, struct range y, struct pst_str *out)
 {

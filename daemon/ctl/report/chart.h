@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_CHART_H
 #define PENSTOCK_DAEMON_CTL_REPORT_CHART_H
-/* Pictures of a page as inline SVG: lines, and bars in parts. Colours are
+/* Charts of a page as inline SVG: lines, and stacked bars. Colours are the
  * classes c0 to c8 of the page. One thread. */
 #include "daemon/ctl/report/story.h"
 #include "stages/base/str.h"
@@ -12,14 +12,15 @@ struct pstctl_series {
     bool dots; /* a mark at each point */
 };
 
-/* As text of a page: < > & and quotes, and what would hide or turn text. */
+/* Appends text to a page, escaping < > & and quotes, and characters that hide
+ * or reverse text. */
 void pstctl_html_add(struct pst_str *out, const char *text);
-/* x: steps. Nothing if there are no points. */
+/* x: steps. Draws nothing if there are no points. */
 void pstctl_chart_lines(const struct pstctl_series *series, size_t n,
                         struct pst_str *out);
-/* A row per bar, whose parts add up to at most `most`. */
+/* Bars, one row each; the parts of a bar add up to at most `most`. */
 struct pstctl_bar {
-    char name[64], text[64]; /* left and right of it */
+    char name[64], text[64]; /* labels left and right of it */
     double parts[PSTCTL_N_MEMORY];
 };
 void pstctl_chart_bars(const struct pstctl_bar *bars, size_t n,

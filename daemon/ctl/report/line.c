@@ -24,7 +24,7 @@ static int hex(const char *at)
     return value;
 }
 
-/* As UTF-8; halves of pairs become U+FFFD. */
+/* Writes a code point as UTF-8; lone surrogates become U+FFFD. */
 static char *put_code(char *to, int code)
 {
     if (code == 0 || (code >= 0xd800 && code < 0xe000))
@@ -42,7 +42,7 @@ static char *put_code(char *to, int code)
     return to;
 }
 
-/* What an escape stands for is never longer than the escape. */
+/* Decodes in place: a decoded escape is never longer than the escape. */
 static char *take_quoted(char *at, const char **ret)
 {
     char *to = at;
@@ -84,7 +84,7 @@ static char *take_quoted(char *at, const char **ret)
     return at + 1;
 }
 
-/* "key=value" and what separates it from the next one; NULL: it is none. */
+/* Parses "key=value" and the separator after it; NULL: it is not one. */
 static char *take(char *at, const char **key, const char **value)
 {
     char *end = at + strcspn(at, "= \"");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_LINE_H
 #define PENSTOCK_DAEMON_CTL_REPORT_LINE_H
-/* A line of a log (docs/log.md). Whoever may write there is not trusted. One
- * thread. */
+/* Parser for log lines (docs/log.md), which are untrusted. One thread. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,10 +17,9 @@ struct pstctl_line {
     const char *keys[PSTCTL_LINE_FIELDS], *values[PSTCTL_LINE_FIELDS];
 };
 
-/* Takes text apart where it stands, which borrows it. False: it is no line of a
- * log. */
+/* Parses text in place; ret borrows it. False: it is not a log line. */
 bool pstctl_line_parse(char *text, struct pstctl_line *ret);
-/* "" and NaN if it has none. */
+/* Return "" and NaN if the field is missing. */
 const char *pstctl_line_text(const struct pstctl_line *line, const char *key);
 double pstctl_line_number(const struct pstctl_line *line, const char *key);
 

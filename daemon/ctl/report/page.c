@@ -11,7 +11,7 @@
 
 #define MIB       1048576.0
 #define MAX_BARS  64
-#define MAX_STEPS 20000 /* spans in the picture of a step */
+#define MAX_STEPS 20000 /* maximum spans in the timeline picture */
 
 static const char style[] =
     ":root{--bg:#fff;--fg:#1c1f24;--dim:#667085;--edge:#e2e5ea;--warn:#9a6700;"
@@ -36,7 +36,7 @@ static const char style[] =
     "tr.warn td{color:var(--warn)}tr.error td{color:var(--bad)}\n"
     ".key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}"
     ".legend{color:var(--dim);font-size:.85rem;margin:.2rem 0}\n"
-    /* The picture of a step has colours of its own, for paper. */
+    /* The timeline picture has its own colours, for paper. */
     ".paper{background:#fff;overflow-x:auto;border-radius:4px}\n";
 
 static void add_style(struct pst_str *out)
@@ -88,8 +88,8 @@ static const struct pstctl_point *lowest(const struct pstctl_points *points)
     return best;
 }
 
-/* Of the whole run: of the steps that the logs tell of, how long one took and
- * how much it had. What a run has ended with stands for its steps. */
+/* Step time and rate of the whole run, from the reported steps; the final
+ * values of a finished run take precedence. */
 static void add_rate(const struct pstctl_story *s, struct pst_str *out)
 {
     const size_t n = PST_MIN(s->step_s.n, s->rate.n);
@@ -161,7 +161,7 @@ static void add_hosts(const struct pstctl_story *s, struct pst_str *out)
     pst_str_fini(&text);
 }
 
-/* Of the event stop. */
+/* Explains the event stop. */
 static const char *stopper(const char *by)
 {
     static const char *const words[][2] = {
@@ -341,7 +341,8 @@ static void add_memory(const struct pstctl_story *s, struct pst_str *out)
     pstctl_chart_bars(bars, n, parts, PSTCTL_N_MEMORY, most, out);
 }
 
-/* of_shares: of one measured step, by cause; else of what steps told. */
+/* of_shares: times of one measured step, by cause; otherwise sums over reported
+ * steps. */
 static void add_times(const struct pstctl_story *s, bool of_shares,
                       struct pst_str *out)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_PAGE_H
 #define PENSTOCK_DAEMON_CTL_REPORT_PAGE_H
-/* A story as one page: HTML that is XML, too, with its pictures and style in
- * it; it asks for nothing and runs nothing. One thread. */
+/* Renders a story as one HTML page that is also XML, with embedded pictures and
+ * style; it loads nothing and has no scripts. One thread. */
 #include "daemon/ctl/report/story.h"
 #include "stages/base/str.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The newest step that all ranks have recorded whole. */
+/* Finds the newest step that all ranks have recorded completely. */
 #include "daemon/ctl/report/steps.h"
 
 #include <stdio.h>
@@ -19,14 +19,15 @@ static bool is_action(const struct pst_flight_record *r)
            pst_span_of_action((enum pst_action_kind)r->kind) < PST_N_SPANS;
 }
 
-/* Evaluations between steps count theirs anew: a step has what trains. */
+/* True for training actions: evaluations between steps count their own
+ * steps. */
 static bool trains(const struct pst_flight_record *r)
 {
     return is_action(r) && (r->kind == PST_ACT_B || r->kind == PST_ACT_I ||
                             r->kind == PST_ACT_W);
 }
 
-/* Newest step of which this rank has a record that it was over. */
+/* Finds the newest step that this rank has recorded as finished. */
 static bool newest(const struct pst_flight_log *log, uint64_t below,
                    uint64_t *ret)
 {
@@ -67,7 +68,7 @@ static enum pst_status add(const struct pst_flight_log *log, uint64_t step,
     return PST_OK;
 }
 
-/* The step begins with the forward pass in front of its first backward. */
+/* The step begins with the forward before its first backward. */
 static double begin_of(const struct pst_flight_log *log, uint64_t step)
 {
     double first = 0;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_STEPS_H
 #define PENSTOCK_DAEMON_CTL_REPORT_STEPS_H
-/* A step of the flight records beside the logs. One thread. */
+/* Reads a step from the flight records beside the logs. One thread. */
 #include "daemon/ctl/report/story.h"
 
-/* The newest one that every rank has whole, into story->timeline; nothing if
- * there is none, or if files are missing. */
+/* Reads the newest step that every rank has recorded completely into
+ * story->timeline; leaves it empty if there is none, or if files are
+ * missing. */
 enum pst_status pstctl_steps_read(const char *dir, struct pstctl_story *story,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -34,7 +34,8 @@ static struct pstctl_rank_story *rank_of(struct pstctl_story *s, double number)
     return r;
 }
 
-/* A job that went back makes its steps again: what they were before is gone. */
+/* Adds a point; a job that was rolled back repeats steps, whose earlier points
+ * are removed. */
 static bool put(struct pstctl_points *points, double x, double y)
 {
     const struct pstctl_point p = {x, y};
@@ -91,7 +92,7 @@ static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
                tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
 }
 
-/* A run that begins has no end yet. */
+/* Clears the end of the previous run when a new one begins. */
 static void forget_end(struct pstctl_story *s)
 {
     s->status = s->end_text = s->stop_by = "";
@@ -184,7 +185,7 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
     return true;
 }
 
-/* Warnings and errors of all, and of rank 0 what a reader asks for. */
+/* True for warnings and errors of all ranks, and some events of rank 0. */
 static bool is_worth(const struct pstctl_line *line)
 {
     static const char *const names[] = {
@@ -226,9 +227,9 @@ static bool tell(struct pstctl_story *s, const struct pstctl_line *line)
 
 /* --- files ---------------------------------------------------------------- */
 
-/* The next line, without its end. NUL bytes, which a machine that loses power
- * may leave in a file, end one as well. *ret_whole: nothing of it is missing.
- * False: there is none. */
+/* Reads the next line, without its newline. NUL bytes, which a power failure
+ * may leave in a file, end a line too. *ret_whole: the line is complete. False:
+ * there is none. */
 static bool next_line(FILE *f, char *text, size_t size, bool *ret_whole)
 {
     bool fits = true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_STORY_H
 #define PENSTOCK_DAEMON_CTL_REPORT_STORY_H
-/* What the logs of a job tell, all of its starts together: what it is called
- * and how many ranks it has is the newest one's. One thread. */
+/* The history of a job from its logs, over all its starts; its name and number
+ * of ranks are those of the newest start. One thread. */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
 #include "stages/base/vec.h"
@@ -14,7 +14,7 @@ struct pstctl_point {
 
 struct pstctl_points PST_VEC(struct pstctl_point);
 
-/* name of a field, what a reader calls it */
+/* name of a field, label for readers */
 #define PSTCTL_MEMORY_LIST(X)                                                  \
     X(params, "parameters")                                                    \
     X(grads, "gradients")                                                      \
@@ -52,9 +52,9 @@ struct pstctl_rank_story {
     bool seen;
     const char *stages, *host;
     double memory[PSTCTL_N_MEMORY]; /* bytes */
-    double times[PSTCTL_N_TIMES];   /* sums over what was told, seconds */
-    double shares[PSTCTL_N_SHARES]; /* of a measured step; all 0: not known */
-    double rss;                     /* bytes, newest; 0: not known */
+    double times[PSTCTL_N_TIMES];   /* sums over reported steps, in seconds */
+    double shares[PSTCTL_N_SHARES]; /* of a measured step; all 0: unknown */
+    double rss;                     /* newest, in bytes; 0: unknown */
 };
 
 struct pstctl_told {
@@ -69,27 +69,29 @@ struct pstctl_story {
     struct pst_arena arena; /* of all texts */
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
         *placement, *status, *end_text;
-    bool stopped;            /* before its goal, on request */
-    const char *stop_by;     /* event stop; "" */
-    double patience, better; /* event early_stop, and its best step; NaN */
-    double median;           /* seconds of a step, when the run ended; NaN */
-    double begin, end;       /* of the newest line */
-    double steps;            /* goal */
+    bool stopped;        /* by request, before its goal */
+    const char *stop_by; /* value of event stop; "": none */
+    double patience,
+        better; /* event early_stop, and its best step; NaN: none */
+    double
+        median; /* of step times at the end of the run, seconds; NaN: unknown */
+    double begin, end; /* of the newest line */
+    double steps;      /* number of steps to reach */
     unsigned starts, restarts, ranks;
-    unsigned newest_ranks; /* of the newest start; 0: not known */
-    bool tokens;           /* rates are of tokens, else of samples */
+    unsigned newest_ranks; /* of the newest start; 0: unknown */
+    bool tokens;           /* rates count tokens, else samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
-    struct PST_VEC(struct pstctl_told) events; /* worth telling */
-    uint64_t lines, bad; /* read; that could not be read */
-    size_t left_out;     /* of the events: only the newest are kept */
-    /* The newest whole step, of the flight records. */
+    struct PST_VEC(struct pstctl_told) events; /* events to be shown */
+    uint64_t lines, bad; /* lines read; lines that could not be parsed */
+    size_t left_out;     /* dropped events: only the newest are kept */
+    /* The newest complete step of the flight records. */
     struct pst_timeline timeline;
     uint64_t timeline_step;
 };
 
-/* Of a folder of --log-dir. PST_ERR_NOT_FOUND: it has no log. Also after an
- * error *ret is to be released. */
+/* Reads a --log-dir folder. PST_ERR_NOT_FOUND: it has no log. The caller
+ * releases *ret, also after an error. */
 enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_story_fini(struct pstctl_story *story);

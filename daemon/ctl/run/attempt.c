@@ -21,13 +21,13 @@
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
 
-#define CONNECT_MS 5    /* between attempts */
-#define END_MS     4000 /* for the ranks to end, once they should */
-#define KILL_MS    2000 /* between the soft end and the hard one */
-#define SAY_MS     4000 /* large memory takes a while to be freed */
-#define LEFT_MS    4000 /* for mpirun to end, once rank 0 has gone */
-#define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
-#define START_S    10   /* for mpirun, besides what the ranks may take */
+#define CONNECT_MS 5    /* interval of attempts */
+#define END_MS     4000 /* time for the ranks to end once they should */
+#define KILL_MS    2000 /* time between the soft and the hard end */
+#define SAY_MS     4000 /* freeing much memory takes a while */
+#define LEFT_MS    4000 /* time for mpirun to end after rank 0 */
+#define TWICE_MS   1000 /* SIGTERM to a group and to its members counts once */
+#define START_S    10   /* time for mpirun, besides that for the ranks */
 
 static uint64_t now_ms(void)
 {
@@ -37,7 +37,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The system gives us the signal with the lowest number first. */
+/* The kernel delivers the pending signal with the lowest number first. */
 static bool stop_waits(void)
 {
     sigset_t set;
@@ -46,7 +46,7 @@ static bool stop_waits(void)
            (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-/* Of a job that signals have ended, by the first of them. */
+/* Reason of a job ended by signals, given by the first of them. */
 static enum pst_error ended(const struct pstctl_attempt *r)
 {
     return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
@@ -57,14 +57,16 @@ enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a)
     return a->signals > 0 || a->asked ? ended(a) : PST_E_NONE;
 }
 
-/* Rank 0 has not been there yet: nobody can be asked, and nothing is lost. */
+/* True if rank 0 has not been seen yet: it cannot be asked, and nothing can be
+ * lost. */
 static bool is_starting(const struct pstctl_attempt *r)
 {
     return r->follow.pid == 0 && r->launch.pid > 0;
 }
 
-/* First: the run ends at a step's end, with a checkpoint; at once if it has no
- * ranks yet. Second: at once. A closed terminal ends nothing. */
+/* The first signal ends the run after a step, with a checkpoint, or at once if
+ * it has no ranks yet. The second ends it at once. A closed terminal ends
+ * nothing. */
 static enum pst_status take_signal(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -75,15 +77,15 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
         return PST_OK;
     if (info.ssi_signo == SIGCHLD)
         return PST_OK;
-    if (info.ssi_signo == SIGUSR1) { /* mpirun passes it on to all ranks */
+    if (info.ssi_signo == SIGUSR1) { /* mpirun forwards it to all ranks */
         if (r->begun && !r->launch.ended)
             (void)kill(r->launch.pid, SIGUSR1);
         return PST_OK;
     }
     if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
-        return PST_OK; /* it ends anyway */
+        return PST_OK; /* it is ending already */
     if (info.ssi_signo == SIGHUP && r->supervised) {
-        r->progress.quiet = true; /* nobody is there to read */
+        r->progress.quiet = true; /* the terminal is gone */
         return PST_OK;
     }
     if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
@@ -102,7 +104,8 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
     if (r->signals > 0 && info.ssi_signo == SIGTERM &&
         now_ms() - r->signal_ms < TWICE_MS)
         return PST_OK;
-    if (info.ssi_pid == 0 && info.ssi_signo == SIGINT) /* from the terminal */
+    if (info.ssi_pid == 0 &&
+        info.ssi_signo == SIGINT) /* sent by the terminal */
         (void)snprintf(who, sizeof(who), "Ctrl-C");
     else
         (void)snprintf(who, sizeof(who), "signal %u of process %u",
@@ -121,8 +124,8 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
                         is_starting(r) ? " before the ranks were there" : "");
 }
 
-/* All options and files are accepted. Who waits for us to be detached hears of
- * it. */
+/* All options and files have been accepted. Notifies a process that waits for
+ * us to detach. */
 static void take_begin(struct pstctl_attempt *r)
 {
     r->begun = true;
@@ -133,8 +136,8 @@ static void take_begin(struct pstctl_attempt *r)
     }
 }
 
-/* Of signals the ranks tell by PSTD_ASKED_TEXT: mpirun sends them one, too,
- * when a rank is lost. */
+/* True for a requested stop. Stops by signals are reported by PSTD_ASKED_TEXT
+ * instead, since mpirun also sends a signal when a rank is lost. */
 static bool is_stop(const pstctl_event *event)
 {
     const char *by = pstctl_text(event, "by");
@@ -143,7 +146,7 @@ static bool is_stop(const pstctl_event *event)
            strcmp(by, "command") == 0;
 }
 
-/* The daemon's words. */
+/* Processes a frame from the daemon. */
 static enum pst_status take_frame(struct pstctl_attempt *r,
                                   const pstd_frame *frame,
                                   struct pst_diag *diag)
@@ -168,8 +171,8 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     return PST_OK;
 }
 
-/* All that is there. Nobody there is no fault: the job has not come so far, or
- * its end says why. */
+/* Processes all available frames. A missing daemon is no error here: the job is
+ * not ready, or its end gives the reason. */
 static enum pst_status take_frames(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -184,7 +187,7 @@ static enum pst_status take_frames(struct pstctl_attempt *r,
         pstd_frame_free(frame);
     }
     if (r->follow.other)
-        return status; /* ours will not get the name */
+        return status; /* our job cannot get the name */
     return status == PST_AGAIN || r->follow.conn.fd < 0 ? PST_OK : status;
 }
 
@@ -196,8 +199,9 @@ static void ask_to_stop(struct pstctl_attempt *r)
         r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
-/* mpirun waits for hosts that do not answer any more, for minutes: once rank 0,
- * which is here, has gone, we do not. Ranks elsewhere end by themselves. */
+/* mpirun waits minutes for hosts that no longer answer: once rank 0, which is
+ * local, has ended, this process does not wait. Ranks elsewhere end by
+ * themselves. */
 static void end_left_behind(struct pstctl_attempt *r)
 {
     if (!r->spread || r->launch.ended || r->follow.conn.fd >= 0 ||
@@ -211,8 +215,8 @@ static void end_left_behind(struct pstctl_attempt *r)
         pstctl_launch_end(&r->launch, true);
 }
 
-/* Ranks that are there but do not meet say so themselves, after --watchdog: so
- * mpirun has as long to start them, and they to speak. */
+/* Ranks that run but do not all meet report it themselves after --watchdog, so
+ * the limit allows mpirun to start them, and that time. */
 static enum pst_status check_start(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -234,7 +238,7 @@ static enum pst_status check_start(struct pstctl_attempt *r,
         *said != '\0' ? "; it has said: " : "", 512, said);
 }
 
-/* One round of waiting and looking. */
+/* Waits and polls once. */
 static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
 {
     struct pollfd fds[] = {
@@ -258,7 +262,7 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-/* Until the run is over, the job is gone, or something is wrong. */
+/* Watches until the run is over, the job has gone, or an error occurs. */
 static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -268,9 +272,9 @@ static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-/* A process that was killed is there as long as it waits for a file system or a
- * device. Nothing that it holds is free before, so we wait, too, unless a
- * signal says otherwise. */
+/* A killed process remains while it waits for a file system or a device, and
+ * keeps its resources, so this process waits, too, unless a signal ends
+ * that. */
 static void await_stuck(struct pstctl_attempt *r, pid_t pid)
 {
     struct signalfd_siginfo info;
@@ -294,8 +298,8 @@ static void await_stuck(struct pstctl_attempt *r, pid_t pid)
     }
 }
 
-/* Waits for the child, then makes it go. Ranks that are just being started here
- * have nothing to save, and mpirun would start the others first. */
+/* Waits for the child, then ends it. Ranks that are still starting have nothing
+ * to save, and mpirun would start the others first. */
 static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
     const bool is_early =
@@ -317,7 +321,7 @@ static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
     }
 }
 
-/* What the launcher has left of its session. */
+/* Kills remaining processes of the launcher's session. */
 static void reap(struct pstctl_attempt *r)
 {
     const uint64_t until = now_ms() + KILL_MS;
@@ -331,7 +335,7 @@ static void reap(struct pstctl_attempt *r)
     }
 }
 
-/* What the job answers, or has left for us if it is gone. */
+/* Returns the job's reply, or the one it has left in a file if it is gone. */
 static enum pst_status ask(struct pstctl_attempt *r,
                            Pst__Control__Request__BodyCase request,
                            Pst__Control__Reply__BodyCase reply,
@@ -374,7 +378,7 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
     if (r->config->json) {
         status = pstctl_json_print(
             pstctl_result_json(result, pstctl_start_us()), diag);
-    } else if (result->status == PST_OK) { /* also the only line of --quiet */
+    } else if (result->status == PST_OK) { /* with --quiet the only line */
         struct pst_str line = {0};
 
         pstctl_result_line(result, &line);
@@ -420,7 +424,7 @@ static void take_rest(void *ctx, const pstctl_event *event)
     r->asked = r->asked || is_stop(event);
 }
 
-/* How a job ended that left no result. */
+/* Determines how a job without a result has ended. */
 static enum pst_status post_mortem(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -428,7 +432,8 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
     uint64_t lost = 0;
 
-    /* Who has seen no event of these ranks knows none of their numbers. */
+    /* A client without any event from these ranks does not know their event
+     * numbers. */
     if (r->launch.ended && r->setup.journal.text != NULL && r->follow.next > 1)
         lost = pstctl_rest(r->setup.journal.text, r->follow.next, take_rest, r);
     if (lost > 0)
@@ -439,9 +444,10 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
                       (unsigned long long)lost, r->setup.journal.text);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
-    if (pstd_stays(r->config)) /* a stop is its only good end */
+    if (pstd_stays(r->config)) /* a job that stays only ends well by a stop */
         return status;
-    if (status == PST_OK && r->supervised) /* `penstock stop` while it loads */
+    if (status == PST_OK &&
+        r->supervised) /* `penstock stop` while the job loads */
         return pst_diag_set(diag, PST_E_RUN_STOPPED,
                             "the job was stopped before its run began");
     if (status == PST_OK)
@@ -470,7 +476,7 @@ static enum pst_status watch(struct pstctl_attempt *r, struct pst_diag *diag)
         if (status != PST_ERR_NOT_FOUND || r->answered)
             *diag = why;
         else {
-            wait_end(r, END_MS); /* it ends */
+            wait_end(r, END_MS); /* it is ending */
             return post_mortem(r, diag);
         }
         pstctl_close(&r->follow.conn);
@@ -541,9 +547,9 @@ static enum pst_status block_signals(struct pstctl_attempt *r,
     return PST_OK;
 }
 
-/* Nothing of the job is left: nor are its files, and sockets and locks of ranks
- * that were killed. If the folder was removed meanwhile, another job may have
- * the name. */
+/* Removes files of the job, and sockets and locks of killed ranks; no process
+ * of it is left. If the folder was removed meanwhile, another job may own the
+ * name. */
 static void clean_up(struct pstctl_attempt *r)
 {
     const int base = r->config->socket == NULL ? pstd_lock_base() : -1;
@@ -559,8 +565,8 @@ static void clean_up(struct pstctl_attempt *r)
     pstd_unlock_base(base);
 }
 
-/* Orphans of a launcher that was killed become our children, so that none is
- * missed: those of its session are killed when it has ended. */
+/* Makes orphans of a killed launcher our children, so that all of its session
+ * are killed when it has ended. */
 static void adopt_orphans(const struct pstctl_attempt *r)
 {
     if (r->supervised)
@@ -603,15 +609,16 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
     return status;
 }
 
-/* Which hosts are there. All of those that were given must be when the job is
- * started for the first time; later, enough of them. */
+/* Finds the available hosts. At the first start all given hosts are required;
+ * later, enough of them. */
 static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
                                   struct pst_diag *diag)
 {
     struct pst_str daemon = {0};
     enum pst_status status = PST_OK;
 
-    /* The batch system answers for its nodes, and has its own way to them. */
+    /* The batch system is responsible for its nodes, and reaches them in its
+     * own way. */
     if (r->hosts.list.n == 0 || getenv("SLURM_JOB_ID") != NULL) // NOLINT
         return PST_OK;
     pstctl_launch_daemon(&daemon);
@@ -621,7 +628,7 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
     if (status != PST_ERR_NO_DAEMON || r->restarts == 0)
         return status;
     if (pstctl_hosts_room(&r->hosts) < ranks) {
-        r->homeless = r->died = true; /* they may come back */
+        r->homeless = r->died = true; /* the hosts may come back */
         return status;
     }
     pstctl_printf(stderr, "penstock: %s; the job goes on without them%s\n",

@@ -2,8 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_ATTEMPT_H
 #define PENSTOCK_DAEMON_CTL_RUN_ATTEMPT_H
 /*
- * One start of a job's ranks, from mpirun to their end, seen by the client that
- * started them. A supervised job has several, one after the other. One thread.
+ * One start of a job's ranks, from mpirun to their end, as seen by the client
+ * that started them. A supervised job has several starts in succession. One
+ * thread.
  */
 #include "daemon/ctl/hosts/hosts.h"
 #include "daemon/ctl/job/follow.h"
@@ -15,7 +16,7 @@
 #include "stages/base/host/alive.h"
 
 struct pstctl_attempt {
-    /* Of the job. */
+    /* State of the job. */
     const struct pstd_config *config; /* as the user gave it */
     struct pstctl_setup setup;
     struct pstctl_owner owner;
@@ -23,54 +24,56 @@ struct pstctl_attempt {
     unsigned ranks;
     int signal_fd;
     int *begun_fd;      /* closed when the run begins; NULL: nobody waits */
-    bool supervised;    /* this process and the job end together */
-    unsigned signals;   /* that came and end the job */
-    int signal;         /* the first of them */
-    uint64_t signal_ms; /* when the newest came */
-    bool asked;         /* others have asked the job to end: it is not started
-                         * again, however it does */
-    uint64_t restarts;  /* so far */
-    struct pstctl_unsaved unsaved; /* of all starts */
-    /* Of the newest start. */
+    bool supervised;    /* this process ends with the job and vice versa */
+    unsigned signals;   /* number of received signals that end the job */
+    int signal;         /* the first such signal */
+    uint64_t signal_ms; /* time of the newest such signal */
+    bool asked; /* another process asked the job to end: it is not restarted,
+                   however it ends */
+    uint64_t restarts;             /* so far */
+    struct pstctl_unsaved unsaved; /* over all starts */
+    /* State of the newest start. */
     struct pstctl_launch launch;
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    struct pst_awake awake; /* since the ranks were started */
-    uint64_t gone_ms;       /* rank 0 was there, and is not since; 0: it is */
-    uint64_t stuck_ms;      /* since when a killed process is waited for */
-    bool told;              /* the job was asked to stop */
-    bool left;              /* the terminal was closed: the job goes on */
-    bool begun;             /* it trains, serves or waits for runs */
-    double begun_at;        /* when */
-    bool over;              /* train_end seen */
-    bool answered;          /* its result has come */
-    bool spread;            /* on more than one host */
-    bool homeless;          /* died before it began: hosts were not there */
-    bool died;              /* it ended without a result */
-    bool waits;             /* for a process that does not end, and said so */
+    struct pst_awake awake; /* time since the ranks were started */
+    uint64_t
+        gone_ms; /* time since which rank 0 has been gone; 0: it is there */
+    uint64_t stuck_ms; /* time since which we wait for a killed process */
+    bool told;         /* the job was asked to stop */
+    bool left;         /* the terminal was closed: the job continues */
+    bool begun;        /* it trains, serves or waits for runs */
+    double begun_at;   /* time of that */
+    bool over;         /* train_end seen */
+    bool answered;     /* its result has been received */
+    bool spread;       /* ranks are on more than one host */
+    bool homeless;     /* it died before it began: hosts were missing */
+    bool died;         /* it ended without a result */
+    bool waits;        /* we wait for a process to end, and have said so */
 };
 
-/* Names, plan and signals of the job that config describes; begun_fd alone is
- * there before. Whatever it returns, fini is called for. */
+/* Sets up names, plan and signals of the job that config describes; only
+ * begun_fd is set before. The caller calls fini in any case. */
 enum pst_status pstctl_attempt_init(struct pstctl_attempt *a,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Starts the ranks with these options, which are config's but for a restart.
- */
+/* Starts the ranks with these options, which equal config's except after a
+ * restart. */
 enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
                                      const struct pstd_config *options,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Until the ranks have ended, or are left alone; how the run went. */
+/* Watches until the ranks have ended, or are left alone; returns the status of
+ * the run. */
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* What somebody asked the job to end as; PST_E_NONE: nobody has. */
+/* Returns the kind of stop that was requested; PST_E_NONE: none. */
 enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a);
 /* Waits for seconds, or until a signal ends the job (PST_ERR_CANCELLED). */
 enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Kills what is left of the newest start, and forgets it. */
+/* Kills the processes left of the newest start, and clears its state. */
 void pstctl_attempt_end(struct pstctl_attempt *a);
-/* Removes all files of the job, unless it goes on without us. */
+/* Removes all files of the job, unless it continues without us. */
 void pstctl_attempt_fini(struct pstctl_attempt *a);
 
 #endif

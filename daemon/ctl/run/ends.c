@@ -28,7 +28,7 @@ const char *pstctl_cause_name(enum pstctl_cause cause)
     return names[cause];
 }
 
-/* "... : rank 1 is stuck in step": the first rank that a text blames. */
+/* Returns the first rank that a text names: "... : rank 1 is stuck in step". */
 static int blamed(const char *text)
 {
     const char *at = strstr(text, "rank ");
@@ -64,7 +64,7 @@ static void classify(const struct pstctl_launch *l, bool oom,
         e->cause = PSTCTL_CAUSE_EXIT;
         if (l->exited_rank >= 0)
             e->exit_code = l->exited_code;
-        /* Who lost another is not at fault. */
+        /* A rank that lost another one is not at fault. */
         if (e->exit_code != pst_status_exit_code(PST_ERR_PEER))
             e->rank = l->exited_rank;
     }
@@ -90,7 +90,7 @@ void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
                    PST_DIAG_TEXT - 64, why->text);
 }
 
-/* What the kernel sends a program for what the program itself has done. */
+/* True for signals caused by the program itself. */
 static bool is_own_fault(int number)
 {
     return number == SIGSEGV || number == SIGABRT || number == SIGFPE ||
@@ -105,7 +105,8 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
         return true;
     case PSTCTL_CAUSE_SIGNAL:
         return !is_own_fault(e->signal);
-    case PSTCTL_CAUSE_WATCHDOG: /* as a rank looks whose link is away */
+    case PSTCTL_CAUSE_WATCHDOG: /* this is also how a rank with a broken link
+                                   appears */
         return e->rank >= 0;
     case PSTCTL_CAUSE_EXIT: /* mpirun's own: it has lost a host */
         return e->rank < 0;
@@ -114,7 +115,7 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
     case PSTCTL_CAUSE_FAULT:
     case PSTCTL_CAUSE_REFUSED:
     case PSTCTL_CAUSE_LAUNCHER:
-    case PSTCTL_CAUSE_CORRUPTION: /* of a rank that is there */
+    case PSTCTL_CAUSE_CORRUPTION: /* the rank itself is alive */
         break;
     }
     return false;
@@ -143,9 +144,9 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
     return status;
 }
 
-/* Signals of the supervisor are of its job, and events are rare: before each
- * one it looks whether its file was renamed, or the folder removed. Where there
- * can be no new file the old one goes on. */
+/* Reopens the log if the file was renamed or the folder removed; checked before
+ * each event, since events are rare and signals belong to the job. If no new
+ * file can be created the old one is used. */
 static void look_after_log(struct pstctl_record *r)
 {
     struct pst_diag ignored;
@@ -242,12 +243,14 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
 
     if (r->dir == NULL)
         return;
-    /* How that job ends is told there, not that this one was refused. */
+    /* The end of the running job is recorded there, not that this one was
+     * refused. */
     if (!r->has_log && e->error == PST_E_CHECKPOINT_IN_USE)
         return;
     json = to_json(r, e);
     text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    /* Gone with the socket's folder, it is of no use to anybody. */
+    /* Not written if the socket's folder is gone, where nobody would find
+     * it. */
     if (text != NULL && e->again && r->beside != NULL &&
         (r->owner == NULL || pstctl_owns(r->owner)) &&
         pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)
@@ -261,7 +264,7 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
         pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
                       pst_error_tag(diag.error));
     json_decref(json);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson: free(), not pst_free() */
     pst_str_fini(&path);
 }
 

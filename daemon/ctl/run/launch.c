@@ -23,14 +23,14 @@
 #define MAX_ARGS  (64 + PSTD_MAX_OPTIONS)
 #define MAX_TAIL  ((size_t)4096)
 #define MAX_CAUSE ((size_t)1024)
-/* Linux: seconds and numbers of keep-alive probes. */
+/* Limits of Linux for keep-alive: seconds and number of probes. */
 #define MAX_KEEPALIVE 30000.0
 #define MAX_PROBES    100
 
 struct argv {
     const char *at[MAX_ARGS];
     unsigned n;
-    char numbers[3][24]; /* that stand in it */
+    char numbers[3][24]; /* numbers formatted for it */
     unsigned n_numbers;
 };
 
@@ -100,7 +100,7 @@ static void add_param(struct argv *argv, const char *name, const char *value)
     add(argv, value);
 }
 
-/* For what the environment does not set. */
+/* Adds a parameter unless the environment sets it. */
 static void add_default(struct argv *argv, const char *name, const char *value)
 {
     char set[64];
@@ -110,8 +110,8 @@ static void add_default(struct argv *argv, const char *name, const char *value)
         add_param(argv, name, value);
 }
 
-/* Ranks elsewhere have the environment of their own host, but for what has one
- * of our names. */
+/* Remote ranks have the environment of their host, plus variables with our
+ * prefix. */
 static void add_names(struct pst_str *out)
 {
     pst_str_add(out, "OPENBLAS_NUM_THREADS;OMP_NUM_THREADS");
@@ -121,10 +121,10 @@ static void add_names(struct pst_str *out)
             pst_str_addf(out, ";%.*s", (int)strcspn(*e, "="), *e);
 }
 
-/* What replicas share goes in pieces of 1 MiB (bucket.c), from kernel to
- * kernel. Larger than its limit, a message is announced over TCP and begins
- * when both sides have looked once more: between kernels of some milliseconds
- * the link stands still meanwhile. tests/bench/link.py measures it. */
+/* Replicas exchange pieces of 1 MiB (bucket.c) between kernels. A message above
+ * the eager limit is announced over TCP and only starts after both sides have
+ * polled again, so between kernels of some milliseconds the link is idle.
+ * tests/bench/link.py measures it. */
 static void add_limits(struct argv *argv)
 {
     static const char *const names[] = {"btl_tcp_eager_limit",
@@ -132,7 +132,7 @@ static void add_limits(struct argv *argv)
                                         "btl_tcp_max_send_size"};
 
     for (size_t i = 0; i < PST_COUNT(names); i++)
-        add_default(argv, names[i], "1114112"); /* and a header */
+        add_default(argv, names[i], "1114112"); /* plus a header */
 }
 
 static void add_number(struct argv *argv, const char *name, int64_t value)
@@ -146,10 +146,10 @@ static void add_number(struct argv *argv, const char *name, int64_t value)
     add_param(argv, name, text);
 }
 
-/* mpirun's daemons ask each other whether they are there, and end with their
- * ranks if nobody answers: TCP itself would wait for minutes. Who is cut off
- * stops with the others, who have --watchdog: no earlier, since a cable may be
- * out for as long, and a second or two later. */
+/* mpirun's daemons probe each other and end with their ranks if a peer does not
+ * answer; TCP alone would wait for minutes. The limit follows --watchdog, so
+ * that a rank that is cut off ends with the others: not earlier, since a link
+ * may be down for so long, and a second or two later. */
 static void add_keepalive(struct argv *argv, double watchdog)
 {
     const int64_t limit = (int64_t)ceil(PST_MIN(watchdog, MAX_KEEPALIVE));
@@ -171,9 +171,9 @@ static void add_hosts(struct argv *argv, const struct pstd_config *config,
     add_limits(argv);
 }
 
-/* A rank that waits must leave its core to the others when there are more
- * ranks than cores. Grace of 1 s once a rank has died: ranks that
- * wait for it cannot stop in order, and the user waits for them. */
+/* Waiting ranks yield their core if there are more ranks than cores. The grace
+ * period after the death of a rank is 1 s: ranks that wait for it cannot stop
+ * cleanly, and the user waits for them. */
 static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
                        const struct pstd_config *config, const char *ranks,
                        bool crowded)
@@ -189,11 +189,11 @@ static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
         add(argv, "--host");
         add(argv, job->hosts);
     }
-    if (!job->spread) { /* folders that are here alone */
+    if (!job->spread) { /* folders that exist only on this host */
         add_param(argv, "orte_tmpdir_base", job->session);
         add_param(argv, "btl_vader_backing_directory", job->shm);
-        /* What it takes here anyway. Without it MPI_Init tries libraries of
-         * networks, of which libpsm2 sleeps for 0.2 s while it is loaded. */
+        /* The local default. Without it MPI_Init loads network libraries, one
+         * of which (libpsm2) sleeps for 0.2 s. */
         add_default(argv, "pml", "ob1");
     }
     add_param(argv, "btl_tcp_if_include", config->interface);
@@ -213,11 +213,11 @@ static void set_environment(void)
     }
 }
 
-/* mpirun answers SIGTERM, SIGINT and SIGHUP with SIGTERM to all ranks and
- * SIGKILL soon after, however long they save. One that has them blocked leaves
- * them to us: the ranks beside it see what it was sent
- * (daemon/loop/launcher.h). Its children have them again. SIGUSR1 and SIGHUP,
- * which end no job, are ignored until the program has its handlers. */
+/* mpirun reacts to SIGTERM, SIGINT and SIGHUP by SIGTERM to all ranks and
+ * SIGKILL soon after, even during a save. With these signals blocked it leaves
+ * them to us: local ranks see them pending (daemon/loop/launcher.h). Its
+ * children have them unblocked. SIGUSR1 and SIGHUP, which do not end a job, are
+ * ignored until the program installs handlers. */
 static void choose_signals(bool is_mpirun)
 {
     sigset_t blocked;
@@ -233,8 +233,8 @@ static void choose_signals(bool is_mpirun)
     (void)sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
-/* In the child; what goes wrong is told where its output goes. It hears no
- * signals of the terminal, and nothing that it prints waits for the client. */
+/* Runs in the child; errors are written to its output. It gets no signals from
+ * the terminal, and its output never waits for the client. */
 static void become(const struct argv *argv, int fd,
                    const struct pstctl_job *job, pid_t die_with)
 {
@@ -267,7 +267,7 @@ static void become(const struct argv *argv, int fd,
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
-/* Both ends of the file: for the child to write, for us to read. */
+/* Opens the file twice: for the child to write, for us to read. */
 static enum pst_status open_output(const char *path, int fds[2],
                                    struct pst_diag *diag)
 {
@@ -313,7 +313,7 @@ static enum pst_status start(const struct argv *argv,
     return PST_OK;
 }
 
-/* Those of the process are all passed on as they were given, but its ranks and
+/* True for options that are passed on: all given ones except ranks and
  * transport, which the client has decided. */
 static bool is_for_ranks(const struct pstd_config *config,
                          const struct pstd_option *row)
@@ -326,7 +326,7 @@ static bool is_for_ranks(const struct pstd_config *config,
             (row->groups & PSTD_OPT_DAEMON));
 }
 
-/* The options of the run, for each rank to read. */
+/* Adds the options of the run, which each rank parses. */
 static enum pst_status add_run(struct argv *argv,
                                const struct pstd_config *config,
                                struct pst_str *texts, struct pst_diag *diag)
@@ -400,8 +400,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     return status;
 }
 
-/* "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9
- * (Killed)." */
+/* Parses "mpirun noticed that process rank 1 with PID 0 on node x exited on
+ * signal 9 (Killed)." */
 static void read_kill(struct pstctl_launch *launch, const char *line)
 {
     const char *rank = strstr(line, "process rank ");
@@ -413,7 +413,8 @@ static void read_kill(struct pstctl_launch *launch, const char *line)
     launch->killed_signal = (int)strtol(number + 17, NULL, 10);
 }
 
-/* "  Process name: [[12345,1],1]" and "  Exit code:    3", of the first one. */
+/* Parses "  Process name: [[12345,1],1]" and "  Exit code:    3", for the first
+ * such rank. */
 static void read_exit(struct pstctl_launch *launch, const char *line)
 {
     const char *name = strstr(line, "Process name: [["),
@@ -426,9 +427,9 @@ static void read_exit(struct pstctl_launch *launch, const char *line)
         launch->exited_code = (int)strtol(code + 11, NULL, 10);
 }
 
-/* The first cause counts, the others follow from it. But who waits in vain may
- * wait for one who waits too: all of them together lead to the rank that says
- * nothing. */
+/* Keeps the first cause, since others follow from it. A rank that waits may
+ * wait for another waiting one, so these are collected: together they lead to
+ * the rank that does not answer. */
 static void take_cause(struct pstctl_launch *launch, const char *text)
 {
     struct pst_str *cause = &launch->cause;
@@ -487,7 +488,7 @@ static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
     }
 }
 
-/* The file may have been cut short (daemon/loop/once.h). */
+/* Skips a part of the file that was truncated (daemon/loop/once.h). */
 static void skip_gone(int fd)
 {
     const off_t at = lseek(fd, 0, SEEK_CUR);
@@ -508,7 +509,7 @@ static void read_output(struct pstctl_launch *launch)
         if (n > 0) {
             take_bytes(launch, data, (size_t)n);
         } else if (n == 0) {
-            return; /* for now: it is a file */
+            return; /* end of the file so far */
         } else if (errno != EINTR) {
             (void)close(launch->err_fd);
             launch->err_fd = -1;
@@ -534,7 +535,7 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
         return;
     if (launch->is_mpirun) {
         if (pstctl_processes_kill_children(launch->pid) && !hard)
-            return; /* it ends the others and cleans up */
+            return; /* it ends the ranks and cleans up */
         pstctl_processes_freeze(launch->pid); /* it may be starting ranks */
         (void)pstctl_processes_kill_children(launch->pid);
     }
@@ -542,7 +543,7 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
         (void)kill(launch->pid, number);
 }
 
-/* " in step 12, ..." of the crash of a rank; "" if it told nothing. */
+/* Finds the crash report of a rank, " in step 12, ..."; "" if there is none. */
 static void find_crash(const struct pstctl_launch *launch, int rank,
                        struct pst_str *out)
 {
@@ -579,7 +580,7 @@ static enum pst_status killed(const struct pstctl_launch *launch,
     return status;
 }
 
-/* mpirun, or the one process of all ranks. */
+/* Reports the killed process: mpirun, or the one process of all ranks. */
 static enum pst_status killed_whole(const struct pstctl_launch *launch,
                                     struct pst_diag *diag)
 {
@@ -596,8 +597,8 @@ static enum pst_status killed_whole(const struct pstctl_launch *launch,
     return status;
 }
 
-/* Status whose exit code a rank left with; the same for several: the text
- * says more. */
+/* Returns the status for an exit code of a rank; several statuses share one, so
+ * the text says more. */
 static enum pst_status from_exit_code(int code)
 {
     switch (code) {

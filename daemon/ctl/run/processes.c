@@ -10,14 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FREEZE_MS 100 /* for a process to stop that was told to */
+#define FREEZE_MS 100 /* time for a process to stop */
 
 struct process {
     pid_t pid, parent, session;
-    char state; /* 'T': it is stopped, 'Z': it has ended */
+    char state; /* 'T': stopped, 'Z': ended */
 };
 
-/* "123 (name) S PARENT GROUP SESSION ..."; false: it has gone. */
+/* Parses "123 (name) S PARENT GROUP SESSION ..."; false: the process has
+ * gone. */
 static bool look(const char *pid, struct process *ret)
 {
     char path[64], text[512], *at;

@@ -7,7 +7,7 @@
 #include "daemon/common/journal.h"
 #include "stages/base/alloc.h"
 
-#define HEAD 4 /* bytes of length in front of a frame */
+#define HEAD 4 /* bytes of the length before each frame */
 
 uint64_t pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
                      void *ctx)

@@ -36,7 +36,7 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step)
     return b->limit > 0;
 }
 
-/* Whether the schedule exists for so many ranks. */
+/* Checks if the schedule exists for so many ranks. */
 static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
                                  struct pst_diag *diag)
 {
@@ -52,7 +52,7 @@ static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
     enum pst_status status;
 
     if (strcasecmp(r->config->schedule, "auto") == 0)
-        return PST_OK; /* it takes what there is */
+        return PST_OK; /* it adapts to any number */
     status = pst_schedule_make(&options, &sched, diag);
     pst_schedule_free(sched);
     return status;
@@ -106,7 +106,7 @@ bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
         return false;
     next = PST_MAX(1u, missing / replicas + (missing % replicas != 0));
     next = r->now > next ? r->now - next : 0;
-    /* Some schedules want a certain number of stages on each rank. */
+    /* Some schedules require a certain number of stages per rank. */
     for (struct pst_diag ignored; next > r->least; next--)
         if (try_ranks(r, next, &ignored) == PST_OK)
             break;
@@ -130,7 +130,7 @@ enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
     if (r->now == first.ranks)
         return PST_OK;
     PSTD_DROP(options, place);
-    /* What ranks would read themselves. */
+    /* Ranks would read these variables themselves. */
     (void)unsetenv("PENSTOCK_PLACE"); // NOLINT(concurrency-mt-unsafe)
     (void)snprintf(threads, sizeof(threads), "%u", pst_exec_threads(&first));
     return pstd_config_set(options, PSTD_OPT_TRAIN, "threads", threads, diag);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock run`: starts a job, gives it one run, watches it, ends it; with
- * --max-restarts it starts a job that died again. */
+/* `penstock run`: starts a job for one run, watches it and ends it; with
+ * --max-restarts it restarts a job that died. */
 #include "daemon/ctl/run/run.h"
 
 #include <errno.h>
@@ -21,13 +21,14 @@
 #include "stages/base/host/guard.h"
 #include "stages/base/host/headroom.h"
 
-/* What starts the ranks of a job. */
+/* A job and the state of its starts. */
 struct job {
     struct pstctl_attempt attempt;
-    uint64_t oom_kills; /* when the ranks were started */
+    uint64_t oom_kills; /* count when the ranks were started */
 };
 
-/* First of all: who mistyped it reads nothing else that may be missing, too. */
+/* Checked first, so that a mistyped path is reported before anything else that
+ * is missing. */
 static enum pst_status check_model(const char *path, struct pst_diag *diag)
 {
     struct pst_file file = {.fd = -1};
@@ -123,9 +124,9 @@ static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *diag)
     return pstctl_attempt_rest(&job->attempt, seconds, diag);
 }
 
-/* Nobody records how it ends, so what is there is of another job. A folder of
- * logs is this one's from now on; one of checkpoints may be refused, and be
- * that of a job that runs. */
+/* Runs without recording the end. An existing record is of another job: it is
+ * removed from a folder of logs, which belongs to this job now, but not from
+ * one of checkpoints, which may be refused because a running job uses it. */
 static enum pst_status run_alone(struct job *job, unsigned ranks,
                                  struct pst_diag *diag)
 {
@@ -173,7 +174,8 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
     return status;
 }
 
-/* The job's other end: in a session of its own, without a terminal. */
+/* Turns the process into the job's supervisor, in its own session, without a
+ * terminal. */
 static void become_supervisor(const struct pstd_config *config, int fd)
 {
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -185,13 +187,13 @@ static void become_supervisor(const struct pstd_config *config, int fd)
         (void)dup2(null, i);
     pst_diag_init(&diag);
     status = run_job(config, &fd, &diag);
-    /* Whoever still waits is told; else last_exit.json says it. */
+    /* Reports to a waiting parent; otherwise last_exit.json has the result. */
     if (status != PST_OK && fd >= 0 && write(fd, &diag, sizeof(diag)) < 0)
         _exit(1);
     _exit(pst_status_exit_code(status));
 }
 
-/* Until the run has begun, or could not. */
+/* Waits until the run has begun, or has failed to. */
 static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
 {
     struct pst_diag said;
@@ -211,8 +213,8 @@ static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Descriptors 0 to 2 that are closed would be those of the next files here, and
- * what is printed would go there. */
+/* Opens /dev/null for closed descriptors 0 to 2: otherwise the next files would
+ * get these numbers, and output would be written to them. */
 static void fill_standard(void)
 {
     int fd;
@@ -253,7 +255,7 @@ static enum pst_status detach(const struct pstd_config *config,
                       "the %s has begun; process %d supervises it: `penstock "
                       "watch` shows it, `penstock stop` ends it\n",
                       what, (int)pid);
-    /* It has begun, whoever can be told. */
+    /* The run has begun, even if that cannot be printed. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         pstctl_printf(stderr,
                       "penstock: process %d supervises the %s, which has "

@@ -16,14 +16,14 @@
 
 #define PREFIX "penstock-"
 #define OWNER  "owner"
-#define BEGIN  "owner.new" /* not locked yet: nobody sweeps it */
-/* After so long nobody is between making a folder and locking it. */
+#define BEGIN  "owner.new" /* not locked yet; sweeps ignore it */
+/* After this time no process is between creating a folder and locking it. */
 #define HALF_S 600
 
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
-/* "HOST BOOT": locks are seen by processes of one start of one machine; on file
- * systems that hosts share perhaps by no others. */
+/* Returns "HOST BOOT": locks are visible to processes since one boot of one
+ * machine; on shared file systems perhaps to no others. */
 static void name_host(char ret[512])
 {
     const int fd = open(BOOT, O_RDONLY | O_CLOEXEC);
@@ -40,7 +40,8 @@ static void name_host(char ret[512])
     (void)snprintf(ret, 512, "%s %s", host, boot);
 }
 
-/* The lock has its name only when it is locked. */
+/* Creates the lock under a temporary name; it gets its final name once it is
+ * locked. */
 static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
 {
     char host[512];
@@ -61,7 +62,7 @@ static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
         return pst_diag_errno(diag, err, "cannot lock %s", s->path.text);
     }
     if (write(fd, host, strlen(host)) < 0)
-        errno = 0; /* one that says nothing is taken for one of this host */
+        errno = 0; /* a lock without a name counts as one of this host */
     s->fd = fd;
     return PST_OK;
 }
@@ -123,7 +124,7 @@ enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
     *ret_new = !pstctl_scratch_is_there(s);
     if (!*ret_new)
         return PST_OK;
-    /* Without its lock nobody would ever remove it. */
+    /* Without its lock nothing would ever remove it. */
     if (has_name(s) && pstctl_scratch_remove(s, &ignored) != PST_OK)
         errno = 0;
     pstctl_scratch_leave(s);
@@ -145,7 +146,8 @@ enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
     return status;
 }
 
-/* The lock goes last: a folder without one would stay. */
+/* Removes everything except the lock, which goes last: a folder without one
+ * would never be removed. */
 static enum pst_status clear(int dir, struct pst_diag *diag)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -211,7 +213,8 @@ static bool is_of_host(int fd)
                        strcmp(strchrnul(said, ' '), host + name - 1) == 0)));
 }
 
-/* A process was killed before it had the lock: it has put nothing there. */
+/* Removes a folder whose process was killed before it had the lock: it is
+ * empty. */
 static void remove_half(int base, int dir, const char *name)
 {
     struct stat st;
@@ -220,7 +223,7 @@ static void remove_half(int base, int dir, const char *name)
         st.st_mtime > time(NULL) - HALF_S)
         return;
     (void)unlinkat(dir, BEGIN, 0);
-    (void)unlinkat(base, name, AT_REMOVEDIR); /* if it is empty */
+    (void)unlinkat(base, name, AT_REMOVEDIR); /* succeeds only if it is empty */
 }
 
 static void sweep(int base, const char *name)
@@ -237,7 +240,7 @@ static void sweep(int base, const char *name)
     fd = openat(dir, OWNER, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         remove_half(base, dir, name);
-    /* What cannot be removed now is tried again by the next one. */
+    /* A folder that cannot be removed now is left to the next sweep. */
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_of_host(fd) &&
         clear(dir, NULL) == PST_OK)
         (void)unlinkat(base, name, AT_REMOVEDIR);

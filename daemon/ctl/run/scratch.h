@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_SCRATCH_H
 #define PENSTOCK_DAEMON_CTL_RUN_SCRATCH_H
 /*
- * A folder that goes with a job: BASE/penstock-XXXXXX, ours and closed to
- * others, with a file `owner` that the job's processes have locked. Whatever
- * kills them, the next job that is started removes the folders whose locks are
- * free, and nothing else. Others may write in BASE: the folder is the one that
- * was made, by its inode and owner, not whatever has its name. One thread.
+ * Temporary folder of a job: BASE/penstock-XXXXXX, ours and closed to others,
+ * with a file `owner` that the job's processes have locked. After the processes
+ * are gone, the next job that is started removes folders with free locks, and
+ * nothing else. Others may write in BASE: the folder is identified by its inode
+ * and owner, not by its name. One thread.
  */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -15,8 +15,8 @@
 
 struct pstctl_scratch {
     struct pst_str path;
-    int fd;  /* of the lock, for children to hold; -1: no folder */
-    int dir; /* the folder itself */
+    int fd;  /* of the lock, inherited by children; -1: no folder */
+    int dir; /* descriptor of the folder */
 };
 
 #define PSTCTL_SCRATCH_NONE                                                    \
@@ -24,23 +24,23 @@ struct pstctl_scratch {
         .fd = -1, .dir = -1                                                    \
     }
 
-/* Makes a folder if there is none, or if it is no longer what its name means:
- * then under a new name. *ret_new: it was made. On failure there is none. */
+/* Creates a folder, under a new name, if there is none or if its name no longer
+ * refers to it. *ret_new: it was created. After a failure there is none. */
 enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
                                     bool *ret_new,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* True if others that look for its name find this folder and its lock. */
+/* True if its name still refers to this folder and its lock. */
 bool pstctl_scratch_is_there(const struct pstctl_scratch *s);
-/* Makes an empty folder in it, and adds its path to ret. */
+/* Creates an empty folder in it, and appends its path to ret. */
 enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
                                       const char *name, struct pst_str *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* With all that is in it. */
+/* Removes the folder with its content. */
 enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Leaves it to the other processes that hold the lock. */
+/* Leaves the folder to the other processes that hold the lock. */
 void pstctl_scratch_leave(struct pstctl_scratch *s);
-/* Removes those of this user and host that no process holds. */
+/* Removes folders of this user and host that no process holds. */
 void pstctl_scratch_sweep(const char *base);
 
 #endif

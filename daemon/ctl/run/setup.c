@@ -60,8 +60,9 @@ static enum pst_status name_journal(struct pstctl_setup *s,
     return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : PST_OK;
 }
 
-/* A program that cleans /tmp may have removed the folder, and another user have
- * made one of that name: nothing goes there. */
+/* Creates the folder again if it was removed, for instance by a program that
+ * cleans /tmp; one with that name may belong to another user and is not
+ * used. */
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;
@@ -94,8 +95,8 @@ static enum pst_status save_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return pst_plan_save(plan, s->plan, diag);
 }
 
-/* Into a folder that goes with the run. If that vanishes meanwhile, once more:
- * what the ranks read is what this process has written. */
+/* Saves the plan into a temporary folder of the run, again if that was removed
+ * meanwhile: ranks must read what this process has written. */
 static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
                                  struct pst_diag *diag)
 {
@@ -178,7 +179,7 @@ enum pst_status pstctl_setup_again(struct pstctl_setup *s,
     return cut(s, config, true, &ranks, diag);
 }
 
-/* Without memory in a file system ranks share theirs as mpirun likes. */
+/* Without a memory file system, mpirun chooses how ranks share memory. */
 static void make_shm(struct pstctl_setup *s)
 {
     struct pst_diag ignored;

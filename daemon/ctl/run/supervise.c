@@ -7,8 +7,8 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
-#define LONG_S 60 /* of a start of a job that stays: it is progress */
-#define STAY_S 4u /* longest rest before such a start */
+#define LONG_S 60 /* after so long a staying job has made progress */
+#define STAY_S 4u /* longest delay before such a start */
 
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
                                   enum pst_status status)
@@ -20,8 +20,8 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
     return fate->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
 }
 
-/* What was there at the first start may be missing for a while: a file of a
- * slow network, room on a disk. */
+/* True for failures that may be temporary, because the first start had no such
+ * problem: a file on a slow network, disk space. */
 static bool is_passing(const struct pstctl_supervisor *s,
                        const struct pstctl_fate *fate, enum pst_status status)
 {
@@ -30,7 +30,7 @@ static bool is_passing(const struct pstctl_supervisor *s,
             status == PST_ERR_NOMEM);
 }
 
-/* Neither at its end nor by a fault of its own. */
+/* True if the start ended neither normally nor by its own fault. */
 static bool is_cut_off(const struct pstctl_supervisor *s,
                        const struct pstctl_fate *fate, enum pst_status status)
 {
@@ -43,8 +43,8 @@ static bool may_go_on(const struct pstctl_supervisor *s,
     return fate->asked == PST_E_NONE && is_cut_off(s, fate, status);
 }
 
-/* Of a job that was asked to end and died before it had saved its last step.
- * checkpoint: its newest good one; 0: none. */
+/* Describes the end of a job that was asked to end and died before it had saved
+ * its last step. checkpoint: its newest good one; 0: none. */
 static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                                    const struct pstctl_fate *fate,
                                    uint64_t checkpoint, struct pst_diag *diag)
@@ -62,8 +62,7 @@ static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                         PST_DIAG_TEXT - 128, was.text, from);
 }
 
-/* Of a job that died: whether it is started again, when, and with how many
- * ranks. */
+/* Decides if a job that died is restarted, when, and with how many ranks. */
 static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
                    const struct pst_diag *why, struct pstctl_end *ret)
 {
@@ -80,7 +79,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
-    if (pstd_stays(s->config)) /* somebody waits for it */
+    if (pstd_stays(s->config)) /* a client waits for it */
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
     ret->replaced = ret->again && pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
@@ -91,8 +90,8 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
                    fate->unsaved->changes);
 }
 
-/* What happened, and whether the job is started again. How it ended: as one
- * that was stopped, if it was asked to. */
+/* Determines how a start ended, and if the job is restarted. If the job was
+ * asked to end, it counts as stopped. */
 static enum pst_status conclude(struct pstctl_supervisor *s,
                                 const struct pstctl_fate *fate,
                                 enum pst_status status, struct pst_diag *why,
@@ -183,7 +182,7 @@ static enum pst_status give_up(const struct pstctl_supervisor *s,
                          was.text, s->budget.used, s->budget.step);
 }
 
-/* Options of the next start, into an uninitialised config. */
+/* Makes the options of the next start, into an uninitialised config. */
 static enum pst_status next_options(const struct pstctl_supervisor *s,
                                     struct pstd_config *ret,
                                     struct pst_diag *diag)
@@ -212,7 +211,7 @@ static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
     return status;
 }
 
-/* What goes wrong on the way is told as an end of its own. */
+/* Restarts the job; a failure to do so is recorded as another end. */
 static enum pst_status start_again(struct pstctl_supervisor *s,
                                    const struct pstctl_end *end,
                                    struct pstctl_fate *fate,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Events of changes, what they did, and the field that names to what. */
+/* Events of changes, a verb for each, and the field with the target. */
 static const struct {
     const char *event, *did, *field;
 } rows[] = {
@@ -21,8 +21,8 @@ static void add(struct pstctl_unsaved *u, const char *did, const char *name)
                    n > 0 ? ", " : "", did, name);
 }
 
-/* That a pause, or its end, was accepted: it takes effect at the end of a step,
- * and the job may die before. */
+/* Records that a pause, or its end, was accepted: it takes effect at the end of
+ * a step, and the job may die before that. */
 static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *command = pstctl_text(event, "command");
@@ -35,8 +35,8 @@ static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
         u->paused = strcmp(command, "pause") == 0;
 }
 
-/* A change waits for the save that goes on: each one that ends behind it has
- * it. */
+/* Records changes. A change waits for the save in progress, so each save that
+ * ends after the change contains it. */
 void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;

@@ -2,8 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 #define PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 /*
- * What a job that dies would lose besides steps, as its events tell it: a
- * pause, and changes of the model that no checkpoint has. One thread.
+ * State, other than steps, that a job would lose if it died, derived from its
+ * events: a pause, and changes of the model that no checkpoint contains. One
+ * thread.
  */
 #include "daemon/ctl/job/conn.h"
 
@@ -11,7 +12,7 @@
 
 struct pstctl_unsaved {
     bool paused;
-    char changes[256]; /* "froze blocks.*, set scale", as far as it fits */
+    char changes[256]; /* "froze blocks.*, set scale", truncated */
 };
 
 void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock up`: a job that waits for runs. */
+/* `penstock up`: starts a job that waits for runs. */
 #include "daemon/ctl/ctl.h"
 
 #include "daemon/ctl/run/run.h"
 
-#define RESTARTS "10" /* in a row, if --max-restarts does not say */
+#define RESTARTS "10" /* in a row, by default */
 
 enum pst_status pstctl_run_staying(const struct pstd_config *config,
                                    const char *kind, struct pst_diag *diag)

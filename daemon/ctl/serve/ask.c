@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock ask`: outputs of a model that a job serves. */
+/* `penstock ask`: requests outputs from a served model. */
 #include "daemon/ctl/ctl.h"
 
 #include <inttypes.h>
@@ -19,13 +19,13 @@ struct asking {
     pstd_frame *frame; /* of the signature */
     const pstctl_signature *signature;
     struct pstctl_tensors inputs, outputs;
-    uint64_t samples; /* of the inputs */
-    uint64_t most;    /* of a request */
-    uint64_t step;    /* of the checkpoint that answered last */
-    bool whole;       /* the inputs go as they are: the job judges them */
+    uint64_t samples; /* of all inputs */
+    uint64_t most;    /* in a request */
+    uint64_t step;    /* of the checkpoint that gave the last answer */
+    bool whole;       /* send the inputs unchanged and let the job check them */
 };
 
-/* The ranks went away: those that are started again may answer. */
+/* The ranks have gone; restarted ones may answer. */
 static enum pst_status lost(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SERVE_LOST,
@@ -33,7 +33,8 @@ static enum pst_status lost(struct pst_diag *diag)
                         "ask again");
 }
 
-/* A job whose ranks are being started has nobody at its socket. */
+/* Connects; while ranks are being started nobody listens at the job's
+ * socket. */
 static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
 {
     const enum pst_status status = pstctl_connect(a->config, &a->conn, diag);
@@ -44,7 +45,7 @@ static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
     return status;
 }
 
-/* The reply to a request that was sent; others that come are of nobody. */
+/* Reads the reply to a request; other replies are dropped. */
 static enum pst_status await_reply(struct asking *a, uint64_t id,
                                    pstd_frame **ret, struct pst_diag *diag)
 {
@@ -74,7 +75,8 @@ static enum pst_status await_reply(struct asking *a, uint64_t id,
     }
 }
 
-/* Sends and waits. Anything but `body` is a fault, whose text is the job's. */
+/* Sends a request and waits. Any reply other than `body` is an error, with the
+ * job's text. */
 static enum pst_status call(struct asking *a, pstctl_request *request,
                             Pst__Control__Reply__BodyCase body,
                             pstd_frame **ret, struct pst_diag *diag)
@@ -125,7 +127,7 @@ static const Pst__Control__Port *find_port(Pst__Control__Port **ports, size_t n,
     return NULL;
 }
 
-/* How many samples a tensor has along the dimension of its port; 0: it does
+/* Returns the samples of a tensor along the dimension of its port; 0: it does
  * not fit. */
 static uint64_t samples_of(const struct pst_meta *meta,
                            const Pst__Control__Port *port)
@@ -145,7 +147,7 @@ static uint64_t samples_of(const struct pst_meta *meta,
     return n;
 }
 
-/* Inputs that do not fit together go as they are. */
+/* Counts samples; inconsistent inputs are sent unchanged. */
 static void count_samples(struct asking *a)
 {
     const pstctl_signature *s = a->signature;
@@ -166,7 +168,8 @@ static void count_samples(struct asking *a)
         a->whole = true;
 }
 
-/* Pieces in front of dimension dim, bytes of one sample in one piece. */
+/* Returns the product of dimensions before dim, and the bytes of one sample in
+ * each. */
 static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
                    size_t *ret_outer, size_t *ret_inner)
 {
@@ -179,7 +182,8 @@ static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
 
 /* --- one request ---------------------------------------------------------- */
 
-/* A tensor, or its samples from `from` on, as a message. *ret_copy: owned. */
+/* Packs a tensor, or its samples from `from` on, as a message. *ret_copy:
+ * owned. */
 static enum pst_status pack(const struct asking *a,
                             const struct pstctl_tensor *t, uint64_t from,
                             uint64_t n, uint64_t *sizes,
@@ -215,8 +219,8 @@ static enum pst_status pack(const struct asking *a,
     return PST_OK;
 }
 
-/* One output of an answer that has n samples, as samples from `from` on of what
- * is written. */
+/* Copies one output of an answer with n samples to position `from` of the
+ * result. */
 static enum pst_status take_output(struct asking *a, size_t k, uint64_t from,
                                    uint64_t n, const Pst__Control__Tensor *t,
                                    struct pst_diag *diag)
@@ -325,7 +329,7 @@ static enum pst_status ask_once(struct asking *a, uint64_t from, uint64_t n,
 }
 // NOLINTEND(bugprone-sizeof-expression)
 
-/* As many requests as the inputs need, one after the other. */
+/* Sends as many requests as the inputs need, one after the other. */
 static enum pst_status ask_all(struct asking *a, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;

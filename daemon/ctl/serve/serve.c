@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock serve`: a job that answers requests for outputs. */
+/* `penstock serve`: starts a job that answers requests for outputs. */
 #include "daemon/ctl/ctl.h"
 
 #include "daemon/ctl/run/run.h"

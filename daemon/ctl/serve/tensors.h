@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
 #define PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
-/* Tensors of requests and answers, and the files that they are in. One thread.
- */
+/* Tensors of requests and answers, and their files. One thread. */
 #include "daemon/common/frame.h"
 #include "stages/base/vec.h"
 #include "stages/graph/tensor.h"
 
 struct pstctl_tensor {
-    char *name; /* owned, as data is */
+    char *name; /* owned, like data */
     struct pst_meta meta;
     unsigned char *data; /* contiguous */
 };
@@ -20,7 +19,7 @@ struct pstctl_tensors {
 typedef Pst__Control__Signature pstctl_signature;
 
 void pstctl_tensors_fini(struct pstctl_tensors *t);
-/* Room for one more, by name; its data are not set. */
+/* Adds a named tensor with uninitialised data. */
 enum pst_status pstctl_tensors_add(struct pstctl_tensors *t, const char *name,
                                    const struct pst_meta *meta,
                                    struct pstctl_tensor **ret,

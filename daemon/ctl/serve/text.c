@@ -14,11 +14,11 @@
 #include "stages/base/json_file.h"
 #include "stages/base/str.h"
 
-#define MAX_BYTES (64u << 20) /* of a text */
+#define MAX_BYTES (64u << 20) /* of a text file */
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* Each stores x as element i; false: the dtype does not have it. */
+/* Each stores x as element i; false if the dtype cannot represent it. */
 static bool store_float(enum pst_dtype dtype, void *data, int64_t i, double x)
 {
     pst_store_f64(dtype, data, i, x);
@@ -88,7 +88,7 @@ static enum pst_status dtype_of(const Pst__Control__Port *port,
 
 /* --- JSON: {"NAME": [[1, 2], [3, 4]], ...} -------------------------------- */
 
-/* Sizes as the first elements say. */
+/* Determines sizes from the first elements. */
 static bool find_sizes(const json_t *value, struct pst_meta *meta)
 {
     while (json_is_array(value)) {
@@ -112,7 +112,7 @@ static bool store_json(const json_t *value, const struct pst_meta *meta,
            store_real(meta->dtype, data, i, json_real_value(value));
 }
 
-/* The elements below one array of dimension dim, the next of which is *at. */
+/* Reads the elements of one array of dimension dim; *at is the next element. */
 // NOLINTNEXTLINE(misc-no-recursion): PST_MAX_RANK deep at most
 static bool take_array(const json_t *value, const struct pst_meta *meta,
                        unsigned dim, void *data, int64_t *at)
@@ -251,19 +251,19 @@ enum pst_status pstctl_tensors_write_json(const char *path,
     json_decref(root);
     status = text == NULL ? pst_diag_nomem(diag, sizeof(*t))
                           : pst_file_write(path, text, strlen(text), diag);
-    free(text); /* jansson's own */
+    free(text); /* allocated by jansson: free(), not pst_free() */
     return status;
 }
 
 /* --- CSV: a line of names, then a line for each sample ---------------------
  */
 
-/* Columns of one input: as many as a sample has numbers, side by side. */
+/* Columns of one input: one per number of a sample, adjacent. */
 struct column {
     const Pst__Control__Port *port;
     struct pst_meta meta; /* of all samples */
     int64_t first, n;     /* columns */
-    size_t tensor;        /* its index */
+    size_t tensor;        /* index of the tensor */
 };
 
 struct csv {
@@ -361,7 +361,7 @@ static enum pst_status make_tensors(struct csv *c, struct pstctl_tensors *ret,
     return PST_OK;
 }
 
-/* A number and what is behind it, up to a comma or the line's end. */
+/* Reads a number followed by a comma or the line's end. */
 static bool read_number(char *at, char **ret_end, enum pst_dtype dtype,
                         void *data, int64_t i)
 {
@@ -413,7 +413,8 @@ static enum pst_status read_line(const struct csv *c, char *line, int64_t row,
     return PST_OK;
 }
 
-/* Ends the line at `at`, of whatever kind it is; the next one. */
+/* Terminates the line at `at`, with any kind of newline; returns the next
+ * one. */
 static char *cut_line(char *at)
 {
     char *end = at + strcspn(at, "\n");

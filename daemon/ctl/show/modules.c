@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock modules: the tree of modules as a model calls them. */
+/* penstock modules: prints the module tree of a model, by calls. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
@@ -81,7 +81,7 @@ static enum pst_status print_json(const struct pstctl_tree *t, bool calls,
 
     for (size_t i = 0; calls && i < m->outline.order.n; i++)
         (void)json_array_append_new(list, call_json(pst_modules_call(m, i)));
-    /* The model itself is no module of its own. */
+    /* Skips the root, which is the model itself. */
     for (size_t i = 1; !calls && i < t->tree->order.n; i++)
         (void)json_array_append_new(
             list, module_json(&t->tree->rows.at[t->tree->order.at[i]]));
@@ -93,7 +93,7 @@ static enum pst_status print_json(const struct pstctl_tree *t, bool calls,
 
 /* --- for people ----------------------------------------------------------- */
 
-/* "Linear" of "torch.nn.modules.linear.Linear". */
+/* Returns "Linear" for "torch.nn.modules.linear.Linear". */
 static const char *class_of(const struct pst_module_site *site)
 {
     const char *type = site != NULL ? site->call->type : "";
@@ -104,7 +104,7 @@ static const char *class_of(const struct pst_module_site *site)
     return dot != NULL ? dot + 1 : type;
 }
 
-/* The path below another, or all of it if it is not below. */
+/* Returns the path relative to another, or unchanged if it is not below it. */
 static const char *short_path(const char *path, const char *outer)
 {
     const size_t n = strlen(outer);
@@ -146,7 +146,7 @@ static void print_calls(const struct pst_modules *m)
     }
 }
 
-/* "0, 3-5" */
+/* Appends "0, 3-5". */
 static void add_numbers(const unsigned *at, size_t n, struct pst_str *out)
 {
     for (size_t i = 0; i < n; i++) {

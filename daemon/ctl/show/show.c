@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock show: a model or a plan for people. */
+/* penstock show: prints a model or a plan for people. */
 #include <string.h>
 
 #include "daemon/common/setup.h"
@@ -8,7 +8,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/show/tree.h"
 
-/* Modules with a node, in order of execution, each once. */
+/* Lists modules that have a node, once each, in execution order. */
 static enum pst_status list_modules(const struct pst_plan *plan,
                                     struct pst_map *modules,
                                     struct pst_diag *diag)
@@ -55,7 +55,7 @@ static enum pst_status show_modules(const struct pst_plan *plan, bool json,
     return status;
 }
 
-/* All ranks in this process: the kernels do not depend on the transport. */
+/* Uses all ranks in this process: kernels do not depend on the transport. */
 static enum pst_status show_kernels(struct pst_plan *plan,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag)
@@ -137,7 +137,8 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
     return status;
 }
 
-/* The option that asks for what is a text or a list; NULL: the whole plan. */
+/* Returns the option that requests text or a list; NULL: the whole plan is
+ * shown. */
 static const char *not_drawn(const struct pstd_config *config)
 {
     return config->passes              ? "passes"
@@ -166,7 +167,7 @@ static enum pst_status draw_plan(const struct pst_plan *plan,
     return pstctl_print_text(&text, false, diag);
 }
 
-/* One call of a module. */
+/* Shows one call of a module. */
 static enum pst_status show_call(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
@@ -198,7 +199,7 @@ static enum pst_status show_call(const struct pstd_config *config,
     return status;
 }
 
-/* The front end has made a graph of a model before there are stages. */
+/* Shows the graph of a model after the front end, before it has stages. */
 static enum pst_status show_front(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {

@@ -25,9 +25,9 @@ static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
     c->ok = c->ok && ((*slot)->def == NULL || c->made[(*slot)->id]);
 }
 
-/* Stages stand one behind the other, nodes of the uncut model need not: those
- * of a call do not stand together. Nodes that came with another module have ids
- * of their own, and then the order stays. */
+/* Sorts nodes by id: stages are concatenated, but nodes of a call may be
+ * interleaved in the uncut model. Nodes of a swapped module have ids of their
+ * own; then the order is kept. */
 static enum pst_status sort_nodes(struct pst_graph *graph,
                                   struct pst_diag *diag)
 {

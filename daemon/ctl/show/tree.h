@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_SHOW_TREE_H
 #define PENSTOCK_DAEMON_CTL_SHOW_TREE_H
-/* The calls of modules of a model or a plan. */
+/* The module calls of a model or a plan. */
 #include "daemon/ctl/model.h"
 #include "stages/modules/tree/tree.h"
 
@@ -13,7 +13,7 @@ struct pstctl_tree {
     struct pst_tree *tree;
 };
 
-/* MODEL.pt2, with what the options change in it, or PLAN. */
+/* Opens MODEL.pt2, with the changes by options applied, or PLAN. */
 enum pst_status pstctl_tree_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_tree *ret,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* `penstock status`: what a job is doing, and how it ended the last time. That
- * stands beside the socket of a supervised job as long as there is one, and in
+ * record is beside the socket of a supervised job as long as it exists, and in
  * the folder of its logs. */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "daemon/ctl/run/ends.h"
 #include "stages/base/host/fs.h"
 
-#define MAX_END ((size_t)1 << 20) /* bytes of what a supervisor writes */
+#define MAX_END ((size_t)1 << 20) /* maximum bytes of a supervisor's record */
 
 static json_t *status_json(const struct pstctl_conn *conn,
                            const Pst__Control__Status *s)
@@ -82,7 +82,7 @@ static void print_status(const struct pstctl_conn *conn,
     pst_str_fini(&text);
 }
 
-/* What a supervisor has written; NULL with a message: there is nothing. */
+/* Reads a supervisor's record; NULL with a message: there is none. */
 static json_t *read_end(const char *path, struct pst_diag *diag)
 {
     struct pst_diag ignored;
@@ -123,7 +123,7 @@ static long long number_of(const json_t *end, const char *key)
     return (long long)json_integer_value(json_object_get(end, key));
 }
 
-/* "rank 1 (stages 2-3), cause signal: ...", and from where it goes on. */
+/* Appends "rank 1 (stages 2-3), cause signal: ...", and where it resumes. */
 static void add_end(const json_t *end, struct pst_str *out)
 {
     const long long checkpoint = number_of(end, "checkpoint_step");
@@ -164,7 +164,7 @@ static enum pst_status show_end(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Of a folder of logs or checkpoints. */
+/* Shows the record in a folder of logs or checkpoints. */
 static enum pst_status show_folder(const struct pstd_config *config,
                                    const char *dir, struct pst_diag *diag)
 {
@@ -186,7 +186,8 @@ static enum pst_status show_folder(const struct pstd_config *config,
     return status;
 }
 
-/* No rank answers: between two starts, or not at all. */
+/* Shows a job whose ranks do not answer: it is between two starts, or has
+ * gone. */
 static enum pst_status show_absent(const struct pstd_config *config,
                                    const char *socket, enum pst_status status,
                                    struct pst_diag *diag)

@@ -11,22 +11,22 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 
-#define WAIT_MS 300  /* for one answer */
-#define MANY    1024 /* events that a daemon keeps */
-#define FEW     64   /* of a rank: the newest step is in these */
+#define WAIT_MS 300  /* for one reply */
+#define MANY    1024 /* events kept by a daemon */
+#define FEW     64   /* events of a rank that include the newest step */
 
 struct mark {
-    uint64_t time_us, step; /* 0: none so far */
+    uint64_t time_us, step; /* 0: none yet */
 };
 
 struct pstctl_ask {
     const struct pstd_config *config;
     struct pstctl_conn conns[PSTCTL_TOP_RANKS]; /* fd -1: none */
-    uint64_t pids[PSTCTL_TOP_RANKS];            /* of the daemons */
-    uint64_t seen[PSTCTL_TOP_RANKS];            /* number of the last event */
-    uint64_t newest;                            /* event of rank 0 */
+    uint64_t pids[PSTCTL_TOP_RANKS];            /* of the ranks' daemons */
+    uint64_t seen[PSTCTL_TOP_RANKS];            /* last event of each rank */
+    uint64_t newest;                            /* newest event of rank 0 */
     char path[PSTD_SOCKET_PATH + 1];            /* of rank 0 */
-    /* Between which steps of rank 0 the time of one is measured. */
+    /* The steps of rank 0 between which the step time is measured. */
     struct mark first, last;
 };
 
@@ -53,7 +53,8 @@ void pstctl_ask_free(struct pstctl_ask *ask)
     pst_free(ask);
 }
 
-/* The answer to a request; who takes too long is asked anew next time. */
+/* Returns the reply to a request; after a timeout the query is repeated next
+ * time. */
 static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
                         Pst__Control__Reply__BodyCase wanted)
 {
@@ -80,7 +81,8 @@ static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
 
 /* --- connections ---------------------------------------------------------- */
 
-/* Beside rank 0's: rank0.sock, rank1.sock ... False: --socket named another. */
+/* Path of a rank's socket beside rank 0's: rank0.sock, rank1.sock ... False:
+ * --socket has another name. */
 static bool path_of(const struct pstctl_ask *ask, unsigned rank, char *ret,
                     size_t size)
 {
@@ -110,13 +112,13 @@ static bool connect_rank(struct pstctl_ask *ask, unsigned rank)
         pstctl_close(conn);
         return false;
     }
-    if (conn->pid != ask->pids[rank]) /* started again */
+    if (conn->pid != ask->pids[rank]) /* it has been restarted */
         ask->seen[rank] = 0;
     ask->pids[rank] = conn->pid;
     return true;
 }
 
-/* Rank 0, by the options; once found, by its path. */
+/* Connects to rank 0, by the options or, once found, by its path. */
 static bool connect_first(struct pstctl_ask *ask, struct pstctl_top_view *view)
 {
     struct pst_diag diag;
@@ -158,7 +160,7 @@ static void add_event(struct pstctl_top_view *v, const pstctl_event *event)
     }
     e = &v->events[v->n_events++];
     pstctl_event_line(event, &line);
-    /* "2026-01-31T10:11:12.123Z step ...": the day is known. */
+    /* Drops the date from "2026-01-31T10:11:12.123Z step ...". */
     (void)snprintf(e->text, sizeof(e->text), "%.8s%.240s",
                    line.len > 24 ? line.text + 11 : "",
                    line.len > 24 ? line.text + 24 : pst_str_text(&line));
@@ -186,8 +188,8 @@ static bool is_told(const pstctl_event *event)
            strcmp(event->name, "heartbeat") != 0;
 }
 
-/* From the first step that is known of a run. It begins anew where steps are
- * made again, and behind a pause. */
+/* Measures step times from the first known step of a run; starts again after a
+ * rollback or a pause. */
 static void measure(struct pstctl_ask *ask, const pstctl_event *event)
 {
     const struct mark now = {event->time_us,
@@ -252,8 +254,8 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
 
 /* --- the job -------------------------------------------------------------- */
 
-/* By the steps that are known, all that the daemon kept and what came since;
- * of one alone only how long it took is. */
+/* Estimates the remaining time from all known steps; with only one known step,
+ * from its duration. */
 static void find_eta(const struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
     double a_step = v->step_s;
@@ -268,7 +270,7 @@ static void find_eta(const struct pstctl_ask *ask, struct pstctl_top_view *v)
             : (double)NAN;
 }
 
-/* What each rank knows of itself. */
+/* Queries the status of each rank. */
 static pstd_frame *call_status(struct pstctl_ask *ask, unsigned rank,
                                struct pstctl_top_view *v)
 {

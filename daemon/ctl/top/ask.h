@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_TOP_ASK_H
 #define PENSTOCK_DAEMON_CTL_TOP_ASK_H
-/* Asks the ranks of a job on this host what they do. One thread. */
+/* Queries the ranks of a job on this host. One thread. */
 #include "daemon/common/config.h"
 #include "daemon/ctl/top/view.h"
 
@@ -11,8 +11,8 @@ struct pstctl_ask;
 enum pst_status pstctl_ask_new(const struct pstd_config *config,
                                struct pstctl_ask **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* What is new since the last time; never waits long for anybody. A job that is
- * gone is looked for again. */
+/* Fetches news since the last call; never waits long for a peer. Looks again
+ * for a job that has gone. */
 void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *view);
 void pstctl_ask_free(struct pstctl_ask *ask);
 

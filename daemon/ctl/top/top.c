@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock top`: what a job does, once a second. */
+/* `penstock top`: shows the state of a job, updated once a second. */
 #include "daemon/ctl/ctl.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static const char *of_environment(const char *name)
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* As setlocale reads it. */
+/* Checks the locale variables like setlocale. */
 static bool is_utf8(void)
 {
     const char *name = of_environment("LC_ALL");
@@ -61,7 +61,7 @@ static struct pstctl_top_screen look_at_screen(bool live)
 
     return (struct pstctl_top_screen){
         .columns = known ? size.ws_col : number_of("COLUMNS", 80),
-        /* The cursor stays behind the last line. */
+        /* The cursor stays after the last line. */
         .rows = known ? size.ws_row - 1u : number_of("LINES", 40),
         .utf8 = is_utf8(),
     };
@@ -131,7 +131,7 @@ static void print_coloured(enum pstctl_top_colour colour, const char *line)
     }
 }
 
-/* From the top; what is left of the page before it goes. */
+/* Prints the page from the top, and clears what is left of the previous one. */
 static void print_page(const struct pstctl_top_view *view, bool live)
 {
     const struct pstctl_top_screen screen = look_at_screen(live);
@@ -147,7 +147,7 @@ static void print_page(const struct pstctl_top_view *view, bool live)
     (void)fflush(stdout);
 }
 
-/* Keys come one by one, and are not shown. */
+/* Reads keys one at a time, without echo. */
 static bool begin_keys(struct termios *ret)
 {
     struct termios now;
@@ -159,7 +159,7 @@ static bool begin_keys(struct termios *ret)
     return tcsetattr(STDIN_FILENO, TCSANOW, &now) == 0;
 }
 
-/* Until the next second, or a key: true for q. */
+/* Waits until the next second, or a key: true for q. */
 static bool rest(double until, bool keys)
 {
     struct pollfd in = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};

@@ -10,13 +10,14 @@
 #define MIB        1048576.0
 #define MAX_CURVE  8 /* rows */
 #define MIN_EVENTS 3
-/* Spaces between what stays whole: of a sentence of items, and of a table. */
+/* Spaces between parts that are not cut: items of a sentence, cells of a
+ * table. */
 #define ITEMS 2
 #define CELLS 1
 
 /* --- lines ---------------------------------------------------------------- */
 
-/* Bytes of the characters that have room in so many columns. */
+/* Bytes of the characters that fit so many columns. */
 static size_t clip(const char *text, unsigned columns)
 {
     size_t at = 0;
@@ -29,8 +30,8 @@ static size_t clip(const char *text, unsigned columns)
     return at;
 }
 
-/* The same, as far as there is room, without a word or number that is cut:
- * parts of a line stand at least that many spaces apart. */
+/* The same without cutting a word or number: parts of a line are at least that
+ * many spaces apart. */
 static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 {
     const size_t n = clip(text, columns);
@@ -47,11 +48,11 @@ static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 struct page {
     const struct pstctl_top_screen *screen;
     pstctl_top_fn fn;
-    unsigned rows; /* so far */
+    unsigned rows; /* printed so far */
 };
 
-/* Ends the line, which is shown as far as there is room, and released. apart:
- * of parts that are left out as a whole; 0: it is cut anywhere. */
+/* Ends the line, prints as much of it as fits, and releases it. apart: spaces
+ * between parts that are dropped as a whole; 0: cuts anywhere. */
 static void put_parts(struct page *p, enum pstctl_top_colour colour,
                       size_t apart, struct pst_str *line)
 {
@@ -78,11 +79,11 @@ static void put(struct page *p, enum pstctl_top_colour colour,
 
 /* --- the curve ------------------------------------------------------------ */
 
-/* Dots of a character of U+2800: two columns of four. */
+/* Dot bits of a braille character (U+2800): two columns of four. */
 static const unsigned char dots[2][4] = {{0x01, 0x02, 0x04, 0x40},
                                          {0x08, 0x10, 0x20, 0x80}};
 
-/* Mean of the values that fall into place i of n. */
+/* Mean of the values in bucket i of n. */
 static double sample(const double *values, size_t n, size_t i, size_t places)
 {
     size_t from = i * n / places, to = (i + 1) * n / places, count = 0;

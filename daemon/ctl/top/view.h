@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_TOP_VIEW_H
 #define PENSTOCK_DAEMON_CTL_TOP_VIEW_H
-/* What `penstock top` knows of a job, and the page that it makes of it. One
+/* The state of a job shown by `penstock top`, and the page made of it. One
  * thread. */
 #include "stages/base/str.h"
 
@@ -15,8 +15,8 @@
 struct pstctl_top_rank {
     bool there; /* its socket answers */
     char stages[64];
-    /* NaN: not known. */
-    double step, forward, backward, optim, recv, other; /* seconds, a step */
+    /* NaN: unknown. */
+    double step, forward, backward, optim, recv, other; /* seconds per step */
     double rss;                                         /* bytes */
 };
 
@@ -27,7 +27,7 @@ struct pstctl_top_event {
 
 struct pstctl_top_view {
     bool there;                          /* the job answers */
-    char why[256];                       /* else */
+    char why[256];                       /* if not: the reason */
     uint64_t answered, refused, waiting; /* requests to a served model */
     double answer_s;
     char job[64], state[32], error[256];
@@ -35,7 +35,7 @@ struct pstctl_top_view {
     unsigned ranks, stages;
     uint64_t step, steps, checkpoint;
     double loss, lr, step_s, tok_s, bubble;
-    double eta; /* seconds; NaN: not known */
+    double eta; /* seconds; NaN: unknown */
     double eval_loss, eval_best;
     struct pstctl_top_rank rank[PSTCTL_TOP_RANKS];
     double losses[PSTCTL_TOP_LOSSES]; /* newest last */
@@ -59,13 +59,13 @@ enum pstctl_top_colour {
 
 typedef void (*pstctl_top_fn)(enum pstctl_top_colour colour, const char *line);
 
-/* Nothing is known: of the job, of the numbers of a rank. */
+/* Set everything to unknown: of the job, of the numbers of a rank. */
 void pstctl_top_init(struct pstctl_top_view *ret);
 void pstctl_top_forget(struct pstctl_top_rank *rank);
-/* Each line; none is longer than the screen is wide, nor are there more. */
+/* Calls fn for each line; lines and their number fit the screen. */
 void pstctl_top_draw(const struct pstctl_top_view *view,
                      const struct pstctl_top_screen *screen, pstctl_top_fn fn);
-/* A curve in so many columns and rows, each row a line. */
+/* Draws a curve in so many columns and rows, one line per row. */
 void pstctl_top_curve(const double *values, size_t n, unsigned columns,
                       unsigned rows, bool utf8, struct pst_str *out);
 
