@@ -2,18 +2,18 @@
 #ifndef PENSTOCK_STAGES_OPS_CORE_CALL_H
 #define PENSTOCK_STAGES_OPS_CORE_CALL_H
 /*
- * Running a graph node by node on the heap: for tests, constant folding and
- * the reference. Not used by a training step (stages/run plans memory).
+ * Runs a graph node by node on the heap: for tests, constant folding and as the
+ * reference. A training step does not use it (stages/run plans memory).
  */
 #include "stages/ops/core/op.h"
 
-/* Number of tensor entries in call->in for these arguments. */
+/* Counts the tensor entries of call->in for these arguments. */
 unsigned pst_call_count_in(const struct pst_schema *schema,
                            const struct pst_arg *args);
-/* The same for argument i alone. */
+/* The same for argument i only. */
 unsigned pst_call_count_arg(const struct pst_schema *schema, unsigned i,
                             const struct pst_arg *arg);
-/* Fills in[k].meta (data NULL) from the arguments; in has room for n_in. */
+/* Fills in[k].meta (data NULL) from the arguments; in has n_in elements. */
 void pst_call_bind_metas(const struct pst_schema *schema,
                          const struct pst_arg *args, struct pst_operand *in);
 
@@ -30,16 +30,17 @@ void pst_eval_set_pool(struct pst_eval *eval, struct pst_pool *pool);
 enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
                              const void *data,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* Runs all nodes with reference kernels only, or with the best ones. A fault
- * of a kernel is PST_ERR_RANGE naming the node. */
+/* Runs all nodes, with reference kernels only or with the best ones. A kernel's
+ * fault is PST_ERR_RANGE with the node's name. */
 enum pst_status pst_eval_run(struct pst_eval *eval, bool reference,
                              const struct pst_rng_key *key,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* The same of one node of the graph. */
+/* The same for one node of the graph. */
 enum pst_status pst_eval_node(struct pst_eval *eval, struct pst_node *node,
                               bool reference, const struct pst_rng_key *key,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Data of a value after run, with value->meta's strides; NULL if unset. */
+/* Returns the data of a value after the run, with value->meta's strides; NULL
+ * if unset. */
 const void *pst_eval_get(const struct pst_eval *eval,
                          const struct pst_value *value);
 

@@ -15,14 +15,14 @@ struct pst_eval {
     size_t n;
 };
 
-/* What one node holds while it runs. */
+/* State of one node while it runs. */
 struct frame {
     struct pst_eval *eval;
     struct pst_node *node;
     struct pst_call call;
     struct pst_fault fault;
     void **temps;           /* contiguous copies of inputs, one slot each */
-    struct pst_meta *metas; /* of these */
+    struct pst_meta *metas; /* metas of these copies */
     void *scratch;
     struct pst_diag *diag;
 };
@@ -159,7 +159,7 @@ static enum pst_status make_outputs(struct frame *f)
     return PST_OK;
 }
 
-/* The last portable kernel that can do it, else the best one. */
+/* Selects the last portable kernel that supports the call, or the best one. */
 static const struct pst_kernel *choose(struct frame *f, bool reference)
 {
     const struct pst_op *op = f->node->op;
@@ -261,7 +261,7 @@ enum pst_status pst_eval_node(struct pst_eval *eval, struct pst_node *node,
 
     if (!pst_op_runs(node->op) ||
         (node->n_outs > 0 && node->outs[0]->base != NULL))
-        return PST_OK; /* views, asserts, markers */
+        return PST_OK; /* views, asserts and markers do not run */
     status = run_node(eval, node, reference, key, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "node %%%s (%s, %s)",

@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_STAGES_OPS_CORE_FAULT_H
 #define PENSTOCK_STAGES_OPS_CORE_FAULT_H
 /*
- * What a kernel reports that only the data shows: an index out of range, a
- * singular matrix. A fault is plain words, so that it can lie in a device's
- * memory; the host makes the sentence. The step goes on and is not applied.
+ * Faults that a kernel detects in its data: an index out of range, a singular
+ * matrix. A fault consists of plain words, so that it can be in device memory;
+ * the host formats the text. The step continues and is not applied.
  *
- * Threads of a kernel may report at the same time: the first one wins.
+ * Threads of a kernel may report concurrently: the first one wins.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ enum pst_fault_code {
     PST_N_FAULTS
 };
 
-/* What the text of the code names, in its order. */
+/* Numbers for the placeholders of the code's text, in order. */
 union pst_fault_number {
     int64_t i;
     double g;
@@ -30,14 +30,14 @@ union pst_fault_number {
 struct pst_fault {
     uint32_t set;        /* 0: no fault, and the rest is undefined */
     uint32_t code;       /* enum pst_fault_code */
-    uint32_t site;       /* call->site of the kernel */
+    uint32_t site;       /* call->site of the kernel's launch */
     uint32_t microbatch; /* of the step */
     union pst_fault_number numbers[PST_FAULT_NUMBERS];
 };
 _Static_assert(sizeof(struct pst_fault) == 48, "copied from devices");
 
-/* The sentence, cut off at `size`. node: whose kernel it was, NULL if there is
- * none. */
+/* Formats the text, truncated to `size`. node: the node of the kernel, NULL if
+ * unknown. */
 void pst_fault_describe(const struct pst_fault *fault,
                         const struct pst_node *node, char *text, size_t size);
 

@@ -39,7 +39,7 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
 
 /* --- promotion ---------------------------------------------------------- */
 
-/* By standing: PST_N_DTYPES while there is none. */
+/* Dtype per class; PST_N_DTYPES: none yet. */
 struct promotion {
     enum pst_dtype dim, zero, number;
 };
@@ -79,7 +79,7 @@ static void promote_arg(struct promotion *p, const struct pst_arg *arg)
     }
 }
 
-/* A lower standing decides only by a higher category. */
+/* A lower class only decides if its category is higher. */
 static enum pst_dtype outrank(enum pst_dtype high, enum pst_dtype low)
 {
     if (high == PST_N_DTYPES)

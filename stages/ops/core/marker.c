@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Boundaries that the model's author wrote: pipe_split(). Never executed. */
+/* Boundaries marked by the model's author: pipe_split(). Never executed. */
 #include "stages/ops/core/op.h"
 
 static enum pst_status infer_nothing(struct pst_infer *c)

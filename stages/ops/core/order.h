@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPS_CORE_ORDER_H
 #define PENSTOCK_STAGES_OPS_CORE_ORDER_H
 /*
- * Where an operator that runs kernels stands in a device's table of them:
- * `[PST_AT_relu] = &...`. The numbers are those of one build. Nothing else may
- * tell operators apart by them: elsewhere an operator is its row's address.
+ * Index of an operator with kernels in a device's table: `[PST_AT_relu] =
+ * &...`. The numbers are only valid within one build. No other code may
+ * identify operators by them: elsewhere an operator is identified by its row's
+ * address.
  */
 
 enum pst_op_order {

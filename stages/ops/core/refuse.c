@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators that are known and will have no row. */
+/* Operators that are known and intentionally have no row. */
 #include "stages/ops/core/op.h"
 
 #include "stages/base/str.h"
@@ -14,7 +14,7 @@ static const struct {
 #undef PST_REFUSED
 };
 
-/* Is the word of n > 0 characters among the words of a list? */
+/* True if the word of n > 0 characters is in the list. */
 static bool has_word(const char *list, const char *word, size_t n)
 {
     for (const char *at = list; (at = strstr(at, word)) != NULL; at++)
@@ -51,7 +51,9 @@ const char *pst_op_refusal(const char *name)
     word[n] = '\0';
     if (find(word) != NULL)
         return find(word);
-    if (n > 1 && word[n - 1] == '_') { /* in place as the functional one */
+    if (n > 1 &&
+        word[n - 1] ==
+            '_') { /* an in-place variant is refused with its functional one */
         word[n - 1] = '\0';
         return find(word);
     }

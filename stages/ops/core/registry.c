@@ -14,14 +14,14 @@ static const struct pst_op *const ops[] = {
 
 #define N_OPS ((unsigned)PST_COUNT(ops))
 
-/* Of each row: where devices have its kernels. */
+/* Index of each row in the kernel tables of devices. */
 static const int orders[] = {
 #define PST_OP(id)           PST_AT_##id,
 #define PST_OP_NO_KERNEL(id) -1,
 #include "stages/ops/core/ops.def"
 };
 
-/* The rows with families between: NULL stands for a row. */
+/* The rows with family names in between: NULL stands for a row. */
 static const char *const families[] = {
 #define PST_OP(id)       NULL,
 #define PST_FAMILY(name) name,
@@ -36,13 +36,13 @@ static const struct {
 #undef PST_ALIAS
 };
 
-/* Of the hash table of addresses, a power of 2. */
+/* Size of the hash table of addresses, a power of 2. */
 #define N_SLOTS 4096
 _Static_assert(PST_COUNT(ops) * 2 <= N_SLOTS, "the table of rows is too small");
 
 static struct {
     bool ready;
-    struct pst_arena arena; /* of the schemas; lives as long as the process */
+    struct pst_arena arena; /* for the schemas; lives as long as the process */
     struct pst_schema schemas[PST_COUNT(ops)];
     const char *families[PST_COUNT(ops)];
     uint16_t slots[N_SLOTS]; /* by address: 1 + index, 0: free */
@@ -51,7 +51,7 @@ static struct {
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The slot that has the row, or the free one where it belongs. */
+/* Returns the slot of the row, or the free one for it. */
 static uint16_t *slot_of(const struct pst_op *op)
 {
     const uint64_t hash = (uint64_t)(uintptr_t)op * 0x9e3779b97f4a7c15u;
@@ -63,7 +63,7 @@ static uint16_t *slot_of(const struct pst_op *op)
     return &registry.slots[at % N_SLOTS];
 }
 
-/* N_OPS if it is no row of ops.def, or nothing is known yet. */
+/* Returns N_OPS if it is not a row of ops.def, or before init. */
 static unsigned index_of(const struct pst_op *op)
 {
     const unsigned found = registry.ready ? *slot_of(op) : 0;
@@ -205,8 +205,8 @@ bool pst_op_runs_for_effect(const struct pst_op *op)
 
 /* --- inference ---------------------------------------------------------- */
 
-/* A view without elements may begin anywhere, beyond its storage too, as
- * PyTorch's do: only a number has to be left of it. */
+/* A view without elements may begin anywhere, even beyond its storage, as in
+ * PyTorch: only its offset has to be valid. */
 static void settle_empty(struct pst_infer *c, unsigned k)
 {
     const struct pst_value *alias = c->alias_of[k];
@@ -219,7 +219,7 @@ static void settle_empty(struct pst_infer *c, unsigned k)
         c->offset[k] = 0;
 }
 
-/* A view must stay inside the storage that it looks into. */
+/* Checks that a view is inside its storage. */
 static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
 {
     const struct pst_value *alias = c->alias_of[k];
@@ -250,8 +250,8 @@ static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
     return PST_OK;
 }
 
-/* Rows that infer may write; to zero all of them took a sixth of the time of a
- * split. */
+/* Clears only the results that infer may write: clearing all took a sixth of
+ * the time of a split. */
 static void clear_results(struct pst_infer *c)
 {
     const unsigned n = c->schema->list_return
@@ -268,7 +268,7 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
 {
     enum pst_status status;
 
-    if (op->infer == NULL) /* from a damaged plan, say */
+    if (op->infer == NULL) /* for instance from a damaged plan */
         return pst_diag_set(c->diag, PST_E_OP_NOT_SUPPORTED,
                             "%s is a composition of other operators and no "
                             "node of a graph",
@@ -334,8 +334,8 @@ static void without_data(unsigned n, const struct pst_operand *from,
         to[i] = (struct pst_operand){.meta = from[i].meta};
 }
 
-/* Kernels are chosen before there are data: whoever has them already gets the
- * same one. */
+/* Kernels are selected before data exists: hides the data, so that a caller
+ * that has it gets the same kernel. */
 static bool supports(const struct pst_kernel *kernel,
                      const struct pst_call *call)
 {

@@ -2,15 +2,15 @@
 #ifndef PENSTOCK_STAGES_OPS_CORE_REWRITE_H
 #define PENSTOCK_STAGES_OPS_CORE_REWRITE_H
 /*
- * What rewrites share. All emitters return NULL once the builder has failed
- * and pass nothing on then: a rewrite writes its composition and ends with
- * "return w->build->status" or pst_rewrite_out.
+ * Helpers of rewrites. All emitters return NULL once the builder has failed,
+ * and accept NULL: a rewrite emits its composition and ends with "return
+ * w->build->status" or pst_rewrite_out.
  */
 #include "stages/graph/extent.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
 
-/* A row that is a composition. */
+/* Defines a row that is a composition. */
 #define PST_REWRITE(id, text, fn)                                              \
     const struct pst_op pst_op_##id = {.schema = (text), .rewrite = (fn)}
 
@@ -20,15 +20,16 @@ static inline struct pst_value *pst_rewrite_in(const struct pst_rewrite *w,
 {
     return w->args[i].kind == PST_ARG_VALUE ? w->args[i].value : NULL;
 }
-/* Result k is this value; returns the builder's status. */
+/* Sets result k; returns the builder's status. */
 enum pst_status pst_rewrite_out(struct pst_rewrite *w, unsigned k,
                                 struct pst_value *value);
 
-/* First result of that operator (stages/ops/core/rows.h); use with PST_ARGS. It
- * may be a composition too. */
+/* Emits an operator (stages/ops/core/rows.h) and returns its first result; use
+ * with PST_ARGS. It may be a composition too. */
 struct pst_value *pst_rw(struct pst_rewrite *w, const struct pst_op *op,
                          const struct pst_arg *args, unsigned n_args);
-/* The node itself, for operators with several results; never a composition. */
+/* Returns the node, for operators with several results; not for
+ * compositions. */
 struct pst_node *pst_rw_node(struct pst_rewrite *w, const struct pst_op *op,
                              const struct pst_arg *args, unsigned n_args);
 /* Result k of such a node; NULL after a failure. */
@@ -38,7 +39,7 @@ static inline struct pst_value *pst_rw_nth(const struct pst_node *node,
     return node == NULL ? NULL : node->outs[k];
 }
 
-/* What most compositions are made of. */
+/* Emitters for the most frequent operators. */
 struct pst_value *pst_rw_add(struct pst_rewrite *w, struct pst_value *a,
                              struct pst_value *b);
 struct pst_value *pst_rw_sub(struct pst_rewrite *w, struct pst_value *a,
@@ -51,17 +52,17 @@ struct pst_value *pst_rw_shift(struct pst_rewrite *w, struct pst_value *a,
                                double by);
 struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
                                  unsigned rank, const struct pst_extent *sizes);
-/* Size d of v; sizes and counts are computed with stages/graph/extent.h. */
+/* Returns size d of v; stages/graph/extent.h computes sizes and counts. */
 static inline struct pst_extent pst_rw_size(const struct pst_rewrite *w,
                                             const struct pst_value *v,
                                             unsigned d)
 {
     return pst_extent_of(w->build, v, d);
 }
-/* Strides of a contiguous tensor with the sizes of v. */
+/* Computes the strides of a contiguous tensor with the sizes of v. */
 void pst_rw_strides(struct pst_rewrite *w, const struct pst_value *v,
                     struct pst_extent ret[PST_MAX_RANK]);
-/* Numbers as arguments, with what they follow from. */
+/* Return numbers as arguments, with their symbolic expressions. */
 static inline struct pst_arg pst_rw_int(struct pst_rewrite *w,
                                         struct pst_extent size)
 {
@@ -75,22 +76,23 @@ static inline struct pst_arg pst_rw_ints(struct pst_rewrite *w,
 }
 struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
                                  const int64_t *dims, unsigned n);
-/* a, copied if it is operand i or a view: for operators whose result is always
- * a new tensor. */
+/* Returns a, copied if it is operand i or a view, for operators whose result is
+ * always a new tensor. */
 struct pst_value *pst_rw_own(struct pst_rewrite *w, struct pst_value *a,
                              unsigned i);
-/* Nothing is emitted if a has the dtype. */
+/* Emits nothing if a has the dtype already. */
 struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
                               enum pst_dtype dtype);
 
-/* A node without results that runs for its effect: an assertion on data. It
- * takes no number of its own, so random operators behind it draw what they
- * would draw without it. */
+/* Emits a node without results that runs for its effect: an assertion on data.
+ * It has no number of its own, so it does not change the random numbers of
+ * later operators. */
 enum pst_status pst_rewrite_effect(struct pst_rewrite *w,
                                    const struct pst_op *op,
                                    const struct pst_arg *args, unsigned n_args);
 
-/* "OPERATOR: text", PST_ERR_SHAPE or PST_ERR_UNSUPPORTED; fails the builder. */
+/* Report "OPERATOR: text" as PST_ERR_SHAPE or PST_ERR_UNSUPPORTED, and fail the
+ * builder. */
 enum pst_status pst_rewrite_fail(struct pst_rewrite *w, const char *fmt, ...)
     PST_PRINTF(2, 3);
 enum pst_status pst_rewrite_refuse(struct pst_rewrite *w, const char *fmt, ...)

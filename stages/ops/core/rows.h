@@ -2,8 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_CORE_ROWS_H
 #define PENSTOCK_STAGES_OPS_CORE_ROWS_H
 /*
- * The rows of ops.def, for code that names one: `&pst_op_clone`. Sources only,
- * no headers: what includes this is built again whenever a row is added.
+ * Declares the rows of ops.def, for code that names one: `&pst_op_clone`.
+ * Include it in sources only, not in headers: adding a row rebuilds all its
+ * users.
  */
 #include "stages/ops/core/op.h"
 

@@ -24,7 +24,7 @@ bool pst_vjp_needs(const struct pst_vjp *v, unsigned arg)
     return v->needs[pst_vjp_flat(v, arg)];
 }
 
-/* The tensor at a flat index; NULL if it is absent. */
+/* Returns the tensor at a flat index; NULL if it is absent. */
 static const struct pst_value *value_at(const struct pst_vjp *v, unsigned flat)
 {
     const struct pst_schema *schema = v->node->schema;
@@ -261,7 +261,7 @@ struct pst_value *pst_vjp_sum_to(struct pst_vjp *v, struct pst_value *g,
     for (unsigned d = lead; d < g->meta.rank; d++)
         if (like->size[d - lead] == 1 && g->meta.size[d] != 1)
             dims[n++] = d;
-    /* Stretched dimensions stay with size 1, added ones go. */
+    /* Broadcast dimensions of size 1 are kept, added ones are removed. */
     g = pst_vjp_sum_dims(v, g, dims, n, n > lead);
     g = g == NULL ? NULL : pst_vjp_reshape_as(v, g, like);
     return pst_vjp_cast(v, g, like->dtype);

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_CORE_VJP_H
 #define PENSTOCK_STAGES_OPS_CORE_VJP_H
 /*
- * What gradient functions share. All emitters pass NULL on (an operand that is
- * NULL gives NULL), as does a builder that has failed: a vjp writes its formula
- * and checks once, at its end: "return v->build.status" or pst_vjp_set.
+ * Helpers of gradient functions. All emitters return NULL for a NULL operand,
+ * or if the builder has failed: a vjp emits its formula and checks once, at its
+ * end: "return v->build.status" or pst_vjp_set.
  */
 #include "stages/ops/core/op.h"
 
@@ -14,22 +14,22 @@ static inline struct pst_value *pst_vjp_grad(const struct pst_vjp *v,
 {
     return v->grads[i];
 }
-/* Flat tensor index (as call->in) of schema argument i, which is a tensor or a
- * list of tensors (then of its first). */
+/* Returns the flat tensor index (as call->in) of schema argument i, a tensor or
+ * a list of tensors (then of its first). */
 unsigned pst_vjp_flat(const struct pst_vjp *v, unsigned arg);
-/* Is the gradient of (the first tensor of) schema argument i wanted? */
+/* True if the gradient of schema argument i (of its first tensor) is wanted. */
 bool pst_vjp_needs(const struct pst_vjp *v, unsigned arg);
-/* Gradient of flat tensor index: shape and dtype must be the input's (else
- * PST_ERR_INTERNAL). NULL: none. Ignored where none is wanted. Returns the
- * builder's status, so that the last one can be returned. */
+/* Sets the gradient of a flat tensor index: shape and dtype must be the input's
+ * (else PST_ERR_INTERNAL). NULL: none. Ignored if it is not wanted. Returns the
+ * builder's status, so that the last call can be returned. */
 enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
                             struct pst_value *grad);
 
-/* Emits the operator of that name ("aten.mul.Tensor"); use with PST_ARGS. */
+/* Emits an operator and returns its first result; use with PST_ARGS. */
 struct pst_value *pst_vjp_emit(struct pst_vjp *v, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args);
 
-/* Tensor with tensor, broadcast as usual (aten.add.Tensor ...). */
+/* Tensor with tensor, broadcasting (aten.add.Tensor ...). */
 struct pst_value *pst_vjp_add(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b);
 struct pst_value *pst_vjp_sub(struct pst_vjp *v, struct pst_value *a,
@@ -48,7 +48,7 @@ struct pst_value *pst_vjp_div_scalar(struct pst_vjp *v, struct pst_value *a,
 struct pst_value *pst_vjp_pow_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b);
 struct pst_value *pst_vjp_neg(struct pst_vjp *v, struct pst_value *a);
-/* Nothing is emitted if a has the dtype. */
+/* Emits nothing if a has the dtype already. */
 struct pst_value *pst_vjp_cast(struct pst_vjp *v, struct pst_value *a,
                                enum pst_dtype dtype);
 /* cond ? a : b; a or b NULL means zero. */
@@ -60,8 +60,8 @@ struct pst_value *pst_vjp_full(struct pst_vjp *v, const struct pst_meta *meta,
 struct pst_value *pst_vjp_zeros_like(struct pst_vjp *v,
                                      const struct pst_value *like);
 
-/* aten.reshape: a view where strides allow, else a copy; nothing if the sizes
- * are equal already. */
+/* aten.reshape: a view if strides allow, else a copy; emits nothing if the
+ * sizes are equal. */
 struct pst_value *pst_vjp_reshape(struct pst_vjp *v, struct pst_value *a,
                                   unsigned rank, const int64_t *sizes);
 struct pst_value *pst_vjp_reshape_as(struct pst_vjp *v, struct pst_value *a,
@@ -77,8 +77,9 @@ struct pst_value *pst_vjp_permute(struct pst_vjp *v, struct pst_value *a,
 struct pst_value *pst_vjp_sum_dims(struct pst_vjp *v, struct pst_value *a,
                                    const int64_t *dims, unsigned n,
                                    bool keepdim);
-/* Puts back dimensions that a reduction without keepdim removed, and expands:
- * gradient of sum over the dimensions `reduced` of a tensor like `like`. */
+/* Restores dimensions that a reduction without keepdim has removed, and
+ * expands: the gradient of a sum over the dimensions `reduced` of a tensor like
+ * `like`. */
 struct pst_value *pst_vjp_unreduce(struct pst_vjp *v, struct pst_value *g,
                                    const struct pst_meta *like,
                                    const bool reduced[PST_MAX_RANK],
