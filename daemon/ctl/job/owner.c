@@ -13,8 +13,9 @@
 
 #include "daemon/common/lock.h"
 
-#define TRIES    100 /* tries, one per millisecond */
-#define PIDS_LEN 23  /* bytes of the pids at the beginning of the lock */
+#define TRIES 100 /* tries, one per millisecond */
+#define PIDS_LEN                                                               \
+    23 /* bytes of the pids that the lock begins with; the result follows */
 /* Value sent with the SIGINT of a stop request. */
 #define ASK_VALUE 0x53544f50
 
