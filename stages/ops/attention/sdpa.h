@@ -5,11 +5,12 @@
  * Scaled dot product attention: for every index of the batch dimensions
  *     s (L, S) = scale * q (L, E) k (S, E)^T + mask,  p = softmax(s),
  *     out (L, Ev) = dropout(p) v (S, Ev)
- * A row with nothing allowed gives 0. The last batch dimension is the head:
- * with enable_gqa, query head h uses key and value head h / group.
+ * A row in which the mask allows nothing gives 0. The last batch dimension is
+ * the head: with enable_gqa, query head h uses key and value head h / group.
  * Backward recomputes p; nothing of size L x S is kept. The gradient of a float
- * mask is that of s, (batch dimensions, L, S), not yet summed over what the
- * mask was broadcast to; it is the fourth result of sdpa_backward_mask.
+ * mask is that of s, (batch dimensions, L, S), before the sum over dimensions
+ * to which the mask was broadcast; it is the fourth result of
+ * sdpa_backward_mask.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"
@@ -17,7 +18,7 @@
 #include "stages/ops/cpu/simd/tile.h"
 #include "stages/ops/matmul/gemm.h"
 
-/* One operand: strides, with 0 where it is broadcast. */
+/* One operand with its strides, 0 along broadcast dimensions. */
 struct pst_sdpa_factor {
     const struct pst_operand *x; /* mask: data NULL if absent */
     int64_t batch[PST_MAX_RANK], row, col;
@@ -37,36 +38,38 @@ struct pst_sdpa {
  * tensor 0 is the gradient). */
 void pst_sdpa_describe(const struct pst_call *c, unsigned first,
                        struct pst_sdpa *ret);
-/* Offset of batch number i in an operand; grouped: key and value heads. */
+/* Returns the offset of batch number i in an operand; grouped: for key and
+ * value heads. */
 int64_t pst_sdpa_offset(const struct pst_sdpa *p,
                         const struct pst_sdpa_factor *f, int64_t i,
                         bool grouped);
-/* What dropout multiplies probability (row, col) of batch i with. */
+/* Returns the factor by which dropout scales probability (row, col) of batch
+ * i. */
 double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
                      int64_t col);
 
-/* References: sums in double, any strides. */
+/* Reference kernels: sums in double, any strides. */
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads);
 void pst_sdpa_ref(const struct pst_call *c);
 void pst_sdpa_backward_ref(const struct pst_call *c);
 
 /* --- fast kernels (attention/blocks.c) ---------------------------------- */
 
-/* Loops over one row of scores (simd/layers/attention.c): PST_SDPA_PAD - 1
- * floats behind element n may be written. */
+/* Loops over one row of scores (simd/layers/attention.c): they may write
+ * PST_SDPA_PAD - 1 floats after element n. */
 #define PST_SDPA_PAD 32
 struct pst_sdpa_loops {
-    /* x = softmax(x) for the first n, zeros behind them to whole lanes; all
-     * zeros if every x is -inf. */
+    /* x = softmax(x) for the first n, followed by zeros up to whole vectors;
+     * all zeros if every x is -inf. */
     void (*softmax)(int64_t n, float *x);
-    /* dp := p * (dp - sum(p * dp)) for n, zeros behind as above. */
+    /* dp := p * (dp - sum(p * dp)) for n, followed by zeros as above. */
     void (*backward)(int64_t n, const float *p, float *dp);
     void (*product)(const struct pst_tile *tile);
-    /* The same with columns of b, of few rows (pst_simd_dots). */
+    /* The same for few rows, with columns of b (pst_simd_dots). */
     void (*dots)(const struct pst_gemm *g, const float *a, const float *b,
                  float *c);
-    /* to (cols, ld_to) := from (rows, ld_from) transposed, columns behind
-     * `rows` zero up to whole lanes. */
+    /* to (cols, ld_to) := from (rows, ld_from) transposed; columns after `rows`
+     * are zero up to whole vectors. */
     void (*transpose)(int64_t rows, int64_t cols, const float *from,
                       int64_t ld_from, float *to, int64_t ld_to);
 };

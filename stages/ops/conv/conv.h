@@ -16,28 +16,28 @@
 #define PST_CONV_DIMS 3
 
 struct pst_conv {
-    unsigned dims;             /* of space, 1..3 */
-    int64_t n, groups, ci, co; /* channels of x and y, of all groups */
+    unsigned dims;             /* spatial dimensions, 1..3 */
+    int64_t n, groups, ci, co; /* channels of x and y, over all groups */
     int64_t in[PST_CONV_DIMS], out[PST_CONV_DIMS], k[PST_CONV_DIMS];
     int64_t stride[PST_CONV_DIMS], pad[PST_CONV_DIMS], dil[PST_CONV_DIMS];
     const struct pst_operand *x, *y, *w;
-    const struct pst_operand *bias; /* of what is filled; NULL: none */
+    const struct pst_operand *bias; /* added to the output; NULL: none */
     bool accumulate;
 };
 
-/* Numbers of one kernel window, of positions of y and of x. */
+/* Number of elements of a kernel window, of positions of y and of x. */
 static inline int64_t pst_conv_volume(const int64_t size[PST_CONV_DIMS])
 {
     return size[0] * size[1] * size[2];
 }
 
-/* Fills one of the three. The references take any strides and dtypes. */
+/* Compute one of the three tensors. The references accept any strides and
+ * dtypes. */
 void pst_conv_ref_y(const struct pst_conv *c);
 void pst_conv_ref_x(const struct pst_conv *c);
 void pst_conv_ref_w(const struct pst_conv *c);
 
-/* im2col and products; contiguous f32 or f64. scratch: bytes that each of
- * them needs. */
+/* im2col and GEMM; contiguous f32 or f64. scratch: bytes of scratch of each. */
 struct pst_pool;
 #define PST_CONV_GEMM_DECL(real, suffix)                                       \
     void pst_conv_gemm_y##suffix(const struct pst_conv *c,                     \
@@ -51,12 +51,13 @@ struct pst_pool;
 PST_CONV_GEMM_DECL(float, );
 PST_CONV_GEMM_DECL(double, _f64);
 
-/* Element e of a list that has one entry for all dimensions or one for each. */
+/* Returns element e of a list that has one entry for all dimensions or one
+ * each. */
 static inline int64_t pst_conv_entry(const struct pst_arg *list, unsigned e)
 {
     return list->ints[list->n == 1 ? 0 : e];
 }
-/* Positions of y along one dimension, for x of size n. */
+/* Returns the positions of y along one dimension, for x of size n. */
 int64_t pst_conv_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil);
 

@@ -2,17 +2,18 @@
 #ifndef PENSTOCK_STAGES_OPS_CONV_DIRECT_H
 #define PENSTOCK_STAGES_OPS_CONV_DIRECT_H
 /*
- * Convolutions without a column matrix, for groups of few channels, where
- * products have no good shape (depthwise ones, the first layer of a network).
+ * Convolutions without a column matrix, for groups of few channels, where GEMM
+ * is inefficient (depthwise convolutions, the first layer of a network).
  *
- * The channels of a group are copied once with zeros around them; a step s
- * along a dimension divides the copy into s phases. Then a result at position
- * i of a plane, counted along rows as long as those of the copy, is
+ * The channels of a group are copied once with zero padding; a step s along a
+ * dimension divides the copy into s phases. A result at position i of a plane,
+ * counted along rows as long as those of the copy, is then
  *     sum over taps t of w[t] copy[offset[t] + i],
- * a sum of shifted whole planes: no edges, no steps, no index of a window.
- * Positions between the end of a row and the next are computed and dropped.
- * The gradient of x is such a sum for each phase of x, that of w are the dot
- * products of the copy and a gradient that is spread to the same rows.
+ * a sum of shifted whole planes, without special cases for edges, steps and
+ * windows. Positions between the end of a row and the next are computed and
+ * discarded. The gradient of x is such a sum for each phase of x; that of w
+ * consists of dot products of the copy and the output gradient spread to the
+ * same rows.
  *
  * Sums of y and x go over taps in order, those of w over lanes, then images.
  */
@@ -22,14 +23,14 @@
 #include "stages/ops/cpu/simd/simd.h"
 
 struct pst_conv_tile {
-    int64_t n;    /* positions; all are rounded up to whole vectors */
-    int64_t taps; /* of x: at x[offset[t] + i] for position i */
+    int64_t n;    /* positions, rounded up to whole vectors */
+    int64_t taps; /* x[offset[t] + i] is the input for position i */
     const int64_t *offset;
     const float *x;
     int rows;          /* 1 or PST_CONV_ROWS channels */
     const float *w;    /* (taps, rows) */
     const float *bias; /* (rows) */
-    float *y; /* (rows, ldy): results, or gradients to multiply with x */
+    float *y; /* (rows, ldy): results, or gradients multiplied with x */
     int64_t ldy;
     float *lanes; /* (taps, rows, PST_CONV_LANES) */
 };
@@ -37,7 +38,7 @@ struct pst_conv_tile {
 struct pst_conv_loops {
     /* y = bias + sum over taps of w x. */
     void (*sums)(const struct pst_conv_tile *t);
-    /* lanes += y x, position i in lane i % (floats of a vector). */
+    /* lanes += y x; position i goes to lane i % (floats per vector). */
     void (*dots)(const struct pst_conv_tile *t);
 };
 extern const struct pst_conv_loops pst_conv_loops_any, pst_conv_loops_avx2,

@@ -2,18 +2,18 @@
 #ifndef PENSTOCK_STAGES_OPS_CONV_DNNL_H
 #define PENSTOCK_STAGES_OPS_CONV_DNNL_H
 /*
- * Convolutions of oneDNN, in layouts of its choice: operands are brought into
+ * Convolutions by oneDNN, in layouts of its choice: operands are reordered to
  * them and results back. Compiled once per shape, when a kernel's scratch is
- * asked for. Parts of a batch go to the threads of the pool.
+ * requested. Parts of a batch are divided among the threads of the pool.
  */
 #include "stages/ops/conv/conv.h"
 
 enum pst_conv_fill { PST_CONV_Y, PST_CONV_X, PST_CONV_W };
 
-/* Contiguous f32, and large enough to pay; by shapes alone. False where oneDNN
- * was not built in. */
+/* True for contiguous f32 operands that are large enough to benefit; depends on
+ * shapes only. False if oneDNN was not built in. */
 bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill);
-/* Bytes for all threads; 0 if the library refuses. */
+/* Returns bytes for all threads; 0 if the library refuses. */
 size_t pst_conv_dnnl_scratch(const struct pst_conv *c, enum pst_conv_fill fill,
                              unsigned threads);
 void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,

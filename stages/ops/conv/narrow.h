@@ -2,14 +2,14 @@
 #ifndef PENSTOCK_STAGES_OPS_CONV_NARROW_H
 #define PENSTOCK_STAGES_OPS_CONV_NARROW_H
 /*
- * Products of a convolution whose groups have few rows, so that a vector or two
- * hold all of them: nothing is packed but the weights of a group.
+ * Convolutions whose groups have few rows, so that one or two vectors hold all
+ * of them: only the weights of a group are packed.
  *
- * The channels of a group are copied with zeros around them (direct_plan.h). A
- * tile of y or x is some positions of a line by all rows: numbers of the copy,
- * side by side, times a row of the turned weights; it is turned as it is
- * stored. For w the copy is turned, so that a row of it has all channels of a
- * position; for each element of the windows the product is y times that.
+ * The channels of a group are copied with zero padding (direct_plan.h). A tile
+ * of y or x is some positions of a line by all rows: consecutive numbers of the
+ * copy, times a row of the transposed weights; the tile is transposed when it
+ * is stored. For w the copy is transposed, so that a row of it has all channels
+ * of a position; for each element of the windows, y is multiplied with that.
  *
  * Sums of y and x go over taps in order, those of w over positions, then
  * images; they do not depend on the number of threads.
@@ -17,10 +17,10 @@
 #include "stages/ops/conv/dnnl.h"
 #include "stages/ops/cpu/simd/simd.h"
 
-#define PST_NARROW_LINE 16 /* rows are filled up to a multiple of it */
+#define PST_NARROW_LINE 16 /* rows are padded to a multiple of it */
 
 /*
- * A line of results:
+ * Computes a line of results:
  *     y[r * ldy + i] (+)= bias[r] + sum over t of w[t * width + r]
  *                                                 x[offset[t] + i].
  */
@@ -29,7 +29,7 @@ struct pst_narrow_sums {
     int64_t taps;
     const int64_t *offset;
     const float *x;
-    int64_t rows, width; /* width: of a row of weights and of bias */
+    int64_t rows, width; /* width: length of a row of weights and of bias */
     const float *w, *bias;
     float *y;
     int64_t ldy;
@@ -57,12 +57,13 @@ struct pst_narrow_loops {
 };
 extern const struct pst_narrow_loops pst_narrow_loops_any,
     pst_narrow_loops_avx2, pst_narrow_loops_avx512;
-/* Of this processor. */
+/* Returns the loops for this processor. */
 const struct pst_narrow_loops *pst_narrow_loops(void);
 
-/* Contiguous f32; by shapes alone. False where oneDNN was built in. */
+/* True for contiguous f32 operands; depends on shapes only. False if oneDNN was
+ * built in. */
 bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill);
-/* The same, of the method alone. */
+/* The same for the method alone. */
 bool pst_conv_narrow_fits(const struct pst_conv *c, enum pst_conv_fill fill);
 size_t pst_conv_narrow_scratch(const struct pst_conv *c,
                                enum pst_conv_fill fill, unsigned threads);

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CONV_WINDOWS_LINES_H
 #define PENSTOCK_STAGES_OPS_CONV_WINDOWS_LINES_H
-/* Where the results of a convolution by windows go. */
+/* Stores the results of a convolution by windows. */
 #include "stages/ops/conv/windows_job.h"
 
-/* Plane of a row of the result of a group. */
+/* Returns the plane of a row in a group's result. */
 float *pst_windows_plane(const struct pst_windows_job *j, int64_t image,
                          int64_t group, int64_t row);
-/* What a row starts from. */
+/* Returns the initial value of a row. */
 float pst_windows_bias(const struct pst_windows_job *j, int64_t group,
                        int64_t row);
-/* Passes from `pass` on, 1 or 2, whose results alternate along lines. */
+/* Counts the passes from `pass` on, 1 or 2, whose results alternate along
+ * lines. */
 int64_t pst_windows_mates(const struct pst_windows_job *j, int64_t pass);
-/* n positions from `at` on go where they belong: of each of the range's passes
- * (rows, ld). */
+/* Stores n positions from `at` on for each pass of the range; from is (rows,
+ * ld) per pass. */
 void pst_windows_scatter(const struct pst_windows_job *j,
                          const struct pst_windows_range *r, int64_t at,
                          int64_t n, const float *from);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_KERNELS_H
 #define PENSTOCK_STAGES_OPS_CPU_KERNELS_H
-/* What this processor has for every operator that runs. A family's file
- * defines the kernels beside the row, with PST_CPU_KERNELS. */
+/* CPU kernels of all operators. The source of a family defines the kernels
+ * beside the row, with PST_CPU_KERNELS. */
 #include "stages/device/device.h"
 
-/* By enum pst_op_order; no entry is NULL. */
+/* Indexed by enum pst_op_order; no entry is NULL. */
 extern const struct pst_kernels *const pst_cpu_kernels[];
 
 #endif

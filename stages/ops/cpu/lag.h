@@ -2,24 +2,25 @@
 #ifndef PENSTOCK_STAGES_OPS_CPU_LAG_H
 #define PENSTOCK_STAGES_OPS_CPU_LAG_H
 /*
- * Queues of a device that lags, for tests: work lies in lists and is done late,
- * in an order that a seed draws among those that events allow. Who forgets an
- * event meets old bytes. Fails from its n-th piece of work on if asked to.
+ * Queues of a device that lags, for tests: work is kept in lists and done late,
+ * in a seeded random order among those that events allow. Code that misses an
+ * event reads stale bytes. Optionally fails from the n-th piece of work on.
  *
- * Threads: one at a time for each.
+ * Threads: one at a time per queue set.
  */
 #include "stages/device/device.h"
 
 struct pst_lag;
 
-/* shift: from the addresses in work to the memory. fail: the piece of work,
- * from 1, that fails with all behind it; 0: none. NULL: no memory. */
+/* shift: offset from addresses in the work to the memory. fail: number, from 1,
+ * of the piece of work that fails together with all later ones; 0: none. NULL:
+ * no memory. */
 struct pst_lag *pst_lag_new(ptrdiff_t shift, uint64_t seed, uint64_t fail);
 ptrdiff_t pst_lag_shift(const struct pst_lag *lag);
-/* What is left is not done. NULL is accepted. */
+/* Drops unfinished work. NULL is accepted. */
 void pst_lag_free(struct pst_lag *lag);
 
-/* The members of struct pst_device. */
+/* Implementations of the members of struct pst_device. */
 void pst_lag_copy(struct pst_lag *lag, enum pst_queue queue, void *to,
                   const void *from, size_t size);
 void pst_lag_zero(struct pst_lag *lag, void *to, size_t size);
@@ -31,7 +32,7 @@ void pst_lag_record(struct pst_lag *lag, enum pst_queue queue,
                     struct pst_event *event);
 void pst_lag_wait(struct pst_lag *lag, enum pst_queue queue,
                   const struct pst_event *event);
-/* Does some of the work. */
+/* Also does some of the work. */
 enum pst_status pst_lag_poll(struct pst_lag *lag,
                              const struct pst_event *event);
 double pst_lag_time(const struct pst_lag *lag, const struct pst_event *event);

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_TASKS_H
 #define PENSTOCK_STAGES_OPS_CPU_TASKS_H
-/* What steps do besides operators, on this processor: rows of
- * stages/device/device.h. Any thread. */
+/* CPU tasks of a step other than operators: rows of stages/device/device.h. Any
+ * thread. */
 #include "stages/device/device.h"
 
 void pst_cpu_seed(const struct pst_task *task);
 void pst_cpu_copy(const struct pst_task *task);
 void pst_cpu_sum(const struct pst_task *task);
 void pst_cpu_sumsq(const struct pst_task *task);
-/* f32 to bf16; and back in place: `to` has n bf16 in its upper half. */
+/* f32 to bf16; and back in place: `to` holds n bf16 values in its upper
+ * half. */
 void pst_cpu_narrow(const struct pst_task *task);
 void pst_cpu_upcast(const struct pst_task *task);
 void pst_cpu_update_sgd(const struct pst_task *task);
 void pst_cpu_update_adamw(const struct pst_task *task);
 
-/* What a row of tasks has. */
+/* Table of tasks: name, function. */
 #define PST_CPU_TASKS(X)                                                       \
     X("seed", pst_cpu_seed)                                                    \
     X("copy", pst_cpu_copy)                                                    \
@@ -27,8 +28,8 @@ void pst_cpu_update_adamw(const struct pst_task *task);
     X("update.adamw", pst_cpu_update_adamw)
 #define PST_CPU_TASK_ROW(name, run) {(name), (run)},
 
-/* Elements go to threads in multiples of this, so that loops see the same
- * vector bodies and tails for any number of threads. 16 KiB of f32. */
+/* Elements are divided among threads in multiples of this, so that vector
+ * bodies and tails are the same for any number of threads. 16 KiB of f32. */
 #define PST_TASK_GRAIN 4096
 
 #endif

@@ -2,10 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_FORMULA_MACHINE_H
 #define PENSTOCK_STAGES_OPS_FORMULA_MACHINE_H
 /*
- * One evaluation of a formula. A value of the language is a struct pst_arg:
- * tensor, list, number, text, dtype, None; PST_ARG_IGNORED is the zero that a
- * gradient is which is absent. After a failure of the builder everything gives
- * None.
+ * Evaluation of a formula. A value of the language is a struct pst_arg: tensor,
+ * list, number, text, dtype, None; PST_ARG_IGNORED is the zero of an absent
+ * gradient. After a failure of the builder every expression gives None.
  */
 #include "stages/ops/core/op.h"
 
@@ -13,7 +12,7 @@
 #define PST_FORMULA_ARGS  16
 
 struct pst_formula_name {
-    const char *text; /* of the definition; NULL: `value` holds */
+    const char *text; /* text of the definition; NULL: `value` is valid */
     char name[32];
     struct pst_arg value;
 };
@@ -23,13 +22,13 @@ struct pst_formula {
     const struct pst_schema *schema;
     const struct pst_arg *args;
     const char *begin, *at;
-    bool skip; /* parse only */
+    bool skip; /* parse without evaluating */
     struct pst_formula_name names[PST_FORMULA_NAMES];
     unsigned n_names;
     unsigned depth;
 };
 
-/* Arguments of a call in order, names "" where there is none. */
+/* Arguments of a call in order; name "" for positional ones. */
 struct pst_formula_call {
     char name[64];
     char keys[PST_FORMULA_ARGS][32];
@@ -37,7 +36,7 @@ struct pst_formula_call {
     unsigned n;
 };
 
-/* A fault of the formula itself: PST_ERR_INTERNAL. Returns None. */
+/* Reports an error of the formula itself: PST_ERR_INTERNAL. Returns None. */
 struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
     PST_PRINTF(2, 3);
 
@@ -65,7 +64,7 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* --- builtins.c --------------------------------------------------------- */
 
-/* Is it a function on facts? Then *ret has its value. */
+/* If the function is a built-in on facts, returns true and sets *ret. */
 bool pst_formula_builtin(struct pst_formula *f,
                          const struct pst_formula_call *call,
                          struct pst_arg *ret);

@@ -2,43 +2,45 @@
 #ifndef PENSTOCK_STAGES_OPS_INDEX_PLACES_H
 #define PENSTOCK_STAGES_OPS_INDEX_PLACES_H
 /*
- * Moving elements between a tensor with places (the table) and one that has
- * them side by side (the list), a block of places at a time: their offsets are
- * read and checked first, so that the loops that move have no branches.
- * Thread-safe; borrows all for the call.
+ * Moves elements between an indexed tensor (the table) and a tensor with the
+ * selected elements in order (the list), one block of indices at a time:
+ * offsets are read and checked first, so that the loops that move have no
+ * branches. Thread-safe; borrows everything for the call.
  */
 #include "stages/ops/index/check.h"
 
 #include "stages/ops/pointwise/nd.h"
 
-#define PST_PLACES 256 /* of a block */
-/* Stays negative whatever is added. */
+#define PST_PLACES 256 /* indices of a block */
+/* An offset that stays negative after additions. */
 #define PST_PLACES_NONE (INT64_MIN / 2)
 
 enum pst_places_mode {
     PST_PLACES_READ,  /* list := table */
-    PST_PLACES_WRITE, /* table := list; the last one of a place stays */
+    PST_PLACES_WRITE, /* table := list; of several writes the last one wins */
     PST_PLACES_ADD,   /* table += list, in the order of the list */
 };
 
-/* n elements (of a row): table[at[k] + k*step] and list[k*apart]. */
+/* Moves n elements (of a row) between table[at[k] + k*step] and
+ * list[k*apart]. */
 typedef void (*pst_places_fn)(enum pst_dtype dtype, char *table,
                               const int64_t *at, int64_t step, char *list,
                               int64_t apart, int64_t n);
-/* For elements of that dtype; sums of 16-bit floats are rounded each. */
+/* Returns the loop for a dtype; sums of 16-bit floats are rounded after each
+ * addition. */
 pst_places_fn pst_places_mover(enum pst_dtype dtype, enum pst_places_mode mode);
 
-/* Indices first, first + step, ... of n <= PST_PLACES:
+/* Loads indices first, first + step, ... of n <= PST_PLACES:
  * at[k] = before[k] (NULL: 0) + index * stride.
- * wrap: negative ones count from the end. One that is out of range is a fault
- * of the call and sets at[k] to PST_PLACES_NONE; then the result is false. */
+ * wrap: negative indices count from the end. An index out of range is a fault
+ * of the call and sets at[k] to PST_PLACES_NONE; the result is then false. */
 bool pst_places_load(const struct pst_call *c, const struct pst_operand *index,
                      int64_t first, int64_t step, int64_t n, int64_t size,
                      int64_t stride, bool wrap, const int64_t *before,
                      int64_t *at);
 
-/* Index tensors that broadcast together; each place is a window of the table
- * and a window of the list. */
+/* Index tensors that broadcast together; each index selects a slice of the
+ * table and a slice of the list. */
 struct pst_places {
     const struct pst_call *c;
     const struct pst_operand *index[PST_ND_MAX - 1];
@@ -52,7 +54,8 @@ struct pst_places {
     enum pst_places_mode mode;
 };
 
-/* All members but the offsets are set; threads do not change bits. */
+/* Set all members except the offsets before. Results do not depend on the
+ * number of threads. */
 void pst_places_run(struct pst_places *p, struct pst_pool *pool);
 
 #endif

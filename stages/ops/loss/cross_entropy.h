@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
 #define PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
-/* What the kernels of cross entropies share. */
+/* Helpers of the cross-entropy kernels. */
 #include "stages/ops/loss/loss.h"
 
-/* Arguments first.. are self, target, weight, reduction, ignore, smoothing. */
+/* Arguments from `first` on are self, target, weight, reduction, ignore,
+ * smoothing. */
 struct pst_classes pst_entropy_classes(const struct pst_call *c,
                                        unsigned first);
-/* Gradient that arrives at position i, with the mean's divisor in it. */
+/* Returns the incoming gradient at position i, divided by the mean's
+ * divisor. */
 double pst_entropy_arriving(const struct pst_call *c,
                             const struct pst_classes *p, int64_t i,
                             double divisor);

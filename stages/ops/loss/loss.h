@@ -17,41 +17,44 @@ struct pst_classes {
     int64_t n, classes, d;
     int64_t reduction, ignore;
     double smoothing;
-    bool probabilities; /* the target is one of C numbers per position */
-    bool is_dense;      /* the target is contiguous */
+    bool
+        probabilities; /* the target has a probability per class and position */
+    bool is_dense;     /* the target is contiguous */
 };
 
-/* x of rank >= 1, reduction in range, weight (argument index) fitting. */
+/* Checks that x has rank >= 1, reduction is in range, and weight (an argument
+ * index) fits. */
 enum pst_status pst_classes_check(const struct pst_infer *c, unsigned x,
                                   unsigned target, unsigned weight,
                                   unsigned reduction);
-/* Result 0 := a scalar, or like the positions if nothing is reduced. */
+/* Sets result 0 to a scalar, or to the positions' shape if nothing is
+ * reduced. */
 enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
                                 int64_t reduction);
-/* Operand i, for which the argument of the same place stands; NULL: it is None,
- * as can be seen before there are data. */
+/* Returns operand i, which is also argument i; NULL if it is None, which is
+ * known before data exists. */
 static inline const struct pst_operand *pst_classes_optional(
     const struct pst_call *c, unsigned i)
 {
     return c->args[i].kind == PST_ARG_VALUE ? &c->in[i] : NULL;
 }
-/* n, classes, d from x. */
+/* Sets n, classes and d from x. */
 void pst_classes_shape(struct pst_classes *p);
-/* Class of position i, -1 if it is ignored or out of range; the latter is a
- * fault of the call. */
+/* Returns the class of position i, -1 if it is ignored or out of range; the
+ * latter is a fault of the call. */
 int64_t pst_classes_target(const struct pst_call *c,
                            const struct pst_classes *p, int64_t i);
 double pst_classes_weight(const struct pst_classes *p, int64_t k);
-/* What the mean divides by: the weights of the targets that count. */
+/* Returns the divisor of the mean: the sum of the weights of targets that
+ * count. */
 double pst_classes_divisor(const struct pst_call *c,
                            const struct pst_classes *p);
-/* Offset of class k of position i in x. */
+/* Returns the offset of class k of position i in x. */
 int64_t pst_classes_at(const struct pst_classes *p, int64_t i, int64_t k);
 
 /* --- loops over contiguous f32 rows of `classes` (simd/layers/loss.c) ----- */
 
-/* t_k = a q_k + b, and c more for class y; q NULL: t_k = b; y < 0: nothing
- * more. */
+/* t_k = a q_k + b, plus c for class y; q NULL: t_k = b; y < 0: no class. */
 struct pst_soft_target {
     const float *q;
     float a, b, c;
@@ -60,8 +63,8 @@ struct pst_soft_target {
 
 #define PST_LOSS_COLS 64
 
-/* The same of columns: t_k = w_k (a q_k + b), of columns of q that lie as those
- * of x do; w NULL: ones. */
+/* The same for columns: t_k = w_k (a q_k + b); columns of q have the layout of
+ * those of x; w NULL: ones. */
 struct pst_soft_columns {
     const float *q, *w;
     float a, b;
@@ -72,19 +75,19 @@ struct pst_loss_loops {
     float (*nll)(int64_t n, const float *x, int64_t y);
     /* dx = a * softmax(x) */
     void (*softmax_scaled)(int64_t n, const float *x, float a, float *dx);
-    /* -sum of t_k log softmax(x)_k; where t_k is 0 so is the product. */
+    /* -sum of t_k log softmax(x)_k, where terms with t_k = 0 are 0. */
     float (*soft)(int64_t n, const float *x, const struct pst_soft_target *t);
     /* dx = g (softmax(x) sum(t) - t) */
     void (*soft_grad)(int64_t n, const float *x,
                       const struct pst_soft_target *t, float g, float *dx);
-    /* Down columns, n rows, stride apart, of cols <= PST_LOSS_COLS numbers:
-     * largest and log of the sum of e^(x - max); dx = g_j softmax(x)_j. */
+    /* For columns of n numbers, stride apart, cols <= PST_LOSS_COLS of them:
+     * maximum and log of the sum of e^(x - max); dx = g_j softmax(x)_j. */
     void (*columns_log_sum)(int64_t n, int64_t cols, int64_t stride,
                             const float *x, float *max, float *log_sum);
     void (*columns_scaled)(int64_t n, int64_t cols, int64_t stride,
                            const float *x, const float *g, float *dx);
-    /* losses_j = -sum of t_k log softmax(x)_k; where t_k is 0 so is the
-     * product. */
+    /* losses_j = -sum of t_k log softmax(x)_k, where terms with t_k = 0 are
+     * 0. */
     void (*columns_soft)(int64_t n, int64_t cols, int64_t stride,
                          const float *x, const struct pst_soft_columns *t,
                          const float *max, const float *log_sum, float *losses);
@@ -95,7 +98,7 @@ struct pst_loss_loops {
     /* to_k = w_k t_k */
     void (*weighted)(int64_t n, const struct pst_soft_target *t, const float *w,
                      float *to);
-    /* Sum of (a - b)^2, in double. */
+    /* Returns the sum of (a - b)^2, in double. */
     double (*squares)(int64_t n, const float *a, const float *b);
     /* dx = s * (a - b) */
     void (*difference)(int64_t n, const float *a, const float *b, float s,

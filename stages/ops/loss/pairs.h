@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_STAGES_OPS_LOSS_PAIRS_H
 #define PENSTOCK_STAGES_OPS_LOSS_PAIRS_H
 /*
- * The engine of losses that compare numbers one by one: a function of an input,
- * a target and weights, which broadcast, then its mean or sum. A row brings the
- * function and its slopes; everything is computed in double, sums too.
+ * Engine for elementwise losses: a function of an input, a target and weights,
+ * which broadcast, followed by mean or sum. A row provides the function and its
+ * derivatives; references compute everything in double.
  *
- * Arguments are the tensors, then anything, among it the reduction and perhaps
- * a number; those of the backward row are the gradient, the same, and the index
- * of the operand whose gradient is wanted.
+ * Arguments are the tensors, then others, including the reduction and
+ * optionally a number; those of the backward row are the gradient, the same,
+ * and the index of the operand whose gradient is wanted.
  */
 #include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/loss/loss.h"
@@ -18,15 +18,15 @@
 
 struct pst_pairs {
     unsigned n;         /* tensors; an absent one counts as 1 */
-    unsigned n_slopes;  /* of them have a gradient, as in PyTorch */
+    unsigned n_slopes;  /* tensors with a gradient, as in PyTorch */
     unsigned n_args;    /* all arguments */
-    unsigned reduction; /* argument of the reduction */
-    unsigned number;    /* argument of the number s, 0: there is none */
-    bool equal;         /* target like input, nothing broadcasts it */
-    bool unit;          /* the input must be in 0..1 */
-    bool odd;           /* the slope in x[1] is that in x[0] with a minus */
+    unsigned reduction; /* index of the reduction argument */
+    unsigned number;    /* index of the argument with number s, 0: none */
+    bool equal; /* target and input have one shape, without broadcasting */
+    bool unit;  /* the input must be in 0..1 */
+    bool odd;   /* the derivative in x[1] is minus that in x[0] */
     double (*value)(const double *x, double s);
-    /* Partial derivative in x[k]. */
+    /* Partial derivative with respect to x[k]. */
     double (*slope)(const double *x, double s, unsigned k);
 };
 
@@ -39,17 +39,17 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
                               const struct pst_op *backward);
 
 /*
- * The fast way: of two contiguous f32 tensors of one shape, and weights that
- * broadcast to it. The third operand multiplies the loss; the fourth, if it is
- * there, is the third of other loops. Backward for the first operand, and for
- * the second of what depends on a difference.
+ * The fast implementation, for two contiguous f32 tensors of one shape, and
+ * weights that broadcast to it. The third operand multiplies the loss; the
+ * fourth, if present, is the third of other loops. Backward for the first
+ * operand, and for the second if the loss depends on a difference.
  */
 struct pst_pairs_loops {
     pst_loop_fn value, slope, value_with, slope_with, mul;
     const struct pst_fold *sum;
 };
 
-/* Of the arguments behind the first `shift` ones. */
+/* For the arguments after the first `shift` ones. */
 bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
                     unsigned shift);
 size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads);
@@ -58,8 +58,8 @@ void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
 void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
                             const struct pst_pairs_loops *l);
 
-/* Rows pst_op_ID and pst_op_ID_backward over struct pst_pairs ID; `args` and
- * `back` are their schemas' texts between the brackets. */
+/* Defines rows pst_op_ID and pst_op_ID_backward over struct pst_pairs ID;
+ * `args` and `back` are the argument lists of their schemas. */
 #define PST_PAIRS_PARTS(id)                                                    \
     static enum pst_status id##_infer(struct pst_infer *c)                     \
     {                                                                          \
@@ -114,13 +114,13 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), 0, name##_fits,        \
                   pst_pairs_scratch, 1e-6),
 
-/* Rows with the reference only. */
+/* Defines rows with the reference only. */
 #define PST_PAIRS(id, args, back)                                              \
     PST_PAIRS_PARTS(id)                                                        \
     PST_PAIRS_ROWS(id, args, back, PST_PAIRS_NO_ROWS)
 
-/* And with the loops ID and ID_slope of simd/loops.def; with() is
- * PST_PAIRS_WITH if there are ID_with and ID_with_slope, too. */
+/* Defines rows with the loops ID and ID_slope of simd/loops.def too; with() is
+ * PST_PAIRS_WITH if ID_with and ID_with_slope exist. */
 #define PST_PAIRS_WITHOUT(id, suffix)
 #define PST_PAIRS_WITH(id, suffix)                                             \
     .value_with = pst_loop_##id##_with_##suffix,                               \

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPS_MATMUL_GEMM_H
 #define PENSTOCK_STAGES_OPS_MATMUL_GEMM_H
 /*
- * One matrix product on the calling thread:
+ * One GEMM on the calling thread:
  *     C (m, n) = alpha * op(A) (m, k) op(B) (k, n) + beta * C
- * row-major, op transposes if ta, tb; lda ... are the lengths of stored rows.
- * C is not read if beta is 0. Both libraries are kept to one thread.
+ * row-major; op transposes if ta, tb; lda ... are the lengths of stored rows. C
+ * is not read if beta is 0. Both libraries are limited to one thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,18 +21,18 @@ void pst_gemm_f32(const struct pst_gemm *g, const float *a, const float *b,
                   float *c);
 void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
                   double *c);
-/* oneDNN; the same as pst_gemm_f32 where it was not built in. */
+/* By oneDNN; equals pst_gemm_f32 if it was not built in. */
 void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                        float *c);
-/* Keeps oneDNN to one thread; once in every thread that calls it. */
+/* Limits oneDNN to one thread; call once in every thread that uses it. */
 void pst_gemm_prepare_dnnl(void);
-/* Lets the libraries make what they make once (oneDNN compiles its code: 40
- * ms), so that ranks do it side by side before the first step. */
+/* Triggers one-time work of the libraries (oneDNN compiles its code: 40 ms), so
+ * that ranks do it in parallel before the first step. */
 void pst_gemm_warm_up(void);
-/* So small that OpenBLAS takes its kernels that do not pack, which nothing
- * beats. */
+/* True if the matmul is so small that OpenBLAS uses its kernels without
+ * packing, which are the fastest then. */
 bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
-/* Is oneDNN there and faster for one product of this shape? */
+/* True if oneDNN is available and faster for one matmul of this shape. */
 bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
 #endif

@@ -2,62 +2,64 @@
 #ifndef PENSTOCK_STAGES_OPS_MATMUL_PRODUCT_H
 #define PENSTOCK_STAGES_OPS_MATMUL_PRODUCT_H
 /*
- * What linear, addmm, bmm, matmul ... have in common: for every index of the
+ * The common form of linear, addmm, bmm, matmul ...: for every index of the
  * batch dimensions
  *     out (m, n) = alpha * a (m, k) b (k, n) + beta * c (m, n)
  * where a, b, c have any strides and out is contiguous. An operator describes
- * its call as such a product; reference and libraries run the description.
+ * its call as such a matmul; reference and libraries execute the description.
  */
 #include "stages/ops/core/op.h"
 
 struct pst_factor {
-    const void *data;                      /* c only: NULL if there is none */
+    const void *data;                      /* c only: NULL if absent */
     int64_t batch[PST_MAX_RANK], row, col; /* strides, elements */
 };
 
 struct pst_product {
     enum pst_dtype dtype;   /* of c and out */
-    enum pst_dtype factors; /* of a and b: dtype, or bf16 if that is f32 */
+    enum pst_dtype factors; /* of a and b: their dtype, or bf16 for f32 */
     unsigned n_batch;       /* batch dimensions */
     int64_t batch[PST_MAX_RANK];
     int64_t m, n, k;
     struct pst_factor a, b, c;
     double alpha, beta;
-    /* The same of integers, where a double is too coarse; 0: as those say. */
+    /* The same for integers, for which double is too imprecise; 0: use
+     * those. */
     int64_t whole_alpha, whole_beta;
     void *out;
     bool accumulate;      /* out += */
-    enum pst_form b_form; /* a layout in which b may come, OWN if in none */
-    bool b_tiled;         /* it comes so */
+    enum pst_form b_form; /* preferred layout of b, OWN if none */
+    bool b_tiled;         /* b has that layout */
 };
 
-/* Metas alone decide all but the data pointers, which may be NULL. */
+/* Everything except the data pointers, which may be NULL, depends on metas
+ * only. */
 typedef void (*pst_product_fn)(const struct pst_call *c,
                                struct pst_product *ret);
 
 int64_t pst_product_batches(const struct pst_product *p);
-/* Offset of batch number i in a factor, elements. */
+/* Returns the offset of batch number i in an operand, in elements. */
 int64_t pst_product_offset(const struct pst_product *p,
                            const struct pst_factor *f, int64_t i);
-/* Row-major (*trans false) or column-major matrix of rows x cols whose stored
- * rows stand *ld apart? */
+/* True if it is a row-major (*trans false) or column-major matrix of rows x
+ * cols with leading dimension *ld. */
 bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
                        bool *trans, int64_t *ld);
 
-/* Factors of the type of the result? */
+/* True if the operands have the result's dtype. */
 bool pst_product_is_plain(const struct pst_product *p);
-/* Describes b, a matrix k x n or, in the form _T, n x k, or the tiles of one.
- */
+/* Describes b, a matrix k x n or, in a _T layout, n x k, or its tiles. */
 void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
                         enum pst_form form, int64_t n);
-/* a and b are row- or column-major matrices that a BLAS can read in place. */
+/* True if a and b are row- or column-major matrices that a BLAS can read in
+ * place. */
 bool pst_product_fits_blas(const struct pst_product *p);
-/* oneDNN is the faster library for it (a function of shapes alone). */
+/* True if oneDNN is the faster library (a function of shapes only). */
 bool pst_product_likes_dnnl(const struct pst_product *p);
-/* Ours is faster than OpenBLAS (of shapes and instruction set alone). */
+/* True if ours is faster than OpenBLAS (by shapes and instruction set only). */
 bool pst_product_likes_packed(const struct pst_product *p);
 
-/* Factors of bf16: tiles.h is the faster library for it (of shapes alone). */
+/* True if tiles.h is the fastest for bf16 operands (by shapes only). */
 bool pst_product_likes_tiles(const struct pst_product *p);
 
 enum pst_product_lib {
@@ -68,24 +70,25 @@ enum pst_product_lib {
     PST_PRODUCT_TILES
 };
 
-/* Sums in double, rounds once; integers wrap around. Any strides. */
+/* Sums in double and rounds once; integers wrap around. Any strides. */
 void pst_product_ref(const struct pst_product *p);
-/* f32 and f64. Rows, columns or batches are divided over the pool. */
+/* f32 and f64. Rows, columns or batches are divided among the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_packed(const struct pst_product *p, struct pst_pool *pool);
-/* The fastest of the three for f32, OpenBLAS for f64. */
+/* Uses the fastest of the three for f32, OpenBLAS for f64. */
 void pst_product_best(const struct pst_product *p, struct pst_pool *pool);
-/* bf16 factors, f32 for c and out, if pst_rates_use_bf16. Scratch is 64-byte
- * aligned; false: the library ran out of memory. */
+/* bf16 operands, f32 for c and out, if pst_rates_use_bf16. Scratch is 64-byte
+ * aligned; false: the library is out of memory. */
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
                       void *scratch);
 
 /*
- * Narrow products (narrow.c): factors of f32 that are rounded to bf16 (when
- * the call says so), of bf16 or f16; summed in f32, the result rounded once.
- * Where pst_rates_use_bf16 is false, f32 products of the rounded factors run.
+ * 16-bit matmuls (narrow.c): f32 operands that are rounded to bf16 (if the call
+ * says so), or bf16 or f16 operands; accumulated in f32, the result rounded
+ * once. If pst_rates_use_bf16 is false, f32 matmuls of the rounded operands are
+ * used.
  */
 bool pst_product_is_narrow(const struct pst_call *c,
                            const struct pst_product *p);
@@ -94,9 +97,9 @@ size_t pst_product_narrow_scratch(const struct pst_product *p,
 void pst_product_narrow(const struct pst_call *c, const struct pst_product *p);
 
 /*
- * Prepared products (narrow.c): factors that were rounded to bf16 before, for
- * all products that read them; the result is that of the narrow product. Of
- * PST_FORM_ROUNDED they are f32, and the plain products read them.
+ * Matmuls with converted operands (narrow.c): operands were rounded to bf16
+ * before, once for all matmuls that read them; the result is that of the 16-bit
+ * matmul. In PST_FORM_ROUNDED they are f32, and the plain matmuls read them.
  */
 enum pst_form pst_product_form(const struct pst_call *c,
                                const struct pst_product *p, bool is_b);
@@ -106,15 +109,15 @@ size_t pst_product_prepared_scratch(const struct pst_product *p,
 void pst_product_prepared(const struct pst_call *c,
                           const struct pst_product *p);
 
-/* Describes (..., m, k) x (k, n) with the leading dimensions of x merged into
- * m as far as its strides allow, the others as batch dimensions. b and c are
- * left to the caller, their batch strides are 0. */
+/* Describes (..., m, k) x (k, n) with the leading dimensions of x merged into m
+ * as far as its strides allow, the others as batch dimensions. The caller sets
+ * b and c, whose batch strides are 0. */
 void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
 
 /*
- * Kernel table NAME_kernels and its functions from a description, whose
- * factors are inputs `first` and the next. Operands that a BLAS cannot read
- * are made contiguous by the caller of the rows named _copy.
+ * Defines the kernel table NAME_kernels and its functions from a description,
+ * whose operands are inputs `first` and the next. For rows named _copy the
+ * caller makes operands contiguous that a BLAS cannot read.
  */
 #define PST_PRODUCT_RUN(id, describe, what, call)                              \
     static void id##_##what(const struct pst_call *c)                          \

@@ -2,17 +2,17 @@
 #ifndef PENSTOCK_STAGES_OPS_NORM_CHANNEL_H
 #define PENSTOCK_STAGES_OPS_NORM_CHANNEL_H
 /*
- * Norms over channels. x is (N, C, S), S all dimensions of space together;
- * C channels form G groups, and the images form blocks: one block of all
- * (batch norm, G = C), or each image its own (group norm; instance norm with
- * G = C). Statistics are (blocks, G):
+ * Norms over channels. x is (N, C, S), S all spatial dimensions together; C
+ * channels form G groups, and the images form blocks: one block of all images
+ * (batch norm, G = C), or one block per image (group norm; instance norm with G
+ * = C). Statistics are (blocks, G):
  *     y = (x - mean) rstd w_c + b_c,   rstd = 1 / sqrt(var + eps)
  * Sums for the gradients are (blocks, C):
  *     a = sum of g,   b = sum of g (x - mean) rstd
  * dw and db are b and a summed over the blocks, and
  *     dx = rstd (g w - mean of a w - (x - mean) rstd mean of b w)
  * with means over the M elements of a group in a block; without the means if
- * the statistics do not come from x.
+ * the statistics are not computed from x.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"
@@ -22,7 +22,7 @@ struct pst_channels {
     int64_t n, c, s;   /* images, channels, positions */
     int64_t blocks, g; /* of statistics */
     double eps;
-    const struct pst_operand *x, *dy, *w, *b; /* NULL or no data: absent */
+    const struct pst_operand *x, *dy, *w, *b; /* NULL or without data: absent */
     const struct pst_operand *mean, *rstd, *sum_a, *sum_b;
 };
 
@@ -82,18 +82,18 @@ void pst_channels_ref_input(const struct pst_channels *p,
 
 struct pst_channel_loops {
     double (*sum)(int64_t n, const float *x);
-    /* Sum of (x - mean)^2. */
+    /* Returns the sum of (x - mean)^2. */
     double (*squares)(int64_t n, const float *x, float mean);
     /* y = (x - mean) * scale + shift; y may be x. */
     void (*apply)(int64_t n, const float *x, float mean, float scale,
                   float shift, float *y);
-    /* Sums of g and of g (x - mean), added to. */
+    /* Adds to the sums of g and of g (x - mean). */
     void (*sums)(int64_t n, const float *g, const float *x, float mean,
                  double *a, double *b);
     /* dx = g * scale + (x - mean) * by + shift; dx may be g. */
     void (*input)(int64_t n, const float *g, const float *x, float mean,
                   float scale, float by, float shift, float *dx);
-    /* The same for columns, each with its own numbers; sums are added to. */
+    /* The same for columns, each with its own numbers; adds to the sums. */
     void (*column_sums)(int64_t n, const float *x, double *sums);
     void (*column_squares)(int64_t n, const float *x, const float *mean,
                            double *sums);

@@ -2,16 +2,16 @@
 #ifndef PENSTOCK_STAGES_OPS_NORM_COLUMNS_H
 #define PENSTOCK_STAGES_OPS_NORM_COLUMNS_H
 /*
- * Norms over channels of few positions, as those of features (N, C): a loop
- * along the positions would be called for every number or two, and a channel
- * read one number from each cache line. Here loops go along an image, a strip
- * of columns at a time; each column has its own sums, in double and in the
- * order of the images, so the bits do not depend on strips and threads.
+ * Norms over channels with few positions, such as features (N, C): a loop along
+ * positions would be called for one or two numbers, and a channel would read
+ * one number per cache line. Here loops go along an image, a strip of columns
+ * at a time; each column has its own sums, in double and in the order of
+ * images, so the bits do not depend on strips and threads.
  */
 #include "stages/ops/norm/channel.h"
 
-/* Contiguous f32 operands, as the fast kernels of channel.h. False: these are
- * better, and nothing was done. */
+/* Contiguous f32 operands, as for the fast kernels of channel.h. False: those
+ * are faster, and nothing was done. */
 bool pst_columns_run_stats(const struct pst_call *c,
                            const struct pst_channels *p,
                            const struct pst_channel_loops *loops);

@@ -3,11 +3,11 @@
 #define PENSTOCK_STAGES_OPS_NORM_NORM_H
 /*
  * Layer norm and RMS norm over rows: all dimensions before the normalised ones
- * are rows, those are the n columns.
+ * are rows, the normalised ones are the n columns.
  *     y = (x - mean) * rstd * w + b,   rstd = 1 / sqrt(var + eps)
- * with mean 0 and var the mean of squares for RMS norm (centre false).
- * Backward passes recompute mean and rstd: two passes over a row that is in
- * the cache anyway, instead of buffers that live from forward to backward.
+ * with mean 0 and var the mean of squares for RMS norm (centre false). Backward
+ * passes recompute mean and rstd: two passes over a row that is in the cache
+ * anyway, instead of buffers kept from forward to backward.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"
@@ -20,21 +20,21 @@ struct pst_norm {
     const struct pst_operand *x, *w, *b, *g; /* w, b: data NULL if absent */
 };
 
-/* eps of rms_norm(eps=None): that of the dtype it is computed in. */
+/* Returns eps; for rms_norm(eps=None) that of the compute dtype. */
 double pst_norm_eps(const struct pst_arg *arg, enum pst_dtype dtype);
 
-/* Argument i (int[]) names the last dimensions of x; weight and bias (metas or
- * NULL) have just them. */
+/* Checks that argument i (int[]) names the last dimensions of x, and that
+ * weight and bias (metas or NULL) have exactly these. */
 enum pst_status pst_norm_check(const struct pst_infer *c, unsigned i,
                                const struct pst_meta *x,
                                const struct pst_meta *w,
                                const struct pst_meta *b);
-/* rows and n from the number of normalised dimensions. */
+/* Sets rows and n from the number of normalised dimensions. */
 void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
                    unsigned normalised);
 
-/* References: sums in double, any strides and floating dtypes. mean, rstd may
- * be NULL. accumulate: dw +=. */
+/* Reference kernels: sums in double, any strides and floating dtypes. mean,
+ * rstd may be NULL. accumulate: dw +=. */
 void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
                   struct pst_operand *mean, struct pst_operand *rstd);
 void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx);
@@ -60,7 +60,7 @@ struct pst_norm_loops {
                   const void *x, void *dx);
     void (*stats)(const struct pst_norm_rows *p, int64_t rows, const void *x,
                   void *stats);
-    /* Columns begin..end-1, multiples of 64 but for the last: adds the sums
+    /* For columns begin..end-1, multiples of 64 except the last: adds the sums
      * over rows of g (x - mean) rstd to dw and of g to db. */
     void (*affine)(int64_t rows, int64_t n, int64_t begin, int64_t end,
                    const void *g, const void *x, const void *stats, void *dw,
@@ -72,20 +72,20 @@ extern const struct pst_norm_loops pst_norm_loops_any, pst_norm_loops_avx2,
     pst_norm_loops_avx512, pst_norm_loops_f64_any, pst_norm_loops_f64_avx2,
     pst_norm_loops_f64_avx512;
 
-/* The loops of f32 and of f64. */
+/* Table of the loops for f32 and f64. */
 #define PST_NORM_LOOPS(suffix)                                                 \
     (const struct pst_norm_loops *const[])                                     \
     {                                                                          \
         &pst_norm_loops_##suffix, &pst_norm_loops_f64_##suffix                 \
     }
 
-/* Fast kernels: contiguous operands, all f32 or all f64; loops of either. stats
- * as above, from out[1], out[2] where the operator has them. */
+/* Fast kernels: contiguous operands, all f32 or all f64, with the loops of that
+ * dtype. stats as above, from out[1], out[2] if the operator has them. */
 void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
                   const struct pst_norm_loops *const *loops);
 void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
                         const struct pst_norm_loops *const *loops);
-/* dw into out[0] and, if there is an out[1], db into that. */
+/* Writes dw to out[0], and db to out[1] if there is one. */
 void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
                          const struct pst_norm_loops *const *loops);
 size_t pst_norm_weight_scratch(const struct pst_norm *p);

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_POINTWISE_ND_H
 #define PENSTOCK_STAGES_OPS_POINTWISE_ND_H
 /*
- * The loop under all kernels that visit elements one by one: several operands
- * of one shape, each with strides of its own, dimensions merged as far as all
- * of them allow, so that most calls see one long row.
+ * The loop of all elementwise kernels: several operands of one shape, each with
+ * its own strides; dimensions are merged as far as all operands allow, so that
+ * most calls have one long row.
  */
 #include "stages/base/host/pool.h"
 #include "stages/graph/tensor.h"
@@ -23,24 +23,25 @@ struct pst_nd {
 };
 
 /* metas[0] gives the shape. The others broadcast to it: sizes of 1 and missing
- * leading dimensions get stride 0; so does an operand that is NULL. */
+ * leading dimensions get stride 0, and so does a NULL operand. */
 void pst_nd_init(struct pst_nd *nd, unsigned n,
                  const struct pst_meta *const *metas);
 
-/* n elements along the last dimension: operand k's begin at offset[k] and are
- * nd->stride[k][nd->rank - 1] apart. */
+/* Processes n elements along the last dimension: operand k's begin at offset[k]
+ * with stride nd->stride[k][nd->rank - 1]. */
 typedef void (*pst_nd_fn)(void *ctx, const struct pst_nd *nd,
                           const int64_t *offset, int64_t n);
 
-/* Elements [begin, end) in row-major order, row by row. */
+/* Processes elements [begin, end) in row-major order, row by row. */
 void pst_nd_range(const struct pst_nd *nd, int64_t begin, int64_t end,
                   pst_nd_fn fn, void *ctx);
-/* All elements, shared among the threads of the pool if there are many. */
+/* Processes all elements, divided among the threads of the pool if there are
+ * many. */
 void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
                 void *ctx);
 
-/* Elements [begin, begin + n) of operand k, each of 1, 2, 4 or 8 bytes, from x
- * to `to`, side by side: for rows too short to be visited one by one. */
+/* Copies elements [begin, begin + n) of operand k, each of 1, 2, 4 or 8 bytes,
+ * from x to contiguous `to`, for rows too short to be processed one by one. */
 void pst_nd_gather(const struct pst_nd *nd, unsigned k, int64_t begin,
                    int64_t n, const void *x, size_t size, void *to);
 

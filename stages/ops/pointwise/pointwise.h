@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_POINTWISE_POINTWISE_H
 #define PENSTOCK_STAGES_OPS_POINTWISE_POINTWISE_H
 /*
- * The engine of elementwise operators. A row brings functions over blocks of
- * numbers; the engine broadcasts, converts dtypes, walks strides and shares
+ * Engine of elementwise operators. A row provides functions over blocks of
+ * numbers; the engine broadcasts, converts dtypes, handles strides and divides
  * the work among threads. Reference kernels compute in double or int64, fast
  * ones in float.
  */
@@ -16,13 +16,13 @@
 #define PST_PW_MAX   4   /* operands of an operator */
 #define PST_PW_BLOCK 512 /* numbers in a block */
 
-/* A number among the arguments (INT, FLOAT, BOOL). */
+/* Return a number argument (INT, FLOAT, BOOL). */
 double pst_pw_number(const struct pst_arg *arg);
 int64_t pst_pw_integer(const struct pst_arg *arg);
-/* x as an operand of a computation in this dtype: what an integer of it cannot
- * hold wraps before anything is computed, as in PyTorch. */
+/* Returns x as an operand of a computation in this dtype: integers wrap to it
+ * before the computation, as in PyTorch. */
 int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x);
-/* The number of a dtype that is nearest to x. */
+/* Returns the number of a dtype nearest to x. */
 double pst_pw_round(enum pst_dtype dtype, double x);
 
 /* One execution. Operand k is argument `first + k`: a tensor or a number. */
@@ -31,12 +31,12 @@ struct pst_pw {
     unsigned n;
     const struct pst_operand *x[PST_PW_MAX]; /* NULL: a number */
     const struct pst_arg *arg[PST_PW_MAX];
-    /* Operands are converted to this before anything is computed. */
+    /* Operands are converted to this dtype before the computation. */
     enum pst_dtype compute;
-    /* With a 16-bit dtype: a number of another dtype is rounded to it (add,
-     * pow, comparisons), not only to f32 (mul, div). */
+    /* For a 16-bit dtype: numbers of other dtypes are rounded to it (add, pow,
+     * comparisons), not only to f32 (mul, div). */
     bool round;
-    double s[4];  /* further numbers, for the function to use */
+    double s[4];  /* further numbers for the function */
     int64_t k[4]; /* the same as whole numbers, exact */
 };
 
@@ -46,34 +46,35 @@ typedef void (*pst_pw_f64_fn)(const struct pst_pw *p, int64_t n,
 typedef void (*pst_pw_i64_fn)(const struct pst_pw *p, int64_t n,
                               const int64_t *const *x, int64_t *y);
 
-/* Operands first..first+n-1, to be computed in the dtype of out[0]. */
+/* Operands first..first+n-1, computed in the dtype of out[0]. */
 void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
                  unsigned n);
-/* s[] and k[] := the numbers that arguments first..first+n-1 are (None is NaN
+/* Sets s[] and k[] to the numbers of arguments first..first+n-1 (None is NaN
  * and 0), s[] in f32 unless f64 is computed. */
 void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n);
-/* Runs f for floating compute dtypes, i (which may be NULL: then f) else. */
+/* Runs f for floating compute dtypes, otherwise i (NULL: f too). */
 void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);
-/* Operand k of the n from argument `first` on, NULL if it is a number. */
+/* Returns operand k of the n from argument `first` on, NULL if it is a
+ * number. */
 const struct pst_operand *pst_pw_operand(const struct pst_call *call,
                                          unsigned first, unsigned n,
                                          unsigned k);
 
 /* --- the fast way (fast.c): loops of simd/loops.def over f32 -------------- */
 
-/* What loops take. f32 result, operands and numbers of any dtype, which are
- * rounded to f32 first; the same of 16 bits, which the first operand has: */
+/* Calls supported by the loops. f32 result, operands and numbers of any dtype,
+ * which are rounded to f32 first; or the same for 16 bits, if the first operand
+ * has them: */
 bool pst_pw_is_f32(const struct pst_call *call);
-/* the same of f32 tensors alone, none of which was widened: */
+/* the same for f32 tensors only, none of which was upcast: */
 bool pst_pw_is_plain_f32(const struct pst_call *call);
-/* bool result of f32 tensors, or of 16 bits; with two operands, one may be a
- * number: */
+/* bool result of f32 or 16-bit tensors; of two operands one may be a number: */
 bool pst_pw_is_question(const struct pst_call *call);
-/* two operands, i64 tensors and whole numbers: */
+/* two operands, i64 tensors and integers: */
 bool pst_pw_is_i64(const struct pst_call *call);
 /* bool tensors and numbers, bool result: */
 bool pst_pw_is_logic(const struct pst_call *call);
-/* tensor `mask` bool, the other operands and the result as for f32: */
+/* bool tensor `mask`, the other operands and the result as for f32: */
 bool pst_pw_is_choice(const struct pst_call *call, unsigned mask);
 
 /* Runs f over arguments 0..n-1. s[] are the n_params numbers from argument
@@ -81,33 +82,33 @@ bool pst_pw_is_choice(const struct pst_call *call, unsigned mask);
 void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
                  unsigned n_params, pst_loop_fn f);
 /* The same for operators that round numbers and tensors of other dtypes to the
- * 16 bits of the result (struct pst_pw, round), or that they compare. */
+ * 16 bits of the result (struct pst_pw, round), or that compare them. */
 void pst_pw_loop_rounded(const struct pst_call *call, unsigned n,
                          unsigned param, unsigned n_params, pst_loop_fn f);
-/* The same with numbers of the caller. */
+/* The same with the caller's numbers. */
 void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
                       pst_loop_fn f);
-/* Bool operands (LOGIC), n of them. */
+/* For n bool operands (LOGIC). */
 void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f);
-/* i64 operands (INTEGER, COMPARE). */
+/* For i64 operands (INTEGER, COMPARE). */
 void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f);
-/* A CHOICE: its operand k is argument order[k], the bool first. */
+/* For a CHOICE: its operand k is argument order[k], the bool first. */
 void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
                         pst_loop_fn f);
 
-/* Is the gradient of argument arg wanted? False for a number. */
+/* True if the gradient of argument arg is wanted; false for a number. */
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);
-/* Sets it to g summed to the argument's shape and converted to its dtype. */
+/* Sets it to g, summed to the argument's shape and converted to its dtype. */
 enum pst_status pst_pw_set(struct pst_vjp *v, unsigned arg,
                            struct pst_value *g);
-/* result_type of argument 0 and the numbers behind it, shape of argument 0. */
+/* result_type of argument 0 and the following numbers, shape of argument 0. */
 enum pst_status pst_pw_infer_scalar(struct pst_infer *c);
 /* Floating argument 0 only; same dtype and shape. */
 enum pst_status pst_pw_infer_float(struct pst_infer *c);
-/* Arguments 0 and 1 of one shape and one floating dtype (backward rows). */
+/* Arguments 0 and 1 have one shape and one floating dtype (backward rows). */
 enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 
-/* What every elementwise kernel can do. */
+/* Flags that every elementwise kernel supports. */
 #define PST_PW_FLAGS                                                           \
     (PST_K_ACCUMULATE | PST_K_STRIDED | PST_K_INPLACE_0 | PST_K_INPLACE_1)
 
@@ -137,7 +138,7 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         }                                                                      \
     }
 
-/* Reference kernel NAME_ref over operands first..first+n-1. */
+/* Defines reference kernel NAME_ref over operands first..first+n-1. */
 #define PST_PW_REF(name, first, n, f, i)                                       \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
@@ -146,7 +147,7 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         pst_pw_init(&p, call, first, n);                                       \
         pst_pw_run(&p, f, i);                                                  \
     }
-/* The same; s[] are the n_params numbers behind n operands. */
+/* The same; s[] are the n_params numbers after n operands. */
 #define PST_PW_REF_PARAMS(name, n, n_params, f, i)                             \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
@@ -162,8 +163,8 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
             name##_ref, 0.0                                                    \
     }
 
-/* A row with a reference kernel only, and a formula for its gradient; without
- * one (NULL) it has none. */
+/* Defines a row with a reference kernel only, and a formula for its gradient
+ * (NULL: not differentiable). */
 #define PST_PW_ROW(id, text, how, kernel, gradient)                            \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_PW_REF_KERNEL(kernel),                                             \
@@ -176,7 +177,7 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
     };                                                                         \
     PST_CPU_KERNELS(id, id##_kernels)
 
-/* A row over the kernels ID_kernels that stand above it. */
+/* Defines a row over the kernels ID_kernels defined above it. */
 #define PST_PW_ROW_OF(id, text, how, kernel, gradient)                         \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text,                                               \
@@ -186,7 +187,7 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
     };                                                                         \
     PST_CPU_KERNELS(id, kernel##_kernels)
 
-/* Functions NAME_f32_any ... that run CALL(call, loop, ...). */
+/* Defines functions NAME_f32_any ... that run CALL(call, loop, ...). */
 #define PST_PW_THUNK(name, loop, suffix, run, ...)                             \
     static void name##_f32_##suffix(const struct pst_call *call)               \
     {                                                                          \
@@ -196,26 +197,27 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
     PST_PW_THUNK(name, loop, any, run, __VA_ARGS__)                            \
     PST_SIMD_IF_AVX2(PST_PW_THUNK(name, loop, avx2, run, __VA_ARGS__))         \
     PST_SIMD_IF_AVX512(PST_PW_THUNK(name, loop, avx512, run, __VA_ARGS__))
-/* Loop NAME over n operands and n_params numbers behind them. */
+/* Loop NAME over n operands and the n_params numbers after them. */
 #define PST_PW_LOOP(name, n, n_params)                                         \
     PST_PW_THUNKS(name, name, pst_pw_loop, n, n, n_params)
 #define PST_PW_LOOP_ROUNDED(name, n, n_params)                                 \
     PST_PW_THUNKS(name, name, pst_pw_loop_rounded, n, n, n_params)
-/* Rows of these kernels; `can` begins with pst_pw_is_f32 or so. */
+/* Rows of these kernels; `can` begins with pst_pw_is_f32 or a similar
+ * function. */
 #define PST_PW_ROWS(name, can, tol)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY, PST_PW_FLAGS, can,      \
                   NULL, tol)
-/* Of those with bool results. */
+/* The same for bool results. */
 #define PST_PW_ROWS_BOOL(name, can)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
                   PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
 
-/* Of i64 kernels NAME_i64. */
+/* The same for i64 kernels NAME_i64. */
 #define PST_PW_ROWS_I64(name, can)                                             \
     PST_SIMD_ROWS(#name "_i64", name##_i64_f32, PST_D(I64),                    \
                   PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
 
-/* A row with the loop of the kernel's name, too. */
+/* Defines a row that also has the loop of the kernel's name. */
 #define PST_PW_FAST_ROW(id, text, how, kernel, tol, gradient)                  \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_PW_ROWS(kernel, pst_pw_is_f32, tol),                               \

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_MATH_H
 #define PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_MATH_H
-/* Special functions that libm lacks, in double, to about 1e-14 relative. */
+/* Special functions that libm lacks, in double, with relative error of about
+ * 1e-14. */
 #include <stdint.h>
 
 double pst_math_digamma(double x);
@@ -20,7 +21,7 @@ double pst_math_i1(double x);
 /* The same times e^-|x|. */
 double pst_math_i0e(double x);
 double pst_math_i1e(double x);
-/* Incomplete gamma functions: the share of Gamma(a) below x, and above. */
+/* Regularized incomplete gamma functions: lower, and upper. */
 double pst_math_igamma(double a, double x);
 double pst_math_igammac(double a, double x);
 

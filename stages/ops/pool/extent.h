@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_POOL_EXTENT_H
 #define PENSTOCK_STAGES_OPS_POOL_EXTENT_H
-/* How large windows and what they go over may be. */
+/* Limits on window sizes and paddings. */
 #include "stages/ops/core/infer.h"
 
 #define PST_POOL_MAX (INT64_C(1) << 30)
 
-/* List i (schema order) has dims entries or one, all in least..PST_POOL_MAX. */
+/* Checks that list i (schema order) has dims entries or one, all in
+ * least..PST_POOL_MAX. */
 static inline enum pst_status pst_pool_check_list(const struct pst_infer *c,
                                                   unsigned i, unsigned dims,
                                                   int64_t least)

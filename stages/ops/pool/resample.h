@@ -2,27 +2,27 @@
 #ifndef PENSTOCK_STAGES_OPS_POOL_RESAMPLE_H
 #define PENSTOCK_STAGES_OPS_POOL_RESAMPLE_H
 /*
- * Average pooling, adaptive average pooling and resizing are one thing: each
- * result is a weighted sum of a range of inputs along every dimension of
- * space, with weights that are products over these dimensions ("taps"). The
- * gradient is the transposed sum. Leading dimensions are planes.
+ * Common implementation of average pooling, adaptive average pooling and
+ * resizing: each result is a weighted sum of a range of inputs along every
+ * spatial dimension, with weights that are products over these dimensions
+ * ("taps"). The gradient is the transposed sum. Leading dimensions are planes.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/cpu/simd/simd.h"
 
-#define PST_SPACE 3 /* most dimensions of space */
+#define PST_SPACE 3 /* most spatial dimensions */
 
 enum pst_axis_kind {
-    PST_AXIS_COPY,     /* a dimension that is not there */
+    PST_AXIS_COPY,     /* a missing dimension */
     PST_AXIS_AVERAGE,  /* windows of a pool */
     PST_AXIS_ADAPTIVE, /* windows that divide the input evenly */
     PST_AXIS_NEAREST,
     PST_AXIS_EXACT, /* nearest-exact */
     PST_AXIS_LINEAR,
     PST_AXIS_CUBIC,
-    PST_AXIS_LINEAR_AA, /* antialiased: wider filters when shrinking */
+    PST_AXIS_LINEAR_AA, /* antialiased: wider filters for downsampling */
     PST_AXIS_CUBIC_AA,
 };
 
@@ -31,29 +31,29 @@ struct pst_axis {
     int64_t in, out;
     int64_t k, stride, pad; /* AVERAGE */
     bool include_pad, unweighted;
-    double divisor; /* all weights are divided by it; 1 mostly */
+    double divisor; /* divides all weights; mostly 1 */
     double scale;   /* input steps for one output; resizing */
     bool align;
 };
 
-/* Result o is the sum of count inputs from `first` on, indices cut to
+/* Result o is the sum of count inputs from `first` on, with indices clamped to
  * 0..in-1. */
 struct pst_taps {
     int64_t first, count;
-    double even;      /* the weight of all, if not 0 */
-    double weight[4]; /* else of each, up to four */
-    /* or a filter: support, place of the first tap, 1 / sum */
+    double even;      /* common weight, if not 0 */
+    double weight[4]; /* otherwise individual weights, up to four */
+    /* or a filter: support, position of the first tap, 1 / sum */
     double invscale, center, norm;
     bool cubic;
 };
 void pst_axis_taps(const struct pst_axis *axis, int64_t o,
                    struct pst_taps *ret);
 double pst_taps_weight(const struct pst_taps *t, int64_t i);
-/* Size of an average or maximum pool's result. */
+/* Returns the size of an average or maximum pool's result. */
 int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil, bool ceil);
-/* Input steps per output, as PyTorch computes them; given: the user's factor,
- * 0 if there is none. */
+/* Returns the input step per output, as PyTorch computes it; given: the user's
+ * scale factor, 0 if there is none. */
 double pst_axis_scale(int64_t in, int64_t out, bool align, double given,
                       bool single);
 
@@ -65,7 +65,7 @@ struct pst_resample {
 };
 /* Bytes of scratch for either direction. */
 size_t pst_resample_scratch(const struct pst_resample *r, unsigned threads);
-/* Fills y, or x (transposed). The references take any strides and floating
+/* Computes y, or x (transposed). The references accept any strides and floating
  * dtypes; the fast ones contiguous f32. */
 void pst_resample_ref(const struct pst_resample *r, bool transposed,
                       double *scratch);
@@ -75,8 +75,8 @@ typedef void (*pst_axpy_fn)(int64_t n, float a, const float *x, float *y);
 PST_SIMD_DECL(void, pst_simd_axpy,
               (int64_t n, float a, const float *x, float *y));
 
-/* Maxima so far and their places (-1: none yet) look at x[i * step], which are
- * at place + i * step; a NaN wins over all. */
+/* Updates maxima and their positions (-1: none yet) with x[i * step], at
+ * position place + i * step; NaN counts as the largest. */
 typedef void (*pst_max_tap_fn)(int64_t n, int64_t step, const float *x,
                                int32_t place, float *best, int32_t *at);
 PST_SIMD_DECL(void, pst_simd_max_tap,

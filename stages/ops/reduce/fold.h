@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_OPS_REDUCE_FOLD_H
 /*
  * Fast reductions of f32 and f64 over any dimensions, in one or two passes over
- * what a result is made of: along memory where the reduced dimensions lie in a
- * row, else across it, many results at a time. The order of a sum depends on
+ * the elements of a result: along memory if the reduced dimensions are adjacent
+ * in it, else across it, many results at a time. The order of a sum depends on
  * shapes and strides only.
  */
 #include "stages/ops/cpu/simd/simd.h"
@@ -15,10 +15,10 @@
 /* The loops of one line of simd/fold.def. */
 struct pst_fold {
     double empty;
-    /* n elements in a row; m: the number of the result, of their dtype. */
+    /* Folds n contiguous elements; m: the result's number, in their dtype. */
     double (*along)(int64_t n, const void *x, double m);
     /* Folds rows, `stride` apart, of cols <= PST_FOLD_COLS elements into
-     * total[cols]; m[cols] are numbers of the results. */
+     * total[cols]; m[cols] are the results' numbers. */
     void (*across)(int64_t rows, int64_t cols, int64_t stride, const void *x,
                    const double *m, double *total);
     double (*join)(double a, double b);
@@ -32,25 +32,26 @@ struct pst_fold {
 #include "stages/ops/cpu/simd/fold.def"
 #undef FOLD
 
-/* One operator, its folds for f32 and for f64. n: elements of each result. */
+/* The folds of one operator for f32 and for f64. n: elements per result. */
 struct pst_folding {
     const struct pst_fold *first[2], *second[2]; /* second NULL: one pass */
-    /* The number m of the second pass from what the first gave; it is rounded
-     * to the elements' dtype. */
+    /* Computes the number m for the second pass from the first pass's result;
+     * it is rounded to the elements' dtype. */
     double (*between)(double first, int64_t n);
-    /* The result; NULL: what the first pass gave. */
+    /* Computes the result; NULL: the first pass's result. */
     double (*end)(const struct pst_call *call, double first, double m,
                   double second, int64_t n);
 };
 
-/* Is it f32 or f64 (in and out) whose dimensions can be walked so? */
+/* True for f32 or f64 (in and out) with dimensions that can be reduced so. */
 bool pst_fold_fits(const struct pst_call *call, int arg);
 bool pst_fold_fits_best(const struct pst_call *call, int arg);
-/* Argument `arg` names the dimensions as in pst_reduce_dims. */
+/* Argument `arg` gives the dimensions, as in pst_reduce_dims. */
 void pst_fold_run(const struct pst_call *call, int arg,
                   const struct pst_folding *how);
-/* The same for max and min of one dimension (or all): the values into out[0]
- * unless `values` is false, and where they are first into the last output. */
+/* The same for max and min of one dimension (or all): writes the values to
+ * out[0] unless `values` is false, and their first positions to the last
+ * output. */
 void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
                        const struct pst_fold *const fold[2]);
 
@@ -58,7 +59,7 @@ void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
     {                                                                          \
         &pst_fold_##one##_##suffix, &pst_fold_##one##_f64_##suffix             \
     }
-/* Functions NAME_fold_SUFFIX, and NAME_fits, for argument `arg`. */
+/* Defines functions NAME_fold_SUFFIX, and NAME_fits, for argument `arg`. */
 #define PST_FOLD_RUN_ONE(name, arg, one, fin, suffix)                          \
     static void name##_fold_##suffix(const struct pst_call *c)                 \
     {                                                                          \
@@ -100,7 +101,7 @@ void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
     PST_FOLD_EACH(PST_FOLD_RUN_TWO, name, arg, pst_fold_fits, __VA_ARGS__)
 #define PST_FOLD_BEST(name, arg, values, one)                                  \
     PST_FOLD_EACH(PST_FOLD_RUN_BEST, name, arg, pst_fold_fits_best, values, one)
-/* Their rows. */
+/* Rows of these kernels. */
 #define PST_FOLD_ROWS(name, can, bits, tol)                                    \
     PST_SIMD_ROWS(#name "_fold", name##_fold, PST_D(F32),                      \
                   PST_K_STRIDED | (bits), can, NULL, tol),                     \

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_REDUCE_LANE_H
 #define PENSTOCK_STAGES_OPS_REDUCE_LANE_H
 /*
- * Operators along one dimension of a contiguous tensor: a lane is the elements
- * that differ in that dimension alone, `inner` apart from each other.
+ * Operators along one dimension of a contiguous tensor: a lane consists of the
+ * elements that differ only in that dimension, with stride `inner`.
  */
 #include "stages/graph/tensor.h"
 
@@ -11,7 +11,7 @@ struct pst_lane {
     int64_t outer, size, inner;
 };
 
-/* dim: -rank..rank-1; a tensor without dimensions is one lane of one. */
+/* dim: -rank..rank-1; a 0-dim tensor is one lane of one element. */
 static inline struct pst_lane pst_lane_of(const struct pst_meta *x, int64_t dim)
 {
     const unsigned d = (unsigned)pst_meta_dim(x, dim);
@@ -26,7 +26,7 @@ static inline struct pst_lane pst_lane_of(const struct pst_meta *x, int64_t dim)
     return l;
 }
 
-/* All elements as one lane. */
+/* Returns all elements as one lane. */
 static inline struct pst_lane pst_lane_all(const struct pst_meta *x)
 {
     return (struct pst_lane){1, pst_meta_numel(x), 1};
@@ -37,7 +37,7 @@ static inline int64_t pst_lane_count(const struct pst_lane *l)
     return l->outer * l->inner;
 }
 
-/* Element 0 of lane k; with `size` elements in each lane. */
+/* Returns the offset of element 0 of lane k; each lane has `size` elements. */
 static inline int64_t pst_lane_first(const struct pst_lane *l, int64_t k,
                                      int64_t size)
 {

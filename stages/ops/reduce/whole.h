@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_REDUCE_WHOLE_H
 #define PENSTOCK_STAGES_OPS_REDUCE_WHOLE_H
-/* Fast sums of contiguous bool and i64 whose reduced dimensions are next to
- * each other; any and all are questions about the sum of a bool. */
+/* Fast sums of contiguous bool and i64 tensors whose reduced dimensions are
+ * adjacent; any and all are derived from the sum of a bool tensor. */
 #include "stages/ops/reduce/reduce.h"
 
 enum pst_whole { PST_WHOLE_SUM, PST_WHOLE_ANY, PST_WHOLE_ALL };

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_RESIZE_GRID_H
 #define PENSTOCK_STAGES_OPS_RESIZE_GRID_H
 /*
- * Sampling at places that a grid names: x (N, C, in...), grid (N, out..., D)
- * with coordinates -1..1, last dimension of space first, result (N, C,
- * out...). Along each dimension a place takes one to four inputs ("taps").
+ * Sampling at positions given by a grid: x (N, C, in...), grid (N, out..., D)
+ * with coordinates -1..1, last spatial dimension first, result (N, C, out...).
+ * Along each dimension a position uses one to four inputs ("taps").
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,10 +17,10 @@ struct pst_grid_taps {
     unsigned n;
     int64_t at[4]; /* -1: outside, counts as 0 */
     double weight[4];
-    double slope[4]; /* of the weight by the coordinate */
+    double slope[4]; /* derivative of the weight by the coordinate */
 };
-/* Along a dimension of size n, at coordinate g; dims_f32: dimensions of a grid
- * that is not in f64, whose places are rounded, else 0. */
+/* Taps along a dimension of size n, at coordinate g; dims_f32: dimensions of a
+ * grid that is not f64, whose positions are rounded; else 0. */
 void pst_grid_taps(int mode, int padding, bool align, unsigned dims_f32,
                    int64_t n, double g, struct pst_grid_taps *ret);
 

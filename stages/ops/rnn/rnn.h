@@ -37,13 +37,13 @@ static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
     return mode == PST_RNN_LSTM ? 5 : mode == PST_RNN_GRU ? 4 : 0;
 }
 
-/* Parts of a batch have at least so many rows, and products of a step of so
- * many multiplications. */
+/* Minimum rows of a part of a batch, and minimum multiplications of a step's
+ * matmul per part. */
 #define PST_RNN_ROWS 16
 #define PST_RNN_PART 500e3
 
-/* In double, and in float. loops.inc has them once for both. Rows of the batch
- * are divided over the pool. */
+/* In double, and in float; loops.inc is compiled for both. Rows of the batch
+ * are divided among the pool. */
 struct pst_pool;
 #define PST_RNN_TYPES(real, suffix)                                            \
     struct pst_rnn_math_##suffix {                                             \
@@ -68,7 +68,7 @@ struct pst_pool;
 PST_RNN_TYPES(double, f64);
 PST_RNN_TYPES(float, f32);
 
-/* Numbers of scratch that either direction needs. */
+/* Numbers of scratch for either direction. */
 static inline int64_t pst_rnn_room(const struct pst_rnn_shape *s)
 {
     return s->b * (6 * s->h + 2 * s->r);

@@ -2,17 +2,16 @@
 #ifndef PENSTOCK_STAGES_OPS_SIZES_SIZES_H
 #define PENSTOCK_STAGES_OPS_SIZES_SIZES_H
 /*
- * What free sizes the results of a node follow from: the expressions beside
- * what inference says. A rule computes a size from the operands' with
- * stages/graph/extent.h; where it does not come to what inference says, or an
- * operator has no rule, nobody knows how the size follows. The file says it of
- * values that it names, so rules matter for what compositions compute between
- * them.
+ * Propagates symbolic sizes: computes expressions for the sizes that inference
+ * has found. A rule computes a size from the operands' sizes with
+ * stages/graph/extent.h; if it contradicts inference, or if an operator has no
+ * rule, the size is unknown. The file gives sizes of values that it names, so
+ * rules matter for intermediate values of compositions.
  */
 #include "stages/graph/extent.h"
 #include "stages/ops/core/op.h"
 
-/* A node whose results get expressions. */
+/* A node whose results get size expressions. */
 struct pst_site {
     struct pst_build *b;
     struct pst_node *node;
@@ -21,23 +20,24 @@ typedef void (*pst_sizes_fn)(const struct pst_site *s);
 
 /* --- site.c ------------------------------------------------------------- */
 
-/* The value that argument i is; NULL: it is none. */
+/* Returns the value of argument i; NULL: it has none. */
 const struct pst_value *pst_site_in(const struct pst_site *s, unsigned i);
-/* The argument of that name; NULL if the operator has none or it is None. */
+/* Returns the argument of that name; NULL if the operator has none or it is
+ * None. */
 const struct pst_arg *pst_site_arg(const struct pst_site *s, const char *name);
-/* A dimension of v, 0..rank-1; -1 if it is none. */
+/* Returns a dimension of v, 0..rank-1; -1 if it is invalid. */
 int pst_site_dim(const struct pst_value *v, const struct pst_arg *dim,
                  int64_t otherwise);
-/* Is dimension d of x among those of the argument (NULL, none: all are)? */
+/* True if dimension d of x is given by the argument (NULL, none: all are). */
 bool pst_site_reduces(const struct pst_value *x, const struct pst_arg *dim,
                       unsigned d);
 struct pst_extent pst_site_size(const struct pst_site *s,
                                 const struct pst_value *v, unsigned d);
-/* Dimension d of result k, if it has that many. */
+/* Sets dimension d of result k, if it has that many. */
 void pst_site_set(const struct pst_site *s, unsigned k, unsigned d,
                   struct pst_extent size);
 void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d);
-/* Results from `first` on have the sizes of v, if they have its rank. */
+/* Gives results from `first` on the sizes of v, if they have its rank. */
 void pst_site_like(const struct pst_site *s, unsigned first,
                    const struct pst_value *v);
 

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_VIEW_VIEW_H
 #define PENSTOCK_STAGES_OPS_VIEW_VIEW_H
-/* What views and copies share: strides of reshapes, bounds of slices, and the
+/* Helpers of views and copies: strides of reshapes, bounds of slices, and the
  * copy between tensors of any strides. */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/vjp.h"
 
-/* meta without (select) dimension d, or with another size and stride there. */
+/* Returns meta without dimension d (select), or with another size and stride
+ * there. */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
 
-/* n steps of a stride, 0 if they cannot be counted. */
+/* Returns n steps of a stride, 0 on overflow. */
 int64_t pst_view_step(int64_t n, int64_t stride);
 
 /* Python's rules for x[start:end:step] with step > 0: bounds are clamped,
- * negative ones count from the end. None is the whole. */
+ * negative ones count from the end. None means the whole range. */
 struct pst_slice {
     int64_t start, length, step;
 };
@@ -22,30 +23,31 @@ struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
                                 const struct pst_arg *end, int64_t step);
 
 /*
- * Elements of src to those of dst with conversion of dtypes; from broadcasts
- * to to's sizes. With accumulate they are added. Threads do not change bits.
+ * Copies elements of src to dst with dtype conversion; from broadcasts to to's
+ * sizes. With accumulate they are added. Results do not depend on the number of
+ * threads.
  */
 void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
                    const void *src, const struct pst_meta *to, void *dst,
                    bool accumulate);
-/* The same in the shortest way to write it down. */
+/* Reference implementation of the same. */
 void pst_view_copy_ref(const struct pst_meta *from, const void *src,
                        const struct pst_meta *to, void *dst, bool accumulate);
 
 /*
- * dst += src, f32 or f64, into a window with src's sizes whose elements may
- * fall together; in row-major order, whatever the threads.
+ * dst += src, f32 or f64, into a view with src's sizes whose elements may
+ * overlap; in row-major order for any number of threads.
  */
 void pst_view_add(struct pst_pool *pool, const struct pst_meta *from,
                   const void *src, const struct pst_meta *window, void *dst);
 
-/* Kernels: elements of in[0] in row-major order are those of out[0]; the last
- * one is the reference. */
+/* Kernels that copy the elements of in[0], in row-major order, to out[0]; the
+ * last one is the reference. */
 #define PST_VIEW_N_COPY 2
 extern const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY];
 
-/* Zeroes out[0] unless the call accumulates, then copies (or adds) src into
- * the window of out[0] that has src's sizes, these strides and offset. */
+/* Zeroes out[0] unless the call accumulates, then copies (or adds) src into the
+ * view of out[0] that has src's sizes, these strides and offset. */
 void pst_view_fill_window(const struct pst_call *c, bool reference,
                           const struct pst_operand *src,
                           const struct pst_meta *window, int64_t offset);
