@@ -2,14 +2,15 @@
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_GEMM_TILE_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_GEMM_TILE_H
 /*
- * Tiles of a product, for gemm.c: at most MR rows by NV vectors of C, the sums
- * in registers; a tile of few rows is wider, so that there are as many sums as
- * the latency of an addition wants. Both operands come as they lie or packed:
+ * Tiles of a GEMM, for gemm.c: at most MR rows by NV vectors of C, with
+ * accumulators in registers; a tile of few rows is wider, so that there are
+ * enough accumulators to hide the latency of additions. Both operands are read
+ * in place or packed:
  *
- *   A  rows of KC numbers one after another, or for a transposed one the rows
- *      of a tile side by side for each k;
+ *   A  consecutive rows of KC numbers, or if transposed the rows of a tile
+ *   interleaved for each k;
  *   B  rows of the panel's width, or in place. A tile that reads it in place
- *      may leave it packed for those that follow.
+ *   may pack it for the following tiles.
  */
 #include "stages/ops/cpu/simd/tile.h"
 #include "stages/ops/matmul/packed.h"
@@ -19,7 +20,7 @@
 #define LINE PST_PACKED_LINE
 #define NV   2 /* vectors of a panel */
 #define NW   4 /* ... for few rows */
-/* FEW: rows up to which the sums of NW vectors fit the registers. */
+/* FEW: maximum rows for which NW vectors of accumulators fit the registers. */
 #if defined(__AVX512F__)
 #define MR  12
 #define FEW 4
@@ -31,22 +32,23 @@
 struct tile {
     int64_t k;
     const float *a;
-    int64_t a_row, a_col; /* in place; a_col: of neighbours, too */
+    int64_t a_row, a_col; /* in place; a_col: also for neighbours */
     const float *b;
     int64_t ldb;
-    const int64_t *taps; /* of a tile that packs: places of B's rows */
-    float *packed;       /* and where they go */
-    const float *next;   /* the panel behind, fetched meanwhile */
+    const int64_t *taps; /* of a tile that packs: offsets of B's rows */
+    float *packed;       /* destination of the packed rows */
+    const float *next;   /* next panel, which is prefetched */
     int64_t ld_next;
     float *c;
-    int64_t ldc, n; /* columns of C that there are */
+    int64_t ldc, n; /* valid columns of C */
     bool turned;    /* C is stored column by column */
     float alpha, beta;
 };
 
 /*
- * Of a vector of which only n numbers count. Not in line, as the next one: with
- * sanitizers a hundred tiles with these in them took minutes to compile.
+ * Stores only the first n numbers of a vector. Not inlined, like the next
+ * function: with sanitizers, inlining them in a hundred tiles took minutes to
+ * compile.
  */
 static PST_NOINLINE void store_some(float *to, int64_t n, pst_vec y, float beta)
 {
@@ -98,7 +100,7 @@ static PST_ALWAYS_INLINE void store(const struct tile *t, int mr, int nv,
         }
 }
 
-/* How A lies: constants where it is packed. */
+/* Layout of A; constants if it is packed. */
 enum form { ROWS, COLS, IN_PLACE, N_FORMS };
 
 /* sums += a column of A times a row of B. */
@@ -153,8 +155,8 @@ static PST_ALWAYS_INLINE void multiply(const struct tile *t, int mr, int nv,
     store(t, mr, nv, acc);
 }
 
-/* The same for a panel of B that is read by its taps, and packed meanwhile;
- * that of the next columns is fetched. */
+/* The same for a panel of B that is read by its taps and packed at the same
+ * time; the panel of the next columns is prefetched. */
 static PST_ALWAYS_INLINE void multiply_packing(const struct tile *t, int mr,
                                                enum form form)
 {

@@ -2,10 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_LANES_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_LANES_H
 /*
- * Reductions with PST_LANES explicit partial results, joined by a fixed tree:
+ * Reductions with PST_LANES explicit partial results, combined by a fixed tree:
  * the compiler may not reorder a sum, so the order that it vectorises is
- * written down. Element i belongs to lane i % PST_LANES whatever the width of
- * a vector is.
+ * explicit. Element i belongs to lane i % PST_LANES for any vector width.
  */
 #include "stages/ops/cpu/simd/real.h"
 
@@ -21,7 +20,7 @@ static inline pst_real pst_lanes_sum(pst_real lane[PST_LANES])
     return lane[0];
 }
 
-/* NaN is not passed on. */
+/* NaN is not propagated. */
 static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
 {
     for (int w = PST_LANES / 2; w > 0; w /= 2)
@@ -30,7 +29,7 @@ static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
     return lane[0];
 }
 
-/* sum += over i of the expression `term` in i, for 0 <= i < n. */
+/* Adds the expression `term` in i to sum, for 0 <= i < n. */
 #define PST_LANES_SUM(sum, n, term)                                            \
     do {                                                                       \
         pst_real lane_[PST_LANES] = {0};                                       \
@@ -47,7 +46,7 @@ static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
         (sum) += pst_lanes_sum(lane_);                                         \
     } while (0)
 
-/* max = the largest `term`, at least the max it was. */
+/* Sets max to the largest `term`, or leaves it if that is larger. */
 #define PST_LANES_MAX(max, n, term)                                            \
     do {                                                                       \
         pst_real lane_[PST_LANES];                                             \

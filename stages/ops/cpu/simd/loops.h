@@ -3,10 +3,10 @@
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_LOOPS_H
 /*
  * Elementwise loops: pst_loop_NAME_any, _avx2 and _avx512 for each line of
- * loops.def. Operand k is at x[k]; a bit k in `fixed` says that it is one
- * number for all elements. A loop of two operands takes fixed 0, 1, 2, one of
- * three 0 and 4. s are three further numbers. y may be one of the x that are
- * not fixed. n >= 1.
+ * loops.def. Operand k is at x[k]; bit k in `fixed` means that it is one number
+ * for all elements. Loops of two operands accept fixed 0, 1, 2, those of three
+ * 0 and 4. s are three further numbers. y may equal an x that is not fixed. n
+ * >= 1.
  */
 #include "stages/ops/cpu/simd/simd.h"
 
@@ -35,7 +35,8 @@ typedef void (*pst_loop_fn)(int64_t n, const void *const *x, unsigned fixed,
 #undef COMPARE
 #undef CHOICE
 
-/* A loop of one operand as static pst_loop_simple_NAME_SUFFIX(n, x, y). */
+/* Defines a loop of one operand as static pst_loop_simple_NAME_SUFFIX(n, x,
+ * y). */
 #define PST_LOOP_SIMPLE(name, suffix)                                          \
     static void pst_loop_simple_##name##_##suffix(int64_t n, const float *x,   \
                                                   float *y)                    \

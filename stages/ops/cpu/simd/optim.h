@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
-/* Loops of the optimizers, and the tables behind pst_simd_best, one per
- * instruction set. */
+/* Optimizer loops, and the tables behind pst_simd_best, one per instruction
+ * set. */
 #include "stages/ops/cpu/simd/simd.h"
 
 /*
- * An element whose new value, or a state of it, would not be finite, although
- * they are so far, stays as it is with its states: one outlier in the data
- * would make it worthless for good. Each loop returns how many stayed.
+ * An element keeps its value and states if they are finite but one of the new
+ * ones would not be: otherwise an outlier in the data would ruin it
+ * permanently. Each loop returns the number of elements kept.
  */
 struct pst_simd_updates {
     /*
@@ -36,7 +36,7 @@ extern const struct pst_simd_updates pst_simd_updates_any;
 extern const struct pst_simd_updates pst_simd_updates_avx2;
 extern const struct pst_simd_updates pst_simd_updates_avx512;
 
-/* The loops for that instruction set. */
+/* Returns the loops for that instruction set. */
 const struct pst_simd_updates *pst_simd_updates_best(enum pst_isa isa);
 
 extern const struct pst_simd_ops pst_simd_ops_any;

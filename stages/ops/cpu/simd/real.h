@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_REAL_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_REAL_H
 /*
- * What a source is compiled for besides the instruction set: f32, and those
- * that meson.build names once more with PST_REAL_F64 for f64. What these define
- * is PST_SIMD_REAL(name): name_avx2, say, and name_f64_avx2.
+ * Number type of a source: f32; sources listed in meson.build are also compiled
+ * with PST_REAL_F64 for f64. They define PST_SIMD_REAL(name): name_avx2, for
+ * example, and name_f64_avx2.
  */
 #include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/cpu/simd/vecmath.h"
@@ -31,9 +31,9 @@ static inline pst_real pst_real_log(pst_real x)
     return log(x);
 }
 
-/* e^x for x <= 0, and what is above by rounding, within 1 ulp: 0 below -708,
- * so that nothing is subnormal; NaN stays. e^r is the series up to r^13,
- * |r| <= ln(2)/2. */
+/* e^x for x <= 0 (or slightly above by rounding), within 1 ulp: 0 below -708,
+ * so that no result is subnormal; NaN is propagated. e^r is the series up to
+ * r^13, |r| <= ln(2)/2. */
 static PST_ALWAYS_INLINE pst_real pst_real_exp(pst_real x)
 {
     static const double series[] = {1.0,

@@ -16,7 +16,7 @@
  */
 #include "stages/ops/core/op.h"
 
-/* 0/1 from the build: was the compiler able to? */
+/* 0/1 from the build: whether the compiler supports it. */
 #ifndef PST_HAVE_AVX2
 #define PST_HAVE_AVX2 0
 #endif
@@ -36,7 +36,7 @@
     ret name##_avx2 params;                                                    \
     ret name##_avx512 params
 
-/* X(suffix, ISA) for each set that was built, best first. */
+/* X(suffix, ISA) for each compiled set, best first. */
 #if PST_HAVE_AVX512
 #define PST_SIMD_EACH_AVX512(X) X(avx512, AVX512)
 #else
@@ -77,7 +77,7 @@
     PST_SIMD_ROW_AVX2(text, fn, __VA_ARGS__)                                   \
     PST_SIMD_ROW(text "_simd", PST_ISA_ANY, fn##_any, __VA_ARGS__)
 
-/* Code for one of the sets, if it was built. */
+/* Code for one of the sets, if it was compiled. */
 #if PST_HAVE_AVX2
 #define PST_SIMD_IF_AVX2(...) __VA_ARGS__
 #else
@@ -92,13 +92,13 @@
 /* --- loops around the optimizers (simd/optim.c, and theirs in optim.h) --- */
 
 struct pst_simd_ops {
-    /* Sum of x^2 in double. */
+    /* Returns the sum of x^2 in double. */
     double (*sumsq)(int64_t n, const float *x);
     void (*scale)(int64_t n, float *x, float a);      /* x *= a */
     void (*add)(int64_t n, float *y, const float *x); /* y += x */
 };
 
-/* The loops for that instruction set. */
+/* Returns the loops for that instruction set. */
 const struct pst_simd_ops *pst_simd_best(enum pst_isa isa);
 
 #endif

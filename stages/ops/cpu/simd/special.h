@@ -65,7 +65,7 @@ static PST_ALWAYS_INLINE double pst_vm_exp2_wide(double x)
     return p;
 }
 
-/* e^|x|, at most e^100; NaN stays. */
+/* e^|x|, at most e^100; NaN is propagated. */
 static PST_ALWAYS_INLINE double pst_vm_exp_size(float x)
 {
     const float size = pst_vm_abs(x);
@@ -74,7 +74,7 @@ static PST_ALWAYS_INLINE double pst_vm_exp_size(float x)
                             PST_VM_LOG2_E);
 }
 
-/* Its series up to x^11 where the exponentials would cancel. */
+/* The series up to x^11 is used where the exponentials would cancel. */
 static PST_ALWAYS_INLINE float pst_vm_sinh(float x)
 {
     static const double odd[] = {
@@ -165,7 +165,8 @@ static PST_ALWAYS_INLINE float pst_vm_atanh(float x)
 
 /* --- powers --------------------------------------------------------------- */
 
-/* Where pst_vm_pow_slope holds; 1/2 and -1/2 are left to roots. */
+/* True where pst_vm_pow_slope is valid; exponents 1/2 and -1/2 use roots
+ * instead. */
 static PST_ALWAYS_INLINE int pst_vm_has_pow_slope(float x, float c)
 {
     return (pst_vm_abs(x) < INFINITY) & (pst_vm_abs(c) < 1e6f) & (c != 1.5f) &
@@ -194,7 +195,7 @@ static PST_ALWAYS_INLINE float pst_vm_pow_slope(float g, float x, float c)
 
 /* --- angles and lengths --------------------------------------------------- */
 
-/* The angle whose tangent t is in [0, 1]; minimax coefficients. */
+/* Returns the angle whose tangent t is in [0, 1]; minimax coefficients. */
 static PST_ALWAYS_INLINE double pst_vm_atan_part(double t)
 {
     static const double odd[] = {
@@ -242,7 +243,7 @@ static PST_ALWAYS_INLINE float pst_vm_atan2(float y, float x)
     return pst_vm_select((x == x) & (y == y), pst_vm_copysign(right, y), NAN);
 }
 
-/* Infinite with an infinite side, even if the other one is NaN. */
+/* Infinite if a side is infinite, even if the other one is NaN. */
 static PST_ALWAYS_INLINE float pst_vm_hypot(float a, float b)
 {
     const double x = (double)a, y = (double)b;
@@ -320,7 +321,7 @@ static PST_ALWAYS_INLINE float pst_vm_lgamma(float x)
     return pst_vm_select(below_3, near, pst_vm_select(x < 8.0f, inside, far));
 }
 
-/* Where the sums below overflow nothing. */
+/* True where the sums below do not overflow. */
 static PST_ALWAYS_INLINE int pst_vm_is_positive(float x)
 {
     return (x > 0.0f) & (x < 1e15f);

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Floats of a vector; a tile is PST_TILE_M rows of two vectors. The
+/* Floats per vector; a tile is PST_TILE_M rows of two vectors. The
  * accumulators, two vectors of B and a broadcast fit the registers. */
 #if defined(__AVX512F__)
 #define PST_TILE_VEC 16
@@ -27,13 +27,15 @@
 
 typedef float pst_vec PST_VECTOR(PST_TILE_VEC * 4);
 
-/* What of a triangular problem is skipped: rows of the score matrix are
- * queries, its columns keys, and only key <= query + shift counts. */
+/* Parts of a triangular problem that are computed: rows of the score matrix are
+ * queries, its columns keys, and only key <= query + shift is valid. */
 enum pst_tile_part {
     PST_TILE_ALL,
-    PST_TILE_SCORES, /* C is the scores: tiles right of the diagonal */
-    PST_TILE_BY_ROW, /* A is: row i ends behind column i + shift */
-    PST_TILE_BY_COL, /* A is the transposed: row j starts at row j - shift */
+    PST_TILE_SCORES, /* C is the score matrix: skips tiles right of the diagonal
+                      */
+    PST_TILE_BY_ROW, /* A is the score matrix: row i ends after column i + shift
+                      */
+    PST_TILE_BY_COL, /* A is its transpose: row j starts at row j - shift */
 };
 
 struct pst_tile {
@@ -82,7 +84,7 @@ static PST_ALWAYS_INLINE void tile_run(int mr, int nv, int64_t k,
         }
 }
 
-/* Columns that do not fill a vector. */
+/* Computes columns that do not fill a vector. */
 static inline void tile_rest(const struct pst_tile *t, int64_t row, int mr,
                              int64_t col, int64_t n, int64_t k0, int64_t k1)
 {

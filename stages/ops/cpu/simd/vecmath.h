@@ -30,8 +30,8 @@ static PST_ALWAYS_INLINE int32_t pst_vm_bits(float x)
     return bits;
 }
 
-/* cond ? a : b, both computed. The compiler makes jumps of conditions that
- * occur twice, and does not vectorise these. */
+/* cond ? a : b, with both computed: the compiler turns repeated conditions into
+ * branches and does not vectorise these. */
 static PST_ALWAYS_INLINE float pst_vm_select(int cond, float a, float b)
 {
     const int32_t mask = -(int32_t)cond;
@@ -112,7 +112,7 @@ static PST_ALWAYS_INLINE float pst_vm_exp_inside(float x)
     return p * pst_vm_float((int32_t)((uint32_t)(n + 127) << 23));
 }
 
-/* Lower x give 0 or next to it. */
+/* Smaller x give 0 or almost 0. */
 static PST_ALWAYS_INLINE float pst_vm_exp_small(float x)
 {
     return pst_vm_exp_inside(x < -87.0f ? -87.0f : x);
@@ -150,7 +150,7 @@ static PST_ALWAYS_INLINE float pst_vm_expm1(float x)
     p = p * (r * r) + r;
     scale = pst_vm_float((int32_t)((uint32_t)(n + 127) << 23));
     p = p * scale + (scale - 1.0f);
-    p = pst_vm_select(x == 0.0f, x, p); /* -0 stays */
+    p = pst_vm_select(x == 0.0f, x, p); /* keeps -0 */
     return pst_vm_select(x > 88.0f, pst_vm_exp(x), p);
 }
 
@@ -209,7 +209,7 @@ static PST_ALWAYS_INLINE float pst_vm_log_rest(float m)
     return p * m * z - 0.5f * z;
 }
 
-/* y, the logarithm, but for x that have none. */
+/* Returns the logarithm y, except for x without one. */
 static PST_ALWAYS_INLINE float pst_vm_log_ends(float x, float y)
 {
     float p = pst_vm_select(x == 0.0f, -INFINITY, NAN);
@@ -250,8 +250,7 @@ static PST_ALWAYS_INLINE float pst_vm_log10(float x)
     return pst_vm_log_ends(x, p + m * 0.43359375f + k * 0.30078125f);
 }
 
-/* The logarithms of normal numbers, with the same bits; k is in units of
- * 2^-23. */
+/* Logarithms of normal numbers, with the same bits; k is in units of 2^-23. */
 static PST_ALWAYS_INLINE int pst_vm_is_normal(float x)
 {
     return (uint32_t)pst_vm_bits(x) - 0x00800000u < 0x7f000000u;
@@ -298,7 +297,7 @@ static PST_ALWAYS_INLINE float pst_vm_log10_near(float x)
     return p + m * 0.43359375f + k * PST_VM_K(0.30078125f);
 }
 
-/* log(u) and what the rounding of u = 1 + x lost. */
+/* log(u) plus the rounding error of u = 1 + x. */
 static PST_ALWAYS_INLINE float pst_vm_log1p(float x)
 {
     const float u = 1.0f + x, lost = x - (u - 1.0f);
@@ -310,7 +309,8 @@ static PST_ALWAYS_INLINE float pst_vm_log1p(float x)
 
 /* --- angles --------------------------------------------------------------- */
 
-/* Where the reduction by multiples of pi / 2 in double is good enough. */
+/* True where the reduction by multiples of pi / 2 in double is accurate
+ * enough. */
 static PST_ALWAYS_INLINE int pst_vm_is_angle(float x)
 {
     return fabsf(x) < 1e6f;
@@ -345,7 +345,7 @@ static PST_ALWAYS_INLINE float pst_vm_sin_part(float r, int32_t q)
 
     s = s * z + 8.3321608736e-3f;
     s = s * z - 1.6666654611e-1f;
-    s = pst_vm_select(z == 0.0f, r, s * z * r + r); /* -0 stays */
+    s = pst_vm_select(z == 0.0f, r, s * z * r + r); /* keeps -0 */
     c = c * z - 1.388731625493765e-3f;
     c = c * z + 4.166664568298827e-2f;
     c = c * z * z - 0.5f * z + 1.0f;

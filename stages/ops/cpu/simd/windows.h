@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_WINDOWS_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_WINDOWS_H
-/* Panels of a product's second operand from the windows of an image, for
+/* Packs panels of GEMM's second operand from the windows of an image, for
  * gemm.c: see struct pst_windows. */
 #include "stages/ops/cpu/simd/tile.h"
 #include "stages/ops/matmul/packed.h"
 
 #include <string.h>
 
-/* Runs of positions that lie side by side in a copy. */
+/* Runs of positions that are consecutive in a copy. */
 struct pst_runs {
-    int64_t n, reach; /* floats from the first to the end of what is read */
+    int64_t n, reach; /* floats from the first to the end of the read range */
     int64_t at[PST_PACKED_KC], len[PST_PACKED_KC];
 };
 
@@ -51,9 +51,9 @@ static inline void find_runs(const struct pst_windows *w, int64_t first,
     }
 }
 
-/* The same runs as copies of whole vectors, one after another: what is written
- * behind a run's end is overwritten by the next one. Every `width` numbers
- * `step` more are left out. */
+/* The same runs as copies of whole vectors, one after another: elements written
+ * after a run's end are overwritten by the next run. After every `width`
+ * numbers, `step` more are skipped. */
 struct pst_copies {
     int64_t n;
     int32_t from[2 * PST_PACKED_KC], to[2 * PST_PACKED_KC];
@@ -76,7 +76,7 @@ static inline void find_copies(const struct pst_runs *r, int64_t width,
         }
 }
 
-/* All runs; whole: nothing counts that lies up to a vector behind them. */
+/* Copies all runs; whole: up to a vector after them may be overwritten. */
 static PST_ALWAYS_INLINE void copy_runs(const struct pst_runs *r,
                                         const struct pst_copies *c,
                                         const float *from, const float *end,
@@ -95,8 +95,9 @@ static PST_ALWAYS_INLINE void copy_runs(const struct pst_runs *r,
         *(pst_vec *)(to + c->to[i]) = *(const pst_vec *)(from + c->from[i]);
 }
 
-/* Taps [p, p + k) at positions [j, j + n), in panels with rows of `width`, one
- * panel behind the other. A row's end is overwritten by the next row. */
+/* Packs taps [p, p + k) at positions [j, j + n) into consecutive panels with
+ * rows of `width`. Elements after a row's end are overwritten by the next
+ * row. */
 static inline void pst_windows_pack(const struct pst_windows *w, int64_t p,
                                     int64_t k, int64_t j, int64_t n,
                                     int64_t width, float *to)
@@ -114,7 +115,7 @@ static inline void pst_windows_pack(const struct pst_windows *w, int64_t p,
                   to + q * width);
 }
 
-/* Do n taps from j on lie at equal distances, each in one run? */
+/* True if n taps from j on have equal distances, each in one run. */
 static inline bool lies_turned(const struct pst_windows *w,
                                const struct pst_runs *r, int64_t j, int64_t n)
 {
@@ -124,8 +125,8 @@ static inline bool lies_turned(const struct pst_windows *w,
     return r->n == 1;
 }
 
-/* Positions [p, p + k) at taps [j, j + n), in rows of `width`; side has room
- * for the taps before they are turned. */
+/* Packs positions [p, p + k) at taps [j, j + n) in rows of `width`; side has
+ * capacity for the taps before they are transposed. */
 static inline void pst_windows_pack_taps(const struct pst_windows *w, int64_t p,
                                          int64_t k, int64_t j, int64_t n,
                                          int64_t width, float *side, float *to)

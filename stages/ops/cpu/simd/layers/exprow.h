@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_LAYERS_EXPROW_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_LAYERS_EXPROW_H
-/* What every softmax does with a row, or with columns. */
+/* Helpers of all softmax variants for a row, or for columns. */
 #include "stages/ops/cpu/simd/lanes.h"
 
-/* NaN does not show in the maximum; it shows in the sum of exponentials. */
+/* A NaN is not visible in the maximum, but in the sum of exponentials. */
 static inline pst_real pst_row_max(int64_t n, const pst_real *x)
 {
     pst_real max = -INFINITY;
@@ -13,7 +13,7 @@ static inline pst_real pst_row_max(int64_t n, const pst_real *x)
     return max;
 }
 
-/* Sum of e^(x - max). */
+/* Returns the sum of e^(x - max). */
 static inline pst_real pst_row_sum_exp(int64_t n, const pst_real *x,
                                        pst_real max)
 {
@@ -50,7 +50,7 @@ static inline pst_real pst_row_exp(int64_t n, const pst_real *x, pst_real max,
 /* --- down columns: n rows, stride apart, of cols numbers ------------------ */
 
 #define PST_COLUMNS     64 /* cols, at most */
-#define PST_COLUMN_ROWS 32 /* whose sums are added up, as in column_sum.c */
+#define PST_COLUMN_ROWS 32 /* rows summed at a time, as in column_sum.c */
 
 static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,
                                    const pst_real *x, pst_real *max)
@@ -62,7 +62,7 @@ static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,
             max[j] = x[j] > max[j] ? x[j] : max[j];
 }
 
-/* Sums of e^(x - max), which go to y unless that is NULL; y may be x. */
+/* Sums of e^(x - max), also stored in y unless that is NULL; y may be x. */
 static inline void pst_columns_exp(int64_t n, int64_t cols, int64_t stride,
                                    const pst_real *x, const pst_real *max,
                                    pst_real *y, pst_real *sum)
