@@ -106,7 +106,7 @@ void pstd_course_make(struct pstd_session *s)
         if (rows[i].groups & PSTD_OPT_NUMBERS)
             add_option(ret, config, &rows[i]);
     add_parallel(s);
-    /* The decay of the learning rate ends here. */
+    /* The learning rate decays until this step. */
     if (strcmp(config->lr_schedule, "constant") != 0 && config->lr_steps == 0)
         pst_str_addf(ret, "--steps=%llu\n", (unsigned long long)config->steps);
     if (config->data != NULL)

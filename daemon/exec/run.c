@@ -305,9 +305,9 @@ static void emit_mended(struct pstd_session *s, enum pstd_event event,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. A failed step leaves the state as it was. If no checkpoint has
- * the current model, the step is repeated from that state instead of a
- * checkpoint. */
+/* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
+ * current model, repeats the step instead: a failed step leaves the state as it
+ * was. */
 static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
                                  const char *why, struct pst_diag *diag)
 {

@@ -10,7 +10,7 @@
 struct pstd_spread {
     char path[PATH_MAX]; /* the original on rank 0, elsewhere a file private to
                             the process */
-    int file;            /* descriptor behind that path; -1: none */
+    int file;            /* descriptor that the path refers to; -1: none */
 };
 
 /* COLLECTIVE. Call fini also after an error. */

@@ -46,7 +46,7 @@ struct pst_windows {
     int64_t apart;
 };
 
-/* Of one instruction set (simd/gemm.c); room: scratch of PST_PACKED_ROOM
+/* For one instruction set (simd/gemm.c); room: scratch of PST_PACKED_ROOM
  * floats, 64-byte aligned. */
 typedef void (*pst_packed_fn)(const struct pst_gemm *g, const float *a,
                               const float *b, float *c, float *room);

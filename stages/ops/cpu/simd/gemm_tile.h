@@ -232,7 +232,7 @@ PACKINGS(PACKING)
 #define PACKING_ROWS(mr, nv)  [mr - 1] = rows_packing_##mr,
 #define PACKING_COLS(mr, nv)  [mr - 1] = cols_packing_##mr,
 #define PACKING_PLACE(mr, nv) [mr - 1] = place_packing_##mr,
-/* Of NV vectors. */
+/* Packing tiles of NV vectors. */
 static const tile_fn packing_tiles[N_FORMS][MR] = {
     [ROWS] = {PACKINGS(PACKING_ROWS)},
     [COLS] = {PACKINGS(PACKING_COLS)},

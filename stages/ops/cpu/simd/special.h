@@ -279,9 +279,9 @@ static PST_ALWAYS_INLINE float pst_vm_sinc(float x)
 
 /* --- gamma functions ------------------------------------------------------ */
 
-/* Of x in (0, 1e15): v (v - 1) times a polynomial for 1 + v in [1, 2], to which
- * the recurrence leads from below 3, a polynomial below 8, Stirling's series
- * above. */
+/* lgamma for x in (0, 1e15): v (v - 1) times a polynomial for 1 + v in [1, 2],
+ * to which the recurrence leads from below 3, a polynomial below 8, Stirling's
+ * series above. */
 static PST_ALWAYS_INLINE float pst_vm_lgamma(float x)
 {
     static const double unit[] = {
