@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Activations and the products of their derivatives with a gradient. */
+/* Activations, and backward kernels that multiply their derivatives by the
+ * gradient. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -20,11 +21,12 @@ static double sigmoid(double x)
 
 PST_PW_F64(tanh_f64, 1, tanh(a))
 PST_PW_F64(sigmoid_f64, 1, sigmoid(a))
-/* Passes NaN and -0 on. */
+/* Propagates NaN and keeps -0. */
 PST_PW_F64(relu_f64, 1, a < 0.0 ? 0.0 : a)
 PST_PW_I64(relu_i64, 1, a < 0 ? 0 : a)
 PST_PW_F64(silu_f64, 1, a *sigmoid(a))
-/* Operands: grad, then the result (tanh, sigmoid) or the input. */
+/* Operands: grad, then the result (tanh, sigmoid), the input (threshold,
+ * silu) and the threshold. */
 PST_PW_F64(tanh_backward_f64, 2, a *(1.0 - b * b))
 PST_PW_F64(sigmoid_backward_f64, 2, a *b *(1.0 - b))
 PST_PW_F64(threshold_backward_f64, 3, b <= c ? 0.0 : a)
@@ -55,7 +57,7 @@ static enum pst_status sigmoid_vjp(struct pst_vjp *v)
                                             pst_v(pst_vjp_out(v, 0)))));
 }
 
-/* From the result, which is positive where the input is. */
+/* Uses the result, which is positive exactly where the input is. */
 static enum pst_status relu_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(
@@ -86,7 +88,7 @@ static double gelu_tanh(double x)
 
 PST_PW_F64(gelu_tanh_f64, 1, gelu_tanh(a))
 
-/* Phi(x) + x phi(x) */
+/* Returns the derivative of gelu: Phi(x) + x phi(x). */
 static double gelu_erf_slope(double x)
 {
     return 0.5 * (1.0 + erf(x * SQRT_1_2)) +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums, products, quotients and the operators of one operand next to them. */
+/* Addition, subtraction, multiplication, division, and simple unary
+ * operators. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -42,7 +43,7 @@ static void rsub_ref(const struct pst_call *call)
     with_alpha(call, rsub_f64, rsub_i64);
 }
 
-/* alpha must be a whole number for integers; it may not raise the dtype. */
+/* For integers, alpha must be an integer: it does not promote the dtype. */
 static enum pst_status infer_alpha(struct pst_infer *c)
 {
     enum pst_status status = pst_infer_binary(c);
@@ -73,7 +74,7 @@ static struct pst_value *scaled(struct pst_vjp *v, struct pst_value *g,
     return pst_vjp_mul_scalar(v, g, s);
 }
 
-/* Gradients s0 g and s1 g. */
+/* Sets the gradients s0 g of argument 0 and s1 g of argument 1. */
 static enum pst_status linear_vjp(struct pst_vjp *v, double s0, double s1)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);
@@ -100,7 +101,7 @@ static enum pst_status rsub_vjp(struct pst_vjp *v)
     return linear_vjp(v, -pst_pw_number(&v->node->args[2]), 1.0);
 }
 
-/* With alpha = 1: a + b, a - b. */
+/* True if alpha is 1: a + b or a - b. */
 static bool is_plain(const struct pst_call *call)
 {
     return pst_pw_is_f32(call) && pst_pw_number(&call->args[2]) == 1.0;
@@ -113,7 +114,8 @@ PST_PW_LOOP_ROUNDED(add_scaled, 2, 1)
 PST_PW_LOOP_ROUNDED(sub_scaled, 2, 1)
 PST_PW_LOOP_ROUNDED(rsub_scaled, 2, 1)
 
-/* Without accumulation: i64 has no gradients. */
+/* True for an i64 add or sub with alpha = 1. The kernel needs no
+ * accumulation: i64 has no gradients. */
 static bool is_plain_i64(const struct pst_call *call)
 {
     return pst_pw_is_i64(call) && call->out[0].meta->dtype == PST_I64 &&
@@ -199,7 +201,7 @@ PST_PW_F64(div_f64, 2, a / b)
 PST_PW_REF(mul, 0, 2, mul_f64, mul_i64)
 PST_PW_REF(div, 0, 2, div_f64, NULL)
 
-/* The product with argument arg, tensor or number. */
+/* Returns g times argument arg, which is a tensor or a number. */
 static struct pst_value *times(struct pst_vjp *v, struct pst_value *g,
                                unsigned arg)
 {

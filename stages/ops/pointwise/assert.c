@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Assertions. Those on data run as nodes of their own, which nothing removes;
- * a false one is a fault of the step. Those on sizes and dtypes are inference
- * alone: the importer checks them and makes no node.
+ * Assertions. Assertions on data run as nodes of their own, which no pass
+ * removes; a false one makes the step fail. Assertions on sizes and dtypes are
+ * checked by the importer through shape inference, and make no node.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rewrite.h"
@@ -84,7 +84,7 @@ PST_REWRITE(_functional_assert_async_msg,
 
 /* --- on sizes and dtypes -------------------------------------------------- */
 
-/* Strides are our own. */
+/* Checks dtype and sizes but not strides, which this program chooses itself. */
 static enum pst_status infer_metadata(struct pst_infer *c)
 {
     const struct pst_meta *x;

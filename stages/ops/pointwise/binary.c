@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* What takes numbers of 16-bit dtypes rounded to them. */
+/* Runs f or i with number operands rounded to the 16-bit dtype of the
+ * tensors. */
 static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
                     pst_pw_i64_fn i)
 {
@@ -16,7 +17,7 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     pst_pw_run(&p, f, i);
 }
 
-/* NAME(self, other), integers become f32. */
+/* Defines a row NAME(self, other); integers become f32. */
 #define FUNCTION(name, expr, how, gradient)                                    \
     PST_PW_F64(name##_f64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \
@@ -26,7 +27,8 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how, name, \
                gradient)
 
-/* The same with a loop of that name; its error against the reference. */
+/* The same with a fast loop of that name; tol is its error against the
+ * reference. */
 #define FAST(name, expr, how, tol, gradient)                                   \
     PST_PW_F64(name##_f64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \
@@ -43,7 +45,8 @@ FAST(atan2, atan2(a, b), pst_infer_binary_float, 2e-7,
 FAST(hypot, hypot(a, b), pst_infer_binary, 2e-7,
      "self: grad * (self / result); other: grad * (other / result)");
 
-/* Exponentials of differences; equal infinities have no difference. */
+/* Returns log(exp(a) + exp(b)). Equal infinities are returned as they are:
+ * their difference is NaN. */
 static double log_add(double a, double b)
 {
     if (a == b && isinf(a))
@@ -67,7 +70,7 @@ FAST(logaddexp2, isnan(a) || isnan(b) ? NAN : log_add2(a, b), pst_infer_binary,
      "self: grad / (exp2(other - self) + 1);"
      "other: grad / (exp2(self - other) + 1)");
 
-/* The neighbour of a towards b in the dtype. */
+/* Returns the number of the dtype next to a in the direction of b. */
 static double next_after(enum pst_dtype dtype, double a, double b)
 {
     if (dtype == PST_F64)
@@ -88,7 +91,7 @@ FUNCTION(nextafter, next_after(p->compute, a, b), pst_infer_binary,
 GAMMA(igamma, "");
 GAMMA(igammac, "-");
 
-/* --- signs, steps, extremes ----------------------------------------------- */
+/* --- signs, steps, extrema ------------------------------------------------ */
 
 #define COPYSIGN(id, text, how)                                                \
     PST_PW_FAST_ROW(id, text, how, copysign, 0.0,                              \
@@ -136,7 +139,7 @@ PST_PW_LOOP_ROUNDED(heaviside, 2, 0)
 PST_PW_FAST_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
                 pst_infer_binary, heaviside, 0.0, NULL);
 
-/* The power of two as PyTorch has it, which rounds it. */
+/* Returns 2^b rounded to the dtype, as PyTorch does. */
 static double two_to(double b, enum pst_dtype dtype)
 {
     double slot;
@@ -149,7 +152,7 @@ PST_PW_F64(ldexp_f64, 2, a *exp2(b))
 PST_PW_F64(ldexp_f32, 2, a *two_to(b, PST_F32))
 PST_PW_F64(ldexp_f16, 2, a *two_to(b, PST_F16))
 PST_PW_F64(ldexp_bf16, 2, a *two_to(b, PST_BF16))
-/* 2^b may be beyond what a double holds where the result is not. */
+/* Uses ldexp() because 2^b may overflow a double where the result does not. */
 PST_PW_F64(ldexp_whole, 2, ldexp(a, (int)fmin(fmax(b, -10000.0), 10000.0)))
 
 static void ldexp_ref(const struct pst_call *call)
@@ -170,7 +173,8 @@ static void ldexp_ref(const struct pst_call *call)
                NULL);
 }
 
-/* Its gradient has PyTorch's whole powers: 2^-1 is 0 for whole exponents. */
+/* The gradient uses PyTorch's integer powers: 2^-1 is 0 for integer
+ * exponents. */
 PST_PW_ROW(ldexp_Tensor, "ldexp.Tensor(Tensor self, Tensor other) -> Tensor",
            pst_infer_binary_float, ldexp,
            "self: grad * pow.Scalar(2, other);"
@@ -225,7 +229,7 @@ XLOG1PY(special_xlog1py_other_scalar,
 
 /* --- integers ------------------------------------------------------------- */
 
-/* |a| in the dtype: the least number of each stays as it is. */
+/* Returns |a| in the dtype; the most negative integer is returned unchanged. */
 static int64_t magnitude(const struct pst_pw *p, uint64_t a)
 {
     const int64_t x = pst_pw_wrap(p->compute, (int64_t)a);
@@ -246,7 +250,7 @@ static int64_t common_divisor(const struct pst_pw *p, int64_t a, int64_t b)
     return y;
 }
 
-/* |a / d * b|; dtypes below 32 bits are computed in 32. */
+/* Returns |a / d * b|; dtypes below 32 bits are computed in 32 bits. */
 static int64_t common_multiple(const struct pst_pw *p, int64_t a, int64_t b)
 {
     const int64_t d = common_divisor(p, a, b);
@@ -270,7 +274,7 @@ static enum pst_status infer_integers(struct pst_infer *c)
     return status;
 }
 
-PST_PW_F64(integers_f64, 2, 0.0) /* inference lets none through */
+PST_PW_F64(integers_f64, 2, 0.0) /* unused: inference rejects floats */
 PST_PW_I64(gcd_i64, 2, common_divisor(p, a, b))
 PST_PW_I64(lcm_i64, 2, common_multiple(p, a, b))
 PST_PW_REF(gcd, 0, 2, integers_f64, gcd_i64)
@@ -280,7 +284,7 @@ PST_PW_ROW(gcd, "gcd(Tensor self, Tensor other) -> Tensor", infer_integers, gcd,
 PST_PW_ROW(lcm, "lcm(Tensor self, Tensor other) -> Tensor", infer_integers, lcm,
            NULL);
 
-/* Shifts by more than the width give 0, or the sign to the right. */
+/* Shifts of the dtype's width or more give 0; a right shift gives the sign. */
 static int64_t shift_left(const struct pst_pw *p, int64_t a, int64_t b)
 {
     const int64_t bits = 8 * (int64_t)pst_dtype_size(p->compute);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The same elements in another dtype or another place: casts, copies and the
- * operators that pass their input on. */
+/* Casts, copies, and operators that return their input. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/view/view.h"
 
-/* --- passing on ----------------------------------------------------------- */
+/* --- aliases -------------------------------------------------------------- */
 
 static enum pst_status infer_alias(struct pst_infer *c)
 {
@@ -34,7 +33,8 @@ const struct pst_op pst_op_detach = {
     .vjp = pst_vjp_none,
 };
 
-/* Its gradient where pred (one bool) is `value`, else zeros, whatever comes. */
+/* The gradient is g where pred (one bool) equals `value`, and zero
+ * elsewhere, even if g is NaN or infinite. */
 static enum pst_status pass_if_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *closed = pst_vjp_in(v, 1);
@@ -47,8 +47,9 @@ static enum pst_status pass_if_vjp(struct pst_vjp *v)
                      PST_ARGS(pst_v(g), pst_v(closed), pst_f(0.0))));
 }
 
-/* What a branch of a condition reads: both are computed, and what the other one
- * makes of it (log of a negative number) must not come back. */
+/* Wraps each input of a branch of a condition. Both branches are computed,
+ * and the branch not taken (log of a negative number) must not contribute to
+ * the gradient. */
 const struct pst_op pst_op_pass_if = {
     .schema = "penstock::pass_if(Tensor(a) self, Tensor pred, bool value) -> "
               "Tensor(a)",
@@ -87,7 +88,7 @@ static enum pst_status cast_vjp(struct pst_vjp *v)
         pst_vjp_cast(v, pst_vjp_grad(v, 0), pst_vjp_in(v, 0)->meta.dtype));
 }
 
-/* A view if nothing is to be done. */
+/* Returns a view if the dtype is unchanged and no copy is asked for. */
 static enum pst_status cast_to(struct pst_infer *c, enum pst_dtype dtype,
                                bool copy)
 {
@@ -105,7 +106,7 @@ static bool wants_copy(const struct pst_infer *c)
     return arg >= 0 && c->args[arg].kind == PST_ARG_BOOL && c->args[arg].b;
 }
 
-/* The argument "dtype", else the tensor's own. */
+/* Casts to the argument "dtype"; without it, keeps the dtype of the tensor. */
 static enum pst_status infer_to(struct pst_infer *c)
 {
     const struct pst_meta *x;
@@ -180,9 +181,9 @@ CAST(clone, "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
 CAST(lift_fresh_copy, "lift_fresh_copy(Tensor self) -> Tensor", 0,
      pst_infer_same_as_0);
 
-/* --- functional forms of writes ------------------------------------------- */
+/* --- functional variants of writes ---------------------------------------- */
 
-/* in[1], or the number that stands in its place, in the shape and dtype of
+/* Writes in[1], or the number given instead of it, in the shape and dtype of
  * in[0]. */
 static void write_into(const struct pst_call *c, bool reference)
 {
@@ -233,7 +234,7 @@ static enum pst_status infer_copy(struct pst_infer *c)
     return pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* The old content of self does not count. */
+/* The gradient goes to src alone: the old content of self is overwritten. */
 static enum pst_status copy_vjp(struct pst_vjp *v)
 {
     if (!pst_pw_wants(v, 1))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Comparisons, logic, bits: nothing here has a gradient. */
+/* Comparisons, logical and bitwise operators. None has a gradient. */
 #include "stages/ops/pointwise/pointwise.h"
 
 /* --- comparisons --------------------------------------------------------- */
 
-/* Operands are promoted first: i64 against f32 compares in f32. */
+/* Compares after type promotion: i64 against f32 is compared in f32. */
 static void compare(const struct pst_call *call, pst_pw_f64_fn f,
                     pst_pw_i64_fn i)
 {

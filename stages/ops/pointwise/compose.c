@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Elementwise operators that are compositions of others. */
+/* Elementwise operators composed of others. */
 #include "stages/ops/formula/formula.h"
 
 #define ONE(name, formula)                                                     \
@@ -8,7 +8,8 @@
     PST_REWRITE_FORMULA(                                                       \
         name, "aten::" #name "(Tensor self, Tensor other) -> Tensor", formula)
 
-/* There are no complex numbers, and negation is never lazy. */
+/* These return self: there are no complex numbers, and negation is never
+ * lazy. */
 #define SELF(name)                                                             \
     PST_COMPOSE(name, "" #name "(Tensor(a) self) -> Tensor(a)", "self")
 SELF(conj);
@@ -46,7 +47,7 @@ PST_COMPOSE(float_power_Scalar,
             "float_power.Scalar(Scalar self, Tensor exponent) -> Tensor",
             "pow.Scalar(self, cast(exponent, f64))");
 
-/* --- other names with another order of arguments -------------------------- */
+/* --- aliases with another order of arguments ------------------------------ */
 
 PST_COMPOSE(special_xlogy, "special_xlogy(Tensor self, Tensor other) -> Tensor",
             "xlogy.Tensor(self, other)");
@@ -78,7 +79,7 @@ SCALAR_FIRST(bitwise_xor);
 SHIFT(__lshift__, "__lshift__", "bitwise_left_shift");
 SHIFT(__rshift__, "__rshift__", "bitwise_right_shift");
 
-/* --- questions ------------------------------------------------------------ */
+/* --- predicates ----------------------------------------------------------- */
 
 PST_COMPOSE(
     isclose,

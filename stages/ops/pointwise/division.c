@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Quotients that are rounded, and remainders. */
+/* Division with rounding, and remainders. */
 #include "stages/ops/pointwise/pointwise.h"
 
 #include <math.h>
 
-/* --- floating ------------------------------------------------------------- */
+/* --- floating point ------------------------------------------------------- */
 
-/* PyTorch rounds each step to the dtype, as it does what is divided; to f32
- * only, with the divisor, if the dtype has 16 bits and all is divided by one
- * number (k[0] is 1). */
+/* Rounds an intermediate result to the dtype, as PyTorch does. For a 16-bit
+ * dtype with a single divisor (k[0] is 1) the divisor and all steps are
+ * rounded to f32 only. */
 static double step(const struct pst_pw *p, double x)
 {
     if (p->compute == PST_F64)
@@ -46,9 +46,10 @@ static double trunc_divide(const struct pst_pw *p, double a, double b)
     return trunc(step(p, pst_pw_round(p->compute, a) / b));
 }
 
-/* --- whole ---------------------------------------------------------------- */
+/* --- integers ------------------------------------------------------------- */
 
-/* Divisors that C cannot divide by: 0 is a fault, -1 overflows at the edge. */
+/* True for divisors that C cannot divide by: 0 is a fault, and INT64_MIN /
+ * -1 overflows. */
 static bool is_odd_divisor(const struct pst_pw *p, int64_t b)
 {
     if (b == 0)
@@ -127,7 +128,7 @@ FLOOR_DIVIDE(floor_divide, "floor_divide(Tensor self, Tensor other)");
 FLOOR_DIVIDE(floor_divide_Scalar,
              "floor_divide.Scalar(Tensor self, Scalar other)");
 
-/* The part of div(rounding_mode="trunc"). */
+/* Used by div(rounding_mode="trunc"). */
 PST_PW_LOOP(trunc_divide, 2, 0)
 static const struct pst_kernel trunc_divide_kernels[] = {
     PST_PW_ROWS(trunc_divide, pst_pw_is_plain_f32, 0.0),

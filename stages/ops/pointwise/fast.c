@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Broadcasting and conversion around the loops of simd/loops.def. */
+/* Broadcasts and converts operands for the loops of simd/loops.def. */
 #include "stages/ops/pointwise/pointwise.h"
 
 #include "stages/ops/cpu/simd/convert.h"
@@ -9,10 +9,10 @@
 #include <string.h>
 
 #define MAX   3   /* operands */
-#define BLOCK 512 /* numbers that are brought together at a time */
-#define SHORT 32  /* rows of fewer numbers are brought together, too */
+#define BLOCK 512 /* elements packed at a time */
+#define SHORT 32  /* shorter rows are packed together */
 
-/* --- what is taken -------------------------------------------------------- */
+/* --- supported calls ------------------------------------------------------ */
 
 static bool is_loop_dtype(enum pst_dtype dtype)
 {
@@ -71,13 +71,13 @@ bool pst_pw_is_choice(const struct pst_call *call, unsigned mask)
 
 /* --- operands ------------------------------------------------------------- */
 
-/* How an operand comes to the loop. */
+/* How an operand is passed to the loop. */
 enum way {
-    DIRECT, /* from where it is */
-    FIXED,  /* one number */
-    FILLED, /* a block of one number */
-    PACKED, /* brought together and converted in blocks */
-    ROWS,   /* the same, of short rows */
+    DIRECT, /* in place, without a copy */
+    FIXED,  /* as one number */
+    FILLED, /* as a block filled with one number */
+    PACKED, /* packed and converted block by block */
+    ROWS,   /* packed block by block, across short rows */
 };
 
 struct fast {
@@ -85,15 +85,15 @@ struct fast {
     unsigned n, fixed;
     const struct pst_operand *x[MAX]; /* NULL: a number */
     const struct pst_arg *arg[MAX];
-    enum pst_dtype as[MAX]; /* what the loop wants: f32, bool or i64 */
-    size_t size[MAX];       /* of one of these */
+    enum pst_dtype as[MAX]; /* dtype the loop takes: f32, bool or i64 */
+    size_t size[MAX];       /* of an element in that dtype, in bytes */
     enum way way[MAX];
     float s[3];
-    enum pst_dtype rounds; /* what f32 operands are rounded to: f32, 16 bits */
+    enum pst_dtype rounds; /* dtype that f32 operands are rounded to */
     pst_loop_fn loop;
     bool blocks;
-    bool puts;               /* what the loop gives goes through put */
-    struct pst_nd rows[MAX]; /* of short rows: the result and operand k */
+    bool puts;               /* results of the loop are stored by put() */
+    struct pst_nd rows[MAX]; /* for short rows: the result and operand k */
 };
 
 #define PACK(type, convert)                                                    \
@@ -123,7 +123,7 @@ static void pack_16(const struct pst_operand *x, int64_t at, int64_t stride,
                           pst_cpu_isa())(n, stride == 1 ? from : some, to);
 }
 
-/* n numbers from element `at` on, rounded to f32. */
+/* Copies n elements from element `at` on, rounded to f32. */
 static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
                      int64_t n, float *to)
 {
@@ -154,7 +154,7 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
     }
 }
 
-/* A number in place of a tensor. */
+/* Fills a block with the number of operand k. */
 static void fill(const struct fast *r, unsigned k, int64_t n, void *to)
 {
     const struct pst_arg *arg = r->arg[k];
@@ -178,7 +178,8 @@ static void round_16(enum pst_dtype dtype, int64_t n, float *x)
     pst_simd_from_16_best(dtype, isa)(n, rounded, x);
 }
 
-/* n numbers of x, which is operand k, in `to`, as the loop wants them. */
+/* Copies n elements of x, which is operand k, to `to` in the dtype of the
+ * loop. */
 static void pack_of(const struct fast *r, unsigned k,
                     const struct pst_operand *x, int64_t at, int64_t stride,
                     int64_t n, void *to)
@@ -206,7 +207,7 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
     pack_of(r, k, r->x[k], at, stride, n, to);
 }
 
-/* The same of short rows, from the result's element `at` on. */
+/* The same for short rows, from element `at` of the result on. */
 static void pack_rows(const struct fast *r, unsigned k, int64_t at, int64_t n,
                       void *to)
 {
@@ -223,7 +224,7 @@ static void pack_rows(const struct fast *r, unsigned k, int64_t at, int64_t n,
     pack_of(r, k, &together, 0, 1, n, to);
 }
 
-/* Which operands the loop takes as one number (simd/loops.h). */
+/* True if the loop can take operand k as one number (simd/loops.h). */
 static bool may_be_fixed(const struct fast *r, unsigned k)
 {
     return r->n == 2 ? r->fixed == 0 : r->n == 3 && k == 2;
@@ -275,7 +276,7 @@ static void row_direct(void *ctx, const struct pst_nd *nd,
     r->loop(n, in, r->fixed, r->s, (char *)out->data + offset[0] * size);
 }
 
-/* Rounds the numbers of a block, adds them to what is there, or both. */
+/* Stores a block of results: rounds it, adds it to the old values, or both. */
 static void put(const struct fast *r, int64_t n, float *x, void *y)
 {
     const enum pst_dtype dtype = r->call->out[0].meta->dtype;
@@ -327,7 +328,8 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
     }
 }
 
-/* The result as one row, with what each operand is beside it. */
+/* Runs the result as one long row, with each operand's elements packed to
+ * match. */
 static void run_short(struct fast *r)
 {
     const struct pst_meta *out = r->call->out[0].meta;

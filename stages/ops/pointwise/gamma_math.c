@@ -17,14 +17,15 @@
 
 #define PI        3.14159265358979323846
 #define SQRT_2_PI 2.50662827463100050242
-#define LARGE     20.0 /* from here on Gamma(a + 1) is Stirling's series */
-/* From HUGE_A on, where x is close to a: the uniform expansion; sums would have
- * thousands of terms. */
+#define LARGE     20.0 /* from here on Gamma(a + 1) uses Stirling's series */
+/* From HUGE_A on, if x is close to a, the uniform expansion is used: the
+ * sums would need thousands of terms. */
 #define HUGE_A  1e6
 #define CLOSE   0.04
 #define MAX_SUM 1000000
 
-/* log(1 + m) - m; for small m by the series of 2 artanh(m / (2 + m)). */
+/* Returns log(1 + m) - m; for small m from the series of 2 artanh(m / (2 +
+ * m)). */
 static double log1p_less(double m)
 {
     const double r = m / (2.0 + m);
@@ -39,10 +40,11 @@ static double log1p_less(double m)
     return sum - m * r;
 }
 
-/* log Gamma(1 + a): what libm adds to 1 is lost for small a. */
+/* Returns log Gamma(1 + a) without losing the digits of a small a, as
+ * lgamma(1 + a) would. */
 static double log_gamma_1p(double a)
 {
-    /* -Euler's constant, then zeta(k) / k with changing signs. */
+    /* Minus Euler's constant, then zeta(k) / k with alternating signs. */
     static const double c[] = {-0.57721566490153286061, 0.82246703342411321824,
                                -0.40068563438653142847, 0.27058080842778454788,
                                -0.20738555102867398527};
@@ -55,7 +57,7 @@ static double log_gamma_1p(double a)
     return sum;
 }
 
-/* x^a e^-x / Gamma(a + 1) */
+/* Returns x^a e^-x / Gamma(a + 1). */
 static double front(double a, double x)
 {
     const double m = (x - a) / a, b = 1.0 / (a * a);
@@ -84,7 +86,7 @@ static double lower_sum(double a, double x)
     return y * sum;
 }
 
-/* Q = 1 - x^a/Gamma(a+1) (1 - a (x/(a+1) - x^2/2!(a+2) + ...)), small x. */
+/* Q = 1 - x^a/Gamma(a+1) (1 - a (x/(a+1) - x^2/2!(a+2) + ...)), for small x. */
 static double upper_sum(double a, double x)
 {
     const double power = a * log(x) - log_gamma_1p(a);
@@ -97,7 +99,8 @@ static double upper_sum(double a, double x)
     return -expm1(power) - exp(power) * a * sum;
 }
 
-/* Q = front a / (x+1-a - 1(1-a)/(x+3-a - 2(2-a)/(x+5-a - ...))), by Lentz. */
+/* Q = front a / (x+1-a - 1(1-a)/(x+3-a - 2(2-a)/(x+5-a - ...))), by Lentz's
+ * method. */
 static double upper_fraction(double a, double x)
 {
     double b = x + 1.0 - a, c = 1.0 / DBL_MIN, d = 1.0 / b, f = d;
@@ -118,8 +121,8 @@ static double upper_fraction(double a, double x)
     return y * a * f;
 }
 
-/* Q (sign 1) or P (sign -1) by Temme's expansion in e with
- * e^2 / 2 = m - log(1 + m), m = (x - a) / a. */
+/* Returns Q (sign 1) or P (sign -1) by Temme's expansion in e, where e^2 / 2
+ * = m - log(1 + m) and m = (x - a) / a. */
 static double uniform(double a, double m, double sign)
 {
     const double half = -log1p_less(m), e = copysign(sqrt(2.0 * half), m);
@@ -134,8 +137,8 @@ static double uniform(double a, double m, double sign)
            sign * exp(-a * half) / (SQRT_2_PI * sqrt(a)) * (c0 + c1 / a);
 }
 
-/* The ends as PyTorch has them, for operands that are no numbers too; else
- * -1. */
+/* Returns PyTorch's values at 0, at infinity and for invalid operands, or -1
+ * if the operands are none of these. */
 static double at_ends(double a, double x, double zero)
 {
     if (a < 0.0 || x < 0.0)

@@ -66,7 +66,7 @@ static enum pst_status cos_vjp(struct pst_vjp *v)
     return pst_pw_set(v, 0, pst_vjp_neg(v, x));
 }
 
-/* 2/sqrt(pi) exp(-x^2) */
+/* The derivative is 2/sqrt(pi) exp(-x^2). */
 static enum pst_status erf_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0);
@@ -132,7 +132,8 @@ ROW(erf);
 
 /* --- powers --------------------------------------------------------------- */
 
-/* Wraps around like PyTorch's; a negative exponent truncates the result. */
+/* Overflow wraps around as in PyTorch; a negative exponent truncates the
+ * result. */
 static int64_t power_i64(int64_t base, int64_t exponent)
 {
     uint64_t y = 1, b = (uint64_t)base;
@@ -152,7 +153,7 @@ static int64_t power_i64(int64_t base, int64_t exponent)
     return (int64_t)y;
 }
 
-/* PyTorch takes roots for these exponents, which differ at -0. */
+/* PyTorch uses square roots for these exponents; results differ at -0. */
 static double power(double base, double exponent)
 {
     if (exponent == 0.5)
@@ -174,7 +175,8 @@ static void pow_ref(const struct pst_call *call)
     pst_pw_run(&p, pow_f64, pow_i64);
 }
 
-/* g e x^(e-1); 0 for e = 0 whatever x is. Operands: grad, self, exponent. */
+/* g e x^(e-1), and 0 for e = 0 whatever x is. Operands: grad, self,
+ * exponent. */
 PST_PW_F64(pow_backward_f64, 3, c == 0.0 ? 0.0 : a * c * power(b, c - 1.0))
 
 static void pow_scalar_backward_ref(const struct pst_call *call)
@@ -186,7 +188,7 @@ static void pow_scalar_backward_ref(const struct pst_call *call)
     pst_pw_run(&p, pow_backward_f64, NULL);
 }
 
-/* The exponents that models use have loops of their own. */
+/* Exponents that are common in models have loops of their own. */
 static bool is_power(const struct pst_call *call, unsigned arg, double exponent)
 {
     return call->args[arg].kind != PST_ARG_VALUE && pst_pw_is_f32(call) &&
@@ -219,7 +221,7 @@ PST_PW_LOOP(three_halves_backward, 2, 0)
 PST_PW_LOOP(square_backward, 2, 0)
 PST_PW_LOOP(cube_backward, 2, 0)
 
-/* The exponent is rounded as the reference does. */
+/* Rounds the exponent as the reference does. */
 static void pow_backward_loop(const struct pst_call *call, unsigned n,
                               pst_loop_fn f)
 {
@@ -269,7 +271,7 @@ static enum pst_status pow_scalar_vjp(struct pst_vjp *v)
                               pst_v(pst_vjp_in(v, 0)), v->node->args[1])));
 }
 
-/* b a^(b-1) g, but 0 where b = 0. */
+/* Sets the gradient of the base: b a^(b-1) g, but 0 where b = 0. */
 static void pow_base_vjp(struct pst_vjp *v, struct pst_value *g,
                          struct pst_value *a, struct pst_value *b)
 {
@@ -282,7 +284,8 @@ static void pow_base_vjp(struct pst_vjp *v, struct pst_value *g,
     (void)pst_pw_set(v, 0, pst_vjp_where(v, zero, NULL, d));
 }
 
-/* log(a) a^b g, but 0 where a = 0 and b >= 0. */
+/* Sets the gradient of the exponent: log(a) a^b g, but 0 where a = 0 and b
+ * >= 0. */
 static void pow_exponent_vjp(struct pst_vjp *v, struct pst_value *g,
                              struct pst_value *a, struct pst_value *b)
 {

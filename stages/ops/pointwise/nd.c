@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Multiple of every vector length and of a cache line. */
+/* A multiple of every vector length and of a cache line. */
 #define GRAIN 1024
 
 static bool can_merge(const struct pst_nd *nd, unsigned outer, unsigned inner)
@@ -84,7 +84,7 @@ void pst_nd_range(const struct pst_nd *nd, int64_t begin, int64_t end,
 
         fn(ctx, nd, offset, n);
         begin += n;
-        /* To the start of the next row. */
+        /* Moves to the start of the next row. */
         for (unsigned k = 0; k < nd->n; k++)
             offset[k] -= index[last] * nd->stride[k][last];
         index[last] = 0;
@@ -126,9 +126,9 @@ void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
         pst_pool_run(pool, run_part, &s);
 }
 
-/* --- rows brought together ----------------------------------------------- */
+/* --- gathering of short rows ---------------------------------------------- */
 
-/* Of two dimensions. */
+/* Gathers n elements from two dimensions. */
 #define GATHER(type)                                                           \
     static void gather_##type(const struct pst_nd *nd, unsigned k,             \
                               int64_t begin, int64_t n, const type *x,         \
@@ -169,7 +169,7 @@ static void gather_rows(const struct pst_nd *nd, unsigned k, int64_t begin,
     }
 }
 
-/* A plane: the last two dimensions. */
+/* Gathers plane by plane; a plane is the last two dimensions. */
 void pst_nd_gather(const struct pst_nd *nd, unsigned k, int64_t begin,
                    int64_t n, const void *x, size_t size, void *to)
 {

@@ -27,7 +27,7 @@ int64_t pst_pw_integer(const struct pst_arg *arg)
     case PST_ARG_BOOL:
         return arg->b;
     case PST_ARG_FLOAT:
-        /* Outside of int64 the conversion is undefined in C. */
+        /* Beyond int64 the conversion is undefined in C. */
         if (!(arg->f > -9.2e18 && arg->f < 9.2e18))
             return INT64_MIN;
         return (int64_t)arg->f;
@@ -38,8 +38,8 @@ int64_t pst_pw_integer(const struct pst_arg *arg)
 
 /* --- operands ----------------------------------------------------------- */
 
-/* Entries of call->in stand for tensor slots; where a slot is a number in the
- * schema itself (add.Scalar) there is none. */
+/* call->in has an entry for each tensor parameter of the schema, and none
+ * for a parameter that is a number (add.Scalar). */
 const struct pst_operand *pst_pw_operand(const struct pst_call *call,
                                          unsigned first, unsigned n, unsigned k)
 {
@@ -80,7 +80,7 @@ void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n)
     }
 }
 
-/* Operand 0 of the loop is the result. */
+/* Initialises the loop; its operand 0 is the result. */
 static void loop_init(struct pst_nd *nd, const struct pst_call *call,
                       const struct pst_operand *const *x, unsigned n)
 {
@@ -105,7 +105,8 @@ double pst_pw_round(enum pst_dtype dtype, double x)
     return pst_load_f64(dtype, cell, 0);
 }
 
-/* What an operand of `from` becomes before a computation in p->compute. */
+/* Returns the dtype that an operand of dtype `from` is rounded to before
+ * computation in p->compute; f64 means no rounding. */
 static enum pst_dtype rounding(const struct pst_pw *p, enum pst_dtype from)
 {
     if (from == p->compute || p->compute == PST_F64 ||
@@ -116,8 +117,8 @@ static enum pst_dtype rounding(const struct pst_pw *p, enum pst_dtype from)
     return p->compute;
 }
 
-/* The n numbers of operand k: where they are if they are f64 in a row, else in
- * `to`. */
+/* Returns the n numbers of operand k: in place if they are contiguous f64,
+ * else copied to `to`. */
 static const double *load_f64(const struct pst_pw *p, unsigned k,
                               int64_t offset, int64_t stride, int64_t n,
                               double *to)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numbers as they are after quantisation and back: q = round(x / scale) +
- * zero_point, cut to quant_min..quant_max, is worth (q - zero_point) * scale.
- * The gradient of x passes where q was not cut, as if nothing were rounded.
+ * Fake quantisation: q = round(x / scale) + zero_point, clamped to
+ * quant_min..quant_max, gives (q - zero_point) * scale. The gradient of x
+ * passes unchanged where q was not clamped (straight-through).
  */
 #include "stages/ops/formula/formula.h"
 
 #define LIMITS   ", int quant_min, int quant_max"
 #define AND_MASK ") -> (Tensor output, Tensor mask)"
 
-/* x + (m - detach(m)) has the numbers of x and the gradient of m. Scale and
- * zero point have a shape that broadcasts to self. */
+/* x + (m - detach(m)) has the value of x and the gradient of m. The shapes
+ * of scale and zero point broadcast to self. */
 PST_REWRITE_FORMULA(
     quantised,
     "penstock::quantised(Tensor self, Tensor scale, Tensor zero_point" LIMITS
@@ -24,7 +24,7 @@ PST_REWRITE_FORMULA(
     "m = mask ? self : 0;"
     "cast(y, dtype(self)) + (m - detach(m)), mask");
 
-/* --- with numbers, or tensors of one -------------------------------------- */
+/* --- per tensor: numbers or tensors of one element ------------------------ */
 
 #define NUMBERS                                                                \
     "quantised(self, full([], scale, dtype=f32), "                             \
@@ -51,7 +51,7 @@ PST_COMPOSE(_fake_quantize_per_tensor_affine_cachemask_tensor_qparams,
             "r = " ONES "; on = reshape(fake_quant_enabled, []) != 0;"
             "on ? r[0] : self, logical_or(r[1], logical_not(on))");
 
-/* --- for each channel ----------------------------------------------------- */
+/* --- per channel ---------------------------------------------------------- */
 
 #define CHANNELS                                                               \
     "quantised(self, along(scale, self, axis), "                               \
@@ -65,11 +65,12 @@ PST_COMPOSE(fake_quantize_per_channel_affine_cachemask,
             "Tensor scale, Tensor zero_point, int axis" LIMITS AND_MASK,
             "r = " CHANNELS "; r[0], r[1]");
 
-/* --- with a scale and a zero point that learn ----------------------------- */
+/* --- learnable scale and zero point --------------------------------------- */
 
-/* What is cut tells the scale how far the limit is from zero, and the zero
- * point the size of a step; what is not, how far it was rounded. `shift` is the
- * zero point as the numbers have it, `back` as the gradients do. */
+/* Where q is clamped, the gradient of scale is the limit minus the zero
+ * point and that of the zero point is -scale; elsewhere scale gets the
+ * rounding error in steps. `shift` is the zero point of the forward pass,
+ * `back` that of the gradients. */
 PST_REWRITE_FORMULA(
     quantised_learning,
     "penstock::quantised_learning(Tensor self, Tensor scale, "
@@ -85,7 +86,8 @@ PST_REWRITE_FORMULA(
     "y[0] + (scale - s) * (ds * grad_factor)"
     " + (zero_point - detach(zero_point)) * (dz * grad_factor)");
 #define ROUNDED "clamp(round(detach(z)), quant_min, quant_max)"
-/* PyTorch adds a half to the zero point and cuts, for the numbers alone. */
+/* In the forward pass alone, PyTorch adds a half to the zero point and
+ * truncates. */
 PST_COMPOSE(_fake_quantize_learnable_per_tensor_affine,
             "_fake_quantize_learnable_per_tensor_affine(Tensor self, "
             "Tensor scale, Tensor zero_point" LIMITS

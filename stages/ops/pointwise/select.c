@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Choosing between elements: where, masked_fill, clamp, maximum, minimum. */
+/* Selection between elements: where, masked_fill, clamp, maximum, minimum. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -7,7 +7,7 @@
 
 /* --- where ---------------------------------------------------------------- */
 
-/* The side that is not taken does not matter, whatever it holds. */
+/* The side not selected has no effect, even if it is NaN. */
 PST_PW_F64(where_f64, 3, a != 0.0 ? b : c)
 PST_PW_I64(where_i64, 3, a != 0 ? b : c)
 PST_PW_REF(where, 0, 3, where_f64, where_i64)
@@ -128,7 +128,7 @@ PST_CPU_KERNELS(masked_fill_Tensor, masked_fill_kernels);
 
 /* --- clamp ---------------------------------------------------------------- */
 
-/* NaN passes, a NaN bound wins, and so does max where min > max. */
+/* A NaN element stays NaN, a NaN bound wins, and max wins if min > max. */
 static double clamp_at(double x, double lo, double hi)
 {
     if (isnan(x))
@@ -158,10 +158,10 @@ static void clamp_i64(const struct pst_pw *p, int64_t n,
     }
 }
 
-/* g where min <= x <= max, else 0. Operands: grad, self. */
+/* Returns g where min <= x <= max, else 0. Operands: grad, self. */
 PST_PW_F64(clamp_backward_f64, 2, b >= p->s[0] && b <= p->s[1] ? a : 0.0)
 
-/* Numbers are those of the dtype: f32 rounds them. */
+/* Sets the bounds s[0] and s[1], rounded to f32 unless computed in f64. */
 static void bounds(struct pst_pw *p, const struct pst_arg *lo,
                    const struct pst_arg *hi)
 {
@@ -256,7 +256,7 @@ PST_PW_I64(minimum_i64, 2, PST_MIN(a, b))
 PST_PW_REF(maximum, 0, 2, maximum_f64, maximum_i64)
 PST_PW_REF(minimum, 0, 2, minimum_f64, minimum_i64)
 
-/* Equals get half each. */
+/* Equal elements get half the gradient each. */
 static enum pst_status extremum_vjp(struct pst_vjp *v,
                                     const struct pst_op *less)
 {
@@ -312,7 +312,7 @@ const struct pst_op pst_op_minimum = {
 };
 PST_CPU_KERNELS(minimum, minimum_kernels);
 
-/* A NaN on either side wins; the bound gets the gradient where it binds. */
+/* NaN on either side wins; the bound gets the gradient where it applies. */
 PST_PW_FAST_ROW(clamp_min_Tensor,
                 "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
                 pst_infer_binary, maximum, 0.0,

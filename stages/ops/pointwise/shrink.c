@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Activations made of pieces, most with numbers for parameters. */
+/* Piecewise activations, most with numbers as parameters. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 
 #include <math.h>
 
-/* NAME(self, parameters): s[k] are the numbers. */
+/* Defines a row NAME(self, parameters); the parameters are s[k]. */
 #define PIECES(name, n_params, text, expr, gradient)                           \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF_PARAMS(name, 1, n_params, name##_f64, NULL)                     \
@@ -34,7 +34,7 @@ PIECES(hardsigmoid, 0, "hardsigmoid(Tensor self)",
        a <= -3.0  ? 0.0
        : a >= 3.0 ? 1.0
                   : (a + 3.0) / 6.0,
-       /* PyTorch's sixth is a float's */
+       /* PyTorch rounds 1/6 to f32 */
        "self: abs(self) < 3 ? grad * 0.1666666716337204 : 0");
 PIECES(hardswish, 0, "hardswish(Tensor self)",
        a <= -3.0  ? a * 0.0
@@ -60,7 +60,7 @@ PST_COMPOSE(celu, "celu(Tensor self, Scalar alpha=1.) -> Tensor",
 PST_COMPOSE(selu, "selu(Tensor self) -> Tensor",
             "elu(self, 1.6732632423543772, 1.0507009873554805)");
 
-/* --- pieces that integers have too ---------------------------------------- */
+/* --- piecewise, also for integers ----------------------------------------- */
 
 PST_PW_F64(threshold_f64, 1, a <= p->s[0] ? p->s[1] : a)
 PST_PW_I64(threshold_i64, 1, a <= p->k[0] ? p->k[1] : a)
@@ -94,7 +94,7 @@ PST_PW_FAST_ROW(_prelu_kernel,
                 "self: self > 0 ? grad : grad * weight;"
                 "weight: self > 0 ? 0 : grad * self");
 
-/* One weight, or one per channel (dimension 1). */
+/* The weight is one number, or one per channel (dimension 1). */
 static enum pst_status prelu_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *weight = pst_rewrite_in(w, 1);
@@ -135,7 +135,7 @@ PST_COMPOSE(
     "Generator? generator=None) -> Tensor",
     "rrelu_with_noise_functional(self, self, lower, upper, training)[0]");
 
-/* It writes the noise that it drew. */
+/* Writes the noise that was drawn to argument 1. */
 static enum pst_status rrelu_rewrite(struct pst_rewrite *w)
 {
     struct pst_rewrite f;

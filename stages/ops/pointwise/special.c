@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Special functions; the mathematics is in special_math.c. */
+/* Special functions; the formulas are in special_math.c. */
 #include "stages/ops/pointwise/special_math.h"
 
 #include "stages/ops/pointwise/pointwise.h"
@@ -14,7 +14,7 @@
     PST_PW_ROW(name, text "(Tensor self) -> Tensor", pst_infer_unary_float,    \
                name, gradient)
 
-/* With a loop of simd/loops.def. */
+/* The same with a loop of simd/loops.def. */
 #define FAST(name, text, expr, gradient)                                       \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF(name, 0, 1, name##_f64, NULL)                                   \
@@ -73,7 +73,7 @@ static enum pst_status infer_polygamma(struct pst_infer *c)
     return pst_infer_set_like(c, 0, pst_float_type(x->dtype), x);
 }
 
-/* A loop sees arguments from 0 on. */
+/* Shifts the arguments by one: loops read theirs from argument 0 on. */
 static void first_derivative(const struct pst_call *call, pst_loop_fn loop)
 {
     struct pst_call self = *call;
@@ -109,7 +109,8 @@ PST_COMPOSE(
     "dtype=float_type(self));"
     "sum.dim_IntList(lgamma(at), [-1]) + p * (p - 1) / 4 * log_of(pi)");
 
-/* polygamma_(self, n) is the only in-place form with arguments of its own. */
+/* polygamma_(self, n) is the only in-place operator whose arguments are in
+ * another order. */
 PST_COMPOSE(polygamma_of,
             "polygamma.Tensor_default(Tensor self, int n) -> "
             "Tensor",

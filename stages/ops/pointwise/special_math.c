@@ -17,7 +17,7 @@ static const double bernoulli[] = {
     43867.0 / 798.0, -174611.0 / 330.0,
 };
 
-/* From x >= 10 on: log x - 1/2x - sum B_2k / (2k x^2k). */
+/* For x >= 10: log x - 1/2x - sum B_2k / (2k x^2k). */
 double pst_math_digamma(double x)
 {
     double y = 0.0, power;
@@ -65,7 +65,7 @@ static double zeta(double s, double x)
     return sum;
 }
 
-/* (-1)^(n+1) n! zeta(n + 1, x) */
+/* Returns (-1)^(n+1) n! zeta(n + 1, x). */
 double pst_math_polygamma(int64_t n, double x)
 {
     const double sign = n % 2 == 0 ? -1.0 : 1.0;
@@ -80,8 +80,7 @@ double pst_math_polygamma(int64_t n, double x)
     return sign * tgamma((double)n + 1.0) * (below + zeta((double)n + 1.0, x));
 }
 
-/* Newton's method with the second derivative from a start good to 2e-3
- * (Winitzki's approximation). */
+/* Halley's method from Winitzki's approximation, which has an error of 2e-3. */
 double pst_math_erfinv(double x)
 {
     const double a = 0.147, l = log1p(-x * x);
@@ -103,7 +102,7 @@ double pst_math_erfinv(double x)
     return y;
 }
 
-/* Large x: the continued fraction of Laplace, from its end. */
+/* For large x, evaluates Laplace's continued fraction from its end. */
 double pst_math_erfcx(double x)
 {
     double f = 0.0;
@@ -117,8 +116,9 @@ double pst_math_erfcx(double x)
     return 1.0 / (SQRT_PI * (x + f));
 }
 
-/* Near 1/2 by erfinv; else Newton's method for log erfc(y) = log 2q of the tail
- * q, which is concave: from a start below it stays there. */
+/* Near 1/2 uses erfinv; else Newton's method for log erfc(y) = log 2q, where
+ * q is the tail. The function is concave, so a start below the root stays
+ * below it. */
 double pst_math_ndtri(double p)
 {
     const double q = p < 0.5 ? p : 1.0 - p;
@@ -147,9 +147,9 @@ double pst_math_log_ndtr(double x)
     return log1p(-0.5 * erfc(x * SQRT_1_2));
 }
 
-/* I_order, scaled by e^-|x| if asked for: the power series, and for large x
- * e^x / sqrt(2 pi x) times the asymptotic series, which is cut where its terms
- * stop to fall. */
+/* Returns I_order(x), times e^-|x| if `scaled`: the power series, and for
+ * large x e^x / sqrt(2 pi x) times the asymptotic series, cut where its
+ * terms stop falling. */
 static double bessel(double x, int order, bool scaled)
 {
     const double z = fabs(x), mu = 4.0 * order * order;

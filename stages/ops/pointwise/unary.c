@@ -6,7 +6,7 @@
 
 #define PI 3.14159265358979323846
 
-/* NAME(self): integers become f32. */
+/* Defines the reference of NAME(self); integers become f32. */
 #define REFERENCE(name, expr)                                                  \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF(name, 0, 1, name##_f64, NULL)
@@ -14,7 +14,8 @@
     REFERENCE(name, expr)                                                      \
     PST_PW_ROW(name, #name "(Tensor self) -> Tensor", pst_infer_unary_float,   \
                name, gradient)
-/* The same with a loop of that name; its error against the reference. */
+/* The same with a fast loop of that name; tol is its error against the
+ * reference. */
 #define FUNCTION(name, expr, tol, gradient)                                    \
     REFERENCE(name, expr)                                                      \
     PST_PW_LOOP(name, 1, 0)                                                    \
@@ -40,7 +41,7 @@ FUNCTION(erfc, erfc(a), 5e-7,
 FUNCTION(deg2rad, a *(PI / 180.0), 2e-7, "self: grad * (pi / 180)");
 FUNCTION(rad2deg, a *(180.0 / PI), 2e-7, "self: grad * (180 / pi)");
 
-/* The product with pi is one of the dtype. */
+/* Returns sin(pi x) / (pi x) with pi x rounded to the dtype. */
 static double sinc_at(const struct pst_pw *p, double x)
 {
     const double t =
@@ -54,7 +55,7 @@ FUNCTION(sinc, sinc_at(p, a), 2e-7,
          "self: square == 0 ? 0 : grad * ((t * cos(t) - sin(t)) / square)");
 SLOW(angle, isnan(a) ? a : a < 0.0 ? PI : 0.0, "self: 0");
 
-/* --- roundings: integers are whole already ------------------------------- */
+/* --- rounding: integers are unchanged ------------------------------------- */
 
 PST_PW_I64(whole_i64, 1, a)
 
@@ -71,7 +72,7 @@ ROUNDING(trunc, trunc(a), "self: 0");
 ROUNDING(round, rint(a), "self: 0");
 ROUNDING(frac, a - trunc(a), "self: grad");
 
-/* Scaled in the dtype of the operand, as PyTorch does: ties depend on it. */
+/* Scales in the dtype of the operand, as PyTorch does: ties depend on it. */
 static double round_decimals(double x, double decimals, bool f64)
 {
     const double power = pow(10.0, fabs(decimals));
@@ -94,9 +95,10 @@ PST_COMPOSE(
     special_round, "special_round(Tensor self, *, int decimals=0) -> Tensor",
     "decimals == 0 ? round(self) : round.decimals(self, decimals=decimals)");
 
-/* --- questions ----------------------------------------------------------- */
+/* --- predicates ----------------------------------------------------------- */
 
-/* Computed in the operand's dtype; no integer is true but for signbit. */
+/* Defines a predicate in the operand's dtype; `whole` is its value for
+ * integers. */
 #define ASKED(name, expr, whole)                                               \
     PST_PW_F64(name##_f64, 1, (double)(expr))                                  \
     PST_PW_I64(name##_i64, 1, whole)                                           \
@@ -137,7 +139,7 @@ QUESTION(isreal, true, 1);
 
 /* --- with numbers --------------------------------------------------------- */
 
-/* Bounds in the dtype, as PyTorch has them; without any, NaN. */
+/* Returns the bounds rounded to the dtype, as in PyTorch; NaN without eps. */
 static void logit_bounds(const struct pst_call *call, double *ret_low,
                          double *ret_high)
 {
@@ -185,7 +187,7 @@ PST_PW_FAST_ROW(
     "inside = logical_and(self >= low, self <= 1 - low);"
     "self: inside ? grad / (self * (1 - self)) : (is(eps) ? 0 : nan)");
 
-/* The largest finite number of a dtype. */
+/* Returns the largest finite number of a dtype. */
 static double largest(enum pst_dtype dtype)
 {
     switch (dtype) {
@@ -204,7 +206,8 @@ static void nan_to_num_f64(const struct pst_pw *p, int64_t n,
                            const double *const *x, double *y)
 {
     const double max = largest(p->compute);
-    /* Not by s[], in which None is NaN: a number may be NaN itself. */
+    /* s[] cannot be used here: None is NaN in it, and an argument may be
+     * NaN. */
     const struct pst_arg *args = p->call->args;
     const double nan = args[1].kind == PST_ARG_NONE ? 0.0 : p->s[0];
     const double high = args[2].kind == PST_ARG_NONE ? max : p->s[1];
@@ -233,7 +236,8 @@ static void nan_to_num_loop(const struct pst_call *call, unsigned n,
     pst_pw_loop_with(call, n, s, f);
 }
 
-/* The largest number is that of the graph's dtype. */
+/* True for f32 in the graph too: the largest number is that of the graph's
+ * dtype. */
 static bool is_nan_to_num_f32(const struct pst_call *call)
 {
     return pst_pw_is_f32(call) && call->args[0].value->meta.dtype == PST_F32;
