@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reductions that are compositions of others. */
+/* Reductions composed of others. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
@@ -37,7 +37,7 @@ PST_COMPOSE(nanmean,
 
 /* --- variances, deviations ------------------------------------------------ */
 
-/* The root of a variance: where that is 0 no gradient passes. */
+/* Square root of a variance; its gradient is 0 where the variance is 0. */
 PST_PW_F64(deviation_f64, 1, sqrt(a))
 PST_PW_REF(deviation, 0, 1, deviation_f64, NULL)
 static const struct pst_kernel deviation_kernels[] = {
@@ -91,7 +91,7 @@ WITH_MEAN(std);
 #define PAIRS                                                                  \
     "at = transpose.int(y, dim, -1);"                                          \
     "pairs = slice.Tensor(at, -1, 1) + slice.Tensor(at, -1, 0, -1);"
-/* x is a vector or has y's rank. */
+/* x is a vector of coordinates or has the rank of y. */
 #define WIDTHS                                                                 \
     "w = rank(x) == rank(y) ? transpose.int(x, dim, -1) : x;"                  \
     "areas = pairs * (slice.Tensor(w, -1, 1) - slice.Tensor(w, -1, 0, -1));"
@@ -114,7 +114,7 @@ PST_COMPOSE(
     "cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
     PAIRS WIDTHS "transpose.int(cumsum(areas, -1), dim, -1) * 0.5");
 
-/* --- back from a broadcast ------------------------------------------------ */
+/* --- sum_to_size: undoes a broadcast -------------------------------------- */
 
 static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
 {

@@ -49,9 +49,10 @@ static void cumprod_ref(const struct pst_call *c)
 }
 
 /*
- * The gradient of a lane that has NaN or infinities, in the way of PyTorch,
- * which divides: before the first zero the sum of the later y_j g_j over x_i,
- * at it the products of what follows up to the second zero, 0 behind it.
+ * Computes the gradient of a lane with NaN or infinities by division, as
+ * PyTorch does: before the first zero, dx_i is the sum of the later y_j g_j
+ * divided by x_i; at the zero it is summed from the products up to the second
+ * zero; after it dx_i is 0.
  */
 static void by_division(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n)
@@ -123,10 +124,11 @@ static void cumprod_backward_ref(const struct pst_call *c)
 /* --- several lanes at a time ---------------------------------------------- */
 
 /*
- * dx_i = p_i s_i, the product of what is before i and the sum of what follows,
- * s_i = g_i + x_(i+1) s_(i+1): no division, so zeros need no care. Products
- * run forwards and sums backwards: of the products those at the start of each
- * stretch are kept, and the others made again when the sums get there.
+ * dx_i = p_i s_i, where p_i is the product of the elements before i and s_i =
+ * g_i + x_(i+1) s_(i+1). There is no division, so zeros need no special case.
+ * Products run forwards and sums backwards: only the product at the start of
+ * each stretch is kept, the others are recomputed when the sums reach that
+ * stretch.
  */
 #define STRETCH 128
 
@@ -143,7 +145,7 @@ static size_t backward_scratch(const struct pst_call *c, unsigned threads)
     return threads * backward_part(c);
 }
 
-/* `lanes` is a constant where the compiler shall know it. */
+/* For full pieces the compiler sees a constant number of lanes. */
 #define BACKWARD(type)                                                         \
     static PST_ALWAYS_INLINE void slopes_##type(                               \
         const struct pst_call *c, const struct pst_running_piece *p,           \
@@ -154,7 +156,7 @@ static size_t backward_scratch(const struct pst_call *c, unsigned threads)
         type *dx = (type *)c->out[0].data + p->first;                          \
         double *before = p->scratch, *starts = before + STRETCH * lanes;       \
         double y[PST_RUNNING_COLUMNS], sum[PST_RUNNING_COLUMNS] = {0};         \
-        double odd[PST_RUNNING_COLUMNS] = {0}; /* NaN: not all was finite */   \
+        double odd[PST_RUNNING_COLUMNS] = {0}; /* NaN: not all are finite */   \
                                                                                \
         for (int64_t k = 0; k < lanes; k++)                                    \
             y[k] = 1.0;                                                        \

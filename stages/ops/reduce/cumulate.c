@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Along one dimension, keeping it: cummax, cummin, logcumsumexp. */
+/* Scans along one dimension, which is kept: cummax, cummin, logcumsumexp. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* One lane: element i of in[0] stands at first + i * inner. */
+/* Handles one lane: element i of in[0] is at first + i * inner. */
 typedef void (*lane_fn)(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n);
 
@@ -56,7 +56,7 @@ static void logcumsumexp_ref(const struct pst_call *c)
     lanes(c, c->in[0].meta, c->args[1].i, logcumsumexp_lane);
 }
 
-/* --- cummax, cummin: the last of equals; NaN stays ------------------------ */
+/* --- cummax, cummin: the last of equal elements; NaN propagates ----------- */
 
 static void extremes(const struct pst_call *c, int64_t first, int64_t inner,
                      int64_t n, double sign)
@@ -153,8 +153,8 @@ static enum pst_status infer_extremes(struct pst_infer *c)
     };                                                                         \
     PST_CPU_KERNELS(id, id##_kernels)
 
-/* Sums from the end of exp(x - y) g, positive and negative g apart and in
- * logarithms. */
+/* Gradient: exp(self) times the reversed cumulative sum of exp(-result) g, in
+ * logarithms, for positive and negative g separately. */
 #define LOG_SUMS(sign)                                                         \
     "exp(flip(logcumsumexp(flip(log(relu(" sign                                \
     "grad)) - result, [dim]), dim), [dim]) + self)"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Largest and smallest elements, and where they are. NaN is larger than all;
- * the first of equals counts. */
+/* Largest and smallest elements and their indices. NaN wins over numbers, and
+ * the first of equal elements wins. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/reduce/fold.h"
 
 #include <math.h>
 
-/* Is x better than acc->a? NaN beats everything but an earlier NaN. */
+/* Updates acc with better elements; NaN beats everything but an earlier NaN. */
 static void pick(struct pst_acc *acc, int64_t n, const double *x, double sign)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static enum pst_status infer_max(struct pst_infer *c)
                                                PST_REDUCE_ALL, -1);
 }
 
-/* Where x and y are equal, or both NaN. */
+/* Returns a mask of the elements where x and y are equal or both NaN. */
 static struct pst_value *matches(struct pst_vjp *v, struct pst_value *x,
                                  struct pst_value *y)
 {
@@ -106,8 +106,9 @@ static struct pst_value *matches(struct pst_vjp *v, struct pst_value *x,
                         PST_ARGS(pst_v(same), pst_v(nan_x)));
 }
 
-/* Divided among the elements that equal the result. NaN: max and min see the
- * NaN elements as equal, amax and amin find none (and give NaN). */
+/* Divides the gradient among the elements that equal the result. If it is NaN,
+ * all NaN elements count as equal for max and min; for amax and amin none does,
+ * and the gradient is NaN. */
 static enum pst_status divide_vjp(struct pst_vjp *v, int arg, int keepdim)
 {
     struct pst_value *x = pst_vjp_in(v, 0), *g = pst_vjp_grad(v, 0);
@@ -193,7 +194,7 @@ static enum pst_status infer_max_dim(struct pst_infer *c)
     return status != PST_OK ? status : pst_reduce_infer(c, 1, PST_I64, 1, 2);
 }
 
-/* All of it to the element whose index was returned. */
+/* The gradient goes to the element whose index was returned. */
 static enum pst_status max_dim_vjp(struct pst_vjp *v)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Lines shorter than this are turned, so many at a time, and folded across. */
+/* Lines shorter than SHORT are transposed, TURNED at a time, and folded
+ * across. */
 #define SHORT  32
 #define TURNED 64
 
@@ -11,15 +12,15 @@ struct job {
     const struct pst_call *call;
     const struct pst_folding *how;
     struct pst_reduce r;
-    /* Operands of kept: the result, the tensor; of gone: the tensor, or the
-     * lines that are turned. */
+    /* Operands of `kept`: the result and the tensor; of `gone`: the tensor, or
+     * the transposed lines. */
     struct pst_nd kept, gone;
     bool along, turns, wide; /* f64 */
     int64_t size;            /* of an element */
     bool best, values;       /* pst_fold_run_best */
 };
 
-/* --- how the tensor is walked --------------------------------------------- */
+/* --- iteration over the tensor -------------------------------------------- */
 
 static void walk_init(struct job *k, const struct pst_call *call, int arg)
 {
@@ -99,14 +100,15 @@ static double line_run(const struct job *k, const struct pst_fold *fold,
     return l.total;
 }
 
-/* The number m as the elements' dtype has it. */
+/* Returns m rounded to the dtype of the elements. */
 static double rounded(const struct job *k, double m)
 {
     return k->wide ? m : (double)(float)m;
 }
 
-/* Where a line, or each column, first has its best; rows of columns from the
- * last one on, so that the first of equals is what remains. */
+/* Find the first index of the best element of a line or of each column. Rows of
+ * columns are searched from the last to the first, so that the first of equal
+ * elements wins. */
 #define FIND(type)                                                             \
     static bool is_##type(type x, type best)                                   \
     {                                                                          \
@@ -147,7 +149,7 @@ static void put(const struct pst_call *c, int64_t o, double y)
         *to = c->accumulate ? *to + (float)y : (float)y;
 }
 
-/* Result number o, whose elements begin at x. */
+/* Computes result o, whose elements begin at x. */
 static void one_along(const struct job *k, int64_t o, const char *x)
 {
     const struct pst_folding *how = k->how;
@@ -215,7 +217,7 @@ static void sheet_run(const struct job *k, const struct pst_fold *fold,
     pst_nd_range(&k->gone, 0, k->r.n_in, sheet_row, &s);
 }
 
-/* Results o..o+cols-1, whose elements begin at x. */
+/* Computes results o..o+cols-1, whose elements begin at x. */
 static void some_across(const struct job *k, int64_t o, const char *x,
                         int64_t cols)
 {
@@ -259,7 +261,8 @@ static void across_row(void *ctx, const struct pst_nd *nd,
                     PST_MIN(n - done, PST_FOLD_COLS));
 }
 
-/* Elements number i of lines that are `step` apart, side by side. */
+/* Transposes lines that are `step` apart, so that elements i of all lines are
+ * adjacent. */
 #define TURN(type)                                                             \
     static void turn_##type(const char *from, int64_t lines, int64_t step,     \
                             int64_t n, void *to)                               \
@@ -279,7 +282,7 @@ static void turned_row(void *ctx, const struct pst_nd *nd,
 {
     const struct job *k = ctx;
     const int64_t step = nd->stride[1][nd->rank - 1];
-    double sheet[SHORT * TURNED]; /* or floats */
+    double sheet[SHORT * TURNED]; /* holds floats for f32 */
 
     for (int64_t done = 0; done < n; done += TURNED) {
         const int64_t lines = PST_MIN(n - done, TURNED);
@@ -292,7 +295,7 @@ static void turned_row(void *ctx, const struct pst_nd *nd,
     }
 }
 
-/* --- everything ----------------------------------------------------------- */
+/* --- entry points --------------------------------------------------------- */
 
 static void part_run(void *ctx, unsigned part, unsigned parts)
 {

@@ -10,7 +10,7 @@
     "y0 = slice.Tensor(x, -1, -1); y1 = slice.Tensor(x, -1, -2, -1);"          \
     "x2 = slice.Tensor(x, -1, 2, 3); y2 = slice.Tensor(x, -1, -3, -2);"
 
-/* Where neighbours are `spacing` apart. */
+/* Gradient for neighbours that are `spacing` apart. */
 PST_REWRITE_FORMULA(
     gradient_even,
     "penstock::gradient_even(Tensor self, Scalar spacing, int dim, "
@@ -22,8 +22,9 @@ PST_REWRITE_FORMULA(
     "transpose.int(cat([first / spacing, inner / spacing / 2, last / spacing], "
     "-1), dim, -1)");
 
-/* Where their coordinates are in `at`: the parabola through three of them; l
- * and r are the distances to the left and to the right of the middle one. */
+/* Gradient for coordinates given in `at`: the derivative of the parabola
+ * through three neighbours; l and r are the distances to the left and to the
+ * right of the middle one. */
 PST_REWRITE_FORMULA(
     gradient_at,
     "penstock::gradient_at(Tensor self, Tensor at, int dim, int edge_order) "
@@ -43,7 +44,8 @@ PST_REWRITE_FORMULA(
          "y0 * ((rn * 2 + ln) / (rn * sn));"
          "transpose.int(cat([first, inner, last], -1), dim, -1)");
 
-/* Number k of a list, or the one for all dimensions. */
+/* Returns the spacing of dimension k: number k of a list, or one number for all
+ * dimensions. */
 static struct pst_arg spacing_at(const struct pst_arg *spacing, unsigned k)
 {
     switch (spacing->kind) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Counts of elements between edges. */
+/* Counts elements between edges. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -11,7 +11,7 @@ static double load(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, i);
 }
 
-/* The smallest and largest element, if there is one. */
+/* Sets the smallest and the largest element; changes nothing if x is empty. */
 static void extremes(const struct pst_operand *x, double *low, double *high)
 {
     for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
@@ -20,7 +20,7 @@ static void extremes(const struct pst_operand *x, double *low, double *high)
     }
 }
 
-/* Ends that are equal, which is so if all elements are. */
+/* Moves equal ends apart, by `by` each; they are equal if all elements are. */
 static void widen(double by, double *low, double *high)
 {
     if (*low == *high) {
@@ -60,7 +60,8 @@ static void histc_ref(const struct pst_call *c)
 
 /* --- histogram: edges, weights, densities --------------------------------- */
 
-/* The bin of a, -1 outside; the last edge belongs to the last bin. */
+/* Returns the bin of a, or -1 outside; the last edge belongs to the last
+ * bin. */
 static int64_t find(const struct pst_operand *edges, int64_t bins, double a)
 {
     int64_t low = 0, high = bins;
@@ -102,8 +103,8 @@ static void count(const struct pst_call *c, const struct pst_operand *weight,
                           total);
 }
 
-/* Edge k of bins + 1, as linspace gives them: from the nearer end, in the
- * precision of the dtype. */
+/* Returns edge k of bins + 1, computed as linspace does: from the nearer end,
+ * in the precision of the dtype. */
 static double edge(enum pst_dtype dtype, double low, double high, int64_t k,
                    int64_t bins)
 {
@@ -124,7 +125,7 @@ static void histogram_count_ref(const struct pst_call *c)
 {
     const struct pst_arg *range = &c->args[2];
     const int64_t bins = c->args[1].i;
-    double low = 0.0, high = 1.0; /* of no elements */
+    double low = 0.0, high = 1.0; /* if x is empty */
 
     if (range->kind == PST_ARG_FLOATS && range->n == 2) {
         low = range->floats[0];

@@ -42,8 +42,8 @@ static void smallest(struct pst_acc *acc, int64_t n, const double *x)
             acc->a = fabs(x[i]);
 }
 
-/* What is added depends on p, which the accumulator does not see: a is the sum
- * of powers, the exponent stands in b. */
+/* Adds powers to a. The exponent is in b because accumulators do not see the
+ * arguments. */
 static void sum_power(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)
@@ -104,8 +104,8 @@ static double root_of(const struct pst_call *c PST_UNUSED, double first,
     return sqrt(first);
 }
 
-/* With m = 0 squares are those of the elements. What f32 cannot hold becomes
- * infinite, as in PyTorch. */
+/* With m = 0, `squares` sums the squares of the elements. Sums beyond f32
+ * become infinite, as in PyTorch. */
 PST_FOLD_ONE(norm_2, 2, squares, root_of)
 PST_FOLD_ONE(norm_1, 2, abs, NULL)
 PST_FOLD_ONE(norm_0, 2, nonzero, NULL)
@@ -154,7 +154,7 @@ PST_CPU_KERNELS(linalg_vector_norm, vector_norm_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-/* None is 2. */
+/* p defaults to 2. */
 #define NORM(extra) "linalg_vector_norm(self, is(p) ? p : 2" extra ")"
 
 PST_COMPOSE(norm_Scalar, "norm.Scalar(Tensor self, Scalar p=2) -> Tensor",
@@ -188,8 +188,8 @@ PST_COMPOSE(renorm,
             "norm = linalg_vector_norm(self, p, others(self, dim), True);"
             "self * (norm > maxnorm ? maxnorm / (norm + 1e-7) : 1.0)");
 
-/* Sums of magnitudes along one of two dimensions and their extreme over the
- * other, or singular values. */
+/* Matrix norm: the largest or smallest of the sums of magnitudes along one of
+ * two dimensions, or of the singular values. */
 PST_REWRITE_FORMULA(
     matrix_norm,
     "penstock::matrix_norm(Tensor self, Scalar ord, int[] dim, bool keepdim) "

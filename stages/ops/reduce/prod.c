@@ -5,7 +5,8 @@
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
 
-/* Argument `arg` is the dimension; none: all elements are one lane. */
+/* Returns the lanes along dimension `arg`; without one, all elements are one
+ * lane. */
 static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
 {
     if (arg != NULL && arg->kind == PST_ARG_INT)
@@ -13,8 +14,7 @@ static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
     return pst_lane_all(x);
 }
 
-/* In the result's kind of numbers: integers wrap around. The product of nothing
- * is 1. */
+/* Multiplies integers as integers, with wrap-around. An empty product is 1. */
 static void prod(const struct pst_call *c, const struct pst_arg *dim)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
@@ -42,8 +42,9 @@ static void prod(const struct pst_call *c, const struct pst_arg *dim)
     }
 }
 
-/* g times the product of all others: exact where one element is 0. Without a
- * zero g y / x as in PyTorch, so that infinities and NaN come out the same. */
+/* Multiplies g by the product of all other elements, exactly if an element is
+ * 0. Without a zero this is g y / x as in PyTorch, so that infinities and NaN
+ * agree. */
 static void backward_lane(const struct pst_call *c, double g, int64_t first,
                           const struct pst_lane *l)
 {
@@ -81,7 +82,7 @@ static void prod_backward_ref(const struct pst_call *c)
                       pst_lane_first(&l, k, l.size), &l);
 }
 
-/* The same of f32, this many lanes at a time. */
+/* Number of lanes that the f32 kernel processes at a time. */
 #define GROUP 32
 
 struct backward {
@@ -224,7 +225,8 @@ const struct pst_op pst_op_prod_dim_int = {
 };
 PST_CPU_KERNELS(prod_dim_int, prod_dim_kernels);
 
-/* Gradient in its order of lanes, whatever its shape. */
+/* The gradient has one element for each lane, in their order; its shape is not
+ * used. */
 const struct pst_op pst_op_prod_backward = {
     .schema = "penstock::prod_backward(Tensor grad_output, Tensor self, "
               "int? dim=None) -> Tensor",

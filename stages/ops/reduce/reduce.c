@@ -93,8 +93,8 @@ int64_t pst_reduce_load_whole(enum pst_dtype as, const struct pst_operand *x,
 struct walk {
     const struct pst_call *call;
     const struct pst_reduction *how;
-    enum pst_dtype as; /* what elements are converted to before they count */
-    bool whole;        /* into acc.whole */
+    enum pst_dtype as; /* elements are converted to this first */
+    bool whole;        /* accumulate in acc.whole */
     int64_t base;      /* offset of the first element */
     struct pst_acc acc;
 };
@@ -187,7 +187,7 @@ void pst_reduce_run_best(const struct pst_call *call, int arg, unsigned k,
 
 /* --- inference and gradients ---------------------------------------------- */
 
-/* Argument arg is checked here: int, int[] or None. */
+/* Checks argument arg (int, int[] or None) and sets dims. */
 static enum pst_status check_dims(struct pst_infer *c, const struct pst_meta *x,
                                   int arg, bool dims[PST_MAX_RANK])
 {

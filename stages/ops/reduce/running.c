@@ -4,7 +4,7 @@
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/reduce/lane.h"
 
-/* --- sums and products: floats in f64, rounded once each ------------------ */
+/* --- sums and products: accumulated in f64, rounded once each ------------- */
 
 #define NUMBER(wide, x) (wide)(x)
 #define TRUTH(wide, x)  (wide)((x) != 0)
@@ -62,9 +62,9 @@
 FOLDS(sum, 0, +=)
 FOLDS(product, 1, *=)
 
-/* --- extremes: the last of equals; NaN stays ------------------------------ */
+/* --- extrema: the last of equal elements; NaN propagates ------------------ */
 
-/* x != x: NaN. */
+/* x != x tests for NaN. */
 #define EXTREME(name, type, beats)                                             \
     static void name(const struct pst_call *c,                                 \
                      const struct pst_running_piece *p)                        \
@@ -118,7 +118,7 @@ struct job {
     const struct pst_call *c;
     pst_running_fn fn;
     struct pst_lane l;
-    int64_t blocks; /* of columns, or of rows */
+    int64_t blocks; /* blocks of columns, or of rows */
     size_t scratch;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Along one dimension, keeping it: cumsum, diff. */
+/* Scans along one dimension, which is kept: cumsum, diff. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
@@ -57,7 +57,7 @@ static struct pst_value *flipped(struct pst_vjp *v, struct pst_value *g,
     return pst_vjp_emit(v, &pst_op_flip, PST_ARGS(pst_v(g), pst_ints(&dim, 1)));
 }
 
-/* Every element goes into all later sums. */
+/* Element i is part of all later sums, so the gradient is a reversed cumsum. */
 static enum pst_status cumsum_vjp(struct pst_vjp *v)
 {
     const int64_t dim = v->node->args[1].i;
@@ -87,7 +87,8 @@ PST_CPU_KERNELS(cumsum, cumsum_kernels);
 
 /* --- diff ----------------------------------------------------------------- */
 
-/* n-th differences of (prepend, self, append) as the n-th binomial sum. */
+/* The concatenation of prepend, self and append. Its n-th difference is a
+ * binomial sum. */
 struct joined {
     const struct pst_operand *part[3];
     struct pst_lane lane[3];
@@ -108,7 +109,8 @@ static void join(const struct pst_call *c, struct joined *ret)
     }
 }
 
-/* Part and offset of element i of row (outer, inner). */
+/* Returns the offset of element i of row (outer, inner) in its part, and the
+ * part. */
 static int64_t locate(const struct joined *j, int64_t outer, int64_t inner,
                       int64_t i, const struct pst_operand **ret)
 {
@@ -120,7 +122,8 @@ static int64_t locate(const struct joined *j, int64_t outer, int64_t inner,
     return (outer * j->lane[k].size + i) * j->lane[k].inner + inner;
 }
 
-/* out[i] = sum over k of (-1)^(n-k) C(n, k) x[i + k]; bool: n is 1, xor. */
+/* out[i] = sum over k of (-1)^(n-k) C(n, k) x[i + k]; for bool n is 1 and the
+ * difference is xor. */
 static void diff_ref(const struct pst_call *c)
 {
     const struct pst_operand *out = &c->out[0];
@@ -157,7 +160,8 @@ static void diff_ref(const struct pst_call *c)
     }
 }
 
-/* First differences of f32: x without its first row less x without its last. */
+/* First differences of f32: x without its first row minus x without its last
+ * row. */
 struct differences {
     const struct pst_call *call;
     struct pst_lane lane; /* of x */
@@ -241,7 +245,7 @@ static enum pst_status infer_diff(struct pst_infer *c)
     return pst_infer_set_like(c, 0, x->dtype, &to);
 }
 
-/* One difference back: element i gets g[i - 1] - g[i]. */
+/* Returns the gradient of one difference: element i gets g[i - 1] - g[i]. */
 static struct pst_value *undo(struct pst_vjp *v, struct pst_value *g,
                               unsigned dim)
 {

@@ -28,7 +28,7 @@ static void any_add(struct pst_acc *acc, int64_t n, const double *x)
             acc->a = 1.0;
 }
 
-/* a: has a false one been seen? */
+/* Sets a to 1 if an element is false. */
 static void all_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)
@@ -45,7 +45,7 @@ static double all_end(const struct pst_acc *acc,
 static const struct pst_reduction any_how = {any_add, NULL, NULL};
 static const struct pst_reduction all_how = {all_add, all_end, NULL};
 
-/* u8 stays u8, a relic of the time before there was bool. */
+/* u8 gives u8, as in PyTorch, where it was the boolean type before bool. */
 static enum pst_dtype truth(const struct pst_infer *c)
 {
     const struct pst_meta *x = pst_infer_in(c, 0);
@@ -63,7 +63,7 @@ static enum pst_status infer_any_dim(struct pst_infer *c)
     return pst_reduce_infer(c, 0, truth(c), 1, 2);
 }
 
-/* Here an empty list means no dimension, unlike everywhere else. */
+/* An empty list means no dimension here, unlike in all other reductions. */
 static bool no_dims(const struct pst_arg *dim)
 {
     return dim->kind == PST_ARG_INTS && dim->n == 0;
@@ -155,7 +155,8 @@ LOGIC(all_dims, "all.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
 
 /* --- var ------------------------------------------------------------------ */
 
-/* Welford: a is the mean so far, b the sum of squared distances from it. */
+/* Welford's method: a is the mean so far, b the sum of squared distances from
+ * it. */
 static void var_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -166,7 +167,8 @@ static void var_add(struct pst_acc *acc, int64_t n, const double *x)
     }
 }
 
-/* Argument 2 of var.correction is a number, of var.dim a bool. */
+/* Argument 2 is a number in var.correction and a bool in var.dim; None means
+ * 1. */
 static double correction(const struct pst_arg *arg)
 {
     return arg->kind == PST_ARG_NONE ? 1.0 : pst_pw_number(arg);
@@ -194,9 +196,9 @@ static enum pst_status infer_var(struct pst_infer *c)
     return pst_reduce_infer(c, 0, x->dtype, 1, 3);
 }
 
-/* 2 (x - mean) / (n - correction), which PyTorch computes as it stands if
- * dimensions are given: of no or less than no degrees of freedom too. Without
- * them the slope is infinite then, and NaN at the mean. */
+/* The gradient is 2 (x - mean) / (n - correction), as in PyTorch. If dimensions
+ * are given this holds even for n <= correction; without them it is infinite
+ * then, and NaN at the mean. */
 static enum pst_status var_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0);
@@ -226,7 +228,8 @@ static double mean_of(double sum, int64_t n)
     return sum / (double)n;
 }
 
-/* The squares are of distances from the mean as their dtype has it. */
+/* The squares are distances from the mean m, which was rounded to the dtype;
+ * `off` corrects for the rounding. */
 static double var_of(const struct pst_call *call, double sum, double m,
                      double squares, int64_t n)
 {
@@ -306,7 +309,8 @@ static enum pst_status logsumexp_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, d));
 }
 
-/* Of infinities nothing is subtracted. */
+/* Returns what is subtracted from each element: the maximum, or 0 if it is not
+ * finite. */
 static double largest_of(double max, int64_t n PST_UNUSED)
 {
     return isfinite(max) ? max : 0.0;

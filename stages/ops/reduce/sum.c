@@ -77,7 +77,7 @@ struct sum {
     float scale;
 };
 
-/* Rows of memory summed one by one. */
+/* Sums contiguous rows, each by itself. */
 static void along_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct sum *s = ctx;
@@ -95,7 +95,8 @@ static void along_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* Columns are shared, so that the order of a sum is that of its rows. */
+/* Columns are shared among threads, so that each sum is in the order of its
+ * rows. */
 static void across_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct sum *s = ctx;
@@ -152,7 +153,8 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
     }
 PST_SIMD_EACH(RUN)
 
-/* Other strides, and dimensions that do not lie next to each other. */
+/* Kernels for other strides, and for reduced dimensions that are not
+ * adjacent. */
 static double mean_of(const struct pst_call *c PST_UNUSED, double sum,
                       double m PST_UNUSED, double second PST_UNUSED, int64_t n)
 {
@@ -164,7 +166,7 @@ PST_FOLD_ONE(sum_dim, 1, sum, NULL)
 PST_FOLD_ONE(mean, PST_REDUCE_ALL, sum, mean_of)
 PST_FOLD_ONE(mean_dim, 1, sum, mean_of)
 
-/* bool and i64 */
+/* Kernels for bool and i64. */
 static bool sum_fits_whole(const struct pst_call *c)
 {
     return pst_whole_fits_sum(c, PST_REDUCE_ALL);
@@ -292,7 +294,7 @@ static enum pst_status sum_dim_vjp(struct pst_vjp *v)
     return spread(v, pst_vjp_grad(v, 0), 1, 2);
 }
 
-/* Divides before it spreads: fewer divisions. */
+/* Divides before it expands: fewer divisions. */
 static struct pst_value *share(struct pst_vjp *v, int arg)
 {
     return pst_vjp_div_scalar(v, pst_vjp_grad(v, 0),
