@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of batch, instance and group norm, as compositions of the rows in
- * channel_norm.c. Running statistics are written where training says so, also
- * if the schema does not show it. */
+/* Batch, instance and group norm, composed of the operators in channel_norm.c.
+ * In training, new running statistics are written even if the schema does not
+ * show it. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -11,7 +11,7 @@ struct bn {
     struct pst_value *running_mean, *running_var; /* NULL: none */
     double momentum, eps;
     /* Results. */
-    struct pst_value *y, *mean, *rstd; /* statistics (blocks, G) */
+    struct pst_value *y, *mean, *rstd; /* mean, rstd: (blocks, G) */
     struct pst_value *new_mean, *new_var;
 };
 
@@ -51,7 +51,8 @@ static struct pst_node *stats(struct bn *b, struct pst_extent groups,
     return node;
 }
 
-/* Of the batch; the running statistics if the graph is made to evaluate. */
+/* Returns the statistic of the batch, or the running one if the graph is
+ * switched to evaluation. */
 static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
                                  struct pst_value *running, struct pst_arg eps)
 {
@@ -61,8 +62,8 @@ static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
                   PST_ARGS(pst_v(now), pst_v(running), eps, pst_b(true)));
 }
 
-/* var count / (count - 1). As whole numbers, since those can follow a free
- * number of rows. */
+/* Returns var count / (count - 1). Uses integers because they can depend on a
+ * dynamic number of rows. */
 static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
                                   struct pst_extent count)
 {
@@ -75,7 +76,8 @@ static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
                   PST_ARGS(pst_v(var), pst_rw_int(b->w, count)));
 }
 
-/* (1 - momentum) running + momentum now, `now` averaged over blocks. */
+/* Returns (1 - momentum) running + momentum now, with `now` averaged over
+ * blocks. */
 static struct pst_value *mix(struct bn *b, struct pst_value *running,
                              struct pst_value *now)
 {
@@ -96,12 +98,13 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
                    pst_none());
 }
 
-/* Statistics of the batch (each image: of the image), new running ones. */
+/* Normalises with the statistics of the batch, or of each image if not `batch`,
+ * and computes new running statistics. */
 static enum pst_status train(struct bn *b, bool batch)
 {
     struct pst_node *node = stats(b, channels(b), batch, true, false);
     const bool no_grad = b->w->build->no_grad;
-    struct pst_extent count = pst_extent(1); /* numbers of each statistic */
+    struct pst_extent count = pst_extent(1); /* elements per statistic */
 
     if (node == NULL)
         return b->w->build->status;
@@ -129,7 +132,7 @@ static struct pst_value *as_row(struct bn *b, struct pst_value *v)
     return pst_rw_reshape(b->w, pst_rw_cast(b->w, v, dtype), 2, size);
 }
 
-/* With the running statistics. */
+/* Normalises with the running statistics. */
 static enum pst_status evaluate(struct bn *b)
 {
     struct pst_value *var;
@@ -156,7 +159,7 @@ static struct pst_value *nothing(struct pst_rewrite *w, enum pst_dtype dtype)
                   PST_ARGS(pst_ints(&zero, 1), pst_i(0), pst_dtype_arg(dtype)));
 }
 
-/* Results 1 and 2: mean and rstd (C), or empty ones. */
+/* Sets results 1 and 2: mean and rstd (C), or empty tensors. */
 static void save_stats(struct bn *b, bool training)
 {
     const enum pst_dtype dtype =
@@ -229,7 +232,8 @@ static enum pst_status no_stats(struct pst_rewrite *w)
     return w->build->status;
 }
 
-/* Without the flag, and with a fourth result that is empty. */
+/* Batch norm without the training flag in its schema, and with an empty fourth
+ * result. */
 static enum pst_status with_reserve(struct pst_rewrite *w, bool training)
 {
     struct bn b = begin(w);
@@ -338,8 +342,9 @@ PST_REWRITE(instance_norm,
             "cudnn_enabled) -> Tensor",
             instance_norm);
 
-/* F.group_norm refuses one value per group, torch.group_norm does not: a model
- * that was exported with one is the latter's, any other may be the former's. */
+/* F.group_norm rejects one value per group, torch.group_norm does not. A model
+ * exported with one value must come from the latter and gets no check; any
+ * other may come from the former and gets it. */
 static struct pst_node *group_stats(struct bn *b, int64_t groups)
 {
     const bool one = pst_meta_numel(&b->x->meta) == groups;
@@ -366,7 +371,7 @@ PST_REWRITE(group_norm,
             "cudnn_enabled=True) -> Tensor",
             group_norm);
 
-/* N, C and the positions stand in the input's sizes too. */
+/* The arguments N, C and HxW must match the sizes of the input. */
 static enum pst_status native_group_norm(struct pst_rewrite *w)
 {
     struct bn b = begin(w);

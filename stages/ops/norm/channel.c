@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Norms over channels: references and how the fast loops are run. */
+/* Norms over channels: reference kernels, and the calls of the fast loops. */
 #include "stages/ops/norm/channel.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 static double at(const struct pst_operand *x, int64_t i)
 {
-    /* Offsets are divisions, a check of strides is none. */
+    /* Checks for contiguity first, because pst_meta_offset() divides. */
     return pst_load_f64(
         x->meta->dtype, x->data,
         pst_meta_is_contiguous(x->meta) ? i : pst_meta_offset(x->meta, i));
@@ -30,7 +30,7 @@ static int64_t element(const struct pst_channels *p, int64_t n, int64_t c,
     return pst_channels_at(p, n, c) + s;
 }
 
-/* Mean over group i of (x - centre)^power. */
+/* Returns the mean over group i of (x - centre)^power. */
 static double moment(const struct pst_channels *p, int64_t i, double centre,
                      int power)
 {
@@ -102,7 +102,6 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
     }
 }
 
-/* Mean over group i of w_c times the sums. */
 double pst_channels_group_mean(const struct pst_channels *p, int64_t i,
                                const struct pst_operand *sums)
 {
@@ -138,7 +137,7 @@ void pst_channels_ref_input(const struct pst_channels *p,
 
 /* --- fast kernels ------------------------------------------------------- */
 
-/* Elements below which the pool is not woken. */
+/* Fewer elements are processed without waking the thread pool. */
 #define SERIAL 32768
 
 struct job {

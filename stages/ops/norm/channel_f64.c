@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Norms over channels of contiguous f64, as pst_verify computes with. */
+/* Norms over channels for contiguous f64, the dtype of pst_verify. */
 #include "stages/ops/norm/channel.h"
 
 #include <math.h>
 
-/* Elements below which the pool is not woken. */
+/* Fewer elements are processed without waking the thread pool. */
 #define SERIAL 32768
-/* Partial sums: a sum of one is as slow as its chain of additions. */
+/* Number of partial sums; the latency of additions limits a single sum. */
 #define SUMS 8
 
 struct job {
@@ -67,7 +67,7 @@ static double squares(int64_t n, const double *restrict x, double mean)
     return total(part);
 }
 
-/* Sum of g (x - mean). */
+/* Returns the sum of g (x - mean). */
 static double products(int64_t n, const double *restrict g,
                        const double *restrict x, double mean)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rows that batch, group and instance norm consist of. */
+/* The operators that batch, group and instance norm are composed of. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/norm/columns.h"
 
-/* Dtype of statistics and sums. */
+/* Returns the dtype of statistics and sums. */
 static enum pst_dtype wide(enum pst_dtype dtype)
 {
     return dtype == PST_F64 ? PST_F64 : PST_F32;
@@ -11,7 +11,7 @@ static enum pst_dtype wide(enum pst_dtype dtype)
 
 /* --- inference ---------------------------------------------------------- */
 
-/* Argument i as (N, C, ...). */
+/* Checks that argument i is (N, C, ...). */
 static enum pst_status images(const struct pst_infer *c, unsigned i,
                               const struct pst_meta **ret)
 {
@@ -55,7 +55,7 @@ static enum pst_status stats_infer(struct pst_infer *c)
     return status;
 }
 
-/* Statistics (blocks, G) of images x. */
+/* Checks that argument i holds statistics (blocks, G) of images x. */
 static enum pst_status check_stats(const struct pst_infer *c, unsigned i,
                                    const struct pst_meta *x)
 {
@@ -73,7 +73,7 @@ static enum pst_status check_stats(const struct pst_infer *c, unsigned i,
     return PST_OK;
 }
 
-/* Optional argument i has these dimensions. */
+/* Checks that argument i, if given, has these sizes. */
 static enum pst_status check_sizes(const struct pst_infer *c, unsigned i,
                                    unsigned rank, const int64_t *sizes)
 {
@@ -103,7 +103,7 @@ static enum pst_status apply_infer(struct pst_infer *c)
     return status == PST_OK ? pst_infer_set_like(c, 0, x->dtype, x) : status;
 }
 
-/* Gradient (argument 0) and input. */
+/* Checks the gradient (argument 0), the input and the statistics. */
 static enum pst_status backward_check(const struct pst_infer *c,
                                       unsigned first_stat,
                                       const struct pst_meta **x)
@@ -215,13 +215,13 @@ static struct pst_channels describe_input(const struct pst_call *c)
     return p;
 }
 
-/* Blocks of no image have no numbers. */
+/* True if there are no images, and so nothing to compute. */
 static bool is_empty(const struct pst_channels *p)
 {
     return p->blocks == 0;
 }
 
-/* Absent operands have the meta of nothing. */
+/* True if all operands have this dtype; absent operands have an empty meta. */
 static bool all_of(const struct pst_call *c, enum pst_dtype dtype)
 {
     for (unsigned i = 0; i < c->n_in; i++)
@@ -249,7 +249,8 @@ static bool all_f64(const struct pst_call *c)
             !pst_columns_run_##id(c, &p, &pst_channel_loops_##suffix))         \
             pst_channels_run_##id(c, &p, &pst_channel_loops_##suffix);         \
     }
-/* REFS: the results as the reference takes them. */
+/* Defines the kernels of an operator; the last arguments are its results for
+ * the reference. */
 #define KERNELS(id, bits, ...)                                                 \
     RUN_SET(id, any)                                                           \
     PST_SIMD_IF_AVX2(RUN_SET(id, avx2))                                        \
@@ -285,10 +286,10 @@ KERNELS(input, PST_K_INPLACE_0, &c->out[0]);
 
 /* --- gradients ---------------------------------------------------------- */
 
-/* Statistics as results of their own (native_group_norm):
+/* Gradients of the statistics, if they are results (native_group_norm):
  *     d mean = 1 / M,  d rstd = -rstd^3 (x - mean) / M,
  *     d var = 2 (x - mean) / M
- * Those of whole batches have no gradient in PyTorch. */
+ * Statistics of whole batches have no gradient, as in PyTorch. */
 static enum pst_status stats_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0), *by, *dx;
@@ -323,7 +324,7 @@ static enum pst_status stats_vjp(struct pst_vjp *v)
                        dx == NULL ? NULL : pst_vjp_reshape_as(v, dx, &x->meta));
 }
 
-/* Sums (blocks, C) as the gradient of argument i, (C). */
+/* Sets the gradient of argument i, (C), from sums (blocks, C). */
 static void set_sum(struct pst_vjp *v, unsigned i, struct pst_value *sums)
 {
     const struct pst_value *of = pst_vjp_in(v, i);
@@ -371,9 +372,9 @@ static enum pst_status apply_vjp(struct pst_vjp *v)
 
 /* --- rows --------------------------------------------------------------- */
 
-/* More than one value per statistic is needed if `several`, and while the graph
- * trains if `training`; per group of all samples together if `together`, which
- * is what PyTorch asks of group norm, also where it evaluates. */
+/* `several` requires more than one value per statistic; `training` requires it
+ * while the graph trains; `together` requires it per group of all samples
+ * together, which PyTorch demands of group norm in evaluation too. */
 const struct pst_op pst_op_norm_stats = {
     .schema = "penstock::norm_stats(Tensor input, int groups, bool batch, "
               "float eps, bool training=False, bool several=False, bool "

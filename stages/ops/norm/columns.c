@@ -4,11 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Columns of a strip: their sums stay in the first cache. */
+/* Columns per strip; their sums fit into the L1 cache. */
 #define STRIP 512
-/* From this many positions on, loops along them are fast enough. */
+/* From this many positions on, loops along positions (channel.c) are fast
+ * enough. */
 #define FEW 16
-/* Elements below which the pool is not woken. */
+/* Fewer elements are processed without waking the thread pool. */
 #define SERIAL 32768
 
 struct job {
@@ -22,7 +23,7 @@ static const float *data_of(const struct pst_operand *x)
     return x == NULL ? NULL : x->data;
 }
 
-/* Columns that share a statistic, beside each other. */
+/* Returns the number of adjacent columns that share a statistic. */
 static int64_t stats_run(const struct pst_channels *p)
 {
     return p->c / p->g * p->s;
@@ -49,7 +50,7 @@ static double total(const double *sums, int64_t n)
 
 /* --- statistics ----------------------------------------------------------- */
 
-/* Of `groups` groups from number k of the block's statistics on. */
+/* Computes the statistics of `groups` groups, from group k of the block on. */
 static void strip_stats(const struct job *j, int64_t block, int64_t k,
                         int64_t groups)
 {
@@ -105,14 +106,14 @@ bool pst_columns_run_stats(const struct pst_call *c,
            start(c, p, loops, stats_part);
 }
 
-/* --- what goes by channels ------------------------------------------------ */
+/* --- operators split by channels ------------------------------------------ */
 
-/* Columns of channels c0 to c1 in the images of a block, and what each column
- * is shifted and multiplied by. */
+/* Columns of channels c0 to c1 - 1 in the images of a block, and the numbers
+ * that each column is shifted and multiplied by. */
 struct strip {
     int64_t block, c0, c1;
     int64_t columns, images, row;
-    int64_t at; /* first element */
+    int64_t at; /* offset of the first element */
     float mean[STRIP], scale[STRIP], by[STRIP], shift[STRIP];
 };
 
@@ -136,7 +137,7 @@ static void each_strip(void *ctx, unsigned part, unsigned parts, strip_fn fn)
         }
 }
 
-/* The statistic of a channel of the strip. */
+/* Returns the index of the statistic of channel c. */
 static int64_t group_of(const struct pst_channels *p, const struct strip *s,
                         int64_t c)
 {
@@ -217,7 +218,7 @@ bool pst_columns_run_sums(const struct pst_call *c,
     return p->s > 0 && p->s < FEW && start(c, p, loops, sums_part);
 }
 
-/* Mean over the strip's group k of w_c times the sums. */
+/* Returns the mean over the strip's group k of w_c times the sums. */
 static float group_mean(const struct pst_channels *p, const struct strip *s,
                         int64_t k, const struct pst_operand *of)
 {

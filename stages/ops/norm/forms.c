@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Further norms and the core set's backward operators as compositions. */
+/* Further norms, and the backward operators of the core ATen set, as
+ * compositions. */
 #include "stages/ops/core/rewrite.h"
 
 #include "stages/ops/core/rows.h"
@@ -19,8 +20,8 @@ static enum pst_status weight_norm(struct pst_rewrite *w)
     struct pst_value *v = pst_rewrite_in(w, 0), *g = pst_rewrite_in(w, 1);
     struct pst_value *norm;
     int64_t dims[PST_MAX_RANK];
-    /* As norm_except_dim has it: -1 is no dimension, the norm is that of all.
-     */
+    /* As in norm_except_dim, -1 is not the last dimension: the norm is that of
+     * all elements. */
     const bool all = w->args[2].i == -1;
     const int dim = all ? -1 : pst_meta_dim(&v->meta, w->args[2].i);
     unsigned n = 0;
@@ -50,7 +51,7 @@ PST_REWRITE(_weight_norm_interface,
             "(Tensor, Tensor)",
             weight_norm);
 
-/* --- RMS norm with its statistics --------------------------------------- */
+/* --- RMS norm with rstd as a result --------------------------------------- */
 
 static enum pst_status fused_rms_norm(struct pst_rewrite *w)
 {
@@ -79,8 +80,8 @@ PST_REWRITE(_fused_rms_norm,
 /* --- backward operators ------------------------------------------------- */
 
 /*
- * Gradients of a norm from given statistics, all in terms of differentiable
- * operators: dims are those of the mean, others those that dw is summed over.
+ * Gradients of a norm for given statistics, composed of differentiable
+ * operators. The statistics are means over dims; dw is summed over others.
  *     dx = rstd (gw - mean(gw) - xhat mean(gw xhat)),  dw = sum g xhat
  */
 struct back {
@@ -112,7 +113,7 @@ static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
                   false);
 }
 
-/* x with the sizes of the other one. */
+/* Reshapes x to the sizes of `other`. */
 static struct pst_value *like(struct pst_rewrite *w, struct pst_value *x,
                               const struct pst_value *other)
 {
@@ -127,8 +128,8 @@ static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
     return pst_rw_mul(w, pst_rw_sub(w, x, mean), rstd);
 }
 
-/* The given rstd, with the gradient that it has as a function of x:
- * -rstd^3 (x - mean) / n. */
+/* Returns the given rstd with its gradient as a function of x: -rstd^3 (x -
+ * mean) / n. */
 static struct pst_value *rstd_of(struct pst_rewrite *w, struct pst_value *x,
                                  struct pst_value *mean, struct pst_value *rstd,
                                  const struct back *b, struct pst_extent n)
@@ -189,7 +190,7 @@ PST_REWRITE(native_layer_norm_backward,
             "Tensor)",
             layer_norm_backward);
 
-/* As (N, G, C / G, S). */
+/* Computes with tensors of shape (N, G, C / G, S). */
 static enum pst_status group_norm_backward(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 1), *weight = pst_rewrite_in(w, 4);

@@ -12,7 +12,8 @@ static enum pst_status layer_norm_check(struct pst_infer *c,
 
     if (status != PST_OK)
         return status;
-    /* f64: a model of f32 and bf16, made wider for a comparison. */
+    /* f64 weights occur when a model of f32 and bf16 is upcast for a
+     * comparison. */
     if ((w != NULL && w->dtype != (*x)->dtype && w->dtype != PST_F32 &&
          w->dtype != PST_F64) ||
         (w != NULL && b != NULL && b->dtype != w->dtype))
@@ -30,7 +31,8 @@ static enum pst_status layer_norm_infer(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* Mean and rstd keep the normalised dimensions as 1, in the weights' dtype. */
+/* Mean and rstd have size 1 in the normalised dimensions, and the dtype of the
+ * weights (without weights, of x). */
 static enum pst_status native_layer_norm_infer(struct pst_infer *c)
 {
     const struct pst_meta *x, *w = pst_infer_in(c, 2);
@@ -48,9 +50,9 @@ static enum pst_status native_layer_norm_infer(struct pst_infer *c)
     return status;
 }
 
-/* What reaches x through mean and rstd of native_layer_norm:
- * (gm - gs rstd^3 (x - mean)) / n. NULL if nothing does (as always in
- * practice). */
+/* Returns the gradient of x through mean and rstd of native_layer_norm: (gm -
+ * gs rstd^3 (x - mean)) / n. Returns NULL if they have none, which is the usual
+ * case. */
 static struct pst_value *stats_vjp(struct pst_vjp *v)
 {
     struct pst_value *gm = v->grads[1], *gs = v->grads[2], *ret = NULL;
@@ -71,7 +73,7 @@ static struct pst_value *stats_vjp(struct pst_vjp *v)
     return pst_vjp_cast(v, ret, x->meta.dtype);
 }
 
-/* dw and db in one pass over g and x if both are wanted. */
+/* Computes dw and db in one pass over g and x if both are needed. */
 static void affine_vjp(struct pst_vjp *v, struct pst_value *g)
 {
     struct pst_value *w = pst_vjp_in(v, 2), *b = pst_vjp_in(v, 3);
@@ -103,8 +105,8 @@ static void affine_vjp(struct pst_vjp *v, struct pst_value *g)
 }
 
 /*
- * dx is a node of its own: it is in the path of the input's gradient, dw and
- * db are not.
+ * dx is a separate node because later gradients wait for it, and not for dw and
+ * db.
  */
 static enum pst_status layer_norm_vjp(struct pst_vjp *v)
 {
@@ -148,7 +150,7 @@ static void layer_norm_ref(const struct pst_call *c)
                  c->n_out == 3 ? &c->out[2] : NULL);
 }
 
-/* Row statistics before they go to two outputs. */
+/* Scratch for the statistics of rows, before they are copied to two outputs. */
 static size_t native_layer_norm_scratch(const struct pst_call *c,
                                         unsigned threads)
 {
@@ -264,7 +266,7 @@ static enum pst_status backward_affine_infer(struct pst_infer *c)
                                             c->args[2].n, c->args[2].ints);
 }
 
-/* args: grad, input, shape, [weight,] eps */
+/* The arguments are grad, input, shape, [weight,] eps. */
 static struct pst_norm backward_of(const struct pst_call *c, bool centre,
                                    bool has_weight)
 {
@@ -297,7 +299,7 @@ static bool all_alike(const struct pst_call *c)
     return true;
 }
 
-/* Both operators of layer_norm (centre) and of rms_norm. */
+/* Defines both backward operators of layer_norm (centre) or rms_norm. */
 #define RUN_BACKWARD(suffix, norm, centre)                                     \
     static void norm##_input_##suffix(const struct pst_call *c)                \
     {                                                                          \

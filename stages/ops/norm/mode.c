@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where batch and instance norm in training would differ from evaluation: a
- * value of the batch while training, in evaluation (replay.h) the running one,
- * or 1 / sqrt(running + eps) of a variance.
+ * Switch of batch and instance norm between training and evaluation (replay.h).
+ * In training it returns the value of the batch; in evaluation the running one
+ * or, for a variance, 1 / sqrt(running + eps).
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

@@ -69,7 +69,7 @@ static double at(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
-/* Column j of an optional weight or bias. */
+/* Returns element j of an optional weight or bias. */
 static double at_or(const struct pst_operand *x, int64_t j, double otherwise)
 {
     return x == NULL || x->data == NULL ? otherwise : at(x, j);
@@ -115,8 +115,8 @@ void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
     }
 }
 
-/* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g w; RMS norm lacks the
- * middle term. */
+/* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), where gw = g w; RMS norm
+ * lacks the middle term. */
 void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx)
 {
     for (int64_t r = 0; r < p->rows; r++) {
@@ -140,7 +140,7 @@ void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx)
     }
 }
 
-/* Columns whose sums are kept while the rows pass by. */
+/* Number of columns that are summed in one pass over the rows. */
 #define COLUMNS 256
 
 void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
@@ -180,14 +180,14 @@ void pst_norm_bias_ref(const struct pst_norm *p, struct pst_operand *db)
 
 /* --- fast kernels ------------------------------------------------------- */
 
-/* Elements below which the pool is not woken. */
+/* Fewer elements are processed without waking the thread pool. */
 #define SERIAL 32768
 
 struct job {
     const struct pst_norm *p;
     const struct pst_norm_loops *loops;
     struct pst_norm_rows rows;
-    int64_t size; /* of a number */
+    int64_t size; /* of an element, in bytes */
     const char *x, *g;
     char *y, *stats;
 };
@@ -260,12 +260,12 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
     start(c, input_part, &job);
 }
 
-/* Rows whose statistics are made just before they are summed: they are in the
- * cache then. Partial sums have as many, so that the bits do not depend on the
- * number of threads. */
+/* Rows whose statistics are computed just before their sums, while the rows are
+ * in the cache. Partial sums cover as many rows, so that the bits do not depend
+ * on the number of threads. */
 #define BLOCK 32
 
-/* Totals of dw and db, then the statistics. */
+/* Scratch for the totals of dw and db, then for the statistics. */
 size_t pst_norm_weight_scratch(const struct pst_norm *p)
 {
     return (size_t)(p->rows + p->n) * 2 * pst_dtype_size(p->x->meta->dtype);

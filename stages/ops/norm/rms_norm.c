@@ -2,8 +2,8 @@
 #include "stages/ops/core/rows.h"
 #include "stages/ops/norm/norm.h"
 
-/* rms_norm(input, shape, weight, eps): x / sqrt(mean(x^2) + eps) * w. Any mix
- * of floating dtypes; the result is promoted. */
+/* rms_norm(input, shape, weight, eps): x / sqrt(mean(x^2) + eps) * w. Floating
+ * dtypes may be mixed; the result has the dtype of the input. */
 
 static enum pst_status rms_norm_infer(struct pst_infer *c)
 {
