@@ -24,7 +24,7 @@ static enum pst_status softmax_infer(struct pst_infer *c, enum pst_dtype dtype)
     return pst_infer_set_like(c, 0, dtype, x);
 }
 
-/* softmax(self, dim, dtype=None): converts first. */
+/* softmax(self, dim, dtype=None) converts to dtype first. */
 static enum pst_status softmax_int_infer(struct pst_infer *c)
 {
     const struct pst_meta *x = pst_infer_in(c, 0);
@@ -57,8 +57,8 @@ static enum pst_status backward_infer(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, g->dtype, g);
 }
 
-/* The dimension is a run of n elements `inner` apart in row-major order, for
- * each of outer * inner positions. */
+/* Layout of the reduced dimension: runs of n elements, `inner` apart, at outer
+ * * inner positions. */
 struct runs {
     int64_t outer, n, inner;
 };
@@ -171,15 +171,14 @@ static void log_backward_ref(const struct pst_call *c)
     backward_ref(c, LOG_SOFTMAX);
 }
 
-/* --- fast kernels: contiguous f32 and f64
- * --------------------------------------- */
+/* --- fast kernels: contiguous f32 and f64 --------------------------------- */
 
 struct job {
     struct runs r;
     const struct pst_softmax_loops *loops;
     bool log;
-    int64_t size;      /* of a number */
-    const char *x, *g; /* g: the gradient; then x is the softmax */
+    int64_t size;      /* of an element, in bytes */
+    const char *x, *g; /* g: gradient, and x the softmax; or NULL */
     char *y;
 };
 
@@ -196,7 +195,7 @@ static void rows_part(const struct job *k, int64_t a, int64_t b)
                                                k->y + at);
 }
 
-/* Strips a..b-1 of PST_SOFTMAX_COLS columns. */
+/* Processes strips a..b-1 of PST_SOFTMAX_COLS columns each. */
 static void columns_part(const struct job *k, int64_t strips, int64_t a,
                          int64_t b)
 {
@@ -240,7 +239,7 @@ static void run(const struct pst_call *c, struct job *k, int64_t dim)
         part_of_it, k);
 }
 
-/* loops: of f32, of f64 */
+/* loops[] are those for f32 and for f64. */
 static void forward(const struct pst_call *c,
                     const struct pst_softmax_loops *const *loops, bool log)
 {
@@ -365,7 +364,7 @@ const struct pst_op pst_op__log_softmax = {
 };
 PST_CPU_KERNELS(_log_softmax, log_softmax_kernels);
 
-/* Rows of -inf give 0 instead of NaN; their gradient is 0 by itself. */
+/* _safe_softmax: rows of -inf give 0 instead of NaN, and have gradient 0. */
 const struct pst_op pst_op__safe_softmax = {
     .schema = "aten::_safe_softmax(Tensor self, int dim, ScalarType? "
               "dtype=None) -> Tensor",
