@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums, means and maxima of rows of a table, and limits on their norms. */
+/* Embedding bags (sums, means or maxima of table rows), and
+ * embedding_renorm. */
 #include "stages/ops/formula/formula.h"
 
 /*
- * Bag k has the indices from offsets[k] on. Modes: 0 sum, 1 mean, 2 max. What
- * equals padding_idx does not count; an empty bag is 0. The further results
- * are what PyTorch keeps for its gradient: each index' bag (nothing in the
- * fastest case), the sizes of bags, the index of each maximum.
+ * Bag k has the indices from offsets[k] on. Modes: 0 sum, 1 mean, 2 max.
+ * Indices equal to padding_idx are skipped; an empty bag is 0. The further
+ * results are what PyTorch keeps for its gradient: the bag of each index (empty
+ * in the fastest case), the sizes of bags, the index of each maximum.
  *
- * scale_grad_by_freq divides the gradient of a row by how often that row is
- * read, as PyTorch documents it. PyTorch's own kernel takes the count of
- * another row where the indices are not 0, 1, 2 ... in order of their size.
+ * scale_grad_by_freq divides the gradient of a row by the number of times that
+ * row is read, as PyTorch documents it. PyTorch's own kernel uses the count of
+ * another row unless the sorted indices are 0, 1, 2 ...
  */
 PST_REWRITE_FORMULA(
     bag,
@@ -72,7 +73,7 @@ PST_COMPOSE(embedding_bag_padding_idx,
             "bag(weight, indices, offsets, scale_grad_by_freq, mode, "
             "per_sample_weights, include_last_offset, pad)");
 
-/* Rows that are read and too long are shortened. */
+/* Scales down rows that are read and whose norm exceeds max_norm. */
 PST_COMPOSE(embedding_renorm,
             "embedding_renorm(Tensor self, Tensor indices, float max_norm, "
             "float norm_type) -> Tensor",

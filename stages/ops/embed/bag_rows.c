@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows of a table taken together by two lists: entry i brings row from[i] of
- * the table to row to[i] of the result, unless keep[i] is false. What a bag is
- * made of never lies side by side in memory. */
+/* Sums or maxima of table rows by two lists: entry i adds row from[i] of the
+ * table to row to[i] of the result, unless keep[i] is false. The rows of a bag
+ * are never gathered in memory. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/places.h"
@@ -11,7 +11,7 @@
 
 /* --- inference ------------------------------------------------------------ */
 
-/* Argument i is a vector of n numbers. */
+/* Checks that argument i, if given, is a vector of n elements. */
 static enum pst_status check_list(struct pst_infer *c, unsigned i, int64_t n,
                                   bool right_dtype)
 {
@@ -27,7 +27,7 @@ static bool is_index(const struct pst_meta *m)
     return m->dtype == PST_I64 || m->dtype == PST_I32;
 }
 
-/* (table, from, to, rows, ..., keep last) */
+/* Infers operators with arguments (table, from, to, rows, ..., keep last). */
 static enum pst_status infer_rows(struct pst_infer *c, unsigned keep)
 {
     const struct pst_meta *table, *from, *to, *kept = pst_infer_in(c, keep);
@@ -97,7 +97,7 @@ static struct lists lists_of(const struct pst_call *c)
     };
 }
 
-/* Entry i; false if it does not count or is a fault. */
+/* Loads entry i; false if it is skipped, or out of range (a fault). */
 static bool entry(const struct pst_call *c, const struct lists *l, int64_t i,
                   int64_t *from, int64_t *to)
 {
@@ -151,7 +151,7 @@ static void add_rows_ref(const struct pst_call *c)
         pst_store_f64(out->meta->dtype, out->data, k, sum[k]);
 }
 
-/* The first one of a row is taken whatever it is, then what is larger. */
+/* Takes the first entry of a row unconditionally, then larger ones. */
 static void max_rows_ref(const struct pst_call *c)
 {
     const struct lists l = lists_of(c);
@@ -188,8 +188,8 @@ struct job {
     int64_t begin, end; /* columns of a thread */
 };
 
-/* Entries first..first+n-1 as offsets in the table and the result; n is at
- * most PST_PLACES. What does not count has PST_PLACES_NONE in `to`. */
+/* Loads entries first..first+n-1 as offsets into the table and the result; n is
+ * at most PST_PLACES. Skipped entries get PST_PLACES_NONE in `to`. */
 static void load_block(const struct job *j, int64_t first, int64_t n,
                        int64_t *from, int64_t *to)
 {
@@ -264,7 +264,8 @@ static void load_block(const struct job *j, int64_t first, int64_t n,
 LOOPS(f32, float)
 LOOPS(f64, double)
 
-/* Columns begin..end-1 of the result; best: until something is found. */
+/* Clears columns begin..end-1 of the result; `best` also sets their indices to
+ * -1. */
 static void clear(const struct job *j, bool best)
 {
     const size_t size = pst_dtype_size(j->c->out[0].meta->dtype);
@@ -280,8 +281,8 @@ static void clear(const struct job *j, bool best)
     }
 }
 
-/* Columns are shared, so that entries come in their order whatever the number
- * of threads. */
+/* Threads share columns, so that entries are added in their order for any
+ * number of threads. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     struct job j = *(const struct job *)ctx;
@@ -320,7 +321,7 @@ static const struct pst_kernel add_rows_kernels[] = {
      NULL, rows_scratch, add_rows_ref, 0.0},
 };
 
-/* Its own gradient, with the lists the other way round. */
+/* add_rows is its own gradient, with `from` and `to` exchanged. */
 const struct pst_op pst_op_add_rows = {
     .schema = "penstock::add_rows(Tensor table, Tensor from, Tensor to, "
               "SymInt rows, Tensor? scale=None, Tensor? keep=None) -> Tensor",
@@ -340,8 +341,8 @@ static const struct pst_kernel max_rows_kernels[] = {
      rows_scratch, max_rows_ref, 0.0},
 };
 
-/* The largest of each column and the row of the table that has it first; of
- * what gets nothing 0 and -1. */
+/* Returns the maximum of each column and the first table row that has it; 0 and
+ * -1 for rows without entries. */
 const struct pst_op pst_op_max_rows = {
     .schema = "penstock::max_rows(Tensor table, Tensor from, Tensor to, "
               "SymInt rows, Tensor? keep=None) -> (Tensor, Tensor)",

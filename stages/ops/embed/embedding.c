@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows of a table, and the sum of gradients into the rows that were read. */
+/* embedding: reads rows of a table; its gradient sums into the rows that were
+ * read. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/check.h"
 
@@ -43,10 +44,10 @@ static enum pst_status infer_embedding(struct pst_infer *c)
 
 struct lookup {
     const struct pst_call *c;
-    int64_t rows, size; /* of the table; bytes of a row */
+    int64_t rows, size; /* rows of the table; bytes of a row */
 };
 
-/* Index number i; its fault is the kernel's. */
+/* Loads index i; false if it is out of range, which is a fault. */
 static bool index_at(const struct pst_call *c, const struct pst_operand *index,
                      int64_t i, int64_t rows, int64_t *ret)
 {
@@ -165,14 +166,15 @@ static enum pst_status infer_backward(struct pst_infer *c)
     return pst_infer_set(c, 0, g->dtype, 2, sizes);
 }
 
-/* Row of the result for gradient number i, false if it goes nowhere. */
+/* Sets *ret to the result row of gradient i; false if it is skipped or out of
+ * range. */
 static bool target_row(const struct pst_call *c, int64_t i, int64_t *ret)
 {
     return index_at(c, &c->in[1], i, c->args[2].i, ret) && *ret != c->args[3].i;
 }
 
-/* Columns are shared: every element sums its gradients in index order whatever
- * the number of threads. */
+/* Threads share columns, so that each element sums its gradients in the order
+ * of the indices for any number of threads. */
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct pst_call *c = ctx;
@@ -209,7 +211,7 @@ static bool backward_supports(const struct pst_call *c)
     return !c->args[4].b;
 }
 
-/* How often each row was read, for scale_grad_by_freq. */
+/* Scratch for the number of times each row was read (scale_grad_by_freq). */
 static size_t backward_scratch(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {
@@ -262,8 +264,8 @@ const struct pst_op pst_op_embedding_dense_backward = {
               "Tensor indices, SymInt num_weights, SymInt padding_idx, "
               "bool scale_grad_by_freq) -> Tensor",
     .infer = infer_backward,
-    /* A sum of rows: they are read again. PyTorch leaves the frequencies out.
-     */
+    /* The gradient of a sum of rows reads the rows again. Like PyTorch it
+     * ignores scale_grad_by_freq. */
     .vjp = pst_vjp_formula,
     .formula = "rows = embedding(grad, indices);"
                "grad_output: padding_idx < 0 ? rows : "
