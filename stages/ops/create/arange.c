@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers that their places determine: arange, eye. */
+/* Tensors computed from the index alone: arange, eye. */
 #include "stages/base/checked.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -12,7 +12,8 @@ struct range {
     struct pst_arg start, end, step;
 };
 
-/* Numbers of an integer dtype are truncated first. */
+/* Returns the range of the arguments; for an integer dtype they are truncated
+ * first. */
 static struct range range_of(const struct pst_arg *args, unsigned n)
 {
     struct range r = {.start = pst_i(0), .step = pst_i(1)};
@@ -33,7 +34,8 @@ static void truncate(struct pst_arg *arg)
     *arg = pst_i(pst_pw_integer(arg));
 }
 
-/* Whole numbers are counted as such: a double is too coarse beyond 2^53. */
+/* Sets the number of elements. Integers are counted exactly, because a double
+ * is too coarse beyond 2^53. */
 static bool count_of(const struct range *r, int64_t *ret)
 {
     double count;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensors of one number. "empty" ones hold zeros, so that nothing depends on
- * what was in memory before. */
+/* Tensors filled with one number. "empty" ones are zeros, so that nothing
+ * depends on old contents of memory. */
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
 
-/* The argument "dtype"; else what the file records; else `otherwise`. */
+/* Returns the argument "dtype", else what the file records, else
+ * `otherwise`. */
 static enum pst_dtype dtype_of(const struct pst_infer *c,
                                enum pst_dtype otherwise)
 {
@@ -23,7 +24,7 @@ static enum pst_status sized(struct pst_infer *c, enum pst_dtype dtype,
     return pst_infer_set(c, 0, dtype, size->n, size->ints);
 }
 
-/* Without a dtype that of the number. */
+/* Without a dtype, the result has that of the number. */
 static enum pst_status infer_full(struct pst_infer *c)
 {
     enum pst_dtype dtype = PST_F32;

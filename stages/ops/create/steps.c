@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers at even distances, windows, indices of triangles. */
+/* linspace, logspace, windows, and indices of triangles. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
@@ -13,7 +13,7 @@
 
 /* --- linspace, logspace --------------------------------------------------- */
 
-/* Argument k, a number or a tensor without dimensions. */
+/* Returns argument k, which is a number or a tensor without dimensions. */
 static double end_of(const struct pst_call *c, unsigned k)
 {
     const struct pst_operand *x = &c->in[0];
@@ -25,7 +25,8 @@ static double end_of(const struct pst_call *c, unsigned k)
     return pst_load_f64(x->meta->dtype, x->data, 0);
 }
 
-/* Element i of n, from the nearer end, in the precision of the dtype. */
+/* Returns element i of n, computed from the nearer end in the precision of the
+ * dtype. */
 static double point(const struct pst_call *c, double start, double end,
                     int64_t i, int64_t n)
 {
@@ -122,9 +123,9 @@ STEPS(logspace,
       "logspace(Scalar start, Scalar end, int steps, float base=10., ",
       infer_logspace, logspace_kernels);
 
-/* --- range: with its end -------------------------------------------------- */
+/* --- range: includes its end ---------------------------------------------- */
 
-/* A number made of arguments first to last, which may not be free. */
+/* Returns x, which is computed from arguments first to last, as an argument. */
 static struct pst_arg known(struct pst_rewrite *w, unsigned first,
                             unsigned last, double x)
 {
@@ -143,7 +144,7 @@ static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
                                      : PST_F32;
     const double start = pst_pw_number(&w->args[0]);
     const double n = floor((pst_pw_number(&w->args[1]) - start) / step) + 1.0;
-    /* Between the last number and the next; whole ends are exact. */
+    /* Half a step beyond the last element; ends of integer ranges are exact. */
     const double end = pst_dtype_kind(dtype) == PST_KIND_FLOAT ? n - 0.5 : n;
 
     if (!(n >= 0.0 && n < 1e15))
@@ -175,7 +176,8 @@ PST_REWRITE(
 
 /* --- windows -------------------------------------------------------------- */
 
-/* Functions of i / n, n the last place or (periodic) the length. */
+/* Windows are functions of i / n, where n is the last index or, if periodic,
+ * the length. */
 
 #define WINDOW(name, formula)                                                  \
     FACTORY(name##_window, #name "_window(int window_length, ",                \
@@ -183,7 +185,7 @@ PST_REWRITE(
     FACTORY(name##_window_periodic,                                            \
             #name "_window.periodic(int window_length, bool periodic, ",       \
             formula)
-/* One element is 1, as in NumPy; none is none. */
+/* A window of length 1 is 1, as in NumPy; one of length 0 is empty. */
 #define ANGLES                                                                 \
     "to = is(dtype) ? dtype : f32;"                                            \
     "n = periodic ? window_length : window_length - 1;"                        \
@@ -212,7 +214,8 @@ WINDOW(kaiser,
 
 /* --- triangles ------------------------------------------------------------ */
 
-/* Places (row, column) with side (column - row - offset) >= 0, row by row. */
+/* Lists the positions (row, column) with side * (column - row - offset) >= 0,
+ * row by row, in out if that is not NULL; returns their number. */
 static int64_t triangle(const struct pst_arg *args, int side,
                         const struct pst_operand *out)
 {
@@ -282,7 +285,7 @@ static void triu_indices_ref(const struct pst_call *c)
 TRIANGLE(tril_indices);
 TRIANGLE(triu_indices);
 
-/* --- empty: strides are ours to choose ------------------------------------ */
+/* --- empty: requested strides are ignored --------------------------------- */
 
 FACTORY(empty_permuted, "empty_permuted(SymInt[] size, int[] physical_layout, ",
         "zeros(size, dtype=dtype)");
