@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where an operator does one thing while training and another in evaluation, a
- * composition has both: this picks one without copying. Import writes it for
- * training; replay.h says who turns it.
+ * Selects the operand for training or for evaluation, without copying. A
+ * composition has both where an operator differs between the two. Import writes
+ * it for training; it is set by model.eval() (replay.h).
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

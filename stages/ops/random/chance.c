@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks of what random numbers are drawn from: what PyTorch raises on is a
+/* Checks of the parameters of random numbers: a value that PyTorch rejects is a
  * fault of the step. */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
@@ -7,8 +7,7 @@
 
 #include <math.h>
 
-/* --- choices of 0 or 1 ------------------------------------------------------
- */
+/* --- choices of 0 or 1 ---------------------------------------------------- */
 
 static enum pst_status chosen_infer(struct pst_infer *c)
 {
@@ -42,7 +41,8 @@ static const struct pst_kernel chosen_kernels[] = {
     {.name = "chosen_ref", .dtypes = PST_D_ANY, .run = chosen_ref},
 };
 
-/* `below`, in the dtype of `like`: numbers below the chances p. */
+/* Returns in the dtype of `like` which random numbers are below the
+ * probabilities p. */
 const struct pst_op pst_op_chosen = {
     .schema = "penstock::chosen(Tensor below, Tensor p, Tensor like) -> Tensor",
     .flags = PST_OP_ORIGIN,
@@ -51,8 +51,7 @@ const struct pst_op pst_op_chosen = {
 };
 PST_CPU_KERNELS(chosen, chosen_kernels);
 
-/* --- standard deviations, rates ---------------------------------------------
- */
+/* --- standard deviations, rates ------------------------------------------- */
 
 static void not_negative_ref(const struct pst_call *c)
 {
@@ -73,7 +72,7 @@ static const struct pst_kernel not_negative_kernels[] = {
      .run = not_negative_ref},
 };
 
-/* A copy, through which no gradient passes. */
+/* Returns a copy; no gradient passes through it. */
 const struct pst_op pst_op_not_negative = {
     .schema = "penstock::not_negative(Tensor self, str message) -> Tensor",
     .flags = PST_OP_ORIGIN,
@@ -82,8 +81,7 @@ const struct pst_op pst_op_not_negative = {
 };
 PST_CPU_KERNELS(not_negative, not_negative_kernels);
 
-/* --- weights of a choice among many -----------------------------------------
- */
+/* --- weights of a choice among many --------------------------------------- */
 
 static enum pst_status weights_infer(struct pst_infer *c)
 {
@@ -121,7 +119,7 @@ static const struct pst_kernel weights_kernels[] = {
     {.name = "weights_ref", .dtypes = PST_D_FLOAT, .run = weights_ref},
 };
 
-/* A copy, in f32 of narrower dtypes, through which no gradient passes. */
+/* Returns a copy, in f32 for 16-bit dtypes; no gradient passes through it. */
 const struct pst_op pst_op_weights = {
     .schema = "penstock::weights(Tensor self) -> Tensor",
     .flags = PST_OP_ORIGIN,

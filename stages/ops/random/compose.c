@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Distributions as functions of uniform and normal numbers. */
+/* Distributions computed from uniform and normal numbers. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
@@ -23,7 +23,7 @@
 #define NORMAL           "z = randn_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
 #define AS_SELF(formula) "cast(" formula ", dtype(self))"
 
-/* What PyTorch raises on is refused. */
+/* Parameters that PyTorch rejects are refused. */
 #define CHECKED(condition, formula, text)                                      \
     condition " ? " formula " : fail('" text "')"
 #define STD(formula) CHECKED("std >= 0", formula, "normal expects std >= 0.0")
@@ -31,7 +31,7 @@
     CHECKED(low " < " high, formula,                                           \
             "random expects \"from\" to be less than \"to\"")
 
-/* Of the numbers that the dtype has: none is rounded to 1. */
+/* Uses uniform numbers of the dtype itself, so that none is rounded to 1. */
 FACTORY(uniform, "uniform(Tensor self, float from=0., float to=1." GENERATOR,
         "u = cast(rand_like(self), dtype(self) == f64 ? f64 : f32);" CHECKED(
             "from <= to", AS_SELF("u * (to - from) + from"),
@@ -51,7 +51,7 @@ FACTORY(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
                         AS_SELF("tan((u - 0.5) * pi) * sigma + median"),
                         "cauchy expects sigma > 0.0"));
 
-/* --- normal numbers around given ones; no gradient passes ----------------- */
+/* --- normal with tensors for mean or std; no gradient passes -------------- */
 
 #define STDS "'normal expects all elements of std >= 0.0'"
 FACTORY(normal_Tensor_float,
@@ -71,10 +71,10 @@ FACTORY(normal_float_float,
         "Layout? layout=None, Device? device=None, bool? pin_memory=None",
         STD("randn(size, dtype=dtype) * std + mean"));
 
-/* --- whole numbers -------------------------------------------------------- */
+/* --- integers ------------------------------------------------------------- */
 
-/* Of all values that the dtype has, from 0; a number of 64 bits is made of
- * two, since a double has 53. */
+/* random: any value of the dtype from 0 on. A 64-bit number is made of two,
+ * because a double has 53 bits. */
 FACTORY(random, "random(Tensor self" GENERATOR,
         "most = is_bool(self) ? 2 : values_of(self);"
         "high = cast(floor(rand_like(self, dtype=f64) * 4294967296), i64);"
@@ -106,7 +106,7 @@ FACTORY(randint_like_Tensor,
         "is(dtype) ? dtype : dtype(self))");
 FACTORY(randperm, "randperm(SymInt n" OF_I64,
         "cast(argsort(rand([n], dtype=f64)), dtype)");
-/* --- with a generator, of which a file knows only that there is none ------ */
+/* --- with a generator, which is always None in a file --------------------- */
 
 #define GIVEN ", *, Generator? generator"
 #define OPTIONS_BEHIND                                                         \
@@ -156,9 +156,9 @@ FACTORY(geometric, "geometric(Tensor self, float p" GENERATOR,
                            IN_0_1) " : fail('" IN_0_1 "')");
 
 /*
- * The smallest n with P(N <= n) >= u for a Poisson number N of that rate. Sums
- * begin at the likeliest n, so that none of the terms is lost to rounding: some
- * sqrt(rate) of them.
+ * Returns the smallest n with P(N <= n) >= u for a Poisson number N of that
+ * rate. Sums begin at the most likely n, so that no term is lost to rounding;
+ * there are about sqrt(rate) terms.
  */
 static double poisson(double u, double rate)
 {
@@ -204,14 +204,14 @@ FACTORY(poisson, "poisson(Tensor self, Generator? generator=None",
 #define BELOW(p, like)                                                         \
     "chosen(rand_like(" like ", dtype=f32) < " p ", " p ", self)"
 FACTORY(bernoulli, "bernoulli(Tensor self" GENERATOR, BELOW("self", "self"));
-/* What bernoulli_.float writes. */
+/* The functional variant of bernoulli_.float. */
 FACTORY(bernoulli_float, "bernoulli.float(Tensor self, float p=0.5" GENERATOR,
         "bernoulli.p(self, p)");
 FACTORY(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
         BELOW("p", "self"));
 
-/* With replacement: places in the sums of the weights. Without: the largest of
- * weights over exponential numbers. */
+/* With replacement: indices into the cumulative sums of the weights. Without:
+ * the largest quotients of weights and exponential numbers. */
 FACTORY(multinomial,
         "multinomial(Tensor self, SymInt num_samples, "
         "bool replacement=False" GENERATOR,
@@ -226,9 +226,9 @@ PST_REWRITE_FORMULA(draws_of,
                     "first = slice.Tensor(p, -1, 0, 1);"
                     "repeat(first, rank(p) == 1 ? [n] : [1, n])");
 
-/* --- dropout that keeps a mean, or drops whole channels ------------------- */
+/* --- alpha dropout, feature dropout --------------------------------------- */
 
-/* 0 or 1 for each element, or for each channel. */
+/* Returns 0 or 1 for each element, or for each channel. */
 static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
                               bool channels, double p)
 {
@@ -253,8 +253,8 @@ static enum pst_status by_mode(struct pst_rewrite *w, struct pst_value *train,
                PST_ARGS(pst_v(train), pst_v(eval), pst_b(true))));
 }
 
-/* alpha: what is dropped becomes the activation's lower limit, and the result
- * is scaled so that mean 0 and variance 1 stay. */
+/* With alpha, dropped elements get the lower limit of the activation (SELU),
+ * and the result is scaled to preserve mean 0 and variance 1. */
 static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
 {
     const double limit = -1.7580993408473766;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Dropout. Whether element i stays is a pure function of the call's key and i,
- * so that the backward pass draws the mask again instead of keeping it: the
- * gradient of dropout is dropout of the gradient under the same node id.
+ * Dropout. Whether element i is kept is a pure function of the call's key and
+ * i, so that the backward pass recomputes the mask instead of storing it: the
+ * gradient of dropout is dropout of the gradient with the same node id.
  */
 #include "stages/ops/core/op.h"
 
@@ -13,7 +13,8 @@
 #include "stages/ops/cpu/simd/vecmath.h"
 #include "stages/ops/pointwise/nd.h"
 
-/* p = 1 drops everything and gives zeros, not NaN. */
+/* Returns the scale of kept elements. For p = 1 it is 0, so that all results
+ * are 0 and not NaN. */
 static double scale_of(double p)
 {
     return p < 1.0 ? 1.0 / (1.0 - p) : 0.0;
@@ -66,11 +67,12 @@ struct drop {
     const struct pst_call *c;
     pst_dropout_fn loop;
     uint32_t stream[4];
-    uint32_t threshold; /* of the 24 bits that make a number of [0, 1) */
+    uint32_t threshold; /* for the 24 bits that make a number in [0, 1) */
     float scale;
 };
 
-/* Four elements share one block of random bits. */
+/* Parts are multiples of 128 elements, because four share a block of random
+ * bits. */
 static void dropout_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct drop *d = ctx;
@@ -122,7 +124,7 @@ static enum pst_status dropout_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, g);
 }
 
-/* Contiguous only: the number of an element is its place in memory. */
+/* Contiguous only, because elements are numbered by their offset. */
 static const struct pst_kernel dropout_kernels[] = {
     PST_SIMD_ROWS("dropout_f32", dropout_f32, PST_D(F32), PST_K_INPLACE_0, NULL,
                   NULL, 1e-7),
@@ -153,7 +155,7 @@ static enum pst_status infer_native_dropout(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 1, PST_BOOL, x);
 }
 
-/* train = None counts as true. */
+/* train = None means true. */
 static bool trains(const struct pst_arg *args)
 {
     return args[2].kind != PST_ARG_BOOL || args[2].b;

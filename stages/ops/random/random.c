@@ -45,8 +45,8 @@ static enum pst_status infer_bernoulli(struct pst_infer *c)
     return pst_infer_same_as_0(c);
 }
 
-/* Numbers in [0, 1) of as many bits as the dtype has: a longer one would be
- * rounded up to 1. */
+/* Returns u in [0, 1) with no more bits than the dtype has; a longer number
+ * could be rounded up to 1. */
 static double fitting(enum pst_dtype dtype, double u)
 {
     const double values = dtype == PST_BF16  ? 0x1p8
@@ -96,7 +96,8 @@ struct fill {
     uint32_t stream[4];
 };
 
-/* Four numbers share one block of random bits. */
+/* Parts are multiples of BLOCK, because four numbers share a block of random
+ * bits. */
 static void rand_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct fill *f = ctx;
