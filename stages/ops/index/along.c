@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gather and scatter in rows: blocks of places along one dimension. */
+/* gather and scatter by rows: blocks of indices along one dimension. */
 #include "stages/ops/index/along.h"
 
 #include "stages/ops/index/places.h"
@@ -9,7 +9,7 @@
 struct along {
     const struct pst_call *c;
     const struct pst_operand *index;
-    struct pst_nd nd;   /* operand 0: list, 1: index, 2: table at place 0 */
+    struct pst_nd nd;   /* operand 0: list, 1: index, 2: table at index 0 */
     char *list, *table; /* elements of one dtype */
     enum pst_dtype dtype;
     int64_t size, stride; /* of the table along the dimension */
@@ -18,8 +18,8 @@ struct along {
     bool reads;
 };
 
-/* Where one index stands for a row that lies in memory on both sides. False:
- * this is no such row, or its index is out of range. */
+/* Moves a row that has a single index and is contiguous on both sides. False if
+ * the row is not of this kind, or if its index is out of range. */
 static bool move_line(const struct along *a, const struct pst_nd *nd,
                       const int64_t *offset, int64_t n)
 {
@@ -82,7 +82,8 @@ static void move_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     }
 }
 
-/* m with the sizes of index, without the dimension that places replace. */
+/* Returns m with the sizes of index; the dimension that is indexed has stride
+ * 0. */
 static struct pst_meta cut(const struct pst_meta *m,
                            const struct pst_meta *index, int dim)
 {
@@ -93,8 +94,8 @@ static struct pst_meta cut(const struct pst_meta *m,
     return ret;
 }
 
-/* The share of the largest dimension in which no two elements have the same
- * place; all of it for the first part if there is none. */
+/* Runs a part of the largest dimension along which no two elements have the
+ * same address. If there is none, the first part does everything. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     struct along a = *(const struct along *)ctx;

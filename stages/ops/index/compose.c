@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators with indices that are compositions of others. */
+/* Index operators composed of others. */
 #include "stages/ops/formula/formula.h"
 
 /* --- along one dimension -------------------------------------------------- */

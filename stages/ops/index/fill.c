@@ -5,13 +5,15 @@
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/index/check.h"
 
-/* The mask stands last in the list; in front of it are whole dimensions. */
+/* Returns the position of the mask among the indices: it is the last one, after
+ * whole dimensions. */
 static unsigned mask_at(const struct pst_arg *args)
 {
     return args[1].n - 1;
 }
 
-/* What x[:, mask] is if one place is chosen: 1 for the mask's dimensions. */
+/* Returns the meta of x[:, mask] for a mask with one true element: the
+ * dimensions of the mask become 1. */
 static struct pst_meta chosen_one(const struct pst_meta *x, unsigned at,
                                   const struct pst_meta *mask)
 {
@@ -55,7 +57,7 @@ bool pst_mask_fills(const struct pst_arg *args)
             pst_meta_same_shape(&one, &both));
 }
 
-/* Elements of out stand as (front, places of the mask, row). */
+/* Elements of out are ordered as (front, places of the mask, row). */
 void pst_mask_fill(const struct pst_call *c)
 {
     const unsigned at = mask_at(c->args);

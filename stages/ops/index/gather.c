@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One index for each element along one dimension: gather, scatter. */
+/* gather and scatter: one index for each element along one dimension. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/index/along.h"
 
@@ -7,8 +7,8 @@
 
 /* --- gather, scatter ------------------------------------------------------ */
 
-/* index has x's rank and is nowhere larger than x but (with free_dim) in
- * dimension dim. */
+/* Checks that index has the rank of x and is nowhere larger than x, except in
+ * dimension dim if `free_dim` is set. */
 static enum pst_status check_index(struct pst_infer *c, unsigned dim,
                                    const struct pst_meta *x,
                                    const struct pst_meta *index)
@@ -64,8 +64,8 @@ static enum pst_status infer_scatter(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* Offset in m of the element of coordinates `at`, whose coordinate in dim is
- * replaced by `index`. */
+/* Returns the offset in m of the element at coordinates `at`, with the
+ * coordinate in dim replaced by `index`. */
 static int64_t offset_at(const struct pst_meta *m, const int64_t *at, int dim,
                          int64_t index)
 {
@@ -76,8 +76,8 @@ static int64_t offset_at(const struct pst_meta *m, const int64_t *at, int dim,
     return offset;
 }
 
-/* Calls fn for every element of the index tensor that is in range, in order:
- * coordinates and the index there. */
+/* Calls fn for every element of the index tensor that is in range, in order,
+ * with its coordinates and its index. */
 typedef void (*element_fn)(const struct pst_call *c, const int64_t *at, int dim,
                            int64_t index, int64_t number);
 
@@ -103,7 +103,7 @@ static void each(const struct pst_call *c, const struct pst_meta *x,
     }
 }
 
-/* from element `from` of in to element `to` of out[0]; add: sums. */
+/* Copies element `from` of in to element `to` of out[0]; `add` adds it. */
 static void put(const struct pst_call *c, const struct pst_operand *in,
                 int64_t from, int64_t to, bool add)
 {
@@ -172,7 +172,7 @@ static void scatter_src_ref(const struct pst_call *c)
     scatter(c, scatter_at);
 }
 
-/* 16-bit sums are taken in f32 and rounded once. */
+/* True for 16-bit floats, which are summed in f32 and rounded once. */
 static bool is_narrow(const struct pst_call *c)
 {
     const enum pst_dtype dtype = c->out[0].meta->dtype;
@@ -210,7 +210,7 @@ static void scatter_value_ref(const struct pst_call *c)
     scatter(c, scatter_value_at);
 }
 
-/* --- in blocks of places -------------------------------------------------- */
+/* --- in blocks of indices ------------------------------------------------- */
 
 static void gather_run(const struct pst_call *c)
 {
@@ -252,7 +252,7 @@ static void scatter_value_run(const struct pst_call *c)
     scatter_blocks(c, PST_PLACES_WRITE, &c->out[0], &list);
 }
 
-/* 16-bit floats: sums and source in f32. */
+/* Scratch of 16-bit floats: sums and source in f32. */
 static size_t scatter_add_room(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {
@@ -291,8 +291,8 @@ static enum pst_status gather_vjp(struct pst_vjp *v)
                               pst_v(pst_vjp_grad(v, 0)))));
 }
 
-/* g with zeros behind its elements up to the sizes of to: what of the source
- * lies outside of the index was not used. */
+/* Pads g with zeros at the end to the sizes of `to`: elements of the source
+ * beyond the sizes of the index were not used. */
 static struct pst_value *enlarged(struct pst_vjp *v, struct pst_value *g,
                                   const struct pst_meta *to)
 {
@@ -306,7 +306,8 @@ static struct pst_value *enlarged(struct pst_vjp *v, struct pst_value *g,
                         PST_ARGS(pst_v(g), pst_ints(pad, 2 * to->rank)));
 }
 
-/* The gradient of self where add: all of it, else with zeros at the places. */
+/* The gradient of self is g; without `add`, it is zero at the indexed
+ * elements. */
 static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
 {
     const struct pst_arg *args = v->node->args;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Elements at places that other tensors name: index, index_put, index_select.
- * A place outside of its dimension is a fault; nothing is read or written. */
+/* Indexing by tensors: index and index_put. An index that is out of range is a
+ * fault; nothing is read or written for it. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/index/fill.h"
 #include "stages/ops/index/places.h"
@@ -9,19 +9,19 @@
 
 /*
  * self[:, i, j, :]: the dimensions that have an index tensor are replaced by
- * those that the index tensors broadcast to, at the place of the first one if
- * they stand next to each other, else in front.
+ * those that the index tensors broadcast to, at the first of them if they are
+ * adjacent, else in front.
  */
 struct plan {
-    struct pst_meta places;     /* what the index tensors broadcast to */
+    struct pst_meta places;     /* shape that the index tensors broadcast to */
     struct pst_meta rest;       /* dimensions of self without index tensor */
-    bool indexed[PST_MAX_RANK]; /* dimensions of self */
-    unsigned at;                /* places stand before rest's dimension at */
+    bool indexed[PST_MAX_RANK]; /* dimensions of self with index tensor */
+    unsigned at;                /* places come before dimension `at` of rest */
     struct pst_meta all;        /* sizes of self[indices], contiguous */
 };
 
-/* false if the index tensors do not broadcast or the result has too many
- * dimensions. Strides of `rest` are those of x. */
+/* Returns false if the index tensors do not broadcast or the result has too
+ * many dimensions. Strides of `rest` are those of x. */
 static bool make_plan(const struct pst_meta *x,
                       const struct pst_meta *const *index, unsigned n,
                       struct plan *ret)
@@ -132,10 +132,10 @@ static enum pst_status infer_index_put(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* --- walking over the places ---------------------------------------------- */
+/* --- iteration over the places -------------------------------------------- */
 
-/* Offset in x of place number i; -1 after a fault. Negative places count from
- * the end. */
+/* Returns the offset in x of place i, or -1 after a fault. Negative indices
+ * count from the end. */
 static int64_t place(const struct pst_call *c, const struct plan *p,
                      const struct pst_meta *x, const struct pst_operand *index,
                      unsigned n, int64_t i)
@@ -165,8 +165,8 @@ static int64_t place(const struct pst_call *c, const struct plan *p,
     return offset;
 }
 
-/* Sizes of `rest` with the strides that they have in a tensor whose dimensions
- * stand like those of p->all. */
+/* Returns `rest` with the sizes and strides that it has in a tensor `all` whose
+ * dimensions are ordered as in p->all. */
 static struct pst_meta rest_in(const struct plan *p, const struct pst_meta *all)
 {
     struct pst_meta m = p->rest;
@@ -180,7 +180,7 @@ static struct pst_meta rest_in(const struct plan *p, const struct pst_meta *all)
     return m;
 }
 
-/* Offset in such a tensor of place number i. */
+/* Returns the offset of place i in such a tensor. */
 static int64_t place_in(const struct plan *p, const struct pst_meta *all,
                         int64_t i)
 {
@@ -201,7 +201,7 @@ static void plan_of(const struct pst_call *c, const struct pst_meta *x,
     for (unsigned d = 0; d < n; d++)
         if (c->args[1].values[d] != NULL)
             index[d] = c->in[1 + d].meta;
-    (void)make_plan(x, index, n, ret); /* infer has seen that it can be */
+    (void)make_plan(x, index, n, ret); /* infer has checked it */
 }
 
 static void index_ref(const struct pst_call *c)
@@ -258,8 +258,8 @@ static void index_put_ref(const struct pst_call *c)
 
 /* --- in blocks of places -------------------------------------------------- */
 
-/* Between table (with dimensions of self) and list (with those of the result,
- * by p->all's sizes and the strides of `all`). */
+/* Moves elements between table (dimensions of self) and list (dimensions of the
+ * result: sizes of p->all, strides of `all`). */
 static void run_blocks(const struct pst_call *c, const struct plan *p,
                        enum pst_places_mode mode, unsigned n,
                        const struct pst_operand *table,
@@ -292,7 +292,7 @@ static void run_blocks(const struct pst_call *c, const struct plan *p,
     pst_places_run(&blocks, c->pool);
 }
 
-/* Few enough index tensors for blocks, and no mask. */
+/* True if there are few enough index tensors for blocks, and no mask. */
 static bool blocks_support(const struct pst_call *c)
 {
     const struct pst_arg *list = &c->args[1];
@@ -345,8 +345,8 @@ static enum pst_status index_vjp(struct pst_vjp *v)
                               pst_b(true))));
 }
 
-/* Overwritten elements get nothing; every value gets what stands at its place
- * afterwards, even one that a later value overwrote. */
+/* Overwritten elements of self get no gradient. Every value gets the gradient
+ * at its place, even if a later value overwrote it. */
 static enum pst_status index_put_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *args = v->node->args;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* masked_scatter: elements of a source, one after the other, to where a mask
- * is true; and the way back. */
+/* masked_scatter: copies consecutive elements of a source to where a mask is
+ * true; and its gradient. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/check.h"
 #include "stages/ops/pointwise/nd.h"
 
 #include <string.h>
 
-/* in[0] broadcast to result 0, element by element, in row-major order. */
+/* Returns the offset of row-major element i of `out` in `in`, which broadcasts
+ * to it. */
 static int64_t broadcast_offset(const struct pst_meta *out, int64_t i,
                                 const struct pst_meta *in)
 {
@@ -24,7 +25,7 @@ static int64_t broadcast_offset(const struct pst_meta *out, int64_t i,
     return offset;
 }
 
-/* Every byte of a bool but 0 is true. */
+/* True if the byte is not 0. */
 static bool is_true(const struct pst_operand *mask, int64_t at)
 {
     return ((const uint8_t *)mask->data)[at] != 0;
@@ -60,7 +61,7 @@ static void masked_scatter_ref(const struct pst_call *c)
         pst_call_fault(c, PST_FAULT_MASK_COUNT, {.i = used}, {.i = n});
 }
 
-/* Zeros behind what the mask takes. */
+/* Collects the elements where the mask is true; zeros follow. */
 static void masked_gather_ref(const struct pst_call *c)
 {
     const struct pst_operand *g = &c->in[0], *mask = &c->in[1];
@@ -76,15 +77,16 @@ static void masked_gather_ref(const struct pst_call *c)
 
 /* --- row by row ----------------------------------------------------------- */
 
-/* Operand 0 of nd: result, 1: mask, 2: what is kept. */
+/* Operands of nd: 0 result, 1 mask, 2 self. */
 struct take {
     const struct pst_call *c;
     const char *source;
     char *out;
-    int64_t used, n; /* elements of source */
+    int64_t used, n; /* elements of source: used so far, and all */
 };
 
-/* A mask's row may take more than the source has only near its end. */
+/* Where the mask is true, takes the next element of the source, unless that is
+ * used up. */
 #define TAKE(name, type)                                                       \
     static void name(void *ctx, const struct pst_nd *nd,                       \
                      const int64_t *offset, int64_t n)                         \
@@ -111,7 +113,7 @@ TAKE(take_2, uint16_t)
 TAKE(take_4, uint32_t)
 TAKE(take_8, uint64_t)
 
-/* The way back: what the mask takes, one after the other. */
+/* Gradient of the source: collects the elements where the mask is true. */
 #define GIVE(name, type)                                                       \
     static void name(void *ctx, const struct pst_nd *nd,                       \
                      const int64_t *offset, int64_t n)                         \

@@ -5,7 +5,8 @@
 
 /* --- offsets -------------------------------------------------------------- */
 
-/* In unsigned numbers: what is out of range may be anything. */
+/* Computes in unsigned integers, because an index out of range would
+ * overflow. */
 #define LOAD(name, type)                                                       \
     static bool name(const void *data, int64_t first, int64_t step, int64_t n, \
                      int64_t size, int64_t stride, bool wrap,                  \
@@ -56,8 +57,8 @@ bool pst_places_load(const struct pst_call *c, const struct pst_operand *index,
 
 /* --- elements ------------------------------------------------------------- */
 
-/* Loops for the usual strides: a row of the list, and of the table or one
- * element of it. */
+/* Loops for the usual strides: a contiguous list, with a contiguous table or
+ * one element of it. */
 #define EACH(statement)                                                        \
     do {                                                                       \
         if (apart == 1 && step == 0)                                           \
@@ -139,17 +140,17 @@ pst_places_fn pst_places_mover(enum pst_dtype dtype, enum pst_places_mode mode)
 
 /* --- windows -------------------------------------------------------------- */
 
-/* What a thread does: places [begin, end), and of the window that share. */
+/* Work of a thread: its places [begin, end), and its share of their windows. */
 struct job {
     const struct pst_places *p;
     pst_places_fn fn;
-    int64_t run;         /* elements of a window that lie in a row, or 1 */
+    int64_t run;         /* contiguous elements of a window, or 1 */
     int64_t outer;       /* rows of a window */
-    int64_t first, last; /* share of the rows, of a row if it is long */
-    int64_t from, to;    /* share of a row */
+    int64_t first, last; /* rows of this thread */
+    int64_t from, to;    /* elements of each row for this thread */
 };
 
-/* n elements in a row. */
+/* Moves n contiguous elements. */
 static void move_row(const struct job *j, char *table, char *list, int64_t n)
 {
     static const int64_t zeros[PST_PLACES];
@@ -169,7 +170,7 @@ static void move_row(const struct job *j, char *table, char *list, int64_t n)
               list + (size_t)i * size, 1, PST_MIN(n - i, PST_PLACES));
 }
 
-/* n places whose offsets are known, in one row of their windows. */
+/* Moves one row of the windows of n places, whose offsets are known. */
 static void move_block(const struct job *j, const int64_t *at, bool good,
                        char *table, char *list, int64_t apart, int64_t n)
 {
@@ -191,7 +192,7 @@ static void move_block(const struct job *j, const int64_t *at, bool good,
     }
 }
 
-/* All of the windows' rows for a block of places. */
+/* Moves all rows of the windows, one block of places at a time. */
 static void move_rows(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                       int64_t n)
 {
@@ -229,7 +230,7 @@ static void move_rows(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     }
 }
 
-/* Threads share places where these are only read, else columns of windows, so
+/* Threads share places if these are only read, else parts of the windows, so
  * that each element is written in the order of the list. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {

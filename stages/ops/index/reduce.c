@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* scatter_reduce: sum, prod, mean, amax, amin of what falls on an element. */
+/* scatter_reduce: sum, prod, mean, amax or amin of the elements with the same
+ * index. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/check.h"
 #include "stages/ops/pointwise/nd.h"
@@ -21,7 +22,7 @@ static enum how read_how(const struct pst_arg *arg)
     return how;
 }
 
-/* What stands in an element while it is collected. */
+/* Accumulator of one result element. */
 struct cell {
     double y;
     int64_t whole, n;
@@ -61,7 +62,8 @@ static void load(struct cell *cell, enum how how, const struct pst_operand *x,
         whole ? pst_load_i64(x->meta->dtype, x->data, at) : 0);
 }
 
-/* The place in `meta` of element number i of the index, at dim `index`. */
+/* Returns the offset in `meta` of element i of the index tensor; its coordinate
+ * in dim is `index` unless that is negative. */
 static int64_t place(const struct pst_meta *at, int64_t i,
                      const struct pst_meta *meta, unsigned dim, int64_t index)
 {
@@ -142,12 +144,13 @@ struct fast {
     const struct pst_call *c;
     enum how how;
     int64_t size, stride; /* of the result along the dimension */
-    double *y, *n;        /* what is collected of each element, and of many */
+    double *y, *n;        /* accumulators and counts of all elements */
 };
 
 static const double starts[] = {0.0, 1.0, 0.0, -INFINITY, INFINITY};
 
-/* m numbers, `apart` from each other, into elements that are `step` apart. */
+/* Accumulates m elements, `apart` from each other, into accumulators that are
+ * `step` apart. */
 static void collect(const struct fast *f, double *y, double *n, int64_t step,
                     const float *x, int64_t apart, int64_t m)
 {
@@ -173,7 +176,7 @@ static void collect(const struct fast *f, double *y, double *n, int64_t step,
 #undef EACH
 }
 
-/* Operands: source, index, result at place 0. */
+/* Operands: source, index, and the result at index 0. */
 static void collect_row(void *ctx, const struct pst_nd *nd,
                         const int64_t *offset, int64_t n)
 {
@@ -228,7 +231,7 @@ static void scatter_reduce_f32(const struct pst_call *c)
                                  : (float)f.y[i];
 }
 
-/* Strides of index and source alone. */
+/* True for f32 with contiguous self; index and source may have any strides. */
 static bool is_f32(const struct pst_call *c)
 {
     return c->out[0].meta->dtype == PST_F32 &&
@@ -276,9 +279,10 @@ static const struct pst_kernel scatter_reduce_kernels[] = {
      scatter_reduce_scratch, scatter_reduce_ref, 0.0},
 };
 
-/* For prod an element's gradient is that of the product over all others: with
- * zeros it is found by leaving them out. For amin and amax self has its share
- * where it equals the result, even if it is not included, as in PyTorch. */
+/* For prod, the gradient of an element is grad times the product of all others;
+ * zeros are left out of the product. For amin and amax, the gradient is shared
+ * equally. As in PyTorch, self is counted if it equals the result, even if it
+ * is not included. */
 const struct pst_op pst_op_scatter_reduce = {
     .schema = "penstock::scatter_reduce(Tensor self, int dim, Tensor index, "
               "Tensor src, str reduce, *, bool include_self=True) -> Tensor",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whole slices at places of one dimension: index_select; one_hot. */
+/* index_select, which copies whole slices along one dimension, and one_hot. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/index/places.h"
 
@@ -80,7 +80,7 @@ static void index_select_run(const struct pst_call *c)
     pst_places_run(&p, c->pool);
 }
 
-/* zeros.index_put((..., index), g, accumulate) */
+/* The gradient is zeros.index_put((..., index), g, accumulate). */
 static enum pst_status index_select_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0), *index = pst_vjp_in(v, 2);
