@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* Operands: p, t, w:  -w (t log p + (1 - t) log(1 - p)), logarithms at least
- * -100 as in PyTorch. */
+/* Operands: p, t, w:  -w (t log p + (1 - t) log(1 - p)), where logarithms are
+ * at least -100 as in PyTorch. */
 static double bce(const double *x, double s PST_UNUSED)
 {
     const double yes = fmax(log(x[0]), -100.0);
@@ -22,7 +22,7 @@ static double bce_slope(const double *x, double s PST_UNUSED, unsigned k)
     return x[2] * (x[0] - x[1]) / fmax((1.0 - x[0]) * x[0], 1e-12);
 }
 
-/* log(1 + exp(-x)) */
+/* Returns log(1 + exp(-x)). */
 static double softplus_of_minus(double x)
 {
     return log1p(exp(-fabs(x))) + fmax(-x, 0.0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Distances of the rows of two tensors: (..., n, m), (..., k, m) -> (..., n,
- * k); dimensions before them broadcast. */
+/* Distances between the rows of two tensors: (..., n, m), (..., k, m) -> (...,
+ * n, k); leading dimensions broadcast. */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/core/vjp.h"
@@ -40,7 +40,8 @@ static enum pst_status infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, both.rank + 2, both.size);
 }
 
-/* (grad, x1, x2, p, distances, operand): the operand's rows in all batches. */
+/* Infers (grad, x1, x2, p, distances, operand): the result has the rows of the
+ * operand, for all batches. */
 static enum pst_status backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g, *x;
@@ -60,7 +61,7 @@ static enum pst_status backward_infer(struct pst_infer *c)
 
 /* --- reference ------------------------------------------------------------ */
 
-/* Which batch of x is batch b of the result. */
+/* Returns the batch of x that belongs to batch b of the result. */
 static int64_t batch_in(const struct pst_meta *x, const struct pst_meta *all,
                         int64_t b)
 {
@@ -77,7 +78,7 @@ static int64_t batch_in(const struct pst_meta *x, const struct pst_meta *all,
     return ret;
 }
 
-/* Element k of row i of a batch. */
+/* Returns element k of row i of a batch. */
 static double at(const struct pst_operand *x, int64_t batch, int64_t i,
                  int64_t k)
 {
@@ -88,8 +89,8 @@ static double at(const struct pst_operand *x, int64_t batch, int64_t i,
                         pst_meta_offset(x->meta, (batch * n + i) * m + k));
 }
 
-/* Of two tensors whose distances, or gradients of these, have the meta `all`.
- */
+/* Two tensors, and the meta `all` of their distances or of the gradients of
+ * these. */
 struct sides {
     const struct pst_operand *x, *y;
     const struct pst_meta *all;
@@ -134,7 +135,7 @@ static void distances_ref(const struct pst_call *c)
         }
 }
 
-/* The operand whose gradient is wanted first. */
+/* Returns the sides with the operand first whose gradient is computed. */
 static struct sides backward_sides(const struct pst_call *c)
 {
     const bool second = c->args[5].i != 0;
@@ -247,7 +248,7 @@ static enum pst_status vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Of each coordinate a difference, a power and a sum. */
+/* Counts a difference, a power and a sum per coordinate. */
 static double flops(const struct pst_node *node)
 {
     const struct pst_meta *x = &node->args[0].value->meta;

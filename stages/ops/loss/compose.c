@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Losses and distances that are compositions, as PyTorch composes them. */
+/* Losses and distances composed of other operators, as in PyTorch. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/loss/loss.h"
 
 #include <math.h>
 
-/* Mean, sum or nothing of x, which is result 0. */
+/* Sets result 0 to x, its mean or its sum. */
 static enum pst_status reduced(struct pst_rewrite *w, struct pst_value *x,
                                int64_t reduction)
 {
@@ -30,7 +30,8 @@ static struct pst_value *above_zero(struct pst_rewrite *w, struct pst_value *x)
     return pst_rw(w, &pst_op_clamp, PST_ARGS(pst_v(x), pst_i(0)));
 }
 
-/* x where target is `at`, else 0 (`is`), or the other way round. */
+/* Returns x where target is `at`, else 0; without `is`, x where target is not
+ * `at`. */
 static struct pst_value *where_target(struct pst_rewrite *w,
                                       struct pst_value *target, bool is,
                                       int64_t at, struct pst_value *x)
@@ -43,7 +44,7 @@ static struct pst_value *where_target(struct pst_rewrite *w,
                   PST_ARGS(pst_v(x), pst_v(mask), pst_i(0)));
 }
 
-/* Dimension `dim` summed away. */
+/* Sums over dimension `dim`. */
 static struct pst_value *sum_dim(struct pst_rewrite *w, struct pst_value *x,
                                  int64_t dim)
 {
@@ -51,7 +52,7 @@ static struct pst_value *sum_dim(struct pst_rewrite *w, struct pst_value *x,
                   PST_ARGS(pst_v(x), pst_ints(&dim, 1)));
 }
 
-/* --- numbers one by one --------------------------------------------------- */
+/* --- elementwise ---------------------------------------------------------- */
 
 /* |x - y| */
 static enum pst_status l1_rewrite(struct pst_rewrite *w)
@@ -62,7 +63,7 @@ static enum pst_status l1_rewrite(struct pst_rewrite *w)
     return reduced(w, unary(w, &pst_op_abs, d), w->args[2].i);
 }
 
-/* y log y - y x, or e^y (y - x) of targets that are logarithms */
+/* y log y - y x; e^y (y - x) if the targets are logarithms */
 static enum pst_status kl_div_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *y = pst_rewrite_in(w, 1);
@@ -76,8 +77,8 @@ static enum pst_status kl_div_rewrite(struct pst_rewrite *w)
     return reduced(w, x, w->args[2].i);
 }
 
-/* e^x - y x, or x - y log(x + eps); `full` adds Stirling's formula,
- * y log y - y + log(2 pi y) / 2, where y > 1. */
+/* e^x - y x if x is a logarithm, else x - y log(x + eps); `full` adds
+ * Stirling's formula, y log y - y + log(2 pi y) / 2, where y > 1. */
 static enum pst_status poisson_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *y = pst_rewrite_in(w, 1);
@@ -151,8 +152,8 @@ static enum pst_status distance_rewrite(struct pst_rewrite *w)
                                     w->args[3].f, w->args[4].b));
 }
 
-/* max(0, margin + |a - p| - |a - n|), with `swap` the smaller one of |a - n|
- * and |p - n| */
+/* max(0, margin + |a - p| - |a - n|); `swap` replaces |a - n| by the minimum of
+ * |a - n| and |p - n| */
 static enum pst_status triplet_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *a = pst_rewrite_in(w, 0), *p = pst_rewrite_in(w, 1),
@@ -171,8 +172,8 @@ static enum pst_status triplet_rewrite(struct pst_rewrite *w)
         w->args[7].i);
 }
 
-/* x / max(|x|, eps) along dim. The bound has no gradient of its own: PyTorch
- * takes the norm's slope also where the bound is larger. */
+/* Returns x / max(|x|, eps) along dim. As in PyTorch, the gradient is that of
+ * the norm even where eps is larger. */
 static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
                                     int64_t dim, double eps)
 {

@@ -5,7 +5,7 @@
 #include <math.h>
 
 /*
- * Every form of the target gives each position coefficients t_k >= 0 with
+ * Every kind of target gives each position coefficients t_k >= 0 with
  *     loss = -sum_k t_k log p_k,    d loss / d x = p sum_k t_k - t
  * where p = softmax(x):
  *     index y:        t_k = (1 - e) w_y [k = y] + e / C w_k
@@ -57,7 +57,7 @@ static double x_at(const struct pst_classes *p, int64_t i, int64_t k)
     return pst_load_f64(p->x->meta->dtype, p->x->data, pst_classes_at(p, i, k));
 }
 
-/* t_k of position i, whose class is y (indices). */
+/* Returns t_k of position i; y is its class if targets are indices. */
 static double coefficient(const struct pst_classes *p, int64_t i, int64_t y,
                           int64_t k)
 {
@@ -102,7 +102,7 @@ static double position_loss(const struct pst_call *c,
     for (int64_t k = 0; k < p->classes; k++) {
         const double t = coefficient(p, i, y, k);
 
-        /* 0 * log 0 counts as 0. */
+        /* 0 * log 0 is 0. */
         if (t != 0.0)
             loss -= t * (x_at(p, i, k) - max - log_sum);
     }
@@ -128,7 +128,8 @@ static void cross_entropy_ref(const struct pst_call *c)
         pst_store_f64(y->meta->dtype, y->data, 0, sum);
 }
 
-/* Gradient that arrives at position i, with the mean's divisor in it. */
+/* Returns the gradient of the loss at position i, divided by the mean's
+ * divisor. */
 double pst_entropy_arriving(const struct pst_call *c,
                             const struct pst_classes *p, int64_t i,
                             double divisor)
@@ -184,7 +185,8 @@ static const struct pst_kernel cross_entropy_kernels[] = {
      .run = cross_entropy_ref},
 };
 
-/* in[0] is the gradient. It may not be out: it is read for every position. */
+/* in[0] is the gradient. It may not share memory with the result, because it is
+ * read for every position. */
 static const struct pst_kernel cross_entropy_backward_kernels[] = {
     PST_SIMD_ROWS("cross_entropy_backward_f32", pst_entropy_backward,
                   PST_D(F32), PST_K_INPLACE_1, pst_entropy_backward_fits,
@@ -197,7 +199,8 @@ static const struct pst_kernel cross_entropy_backward_kernels[] = {
 
 /* --- rows --------------------------------------------------------------- */
 
-/* Of probabilities: -log softmax(x), times the gradient of each position. */
+/* For probabilities: returns -log softmax(x) times the gradient of each
+ * position. */
 static struct pst_value *position_gradient(struct pst_vjp *v,
                                            struct pst_value *g)
 {
@@ -215,7 +218,7 @@ static struct pst_value *position_gradient(struct pst_vjp *v,
     return pst_vjp_mul_scalar(v, pst_vjp_mul(v, r, g), scale);
 }
 
-/* That times (1 - e) w. */
+/* Returns position_gradient() times (1 - e) w. */
 static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
@@ -232,7 +235,8 @@ static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
     return pst_vjp_cast(v, r, pst_vjp_in(v, 1)->meta.dtype);
 }
 
-/* That times (1 - e) q + e / C, summed over the positions. */
+/* Returns position_gradient() times (1 - e) q + e / C, summed over
+ * positions. */
 static struct pst_value *weight_gradient(struct pst_vjp *v, struct pst_value *g)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
@@ -254,7 +258,7 @@ static struct pst_value *weight_gradient(struct pst_vjp *v, struct pst_value *g)
     return pst_vjp_cast(v, q, pst_vjp_in(v, 2)->meta.dtype);
 }
 
-/* Of classes PyTorch has no gradient of the weight either. */
+/* For class indices the weight has no gradient, as in PyTorch. */
 static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);

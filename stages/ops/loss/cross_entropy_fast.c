@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cross entropies of f32: rows of classes, or planes of positions. */
+/* Cross entropy of f32, by rows of classes or by planes of positions. */
 #include "stages/ops/loss/cross_entropy.h"
 
-/* `first` is the argument self. */
+/* True for f32 operands; `first` is the index of argument self. */
 static bool fits(const struct pst_call *c, unsigned first)
 {
     const struct pst_classes p = pst_entropy_classes(c, first);
@@ -11,7 +11,7 @@ static bool fits(const struct pst_call *c, unsigned first)
            (!p.probabilities || p.target->meta->dtype == PST_F32);
 }
 
-/* Several classes count at a position, not one alone. */
+/* True if several classes contribute at a position. */
 static bool is_soft(const struct pst_classes *p)
 {
     return p->probabilities || p->smoothing != 0.0;
@@ -33,11 +33,11 @@ struct job {
     const struct pst_loss_loops *loops;
     double divisor;
     float *losses;  /* one per position */
-    float *weights; /* of soft targets; NULL: they have none */
-    float *rows;    /* weighted targets, a row of classes for each part */
+    float *weights; /* for soft targets; NULL: none */
+    float *rows;    /* weighted targets: a row of classes for each part */
 };
 
-/* Of the weights and the rows. */
+/* Returns the scratch size of weights and rows, in bytes. */
 static size_t room_size(const struct pst_classes *p, unsigned threads)
 {
     return p->weight != NULL && is_soft(p)
@@ -57,7 +57,7 @@ static void take_room(struct job *j, float *room)
         j->weights[k] = (float)pst_classes_weight(p, k);
 }
 
-/* Of position i of rows, whose class is y (indices). */
+/* Returns the target of position i; y is its class if targets are indices. */
 static struct pst_soft_target soft_target(const struct job *j, int64_t i,
                                           int64_t y)
 {
@@ -122,13 +122,13 @@ static void row_grad(const struct job *j, int64_t i)
     }
 }
 
-/* Where the first class of position i is. */
+/* Returns the offset of the first class of position i. */
 static int64_t class_at(const struct pst_classes *p, int64_t i)
 {
     return i / p->d * p->classes * p->d + i % p->d;
 }
 
-/* Positions from i on that are neighbours in each plane. */
+/* Computes the losses of `cols` positions from i on, adjacent in each plane. */
 static void plane_losses(const struct job *j, int64_t i, int64_t cols)
 {
     const struct pst_classes *p = j->p;
@@ -167,14 +167,15 @@ static void plane_grads(const struct job *j, int64_t i, int64_t cols)
     for (int64_t k = 0; k < cols; k++) {
         if (classes[k] >= 0)
             dx[classes[k] * p->d + k] -= scale[k];
-        /* Not by 0 times a NaN. */
+        /* Sets zeros, because 0 times NaN is NaN. */
         for (int64_t r = 0; classes[k] < 0 && r < p->classes; r++)
             dx[r * p->d + k] = 0.0f;
     }
 }
 
-/* What all classes of the columns from position i on have; what the class of
- * one has besides stands in more, 0 for probabilities. -1: ignored. */
+/* Returns the coefficients that all classes have in the columns from position i
+ * on. Sets classes[] to each column's class (-1: ignored) and more[] to what
+ * this class has in addition; both are 0 for probabilities. */
 static struct pst_soft_columns soft_columns(const struct job *j, int64_t i,
                                             int64_t cols, int64_t *classes,
                                             float *more)
@@ -238,7 +239,7 @@ static void soft_grads(const struct job *j, int64_t i, int64_t cols)
     }
 }
 
-/* A part of the positions, by rows or by pieces of planes. */
+/* Runs a part of the positions, by rows or by pieces of planes. */
 static void run_part(const struct job *j, unsigned part, unsigned parts,
                      void (*each)(const struct job *, int64_t, int64_t))
 {

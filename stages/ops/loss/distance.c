@@ -6,12 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows of x that a thread takes at a time, and rows of y that they meet then:
- * both stay in the cache. */
+/* Rows of x that a thread handles at a time, and rows of y that they are paired
+ * with; both stay in the cache. */
 #define ROWS   16
 #define OTHERS 64
 
-/* --- one by one ----------------------------------------------------------- */
+/* --- one coordinate at a time --------------------------------------------- */
 
 double pst_distance_next(double sum, double d, double p)
 {
@@ -97,7 +97,7 @@ static const void *batch_of_y(const struct job *j, int64_t b)
                (d->batch_y != NULL ? d->batch_y(d->ctx, b) : b) * d->k);
 }
 
-/* Where the distance of i and k stands. */
+/* Returns the index of the distance between i and k. */
 static int64_t place(const struct pst_distances *d, int64_t i, int64_t k)
 {
     const int64_t a = PST_MIN(i, k), b = PST_MAX(i, k);
@@ -109,7 +109,7 @@ static int64_t place(const struct pst_distances *d, int64_t i, int64_t k)
 
 /* --- distances ------------------------------------------------------------ */
 
-/* Sum of |d|^p. */
+/* Returns the sum of |d|^p. */
 static double powers(const struct job *j, const void *a, const void *b,
                      double p)
 {
@@ -123,7 +123,7 @@ static double powers(const struct job *j, const void *a, const void *b,
     return sum;
 }
 
-/* Distances of a row and the next `others` rows. */
+/* Computes the distances between a row and the next `others` rows. */
 static void distances(const struct job *j, const void *a, const void *b,
                       int64_t others, double *ret)
 {
@@ -138,7 +138,7 @@ static void distances(const struct job *j, const void *a, const void *b,
     if (j->kind != PST_DISTANCE_2)
         return;
     for (int64_t k = 0; k < others; k++) {
-        /* Squares of f32 that overflowed or underflowed. */
+        /* Recomputes squares of f32 that overflowed or underflowed. */
         if (!j->f64 && !(ret[k] > 1e-28 && ret[k] < 1e37))
             ret[k] = powers(j, a, row(j, b, k), 2.0);
         ret[k] = sqrt(ret[k]);
@@ -216,7 +216,7 @@ size_t pst_distance_scratch(const struct pst_call *c, unsigned threads)
     return threads * (size_t)((ROWS + 1) * m) * sizeof(double);
 }
 
-/* acc += w s (|d| / r)^(p-1); where p < 1, 0 at d = 0. */
+/* acc += w s (|d| / r)^(p-1), where s is the sign of d; 0 at d = 0 if p < 1. */
 static void add_powers(const struct job *j, const void *a, const void *b,
                        double w, double r, void *acc)
 {
@@ -231,13 +231,15 @@ static void add_powers(const struct job *j, const void *a, const void *b,
     }
 }
 
-/* What meets in a block: distances, and what their slopes are times. */
+/* Distances of a block of pairs, and the weights of their derivatives. */
 struct meeting {
     double r[ROWS][OTHERS], w[ROWS][OTHERS];
 };
 
-/* A distance of 0 has no slope, and no row has one to itself. Others outside
- * in pairs of distances that stand in columns: a line of them is read once. */
+/* Loads the distances and weights of a block of pairs. A distance of 0 has no
+ * derivative, and neither has a row to itself. The outer loop is over k,
+ * because distances of pairs are stored by columns: each cache line is read
+ * once. */
 static void meet(const struct job *j, struct meeting *t, int64_t base,
                  int64_t first, int64_t rows, int64_t k0, int64_t others)
 {
@@ -267,8 +269,9 @@ static void add_row(const struct job *j, const void *x, const void *y,
                 add_powers(j, x, row(j, y, k), w[k], r[k], acc);
 }
 
-/* The gradient of rows [first, first + rows) of batch b, summed in the order
- * of the others: blocks of them in the dtype, all of them in double. */
+/* Computes the gradient of rows [first, first + rows) of batch b, summed in the
+ * order of the other rows: within a block in the dtype, over the blocks in
+ * double. */
 static void slopes(const struct job *j, int64_t b, int64_t first, int64_t rows,
                    double *sums)
 {

@@ -33,7 +33,7 @@ static double x_at(const struct rows *r, int64_t i, int64_t k)
                         pst_meta_offset(r->x->meta, i * r->classes + k));
 }
 
-/* Integer number `at` of the target, -1 with a fault if it is no class. */
+/* Returns integer `at` of the target, or -1 after a fault if it is no class. */
 static int64_t class_at(const struct pst_call *c, const struct rows *r,
                         int64_t at, int64_t lowest)
 {
@@ -48,7 +48,8 @@ static int64_t class_at(const struct pst_call *c, const struct rows *r,
     return -1;
 }
 
-/* What arrives at a loss of sample i, with the mean's divisor in it. */
+/* Returns the gradient of the loss of sample i, divided by the mean's
+ * divisor. */
 static double arriving(const struct pst_call *c, const struct rows *r,
                        int64_t i)
 {
@@ -77,8 +78,9 @@ static void store_sum(const struct pst_call *c, const struct rows *r,
                                                       : sum);
 }
 
-/* Argument `first` is x of rank 1 or 2, the next one the target of `rank` less
- * dimensions; result 0 is a loss or one for each sample. */
+/* Checks that argument 0 is x of rank 1 or 2 and argument 1 a target with
+ * `rank_less` fewer dimensions. Result 0 is one loss, or one for each
+ * sample. */
 static enum pst_status check(struct pst_infer *c, unsigned rank_less,
                              int64_t reduction)
 {
@@ -226,8 +228,9 @@ static enum pst_status multi_vjp(struct pst_vjp *v)
 
 /* --- multilabel_margin_loss ----------------------------------------------- */
 
-/* The classes of a sample are its targets up to the first -1:
- * 1 / C sum over classes y and k that are none of max(0, 1 - x_y + x_k). */
+/* The classes of a sample are its targets before the first -1. The loss is 1 /
+ * C times the sum of max(0, 1 - x_y + x_k) over its classes y and all other
+ * classes k. */
 static int64_t target_at(const struct pst_call *c, const struct rows *r,
                          int64_t i, int64_t j)
 {

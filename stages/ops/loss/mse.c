@@ -21,7 +21,8 @@ static enum pst_status mse_infer(struct pst_infer *c)
                                         : pst_infer_set(c, 0, dtype, 0, NULL);
 }
 
-/* (grad, self, target, reduction) -> like self and target broadcast. */
+/* Infers (grad, self, target, reduction): the shape that self and target
+ * broadcast to. */
 static enum pst_status mse_backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g;
@@ -33,7 +34,7 @@ static enum pst_status mse_backward_infer(struct pst_infer *c)
 
 /* --- reference ---------------------------------------------------------- */
 
-/* Row-major element i of `shape` in x, which broadcasts to it. */
+/* Returns row-major element i of `shape` in x, which broadcasts to it. */
 static double at(const struct pst_operand *x, const struct pst_meta *shape,
                  int64_t i)
 {
@@ -162,7 +163,7 @@ static const struct pst_kernel mse_backward_kernels[] = {
      .run = mse_backward_ref},
 };
 
-/* The target's gradient is the negative one. */
+/* The gradient of the target is the negated gradient of the input. */
 static enum pst_status mse_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);

@@ -40,16 +40,17 @@ enum pst_status pst_pairs_backward_infer(struct pst_infer *c,
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* Operands over one shape, walked in row-major order. */
+/* Operands broadcast to one shape, read in row-major order. */
 struct walk {
     const struct pst_operand *x[PST_PAIRS_MAX];
-    bool straight[PST_PAIRS_MAX]; /* element i of the shape is element i */
+    bool straight[PST_PAIRS_MAX]; /* element i of the shape is element i of x */
     unsigned n;
     struct pst_meta shape;
     double s;
 };
 
-/* The arguments behind the first `shift` ones. */
+/* Sets the operands from the arguments after the first `shift`; false if they
+ * do not broadcast. */
 static bool start(struct walk *w, const struct pst_call *c,
                   const struct pst_pairs *f, unsigned shift)
 {
@@ -72,7 +73,7 @@ static bool start(struct walk *w, const struct pst_call *c,
     return true;
 }
 
-/* Offset of element i of the shape in x, which broadcasts to it. */
+/* Returns the offset of element i of the shape in x, which broadcasts to it. */
 static int64_t offset(const struct pst_meta *x, const struct pst_meta *shape,
                       int64_t i)
 {

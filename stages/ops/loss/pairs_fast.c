@@ -5,18 +5,19 @@
 
 #include <string.h>
 
-/* Elements whose sum is one number: sums do not depend on threads. */
+/* Elements per partial sum; it is fixed, so that sums do not depend on
+ * threads. */
 #define BLOCK 1024
 
-/* --- what is taken -------------------------------------------------------- */
+/* --- supported calls ------------------------------------------------------ */
 
 static bool is_f32(const struct pst_meta *x)
 {
     return x->dtype == PST_F32;
 }
 
-/* Absent, or a f32 tensor that broadcasts to the shape and does not widen it.
- */
+/* True if w is absent, or an f32 tensor that broadcasts to the shape without
+ * enlarging it. */
 static bool weight_fits(const struct pst_meta *w, const struct pst_meta *shape)
 {
     struct pst_meta both;
@@ -43,7 +44,7 @@ bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
            pst_meta_same_shape(x, c->in[shift + 1].meta);
 }
 
-/* The sums of blocks, forwards. */
+/* Scratch of the forward pass for the sums of blocks. */
 size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads PST_UNUSED)
 {
     return (size_t)(pst_meta_numel(c->in[0].meta) / BLOCK + 1) * sizeof(double);
@@ -51,7 +52,7 @@ size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads PST_UNUSED)
 
 /* --- weights -------------------------------------------------------------- */
 
-/* A weight of each element: where it is, one number, or brought together. */
+/* Weights of the elements: in place, one number, or gathered. */
 struct weight {
     const float *data; /* NULL: none */
     struct pst_nd nd;
@@ -90,7 +91,7 @@ static void gather_row(void *ctx, const struct pst_nd *nd,
     g->to += n;
 }
 
-/* Weights of elements [i, i + m); `room` may hold them. */
+/* Returns the weights of elements [i, i + m); `room` is a buffer for them. */
 static const float *weights(const struct weight *w, int64_t i, int64_t m,
                             float *room)
 {
@@ -117,7 +118,7 @@ struct job {
     int64_t n;
 };
 
-/* Elements [i, i + m) into y. */
+/* Computes elements [i, i + m) into y. */
 static void block(const struct job *j, int64_t i, int64_t m, float *y)
 {
     float room[BLOCK];

@@ -68,7 +68,7 @@ static void backward_ref(const struct pst_call *c)
     const double p = c->args[2].f;
     struct pst_operand *dx = &c->out[0];
 
-    /* Coordinate by coordinate in its order of pairs, summed in double. */
+    /* Sums each coordinate in double, in its order of pairs. */
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < m; k++) {
             double sum = 0.0;

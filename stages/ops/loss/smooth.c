@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Losses between squares and absolute values, and the soft margin. */
+/* Huber, smooth L1 and soft margin loss. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/loss/pairs.h"
 
@@ -10,7 +10,7 @@ static double sign(double d)
     return d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
 }
 
-/* d = x - y;  |d| < delta: d^2 / 2, else delta (|d| - delta / 2) */
+/* d = x - y: d^2 / 2 if |d| < delta, else delta (|d| - delta / 2) */
 static double huber(const double *x, double delta)
 {
     const double d = fabs(x[0] - x[1]);
@@ -25,7 +25,7 @@ static double huber_slope(const double *x, double delta, unsigned k)
     return (k == 0 ? 1.0 : -1.0) * (fabs(d) <= delta ? d : delta * sign(d));
 }
 
-/* The same divided by beta; |d| if beta is 0. */
+/* The Huber loss divided by beta; |d| if beta is 0. */
 static double smooth_l1(const double *x, double beta)
 {
     const double d = fabs(x[0] - x[1]);
