@@ -18,7 +18,8 @@ static struct pst_value *cat(struct pst_rewrite *w, struct pst_value **parts,
     return pst_rw(w, &pst_op_cat, PST_ARGS(pst_values(parts, n), pst_i(dim)));
 }
 
-/* Argument i as a dimension of x; fails the builder otherwise. */
+/* Returns `dim` as a dimension of x; fails the builder if it is out of
+ * range. */
 static unsigned dim_of(struct pst_rewrite *w, const struct pst_value *x,
                        int64_t dim)
 {
@@ -32,7 +33,8 @@ static unsigned dim_of(struct pst_rewrite *w, const struct pst_value *x,
 
 /* --- meshgrid ------------------------------------------------------------- */
 
-/* Tensor k along dimension k; "xy" exchanges the first two. */
+/* Expands tensor k along dimension k; "xy" exchanges the first two
+ * dimensions. */
 static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
 {
     struct pst_value *const *in = w->args[0].values;
@@ -84,7 +86,7 @@ PST_REWRITE(meshgrid_indexing,
 
 /* --- repetitions ---------------------------------------------------------- */
 
-/* Missing repetitions in front are 1. */
+/* Missing leading repetitions are 1. */
 static enum pst_status tile_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -104,7 +106,7 @@ static enum pst_status tile_rewrite(struct pst_rewrite *w)
                PST_ARGS(pst_v(x), pst_rw_ints(w, repeats, rank))));
 }
 
-/* A new dimension behind dim, expanded, and merged with it. */
+/* Adds a dimension after dim, expands it, and merges it with dim. */
 static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -134,7 +136,7 @@ static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
     size[dim] = pst_extent_mul(w->build, size[dim], repeats);
     for (unsigned d = dim + 1; d < rank; d++)
         size[d] = size[d + 1];
-    /* A reshape of nothing expanded would be a view: this is a copy. */
+    /* Clones, because a reshape without repetitions would be a view. */
     x = pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(x)));
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, rank, size));
 }
@@ -156,7 +158,7 @@ static void piece(struct pst_rewrite *w, unsigned k, unsigned dim,
                                  end, pst_i(1)));
 }
 
-/* The first ones are longer by 1 where the size does not divide. */
+/* If the size does not divide evenly, the first pieces are longer by 1. */
 static enum pst_status sections_rewrite(struct pst_rewrite *w)
 {
     const struct pst_value *x = pst_rewrite_in(w, 0);
@@ -172,7 +174,7 @@ static enum pst_status sections_rewrite(struct pst_rewrite *w)
     w->n_outs = (unsigned)n;
     size = pst_rw_size(w, x, dim);
     for (unsigned k = 0; k < w->n_outs; k++) {
-        /* All before it, and as many of the rest as are left for it. */
+        /* The length is ceil((size - k) / n). */
         const struct pst_extent rest =
             pst_extent_sub(w->build, size, pst_extent(k));
         const struct pst_extent end = pst_extent_add(
@@ -259,7 +261,7 @@ static struct pst_value *pad(struct pst_rewrite *w, struct pst_value *x,
                   PST_ARGS(pst_v(x), pst_rw_ints(w, by, n), pst_f(value)));
 }
 
-/* Every block is widened by zeros, then the rows are joined. */
+/* Pads every block with zeros to the full width, then joins the rows. */
 static enum pst_status block_diag_rewrite(struct pst_rewrite *w)
 {
     const struct pst_arg *in = &w->args[0];
@@ -324,9 +326,9 @@ PST_REWRITE(pad_sequence,
             "float padding_value=0., str padding_side=\"right\") -> Tensor",
             pad_sequence_rewrite);
 
-/* --- windows written ------------------------------------------------------ */
+/* --- writes to windows ---------------------------------------------------- */
 
-/* The copy of x (or zeros of that shape) with src in the diagonal. */
+/* Returns a copy of x (or zeros of that shape) with src on the diagonal. */
 static struct pst_value *write_diagonal(struct pst_rewrite *w,
                                         struct pst_value *x,
                                         struct pst_value *src, int64_t shift,
@@ -370,7 +372,7 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *src = pst_rewrite_in(w, 0), *zeros;
     const int64_t shift = w->args[1].i;
-    struct pst_value like = *src; /* for the rank of the result */
+    struct pst_value like = *src; /* has the rank of the result */
     struct pst_extent size[PST_MAX_RANK], side;
     unsigned a, b;
 
@@ -395,7 +397,8 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
     return pst_rewrite_out(w, 0, write_diagonal(w, zeros, src, shift, a, b));
 }
 
-/* Of a view of free sizes nobody has told how it lies in its storage. */
+/* Returns `value`; it is marked unknown for a view with dynamic sizes, whose
+ * layout in its storage is not known. */
 static struct pst_extent of_storage(const struct pst_rewrite *w,
                                     const struct pst_value *v, int64_t value)
 {
@@ -415,8 +418,8 @@ static struct pst_arg strides_of(struct pst_rewrite *w,
     return pst_rw_ints(w, stride, v->meta.rank);
 }
 
-/* A copy of the whole storage is written, of which the result is the window
- * that self has: what is written outside of it is not seen. */
+/* Writes to a copy of the whole storage and returns the window of it that self
+ * has. Elements written outside of that window are lost. */
 static enum pst_status as_strided_scatter_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *all = x, *owner;
@@ -466,7 +469,8 @@ const struct pst_op pst_op_as_strided_scatter = {
     .rewrite = as_strided_scatter_rewrite,
 };
 
-/* The diagonal of all dimensions; wrap: of a tall matrix it begins again. */
+/* Fills the diagonal of all dimensions; with `wrap`, it starts again at the top
+ * right of a tall matrix. */
 static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *src;
@@ -496,7 +500,7 @@ static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
                         pst_i(0))));
 }
 
-/* Stands for fill_diagonal_ alone. */
+/* Used for fill_diagonal_ only. */
 PST_REWRITE(fill_diagonal,
             "aten::fill_diagonal(Tensor self, Scalar fill_value, "
             "bool wrap=False) -> Tensor",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The bits of a tensor as elements of another dtype: a window on the same
- * bytes, also where the elements have another size. */
+/* view(dtype): reinterprets the storage, also if the elements of the two dtypes
+ * have different sizes. */
 #include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
-/* Elements of the last dimension are cut or joined; strides of the others are
- * counted in the new ones. */
+/* Splits or joins elements of the last dimension; the strides of the others are
+ * converted to the new element size. */
 static enum pst_status resize_elements(struct pst_infer *c,
                                        const struct pst_meta *x,
                                        enum pst_dtype to)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Views and rearrangements that are compositions of others. */
+/* Views and rearrangements composed of other operators. */
 #include "stages/ops/formula/formula.h"
 
 /* --- copies of views ------------------------------------------------------ */
@@ -73,7 +73,7 @@ PST_COMPOSE(view_copy_dtype,
             "view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor",
             "clone(view.dtype(self, dtype))");
 
-/* --- other names, other arguments ----------------------------------------- */
+/* --- aliases, other arguments --------------------------------------------- */
 
 PST_COMPOSE(_reshape_alias,
             "_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> "
@@ -110,7 +110,7 @@ PST_COMPOSE(
     "transpose.int(flip(self, [turns == 1 ? dims[1] : dims[0]]), dims[0], "
     "dims[1])");
 
-/* --- at least so many dimensions ------------------------------------------ */
+/* --- at least a given number of dimensions -------------------------------- */
 
 PST_COMPOSE(atleast_1d, "atleast_1d(Tensor self) -> Tensor",
             "rank(self) < 1 ? unsqueeze(self, 0) : self");

@@ -51,7 +51,7 @@ static void row_any(void *ctx, const struct pst_nd *nd, const int64_t *offset,
         put(c, offset[0] + i * to, offset[1] + i * from);
 }
 
-/* The usual pairs, with the same bits as element by element. */
+/* Conversions of common pairs of dtypes, with the same bits as put(). */
 #define CONVERT(name, type, other, expr)                                       \
     static void name(const struct copy *c, int64_t dst, int64_t to,            \
                      int64_t src, int64_t from, int64_t n)                     \
@@ -72,7 +72,7 @@ static void row_any(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                 out[i * to] = (other)(expr);                                   \
             }                                                                  \
     }
-/* Out of range and NaN give the smallest. */
+/* Converts to i64; NaN and numbers out of range give INT64_MIN. */
 #define WHOLE(x) ((x) >= -0x1p63 && (x) < 0x1p63 ? (int64_t)(x) : INT64_MIN)
 
 CONVERT(f32_to_f64, float, double, x)
@@ -123,7 +123,7 @@ static void row_convert(void *ctx, const struct pst_nd *nd,
                                 nd->stride[1][last], n);
 }
 
-/* Between f32 and floats of 16 bits. */
+/* Converts between f32 and 16-bit floats. */
 static void row_round(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                       int64_t n)
 {
@@ -158,7 +158,7 @@ static void row_add_f32(void *ctx, const struct pst_nd *nd,
             y[i * to] += x[i * from];
 }
 
-/* --- moving --------------------------------------------------------------- */
+/* --- copies without conversion -------------------------------------------- */
 
 #define MOVE(name, type)                                                       \
     static void name(char *dst, int64_t to, const char *src, int64_t from,     \
@@ -210,10 +210,11 @@ static void row_move(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
 /* --- short rows ----------------------------------------------------------- */
 
-/* From this many elements on a row is worth a call. */
+/* Rows of fewer elements are not worth a call each. */
 #define SHORT 16
 
-/* n rows, which the last dimension that is left counts. */
+/* Copies n short rows. They lie along the last dimension of c->nd, which nd
+ * lacks. */
 #define PLANE(name, type, set)                                                 \
     static void name(void *ctx, const struct pst_nd *nd,                       \
                      const int64_t *offset, int64_t n)                         \
@@ -260,7 +261,8 @@ static bool copy_planes(struct copy *c, struct pst_pool *pool)
 
 /* --- transposing ---------------------------------------------------------- */
 
-/* Rows [begin, end) along `flat`, all of the last dimension, in squares. */
+/* Transposes rows [begin, end) along `flat`, over the whole last dimension, in
+ * squares. */
 static void transpose(const struct copy *c, const int64_t *offset,
                       int64_t begin, int64_t end)
 {
@@ -306,7 +308,8 @@ static void transpose_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* Is a row of dst a column of src, whose rows run along another dimension? */
+/* True if a row of dst is a column of src; sets `flat` to the dimension along
+ * which src is contiguous. */
 static bool is_transposed(struct copy *c)
 {
     const struct pst_nd *nd = &c->nd;
@@ -341,7 +344,7 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
     };
     bool same = c.from == c.to;
 
-    if (one) { /* converted once */
+    if (one) { /* the element is converted once */
         c.dst = cell;
         c.accumulate = false;
         put(&c, 0, 0);
@@ -376,8 +379,8 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
 
 /* --- reference ------------------------------------------------------------ */
 
-/* Offset in from of the element at `index` of a tensor of `rank` dimensions
- * that from broadcasts to. */
+/* Returns the offset in `from` of the element at `index`, in a tensor of `rank`
+ * dimensions that `from` broadcasts to. */
 static int64_t broadcast_offset(const struct pst_meta *from, unsigned rank,
                                 const int64_t *index)
 {
@@ -415,7 +418,7 @@ void pst_view_copy_ref(const struct pst_meta *from, const void *src,
 
 /* --- kernels -------------------------------------------------------------- */
 
-/* out[0] as a contiguous tensor of in[0]'s sizes. */
+/* Returns the meta of out[0] as a contiguous tensor of in[0]'s sizes. */
 static struct pst_meta shaped(const struct pst_call *c)
 {
     struct pst_meta to = *c->in[0].meta;

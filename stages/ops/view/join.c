@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Several tensors, or several copies of one, in one result. */
+/* cat, stack and repeat. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
@@ -8,7 +8,7 @@
 
 #define FLAGS (PST_K_STRIDED | PST_K_ACCUMULATE)
 
-/* Two kernels ID and ID_ref that call ID_into(call, reference). */
+/* Defines kernels ID and ID_ref, which call ID_into(call, reference). */
 #define KERNELS(id)                                                            \
     static void id##_run(const struct pst_call *c)                             \
     {                                                                          \
@@ -39,7 +39,7 @@ static void copy_to(const struct pst_call *c, bool reference,
 
 /* --- cat, stack ----------------------------------------------------------- */
 
-/* An empty vector fits everything and adds nothing. */
+/* True for an empty vector, which cat accepts with any other shape. */
 static bool is_nothing(const struct pst_meta *x)
 {
     return x->rank == 1 && x->size[0] == 0;
@@ -231,7 +231,7 @@ static enum pst_status infer_repeat(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, times->n, sizes);
 }
 
-/* in[0] once at every place of the grid. */
+/* Copies in[0] once to every position of the grid. */
 static void repeat_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta *out = c->out[0].meta, *x = c->in[0].meta;
@@ -259,7 +259,7 @@ static void repeat_into(const struct pst_call *c, bool reference)
     }
 }
 
-/* Dimension by dimension: (..., times, size, ...) summed over times. */
+/* Sums dimension by dimension: (..., times, size, ...) over times. */
 static enum pst_status repeat_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *times = &v->node->args[1];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Constants around a tensor. */
+/* Padding with constants. */
 #include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
@@ -11,7 +11,8 @@
 
 /* --- constant_pad_nd, pad ------------------------------------------------- */
 
-/* Pairs (before, after) from the last dimension on; negative ones crop. */
+/* Padding is given by pairs (before, after) from the last dimension on;
+ * negative numbers crop. */
 static enum pst_status infer_pad(struct pst_infer *c)
 {
     const struct pst_arg *pad = &c->args[1];
@@ -42,7 +43,7 @@ static enum pst_status infer_pad(struct pst_infer *c)
     return pst_infer_set_like(c, 0, x->dtype, &to);
 }
 
-/* Every element is the value. */
+/* Sets every element to the value. */
 static void fill(const struct pst_operand *out, double value)
 {
     const int64_t n = pst_meta_numel(out->meta);
@@ -51,7 +52,8 @@ static void fill(const struct pst_operand *out, double value)
         pst_store_f64(out->meta->dtype, out->data, i, value);
 }
 
-/* The common window of both tensors: `from` in in[0], `to` in out[0]. */
+/* Copies the window that both tensors have: `from` in in[0] to `to` in
+ * out[0]. */
 static void pad_into(const struct pst_call *c, const struct pst_arg *value,
                      bool reference)
 {
@@ -90,12 +92,13 @@ static void constant_pad_nd_run(const struct pst_call *c)
     pad_into(c, &c->args[2], false);
 }
 
-/* Row by row: a row is the last padded dimension and all behind it. */
+/* Pads row by row; a row is the last padded dimension and all dimensions after
+ * it. */
 struct rows {
     const struct pst_call *c;
-    uint64_t value; /* an element's bytes */
+    uint64_t value; /* the bytes of an element */
     unsigned last;  /* the last padded dimension */
-    int64_t inner;  /* elements of one of its indices */
+    int64_t inner;  /* elements per index of that dimension */
     int64_t lead[PST_MAX_RANK], skip[PST_MAX_RANK], both[PST_MAX_RANK];
 };
 
@@ -202,7 +205,8 @@ static void constant_pad_nd_ref(const struct pst_call *c)
     pad_into(c, &c->args[2], true);
 }
 
-/* Padding by the opposite crops what was added and restores what was cut. */
+/* Padding by the negated numbers crops what was added and pads what was
+ * cropped. */
 static enum pst_status pad_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *pad = &v->node->args[1];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Padding with the tensor's own elements, dimension by dimension: pieces of it,
- * flipped or expanded, in front and behind. Negative padding crops. */
+/* Padding with the tensor's own elements. Works dimension by dimension and
+ * joins pieces of the tensor, flipped or expanded, before and after it.
+ * Negative padding crops. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -20,7 +21,7 @@ static struct pst_value *slice(struct pst_rewrite *w, struct pst_value *x,
                            pst_rw_int(w, end), pst_i(1)));
 }
 
-/* n elements that go in front (before) or behind. */
+/* Returns the n elements that are added before (`before`) or after x. */
 static struct pst_value *edge(struct pst_rewrite *w, struct pst_value *x,
                               unsigned dim, struct pst_extent n, enum mode mode,
                               bool before)
@@ -59,7 +60,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     const bool cuts = pst_extent_less(w->build, behind, zero);
     const bool grows = pst_extent_less(w->build, zero, before);
     const bool goes_on = pst_extent_less(w->build, zero, behind);
-    struct pst_extent least = pst_extent(1); /* elements to pad from */
+    struct pst_extent least = pst_extent(1); /* elements that padding needs */
     struct pst_extent start = zero, end = pst_rw_size(w, x, dim);
     struct pst_value *parts[3];
     unsigned n = 0;

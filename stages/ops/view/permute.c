@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Dimensions in another order, and dimensions that are repeated. */
+/* transpose, permute, movedim and expand. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
-/* Result 0 := argument 0 with dimension order[d] at place d. */
+/* Sets result 0 to argument 0 with dimension order[d] at position d. */
 static enum pst_status permuted(struct pst_infer *c, const struct pst_meta *x,
                                 const unsigned *order)
 {
@@ -92,7 +92,7 @@ static enum pst_status infer_numpy_T(struct pst_infer *c)
     return permuted(c, x, order);
 }
 
-/* dims[d] as places, each exactly once. */
+/* Reads argument 1 as a permutation of the dimensions of x. */
 static enum pst_status read_order(struct pst_infer *c, const struct pst_meta *x,
                                   unsigned order[PST_MAX_RANK])
 {
@@ -154,7 +154,7 @@ static enum pst_status infer_movedim(struct pst_infer *c)
     return permuted(c, x, order);
 }
 
-/* The gradient goes back through the operator itself. */
+/* The gradient of the operator is the operator applied to g. */
 static enum pst_status transpose_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(v, 0,
@@ -232,7 +232,7 @@ VIEW(movedim_int, "movedim.int(Tensor(a) self, int source, int destination)",
 
 /* --- expand --------------------------------------------------------------- */
 
-/* x as a view of `sizes`, -1 keeping a size that x has. */
+/* Returns in *ret the view of x with `sizes`; -1 keeps a size of x. */
 static enum pst_status expanded(struct pst_infer *c, unsigned k,
                                 const struct pst_meta *x, unsigned rank,
                                 const int64_t *sizes, struct pst_meta *ret)

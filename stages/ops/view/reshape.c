@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Other sizes for the same elements: view, reshape, flatten, squeeze ... They
- * alias their input where its strides allow, else they copy. */
+/* view, reshape, flatten, squeeze ...: other sizes for the same elements. The
+ * result aliases the input if its strides allow that, else it is a copy. */
 #include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
 
 /*
- * Strides of `sizes` (same number of elements) in the storage of from; false
- * if there are none. From the right, old dimensions that follow each other
- * without a gap make a run (size 1 never breaks one); new ones refine it
- * row by row. Those of size 1 have the strides that PyTorch's have.
+ * Returns strides for `sizes` (same number of elements) in the storage of
+ * `from`; false if there are none. From the right, old dimensions that are
+ * contiguous with each other form a run (size 1 never ends one), and new
+ * dimensions divide it row by row. New dimensions of size 1 have the same
+ * strides as in PyTorch.
  */
 static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
                           const int64_t *sizes, struct pst_meta *ret)
 {
-    int64_t step, have = 1, want = 1; /* elements of the run, old and new */
+    int64_t step, have = 1, want = 1; /* elements of the run: old and new */
     int e = (int)rank - 1;
 
     *ret = pst_meta_make(from->dtype, rank, sizes);
@@ -38,7 +39,7 @@ static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
     return e < 0;
 }
 
-/* Sizes with -1 replaced. */
+/* Copies `sizes` to ret, with -1 replaced. */
 static enum pst_status resolve(struct pst_infer *c, const struct pst_meta *x,
                                unsigned rank, const int64_t *sizes,
                                int64_t ret[PST_MAX_RANK])
@@ -75,8 +76,8 @@ static enum pst_status resolve(struct pst_infer *c, const struct pst_meta *x,
     return PST_OK;
 }
 
-/* Result 0 := argument 0 with these sizes (one may be -1): a view if it can
- * be, else contiguous. */
+/* Sets result 0 to argument 0 with these sizes (one may be -1): a view if
+ * possible, else contiguous. */
 static enum pst_status infer_sizes(struct pst_infer *c, unsigned rank,
                                    const int64_t *sizes)
 {

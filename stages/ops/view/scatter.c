@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A tensor added into a window whose elements may fall together, with the bits
- * of one after the other in row-major order. */
+/* Adds a tensor to a window whose elements may overlap, with the same bits as
+ * element by element in row-major order. */
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/view/view.h"
 
 struct job {
-    struct pst_nd nd; /* operand 0: the window, 1: what is added */
-    int shared;       /* dimension that threads share; -1: one adds all */
+    struct pst_nd nd; /* operand 0: the window, 1: the addend */
+    int shared;       /* dimension shared by threads; -1: one thread adds all */
     bool wide;        /* f64, else f32 */
     char *dst;
     const char *src;
@@ -25,8 +25,9 @@ static int64_t divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Is the place along dimension d the same for all that fall together? Shorter
- * strides do not reach its next element, longer ones step over all of it. */
+/* True if all overlapping elements have the same index in dimension d: shorter
+ * strides do not reach its next element, and longer strides step over all of
+ * it. */
 static bool stands_alone(const struct pst_nd *nd, unsigned d)
 {
     const int64_t *stride = nd->stride[0];
@@ -51,8 +52,9 @@ static void take(struct pst_nd *to, const struct pst_nd *nd, unsigned d)
     to->rank++;
 }
 
-/* The last two dimensions, the last one backwards: of what falls together,
- * which is further along one dimension is less far along the other. */
+/* Exchanges the last two dimensions and reverses the old last one. The order of
+ * sums stays: of overlapping elements, the one further along one dimension is
+ * less far along the other. */
 static void swap_last(struct job *j, int64_t size)
 {
     struct pst_nd *nd = &j->nd;
@@ -71,9 +73,9 @@ static void swap_last(struct job *j, int64_t size)
     j->src -= (n - 1) * nd->stride[1][last - 1] * size;
 }
 
-/* Dimensions that stand alone may come in any order: one that lies in a row of
- * memory becomes the last, the others come first. Those that meet keep theirs,
- * but two of which the last is short. */
+/* Dimensions in which nothing overlaps may come in any order: a contiguous one
+ * becomes the last, the others come first. The overlapping ones keep their
+ * order, except two of which the last is the shorter. */
 static void arrange(struct job *j, const struct pst_nd *nd, int64_t size)
 {
     bool alone[PST_MAX_RANK];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Windows into a tensor: select, slice, narrow; and their gradients, which put
- * a window into zeros. */
+/* Windows of a tensor: select, slice, narrow. Their gradients write a window
+ * into zeros. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
@@ -33,7 +33,7 @@ struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
         from, (to - from) / step + ((to - from) % step != 0), step};
 }
 
-/* Argument arg as a place in dimension dim of x. */
+/* Reads argument arg as an index into dimension dim of x. */
 static enum pst_status read_index(struct pst_infer *c, unsigned arg,
                                   const struct pst_meta *x, unsigned dim,
                                   int64_t *ret)
@@ -69,7 +69,7 @@ static enum pst_status infer_select(struct pst_infer *c)
     return pst_infer_view(c, 0, 0, &view, index * x->stride[dim]);
 }
 
-/* x[start::step] of that length in dimension dim. */
+/* Sets result 0 to the window of slice s in dimension dim. */
 static enum pst_status window(struct pst_infer *c, const struct pst_meta *x,
                               unsigned dim, struct pst_slice s)
 {
@@ -198,9 +198,10 @@ VIEW(slice_Tensor,
 VIEW(narrow, "narrow(Tensor(a) self, int dim, SymInt start, SymInt length)",
      infer_narrow, narrow_vjp);
 
-/* --- their gradients ------------------------------------------------------ */
+/* --- gradients ------------------------------------------------------------ */
 
-/* Result 0 := zeros of argument 1's sizes, into which argument 0 must fit. */
+/* Sets result 0 to zeros with the sizes in argument 1; argument 0 must fit into
+ * it. */
 static enum pst_status infer_into_zeros(struct pst_infer *c)
 {
     const struct pst_meta *g;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One tensor as several views: split, chunk, unbind. Their gradient is put
- * together by one cat or stack, never by a sum of padded pieces. */
+/* Splits a tensor into views: split, chunk, unbind. The gradient is one cat or
+ * stack, never a sum of padded pieces. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
-/* Results of sizes[k] (or all of `each`, the last one shorter) along dim. */
+/* Sets the results to pieces of sizes[k] along dim (or all of `each`, the last
+ * one shorter). */
 static enum pst_status pieces(struct pst_infer *c, const struct pst_meta *x,
                               unsigned dim, unsigned n, const int64_t *sizes,
                               int64_t each)
@@ -84,7 +85,7 @@ static enum pst_status infer_chunk(struct pst_infer *c)
         return status;
     if (x->rank == 0 || n < 1)
         return pst_infer_fail(c, "%lld pieces", (long long)n);
-    if (x->size[dim] == 0) /* as many as are asked for, all without elements */
+    if (x->size[dim] == 0) /* as many as requested, all empty */
         return pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1), NULL,
                       0);
     return equal_pieces(c, x, dim, x->size[dim] / n + (x->size[dim] % n != 0));
@@ -125,8 +126,8 @@ static enum pst_status infer_unbind(struct pst_infer *c)
     return PST_OK;
 }
 
-/* Gradients of all results joined along argument `dim`, zeros for those that
- * none reaches. */
+/* Joins the gradients of all results along argument `dim`, with zeros for
+ * results that have none. */
 static enum pst_status join_vjp(struct pst_vjp *v, const struct pst_op *op,
                                 unsigned dim)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Windows by strides: diagonal, unfold, as_strided; their gradients sum what
- * falls together. */
+/* Windows by strides: diagonal, unfold, as_strided. Their gradients sum
+ * overlapping elements. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
@@ -76,8 +76,8 @@ static enum pst_status infer_as_strided(struct pst_infer *c)
     return pst_infer_view(c, 0, 0, &view, offset);
 }
 
-/* The window of a contiguous gradient of x's shape that a view with the same
- * sizes has; its elements are summed where they fall together. */
+/* Returns zeros of x's shape, contiguous, with g added to the window that the
+ * view has; overlapping elements are summed. */
 static struct pst_value *scatter(struct pst_vjp *v, const struct pst_meta *x,
                                  struct pst_value *g,
                                  const struct pst_meta *view, int64_t offset)
@@ -111,7 +111,8 @@ static enum pst_status diagonal_vjp(struct pst_vjp *v)
 
 /* --- unfold --------------------------------------------------------------- */
 
-/* Windows of `size` along a dimension, `step` apart, as a last dimension. */
+/* Returns windows of `size` along a dimension, `step` apart, with a new last
+ * dimension. */
 static struct pst_meta unfold_window(const struct pst_meta *x,
                                      const struct pst_arg *args, unsigned dim)
 {
@@ -158,15 +159,16 @@ static enum pst_status unfold_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, scatter(v, x, pst_vjp_grad(v, 0), &flat, 0));
 }
 
-/* Elements from the start of the storage to behind the last one of v. */
+/* Returns the number of elements from the start of the storage to the end of
+ * v. */
 static int64_t reach(const struct pst_value *v)
 {
     return v->offset +
            (int64_t)(pst_meta_span(&v->meta) / pst_dtype_size(v->meta.dtype));
 }
 
-/* Do some elements of the window share memory? Sorted by strides, each
- * dimension has to step over all that the ones before reach. */
+/* True if elements of the window overlap. In order of the strides, each
+ * dimension must step over everything that the previous ones reach. */
 static bool shares_memory(const struct pst_meta *m)
 {
     int64_t span = 0;
@@ -188,9 +190,9 @@ static bool shares_memory(const struct pst_meta *m)
     return false;
 }
 
-/* As PyTorch has it: gradients are summed in the storage that the two windows
- * lie in, then x takes those of its own window. What lies outside of it is
- * lost; elements of x that share memory divide their sum among them. */
+/* As in PyTorch, gradients are summed in the storage that spans both windows;
+ * then x takes its own window. Gradients outside of it are lost, and
+ * overlapping elements of x divide their sum evenly. */
 static struct pst_value *through_storage(struct pst_vjp *v, struct pst_value *x,
                                          struct pst_value *y)
 {
@@ -232,7 +234,7 @@ static enum pst_status as_strided_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, g);
 }
 
-/* What resize_ leaves: the first elements of the storage, in a row. */
+/* The result of resize_: the first elements of the storage, contiguous. */
 static enum pst_status infer_shrink(struct pst_infer *c)
 {
     const struct pst_arg *size = &c->args[1];

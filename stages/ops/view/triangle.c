@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Triangles of matrices. */
+/* triu and tril. */
 #include "stages/ops/view/view.h"
 
 #include "stages/ops/core/rows.h"
@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-/* Copies element (r, c) where side (c - r - diagonal) >= 0; zeros elsewhere,
- * so that an infinity there leaves nothing behind. */
+/* Copies element (r, c) where side * (c - r - diagonal) >= 0. All others are
+ * set to 0 rather than multiplied by 0, which would turn an infinity into
+ * NaN. */
 static void triangle(const struct pst_call *c, int side)
 {
     const struct pst_meta *x = c->in[0].meta;
@@ -30,7 +31,7 @@ static void triangle(const struct pst_call *c, int side)
     }
 }
 
-/* Rows of matrices: what is kept of each lies in one piece. */
+/* Rows of matrices; the part of a row that is kept is contiguous. */
 struct rows {
     const struct pst_call *c;
     int side;
@@ -51,7 +52,7 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
         const char *src = (const char *)r->c->in[0].data + at;
         char *dst = (char *)r->c->out[0].data + at;
         const int64_t row = i % rows;
-        /* The first column that is kept, or that is not. */
+        /* First column that is kept (triu) or dropped (tril). */
         int64_t edge = row + diagonal;
         size_t left;
 
@@ -79,7 +80,8 @@ static void rows_run(const struct pst_call *c, int side)
         rows_part, &r);
 }
 
-/* Diagonals far outside of every matrix are left to the reference. */
+/* False for diagonals far outside of any matrix, which the reference
+ * handles. */
 static bool rows_support(const struct pst_call *c)
 {
     return c->args[1].i > -(1ll << 40) && c->args[1].i < 1ll << 40;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order of elements along dimensions: flip, roll. */
+/* Reorders elements along dimensions: flip, roll. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
@@ -33,7 +33,7 @@ static void turn_ref(const struct pst_call *c, const struct pst_meta *x,
     }
 }
 
-/* Windows of the input that go to windows of the result: per dimension one in
+/* Copies windows of the input to windows of the result: per dimension one, in
  * either direction, or two that change places. */
 static void turn_windows(const struct pst_call *c, const struct pst_meta *x,
                          const struct turn *t)
@@ -102,7 +102,8 @@ static void flip_run(const struct pst_call *c)
         turn_windows(c, c->in[0].meta, &t);
 }
 
-/* Without dims the elements form one row: ret_x. */
+/* Returns the order of roll, and in ret_x the input; without dims, that is a
+ * single row. */
 static struct turn roll_of(const struct pst_call *c, struct pst_meta *ret_x)
 {
     struct pst_meta x = *c->in[0].meta;
@@ -217,7 +218,7 @@ static const struct pst_kernel flip_kernels[] = {
     {"flip_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
      NULL, flip_ref, 0.0},
 };
-/* Contiguous, because without dims the input is read as one row. */
+/* Contiguous only: without dims, the input is read as one row. */
 static const struct pst_kernel roll_kernels[] = {
     {"roll_windows", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
      roll_run, 0.0},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies of a tensor with a window overwritten, and what functionalised writes
- * through views become: windows given by sizes, strides and an offset in the
+/* Copies of a tensor with a window overwritten. Functionalised writes through
+ * views become these, with windows given by sizes, strides and an offset in the
  * row-major order of a tensor. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rows.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* out[0] := in[0], then in[1] into the window of out[0]. */
+/* Copies in[0] to out[0], then in[1] into the window of out[0]. */
 static void overwrite(const struct pst_call *c, bool reference,
                       const struct pst_meta *window, int64_t offset)
 {
@@ -27,8 +27,8 @@ static void overwrite(const struct pst_call *c, bool reference,
     }
 }
 
-/* Kernels ID and ID_ref from ID_into(call, reference); the fast one may find
- * its base in place. */
+/* Defines kernels ID and ID_ref, which call ID_into(call, reference). The fast
+ * one may find its base in place. */
 #define WRITES (PST_K_INPLACE_0 | PST_K_COPIES)
 #define KERNELS(id)                                                            \
     static void id##_run(const struct pst_call *c)                             \
@@ -46,7 +46,8 @@ static void overwrite(const struct pst_call *c, bool reference,
          id##_ref, 0.0},                                                       \
     }
 
-/* Result 0 := argument 0; argument 1 must have the window's sizes. */
+/* Sets result 0 like argument 0; argument 1 must have the sizes of the
+ * window. */
 static enum pst_status infer_overwrite(struct pst_infer *c,
                                        const struct pst_meta *window)
 {
@@ -146,8 +147,9 @@ static void select_scatter_into(const struct pst_call *c, bool reference)
     overwrite(c, reference, &window, offset);
 }
 
-/* The base gets the gradient with zeros in the window, the source what stands
- * there. `twin` cuts the window out, with the arguments behind the source. */
+/* The base gets the gradient with zeros in the window, the source gets the
+ * window. `twin` is the operator that reads the window; it takes the arguments
+ * after the source. */
 static enum pst_status scatter_vjp(struct pst_vjp *v, const struct pst_op *twin)
 {
     const struct pst_node *node = v->node;
@@ -204,7 +206,7 @@ PST_CPU_KERNELS(select_scatter, select_scatter_kernels);
 
 /* --- windows by strides --------------------------------------------------- */
 
-/* Arguments first..first+2: sizes, strides, offset. */
+/* Returns the window that args give: sizes, strides, offset. */
 static struct pst_meta strided_window(enum pst_dtype dtype,
                                       const struct pst_arg *args)
 {
@@ -217,7 +219,7 @@ static struct pst_meta strided_window(enum pst_dtype dtype,
     return window;
 }
 
-/* The window must lie within `numel` elements. */
+/* Checks that the window lies within `numel` elements. */
 static enum pst_status check_strided(struct pst_infer *c, unsigned first,
                                      int64_t numel, struct pst_meta *ret)
 {
@@ -323,7 +325,7 @@ static void read_strided_run(const struct pst_call *c)
                   c->out[0].meta, c->out[0].data, c->accumulate);
 }
 
-/* Contiguous inputs: the window is one of the row-major order. */
+/* Contiguous inputs only, because windows refer to the row-major order. */
 static const struct pst_kernel read_strided_kernels[] = {
     {"read_strided", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
      read_strided_run, 0.0},
@@ -357,7 +359,7 @@ static enum pst_status infer_scatter_strided(struct pst_infer *c)
     return status;
 }
 
-/* Elements that fall together are summed, one after the other. */
+/* Sums overlapping elements one after the other. */
 static void scatter_strided_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta window =
