@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Below this many elements, insertion is faster than digits. */
+/* Below this many elements, insertion sort is faster than radix sort. */
 #define FEW    24
 #define DIGITS 256
 
@@ -32,7 +32,7 @@ static uint64_t key_f64(uint64_t u)
     return nan ? UINT64_MAX : u;
 }
 
-/* 16 bits whose exponent has all bits of `top`. */
+/* Returns the key of a 16-bit float; `top` has all bits of the exponent set. */
 static uint64_t key_16(uint16_t u, uint16_t top)
 {
     const bool nan = (u & 0x7fff) > top;
@@ -84,12 +84,12 @@ static uint64_t all_ones(enum pst_dtype dtype)
 
 struct lane {
     enum pst_dtype dtype;
-    const char *data; /* its first element */
+    const char *data; /* the first element */
     int64_t inner, n;
-    uint64_t flip; /* of keys: the largest first */
+    uint64_t flip; /* inverts keys: largest first */
 };
 
-/* Keys of m <= BLOCK elements from number i on. */
+/* Loads the keys of m <= BLOCK elements from element i on. */
 static void load(const struct lane *l, int64_t i, int64_t m, uint64_t *ret)
 {
     const int64_t size = (int64_t)pst_dtype_size(l->dtype);
@@ -97,7 +97,7 @@ static void load(const struct lane *l, int64_t i, int64_t m, uint64_t *ret)
     keys[l->dtype](l->data + i * l->inner * size, l->inner, m, l->flip, ret);
 }
 
-/* Returns how many are NaN. */
+/* Loads all elements; returns how many are NaN. */
 static int64_t load_all(const struct lane *l, struct pst_sort_pair *ret)
 {
     const bool real = pst_dtype_kind(l->dtype) == PST_KIND_FLOAT;
@@ -136,9 +136,9 @@ static void insert(struct pst_sort_pair *a, int64_t n)
     }
 }
 
-/* By digits of 8 bits, the lowest first; those that all keys share are left
- * out. What has equal keys keeps its order, which is that of the indices if
- * they came so. */
+/* Radix sort by digits of 8 bits, the lowest first; digits that all keys share
+ * are skipped. Equal keys keep their order, which is that of the indices if
+ * pairs came in that order. */
 static void digits(struct pst_sort_pair *a, struct pst_sort_pair *spare,
                    int64_t n, unsigned bytes)
 {
@@ -167,8 +167,8 @@ static void digits(struct pst_sort_pair *a, struct pst_sort_pair *spare,
         memcpy(a, from, (size_t)n * sizeof(*a));
 }
 
-/* The k smallest come first, in any order, and the largest of them stands at
- * k - 1; 0 < k <= n. */
+/* Partitions so that the k smallest come first, in any order, and the largest
+ * of them is at k - 1; 0 < k <= n. */
 static void divide(struct pst_sort_pair *a, int64_t n, int64_t k)
 {
     int64_t low = 0, high = n - 1;
@@ -201,8 +201,8 @@ static void divide(struct pst_sort_pair *a, int64_t n, int64_t k)
     insert(a + low, high - low + 1);
 }
 
-/* Leaves the k first of n pairs, in the order that they have; their last key
- * is returned. */
+/* Keeps the first k of n pairs in sorted order, without reordering them;
+ * returns the last key. */
 static uint64_t cut(struct pst_sort_pair *a, int64_t n, int64_t k,
                     struct pst_sort_pair *spare)
 {
@@ -221,7 +221,7 @@ static uint64_t cut(struct pst_sort_pair *a, int64_t n, int64_t k,
     return last.key;
 }
 
-/* The k <= FEW first of the order to a, in that order. */
+/* Collects the first k <= FEW elements in sorted order to a, sorted. */
 static void collect_few(const struct lane *l, int64_t k,
                         struct pst_sort_pair *a)
 {
@@ -246,9 +246,9 @@ static void collect_few(const struct lane *l, int64_t k,
     }
 }
 
-/* The k < n first of the order to a, in the order of their indices. Both have
- * room for pst_sort_room(n, k): what may belong to them is collected, and cut
- * to k whenever it is full. */
+/* Collects the first k < n elements in sorted order to a, ordered by index. a
+ * and spare have the capacity pst_sort_room(n, k): candidates are collected,
+ * and cut to k whenever it is full. */
 static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
                     struct pst_sort_pair *spare)
 {
@@ -264,7 +264,7 @@ static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
             have = k;
         }
         load(l, i, m, block);
-        /* An equal key comes too late: its index is larger. */
+        /* An equal key loses, because its index is larger. */
         for (int64_t j = 0; j < m; j++)
             if (block[j] < limit || limit == UINT64_MAX)
                 a[have++] = (struct pst_sort_pair){block[j], i + j};
@@ -277,16 +277,16 @@ static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
 struct job {
     const struct pst_call *c;
     struct pst_lane l;
-    int64_t k; /* of topk; all else */
+    int64_t k; /* of topk; else all */
     bool descending;
     bool topk, sorted, stable;
-    bool kth; /* element k alone */
+    bool kth; /* only element k */
     pst_sort_choice_fn choice;
-    size_t share; /* pairs of scratch of a thread */
+    size_t share; /* scratch of a thread, in pairs */
 };
 
-/* Pairs of a thread for the first k of n: for collecting them, and for all of
- * the lane where there are ties. */
+/* Returns the pairs of scratch of a thread for the first k of n: enough to
+ * collect them, and for the whole lane if there are ties. */
 static size_t topk_share(int64_t n, int64_t k)
 {
     return (size_t)PST_MAX(2 * pst_sort_room(n, k), n);
@@ -307,7 +307,7 @@ static bool has_ties(const struct pst_sort_pair *a, int64_t n)
             ((const type *)c->in[0].data)[from + a[i].index * inner];          \
     break
 
-/* As pst_sort_store, of n elements. */
+/* Stores n elements as pst_sort_store does. */
 static void store(const struct pst_call *c, int64_t from, int64_t to,
                   int64_t inner, const struct pst_sort_pair *a, int64_t n)
 {
@@ -328,10 +328,13 @@ static void store(const struct pst_call *c, int64_t from, int64_t to,
 static void run_first(const struct job *j, const struct lane *lane,
                       int64_t first, int64_t to, struct pst_sort_pair *a)
 {
-    /* One more tells whether the last one is equal to what is left out. */
+    /* One more element shows whether the last one equals one that is left
+     * out. */
     const int64_t n = j->topk ? PST_MIN(j->k + 1, lane->n) : lane->n;
     struct pst_sort_pair *spare = a + pst_sort_room(lane->n, n);
-    /* Equal elements have an order of their own. Integers have some. */
+    /* An unstable sort has its own order of equal elements (select.c). For
+     * integers, equal elements are expected, so radix sort is not tried
+     * first. */
     const bool loose = !j->topk && !j->stable && n > PST_SORT_SMALL;
     bool settled =
         j->topk ? j->sorted

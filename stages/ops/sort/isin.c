@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* isin: is an element among others? These are sorted, and each is searched. */
+/* isin: sorts the test elements and searches them for each element. */
 #include "stages/ops/sort/sort.h"
 
 #include "stages/ops/core/rewrite.h"
@@ -34,7 +34,7 @@ static void is_in_ref(const struct pst_call *c)
 
 struct search {
     const struct pst_call *c;
-    const struct pst_sort_item *items; /* in order */
+    const struct pst_sort_item *items; /* sorted */
     int64_t n;
 };
 
@@ -115,7 +115,7 @@ const struct pst_op pst_op_is_in = {
 };
 PST_CPU_KERNELS(is_in, is_in_kernels);
 
-/* In the dtype that a comparison of both has. */
+/* Compares in the dtype that both operands promote to. */
 static enum pst_status isin_rewrite(struct pst_rewrite *w)
 {
     const enum pst_dtype dtype = pst_result_type(w->args, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* mode: the most frequent element of a lane, the smallest of them, the last of
- * its places in PyTorch's order of equal elements. */
+/* mode: the smallest of the most frequent elements of a lane; its index is the
+ * last one in PyTorch's order of equal elements. */
 #include "stages/ops/sort/fast.h"
 
 static void mode_ref(const struct pst_call *c)

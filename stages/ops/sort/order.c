@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Doubles in the order of their bits as signed integers. */
+/* Returns a signed integer for each double, in the same order. */
 static int64_t float_key(double x)
 {
     int64_t bits;

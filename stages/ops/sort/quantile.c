@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Compositions on sorted lanes; quantiles. */
+/* argsort, msort and quantiles: compositions on sorted lanes. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 
@@ -15,9 +15,8 @@ PST_COMPOSE(
     "sort.stable(self, stable=stable, dim=dim, descending=descending)[1]");
 PST_COMPOSE(msort, "msort(Tensor self) -> Tensor", "sort(self, 0)[0]");
 
-/* Lanes in the last dimension, and their quantiles at the places q (a vector)
- * in another last dimension. Places count in the ordered lane; a NaN is taken
- * itself, or (nan_too false) does not count. */
+/* Replaces lanes in the last dimension by their quantiles q (a vector). If a
+ * lane has NaN, its quantiles are NaN; if not `nan_too`, NaN is ignored. */
 PST_REWRITE_FORMULA(
     quantiles,
     "penstock::quantiles(Tensor self, Tensor q, bool nan_too, "
@@ -35,7 +34,7 @@ PST_REWRITE_FORMULA(
     "lerp.Tensor(low, high, ranks - cast(below, dtype(self))) : "
     "(same(interpolation, 'midpoint') ? lerp.Scalar(low, high, 0.5) : low)");
 
-/* Arguments 2, 3, 4: dim, keepdim, interpolation. */
+/* Arguments 2, 3 and 4 are dim, keepdim and interpolation. */
 static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *q = pst_rewrite_in(w, 1);
@@ -64,7 +63,8 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
                PST_ARGS(pst_v(x), pst_v(q), pst_b(nan_too), w->args[4]));
     if (x == NULL)
         return w->build->status;
-    /* (..., q) to (q, ...), the lane's dimension put back as 1. */
+    /* Permutes (..., q) to (q, ...); keepdim adds the dimension of the lane as
+     * 1. */
     order[0] = x->meta.rank - 1;
     for (unsigned k = 1; k < x->meta.rank; k++)
         order[k] = k - 1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sort, topk, kthvalue, medians: values and where they stood. */
+/* sort, topk, kthvalue, medians: values and their indices. */
 #include "stages/ops/sort/fast.h"
 
 /* --- sort, topk ----------------------------------------------------------- */
 
-/* Whether equal elements stay in the order of their indices: PyTorch has them
- * so where it is asked to, and where it sorts by digits. */
+/* True if equal elements keep the order of their indices. In PyTorch they do if
+ * that is requested, and where it uses radix sort. */
 static bool is_stable(const struct pst_call *c, const struct pst_arg *stable,
                       bool descending)
 {
@@ -77,7 +77,7 @@ static void topk_ref(const struct pst_call *c)
     }
 }
 
-/* The fast ones. */
+/* Fast kernels. */
 static void sort_run(const struct pst_call *c)
 {
     const bool descending = c->args[2].b;
@@ -164,7 +164,7 @@ static enum pst_status infer_sort_stable(struct pst_infer *c)
     return infer_sorted(c, 2);
 }
 
-/* k among the elements of dimension dim_arg. */
+/* Checks that k is between `least` and the size of dimension dim_arg. */
 static enum pst_status check_k(const struct pst_infer *c, unsigned dim_arg,
                                int64_t least)
 {
@@ -242,7 +242,7 @@ static void choose(const struct pst_call *c, const struct pst_lane *l,
     }
 }
 
-/* The lower one of two; a NaN wins. */
+/* Returns the position of the lower median, or of a NaN if there is one. */
 static int64_t median_at(const struct pst_call *c PST_UNUSED, int64_t n,
                          int64_t nans)
 {
@@ -324,7 +324,7 @@ static enum pst_status infer_median(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set(c, 0, x->dtype, 0, NULL);
 }
 
-/* Divided among those that equal the result. */
+/* The gradient is divided among the elements that equal the result. */
 #define PUT_ALL                                                                \
     "hits = isnan(self) == isnan(result) ? "                                   \
     "logical_or(isnan(self), self == result) : False;"                         \

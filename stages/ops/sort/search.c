@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where numbers belong in sorted rows: searchsorted, bucketize. */
+/* searchsorted and bucketize: positions of numbers in sorted rows. */
 #include "stages/ops/sort/sort.h"
 
 #include "stages/ops/pointwise/pointwise.h"
@@ -8,15 +8,15 @@
 #include <math.h>
 #include <string.h>
 
-/* One search: a row of n sorted elements, perhaps through a permutation. */
+/* A row of n sorted elements, optionally through a permutation (sorter). */
 struct row {
     const struct pst_operand *sorted, *sorter;
     int64_t first, n;
     bool right;
 };
 
-/* An integer of 64 bits and a double both fit: PyTorch compares integers as
- * such. */
+/* Holds any 64-bit integer and any double, because PyTorch compares integers
+ * exactly. */
 typedef long double number;
 _Static_assert(LDBL_MANT_DIG >= 64, "a long double holds any int64_t");
 
@@ -27,7 +27,8 @@ static number load(enum pst_dtype dtype, const void *data, int64_t i)
                : (number)pst_load_i64(dtype, data, i);
 }
 
-/* As one more of the sorted elements. */
+/* Returns the number of an argument, wrapped to the sorted dtype if it is an
+ * integer. */
 static number literal(enum pst_dtype dtype, const struct pst_arg *arg)
 {
     return arg->kind == PST_ARG_FLOAT
@@ -42,7 +43,8 @@ static number element(const struct row *r, int64_t i)
     return load(r->sorted->meta->dtype, r->sorted->data, r->first + i);
 }
 
-/* The number of elements before x (right: before or equal); NaN is last. */
+/* Returns the number of elements before x (right: before or equal); NaN is
+ * last. */
 static int64_t search(const struct row *r, number x)
 {
     int64_t low = 0, high = r->n;
@@ -61,7 +63,8 @@ static int64_t search(const struct row *r, number x)
     return low;
 }
 
-/* Rows of `sorted` (one, or as many as there are rows of x). x NULL: value. */
+/* Searches rows of `sorted` (one, or as many as x has rows). If x is NULL, it
+ * searches `value`. */
 static void search_all(const struct pst_call *c,
                        const struct pst_operand *sorted,
                        const struct pst_operand *x, const struct pst_arg *value,
@@ -83,7 +86,7 @@ static void search_all(const struct pst_call *c,
     }
 }
 
-/* Argument 3 and 4 of searchsorted. */
+/* True if arguments 3 and 4 of searchsorted select the right side. */
 static bool is_right(const struct pst_arg *right, const struct pst_arg *side)
 {
     return right->b ||

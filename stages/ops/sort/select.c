@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The first k of n elements, or all in order. Which of equal elements are
- * taken, and their order, follows from the steps of the algorithm. PyTorch's
- * topk and sort leave that to the C++ library (topk: partial_sort if k is at
- * most n/64, else nth_element and sort), so the same steps are made here, and
- * those of its own kthvalue: models meet ties where a router starts as zero or
- * scores are cut off by ReLU, and a choice among them changes what experts
- * compute.
+ * Selects the first k of n elements, or sorts all. Which of equal elements are
+ * selected, and their order, follows from the steps of the algorithm. PyTorch's
+ * topk and sort use the C++ library (topk: partial_sort if k is at most n/64,
+ * else nth_element and sort) and kthvalue its own code, so the same steps are
+ * made here. Models meet ties where a router starts as zero or scores are cut
+ * off by ReLU, and the choice among them changes what experts compute.
  */
 #include "stages/ops/sort/sort.h"
 
@@ -29,8 +28,8 @@ static void swap(item *a, item *b)
 
 /* --- heaps: the last in order is at the root ------------------------------ */
 
-/* Puts v into the heap a[0..n) whose place `hole` is free: down to a leaf
- * along the later children, then up. */
+/* Puts v into the heap a[0..n), whose slot `hole` is free: moves the hole down
+ * to a leaf along the later children, then v up. */
 static void sift(item *a, int64_t n, int64_t hole, item v)
 {
     const int64_t top = hole;
@@ -55,7 +54,7 @@ static void sift(item *a, int64_t n, int64_t hole, item v)
     a[hole] = v;
 }
 
-/* The root goes to *to, whose element joins the heap. */
+/* Moves the root to *to and puts the old element of *to into the heap. */
 static void exchange(item *a, int64_t n, item *to)
 {
     const item v = *to;
@@ -64,7 +63,7 @@ static void exchange(item *a, int64_t n, item *to)
     sift(a, n, 0, v);
 }
 
-/* The first k as a heap. */
+/* Selects the first k elements in order, as a heap. */
 static void heap_select(item *a, int64_t k, int64_t n)
 {
     for (int64_t i = (k - 2) / 2; k > 1 && i >= 0; i--)
@@ -83,7 +82,8 @@ static void partial_sort(item *a, int64_t k, int64_t n)
 
 /* --- partitions ----------------------------------------------------------- */
 
-/* a[i] moves down to its place; one that is not after it stands there. */
+/* Moves a[i] down to its position. There must be an element that is not after
+ * it. */
 static void insert(item *a, int64_t i)
 {
     const item v = a[i];
@@ -107,7 +107,7 @@ static void insertion_sort(item *a, int64_t n)
     }
 }
 
-/* The median of a[1], the middle one and the last one becomes a[0]. */
+/* Moves the median of a[1], the middle one and the last one to a[0]. */
 static void choose_pivot(item *a, int64_t n)
 {
     item *x = a + 1, *y = a + n / 2, *z = a + n - 1, *median;
@@ -119,8 +119,9 @@ static void choose_pivot(item *a, int64_t n)
     swap(a, median);
 }
 
-/* Where the second part begins: nothing in it is before what is in the first.
- * Equal elements change sides too. */
+/* Partitions around the median and returns where the second part begins: none
+ * of its elements is before one of the first part. Equal elements are exchanged
+ * too. */
 static int64_t partition(item *a, int64_t n)
 {
     int64_t low = 1, high = n;
@@ -139,13 +140,15 @@ static int64_t partition(item *a, int64_t n)
     }
 }
 
-/* After so many partitions a heap bounds the time. */
+/* Returns the number of partitions after which a heap is used to bound the
+ * time. */
 static int depth_of(int64_t n)
 {
     return 2 * (63 - __builtin_clzll((unsigned long long)n));
 }
 
-/* a[nth] becomes what it would be in order, those before it come before. */
+/* Puts the element into a[nth] that sorting would put there, after those that
+ * precede it. */
 static void nth_element(item *a, int64_t nth, int64_t n)
 {
     int64_t begin = 0, end = n;
@@ -167,7 +170,7 @@ static void nth_element(item *a, int64_t nth, int64_t n)
     insertion_sort(a + begin, end - begin);
 }
 
-/* Runs of at most PST_SORT_SMALL unsorted elements remain. The depth bounds the
+/* Leaves unsorted runs of at most PST_SORT_SMALL elements. `depth` bounds the
  * recursion. */
 static void rough_sort(item *a, int64_t n, int depth)
 {
@@ -215,9 +218,10 @@ static void order(item *a, item *b)
         swap(a, b);
 }
 
-/* The median of a[0], the middle one and the last one becomes a[0], the least
- * of them a[1], the largest the last one. Then a[0] goes to *ret_high: before
- * it nothing is larger, from *ret_low on nothing smaller. */
+/* Moves the median of a[0], the middle one and the last one to a[0], the least
+ * of them to a[1], and the largest to the end. Then partitions and moves a[0]
+ * to *ret_high: nothing before it is larger, and nothing from *ret_low on is
+ * smaller. */
 static void divide(item *a, int64_t n, int64_t *ret_low, int64_t *ret_high)
 {
     int64_t low = 1, high = n - 1;
