@@ -94,7 +94,7 @@ double pst_math_erfinv(double x)
     for (int k = 0; k < 4; k++) {
         const double tail =
             x > 0.0 ? (1.0 - x) - erfc(y) : erfc(-y) - (1.0 + x);
-        /* f / f', f = erf(y) - x */
+        /* f / f', where f = erf(y) - x */
         const double step = tail * 0.5 * SQRT_PI * exp(y * y);
 
         y -= step / (1.0 + y * step);
