@@ -16,8 +16,8 @@ struct job {
      * the transposed lines. */
     struct pst_nd kept, gone;
     bool along, turns, wide; /* f64 */
-    int64_t size;            /* of an element */
-    bool best, values;       /* pst_fold_run_best */
+    int64_t size;            /* of an element, in bytes */
+    bool best, values;       /* for pst_fold_run_best() */
 };
 
 /* --- iteration over the tensor -------------------------------------------- */

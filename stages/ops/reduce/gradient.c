@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* torch.gradient: differences of neighbours along dimensions. */
+/* torch.gradient: finite differences along dimensions. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"

@@ -261,7 +261,7 @@ PST_CPU_KERNELS(var_dim, var_kernels);
 
 /* --- logsumexp ------------------------------------------------------------ */
 
-/* a is the largest so far, b the sum of exp(x - a); -inf adds nothing. */
+/* a is the maximum so far, b the sum of exp(x - a); -inf adds nothing. */
 static void logsumexp_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     if (acc->n == 0)
