@@ -105,8 +105,8 @@ static void affine_vjp(struct pst_vjp *v, struct pst_value *g)
 }
 
 /*
- * dx is a separate node because later gradients wait for it, and not for dw and
- * db.
+ * dx is a separate node, because only dx is on the path to the gradients of
+ * earlier nodes.
  */
 static enum pst_status layer_norm_vjp(struct pst_vjp *v)
 {
