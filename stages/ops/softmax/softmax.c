@@ -33,7 +33,7 @@ static enum pst_status softmax_int_infer(struct pst_infer *c)
                          pst_infer_dtype(c, 2, x != NULL ? x->dtype : PST_F32));
 }
 
-/* _softmax(self, dim, half_to_float) */
+/* Infers _softmax(self, dim, half_to_float). */
 static enum pst_status softmax_half_infer(struct pst_infer *c)
 {
     const struct pst_meta *x = pst_infer_in(c, 0);
@@ -41,7 +41,7 @@ static enum pst_status softmax_half_infer(struct pst_infer *c)
     return softmax_infer(c, x == NULL || c->args[2].b ? PST_F32 : x->dtype);
 }
 
-/* backward(grad_output, output, dim) */
+/* Infers backward(grad_output, output, dim). */
 static enum pst_status backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g, *y;
