@@ -57,8 +57,8 @@ struct job {
     const struct pst_distances *d;
     enum pst_distance_kind kind;
     bool f64;
-    size_t size;    /* of an element */
-    int64_t blocks; /* of rows in a batch */
+    size_t size;    /* of an element, in bytes */
+    int64_t blocks; /* blocks of rows in a batch */
     const void *g, *r;
     void *out, *scratch;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Margins between classes: multi_margin_loss, multilabel_margin_loss. */
+/* Margin losses between classes: multi_margin_loss, multilabel_margin_loss. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -109,7 +109,7 @@ static enum pst_status check(struct pst_infer *c, unsigned rank_less,
                          x->size);
 }
 
-/* (grad, self, ...) -> like self */
+/* Infers (grad, self, ...): the result is like self. */
 static enum pst_status like_self(struct pst_infer *c)
 {
     const struct pst_meta *x;

@@ -24,7 +24,7 @@ static enum pst_status pdist_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, 1, &n);
 }
 
-/* (grad, self, p, pdist) -> like self */
+/* Infers (grad, self, p, pdist): the result is like self. */
 static enum pst_status backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *x;

@@ -40,7 +40,7 @@ static double smooth_l1_slope(const double *x, double beta, unsigned k)
     return (k == 0 ? 1.0 : -1.0) * (fabs(d) < beta ? d / beta : sign(d));
 }
 
-/* log(1 + exp(-x y)) */
+/* Returns log(1 + exp(-x y)). */
 static double soft_margin(const double *x, double s PST_UNUSED)
 {
     return log1p(exp(-x[0] * x[1]));
