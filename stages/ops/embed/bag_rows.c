@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums or maxima of table rows by two lists: entry i adds row from[i] of the
- * table to row to[i] of the result, unless keep[i] is false. The rows of a bag
- * are never gathered in memory. */
+/* Sums or maxima of table rows by two lists: entry i combines row from[i] of
+ * the table into row to[i] of the result, unless keep[i] is false. The rows of
+ * a bag are never gathered in memory. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/places.h"
@@ -77,7 +77,7 @@ static enum pst_status infer_max_rows(struct pst_infer *c)
 
 struct lists {
     const struct pst_operand *table, *from, *to, *scale, *keep;
-    int64_t n, rows, columns; /* of the result */
+    int64_t n, rows, columns; /* rows and columns of the result */
 };
 
 static struct lists lists_of(const struct pst_call *c)
