@@ -57,7 +57,7 @@ bool pst_mask_fills(const struct pst_arg *args)
             pst_meta_same_shape(&one, &both));
 }
 
-/* Elements of out are ordered as (front, places of the mask, row). */
+/* Elements of out are ordered as (front, positions of the mask, row). */
 void pst_mask_fill(const struct pst_call *c)
 {
     const unsigned at = mask_at(c->args);

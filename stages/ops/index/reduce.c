@@ -143,7 +143,7 @@ static size_t scatter_reduce_scratch(const struct pst_call *c,
 struct fast {
     const struct pst_call *c;
     enum how how;
-    int64_t size, stride; /* of the result along the dimension */
+    int64_t size, stride; /* of the result, along the dimension */
     double *y, *n;        /* accumulators and counts of all elements */
 };
 
@@ -280,9 +280,9 @@ static const struct pst_kernel scatter_reduce_kernels[] = {
 };
 
 /* For prod, the gradient of an element is grad times the product of all others;
- * zeros are left out of the product. For amin and amax, the gradient is shared
- * equally. As in PyTorch, self is counted if it equals the result, even if it
- * is not included. */
+ * zeros are handled by leaving them out of the product. For amin and amax, the
+ * gradient is shared equally. As in PyTorch, self is counted if it equals the
+ * result, even if it is not included. */
 const struct pst_op pst_op_scatter_reduce = {
     .schema = "penstock::scatter_reduce(Tensor self, int dim, Tensor index, "
               "Tensor src, str reduce, *, bool include_self=True) -> Tensor",
