@@ -103,7 +103,7 @@ static void fill_ones_ref(const struct pst_call *c)
     fill(c, &one);
 }
 
-/* All-zero bits are 0 in every dtype. */
+/* All-zero bits mean 0 in every dtype. */
 static void fill_zeros_ref(const struct pst_call *c)
 {
     memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));

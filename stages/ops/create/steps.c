@@ -125,7 +125,8 @@ STEPS(logspace,
 
 /* --- range: includes its end ---------------------------------------------- */
 
-/* Returns x, which is computed from arguments first to last, as an argument. */
+/* Returns x as an argument. Its expression is unknown if one of arguments first
+ * to last is symbolic. */
 static struct pst_arg known(struct pst_rewrite *w, unsigned first,
                             unsigned last, double x)
 {
