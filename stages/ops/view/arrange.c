@@ -469,8 +469,8 @@ const struct pst_op pst_op_as_strided_scatter = {
     .rewrite = as_strided_scatter_rewrite,
 };
 
-/* Fills the diagonal of all dimensions; with `wrap`, it starts again at the top
- * right of a tall matrix. */
+/* Fills the diagonal of all dimensions; with `wrap`, it starts again further
+ * down in a tall matrix. */
 static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *src;

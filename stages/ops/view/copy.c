@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Side of the square that a transposing copy handles at a time: 16 cache lines
- * on either side. */
+/* Side of the square that a transposing copy handles at a time: it touches 16
+ * cache lines on either side. */
 #define TILE 16
 
 struct copy {

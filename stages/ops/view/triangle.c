@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-/* Copies element (r, c) where side * (c - r - diagonal) >= 0. All others are
- * set to 0 rather than multiplied by 0, which would turn an infinity into
- * NaN. */
+/* Copies element (r, c) where side * (c - r - diagonal) >= 0 and sets all
+ * others to 0, even if they are infinite. */
 static void triangle(const struct pst_call *c, int side)
 {
     const struct pst_meta *x = c->in[0].meta;
