@@ -259,7 +259,7 @@ void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k)
         if (begin + high >= k)
             end = begin + high;
         if (begin + high <= k)
-            begin += low; /* where that is k, behind the end */
+            begin += low; /* if the pivot is k, this ends the loop */
     }
     if (end - begin == 2)
         order(a + begin, a + begin + 1);
