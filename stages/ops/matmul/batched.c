@@ -136,10 +136,8 @@ PST_CPU_KERNELS(baddbmm, baddbmm_kernels);
 
 /* --- matmul, mv, dot ---------------------------------------------------- */
 
-/*
- * A vector on the left is a row, on the right a column, and that dimension is
- * missing in the result. The dimensions before the last two broadcast.
- */
+/* A vector is a row as left operand and a column as right operand; the result
+ * lacks that dimension. The dimensions before the last two broadcast. */
 static enum pst_status matmul_shape(const struct pst_infer *c,
                                     const struct pst_meta *a,
                                     const struct pst_meta *b,
@@ -177,7 +175,7 @@ static enum pst_status matmul_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, t[0]->dtype, out.rank, out.size);
 }
 
-/* matmul of exactly these ranks. */
+/* Infers mv and dot: a must have ra dimensions and b one. */
 static enum pst_status ranked_infer(struct pst_infer *c, unsigned ra)
 {
     const struct pst_meta *a = pst_infer_in(c, 0), *b = pst_infer_in(c, 1);
@@ -199,7 +197,8 @@ static enum pst_status dot_infer(struct pst_infer *c)
     return ranked_infer(c, 1);
 }
 
-/* Batch strides of x: its dimensions before the last two, aligned right. */
+/* Writes the strides of x's batch dimensions, aligned right; 0 where it
+ * broadcasts. */
 static void batch_strides(const struct pst_meta *x, unsigned n_batch,
                           int64_t *ret)
 {
@@ -241,7 +240,8 @@ static void matmul_describe(const struct pst_call *c, struct pst_product *p)
     p->m = ra == 2 ? a->size[a->rank - 2] : 1;
     p->a.col = a->stride[a->rank - 1];
     p->a.row = ra == 2 ? a->stride[a->rank - 2] : 0;
-    /* b has at least 3 dimensions, so all of out but m, n is batch. */
+    /* b has 3 dimensions or more, so all dimensions of out but m and n are
+     * batch. */
     p->n_batch = c->out[0].meta->rank - (ra == 2 ? 2 : 1);
     for (unsigned d = 0; d < p->n_batch; d++)
         p->batch[d] = c->out[0].meta->size[d];
@@ -249,7 +249,7 @@ static void matmul_describe(const struct pst_call *c, struct pst_product *p)
     batch_strides(b, p->n_batch, p->b.batch);
 }
 
-/* g, a, b as matrices: vectors get back the dimension they stood for. */
+/* Turns g, a and b into matrices first: vectors get their missing dimension. */
 static enum pst_status matmul_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *a = pst_vjp_in(v, 0);
@@ -275,7 +275,7 @@ static enum pst_status matmul_vjp(struct pst_vjp *v)
         pst_vjp_set(v, 0, d);
     }
     if (pst_vjp_needs(v, 1)) {
-        if (b->meta.rank == 2) { /* one product over all rows of a */
+        if (b->meta.rank == 2) { /* one matmul over all rows of a */
             a = pst_matmul_2d(v, a);
             g = pst_matmul_2d(v, g);
         }

@@ -18,21 +18,19 @@
 
 #define VARIABLE "OPENBLAS_CORETYPE"
 
-/*
- * What the library's own constructor calls, exported since its first version.
- * The variable is read by the constructor, which has run before any code of a
- * program can set it (also before its .preinit_array: what that puts into the
- * environment is lost when libc starts). So the choice is made a second time.
- * A library of one core type only does not have them.
- */
+/* The OpenBLAS constructor calls these functions; every version that chooses
+ * kernels at run time exports them. The constructor reads the variable before
+ * any code of a program can set it (also before its .preinit_array: libc drops
+ * what that puts into the environment). So we run the choice a second time. A
+ * build for one core type lacks them. */
 PST_WEAK void gotoblas_dynamic_init(void);
 PST_WEAK void gotoblas_dynamic_quit(void);
-/* Ends the library's threads; it calls that before a fork and at its end. A
- * library without threads may not have it. */
+/* Ends the library's threads. OpenBLAS calls it before a fork and at exit; a
+ * build without threads may lack it. */
 PST_WEAK int blas_thread_shutdown_(void);
 
-/* Cores whose kernels use less than AVX-512, as openblas_get_corename has
- * them. */
+/* Core names, as openblas_get_corename returns them, without AVX-512
+ * kernels. */
 static const struct {
     const char *name;
     enum pst_isa isa;
@@ -52,7 +50,7 @@ static const struct {
     {"Zen", PST_ISA_AVX2},
 };
 
-/* What the library took by itself, if that was changed. */
+/* The core that OpenBLAS chose by itself; empty if we did not change it. */
 static char replaced[32];
 
 const char *pst_blas_core(void)
@@ -79,16 +77,16 @@ void pst_blas_choose(void)
     const char *better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
 
     openblas_set_num_threads(1);
-    /* Those that its constructor has started would look for work, and give up
-     * the core again and again, for tens of milliseconds before they sleep. */
+    /* Idle threads of the library's constructor would spin, and yield the core
+     * again and again, for tens of milliseconds before they sleep. */
     if (blas_thread_shutdown_ != NULL)
         (void)blas_thread_shutdown_();
     if (better == NULL || getenv(VARIABLE) != NULL ||
         gotoblas_dynamic_init == NULL || gotoblas_dynamic_quit == NULL)
         return;
     snprintf(replaced, sizeof(replaced), "%s", pst_blas_core());
-    /* Set for this call only: children choose for themselves. A library
-     * without such kernels chooses as before. */
+    /* The variable is set for this call only: child processes choose for
+     * themselves. A library without such kernels chooses as before. */
     if (setenv(VARIABLE, better, 1) != 0)
         return;
     gotoblas_dynamic_quit();
@@ -96,12 +94,13 @@ void pst_blas_choose(void)
     unsetenv(VARIABLE);
 }
 
-/* Constructors of the libraries that a program needs have run by then. */
+/* Runs after the constructors of the libraries that the program links. */
 PST_CONSTRUCTOR static void at_start(void)
 {
     pst_blas_choose();
 #if PST_HAVE_DNNL
-    /* oneDNN asks the processor itself: what is hidden of it stays hidden. */
+    /* oneDNN asks the processor itself, so hidden features are disabled
+     * here. */
     if (strstr(pst_cpu_features(), "amx_bf16") == NULL)
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 #endif
@@ -139,8 +138,8 @@ void pst_products_describe(struct pst_str *out)
 }
 #endif
 
-/* A library asserts on a stored row shorter than the matrix is wide, also
- * where there is only one row. */
+/* CBLAS rejects a leading dimension below the matrix's width, even for one
+ * row. */
 static int leading(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);

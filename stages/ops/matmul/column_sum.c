@@ -5,11 +5,9 @@
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/cpu/simd/simd.h"
 
-/*
- * penstock.column_sum: (..., kept) -> (kept), the sum over all but the last
- * `keep` dimensions. Gradients of biases: its own operator so that it can add
- * straight into the accumulator of the gradient.
- */
+/* penstock.column_sum: (..., kept) -> (kept), the sum over all but the last
+ * `keep` dimensions. It computes gradients of biases, and is an operator of its
+ * own so that it can add straight into the gradient's accumulator. */
 
 static enum pst_status column_sum_infer(struct pst_infer *c)
 {

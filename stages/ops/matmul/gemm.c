@@ -8,11 +8,9 @@
 #include <dnnl.h>
 #endif
 
-/*
- * Measured on one core with AVX-512, GFLOP/s OpenBLAS : oneDNN. 64^3 NN
- * 229 : 198, NT 118 : 160; 8x64x64 NN 200 : 102, NT 98 : 91; 256x512x512
- * NN 190 : 229.
- */
+/* Measured on one core with AVX-512, in GFLOP/s of OpenBLAS : oneDNN. 64^3 NN
+ * 229 : 198, NT 118 : 160; 8x64x64 NN 200 : 102, NT 98 : 91; 256x512x512 NN 190
+ * : 229. */
 bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
     const double small = tb && !ta ? 32.0 * 32 * 32 : 64.0 * 64 * 64;
@@ -22,14 +20,14 @@ bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 
 #if PST_HAVE_DNNL
 
-/* As in blas.c. */
+/* Same as in blas.c. */
 static int leading(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);
 }
 
-/* The setting of OpenMP is per thread. The symbol is looked up since oneDNN
- * may have been built with another runtime. */
+/* The OpenMP thread count is set per thread. The symbol is looked up because
+ * oneDNN may have been built with another runtime. */
 void pst_gemm_prepare_dnnl(void)
 {
     static _Thread_local bool done;

@@ -12,7 +12,7 @@
 #include <dnnl.h>
 #include <string.h>
 
-/* A compiled product; g says which. */
+/* A compiled oneDNN matmul, cached by its problem g. */
 struct form {
     struct form *next;
     struct pst_gemm g;
@@ -43,7 +43,7 @@ static unsigned chain_of(const struct pst_gemm *g)
     return (unsigned)(h >> 32) % N_CHAINS;
 }
 
-/* A matrix of rows x cols, stored transposed if trans. */
+/* Describes a rows x cols matrix, stored transposed if trans. */
 static bool matrix(dnnl_memory_desc_t *ret, dnnl_data_type_t type, int64_t rows,
                    int64_t cols, bool trans, int64_t ld)
 {
@@ -54,7 +54,7 @@ static bool matrix(dnnl_memory_desc_t *ret, dnnl_data_type_t type, int64_t rows,
            dnnl_success;
 }
 
-/* The scratch is ours, alpha scales, beta 1 adds to what is there. */
+/* Caller owns the scratch; alpha scales, beta 1 accumulates into c. */
 static dnnl_primitive_attr_t attributes(const struct pst_gemm *g)
 {
     const float alpha = (float)g->alpha;
@@ -106,7 +106,7 @@ static bool compile(struct form *f)
     return good;
 }
 
-/* NULL: memory is out. */
+/* Returns the cached or newly compiled matmul; NULL if memory runs out. */
 static const struct form *find(const struct pst_gemm *g)
 {
     struct form **chain = &chains[chain_of(g)], *f;
@@ -130,7 +130,7 @@ static const struct form *find(const struct pst_gemm *g)
 
 static bool has;
 
-/* One small product shows whether the library has what it needs. */
+/* Probes with one small matmul whether the library supports bf16 here. */
 static void look(void)
 {
     const struct pst_gemm g = {.m = 16,
@@ -165,15 +165,15 @@ size_t pst_gemm_bf16_scratch(const struct pst_gemm *g)
     return f == NULL ? 0 : f->scratch_size;
 }
 
-/* What a thread made for its last product: products of a batch are of one
- * form, and making it anew takes as long as a small one. */
+/* Handles of the thread's last matmul: the matmuls of a batch are equal, and
+ * making handles anew takes as long as a small matmul. */
 static _Thread_local struct handles {
     const struct form *form;
     dnnl_memory_t memory[4]; /* a, b, c, scratch */
     dnnl_stream_t stream;
 } handles;
 
-/* At the end of a thread. */
+/* Releases the handles when the thread ends. */
 static void drop(void *ctx)
 {
     struct handles *h = ctx;
@@ -193,7 +193,7 @@ static void make_key(void)
     (void)pthread_key_create(&at_end, drop);
 }
 
-/* For this form; NULL: memory is out. */
+/* Returns the thread's handles for f; NULL if memory runs out. */
 static struct handles *handles_of(const struct form *f)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

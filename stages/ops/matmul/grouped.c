@@ -4,18 +4,16 @@
 
 #include <string.h>
 
-/*
- * Products of groups of rows: group g is rows offs[g-1] (0 for the first) to
- * offs[g] of R rows. How many rows a group has is known when it runs only, so
- * each of its products chooses its library by the shape it then has.
+/* Matmuls of groups of rows: group g is rows offs[g-1] (0 for the first) to
+ * offs[g] of R rows. The size of a group is known only at run time, so each
+ * matmul chooses its library by its actual shape.
  *
- *     penstock.grouped_product: x (R, K), weight (G, K, N) -> (R, N); rows
- *         behind the last group are 0.
- *     penstock.grouped_outer: a (M, R), b (R, N) -> (G, M, N), for each group
- *         the product over its rows.
+ * penstock.grouped_product: x (R, K), weight (G, K, N) -> (R, N); rows after
+ * the last group are 0.
+ * penstock.grouped_outer: a (M, R), b (R, N) -> (G, M, N), one matmul per group
+ * that sums over its rows.
  *
- * Either is what the gradients of both consist of.
- */
+ * The gradients of both consist of these two operators. */
 
 static enum pst_status operands(struct pst_infer *c, const struct pst_meta **t)
 {
@@ -89,8 +87,8 @@ static struct pst_value *emit_outer(struct pst_vjp *v, struct pst_value *a,
     return emit(v, &pst_op_grouped_outer, a, b);
 }
 
-/* dx = g w^T; dw = x^T g in the order of w's memory, so that a parameter that
- * is read transposed gets its gradient without a copy. */
+/* dx = g w^T; dw = x^T g in the memory order of w, so that a parameter that is
+ * read transposed gets its gradient without a copy. */
 static enum pst_status product_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *x = pst_vjp_in(v, 0);
@@ -126,7 +124,7 @@ static enum pst_status outer_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* All R rows as one group, with the first group's matrix. */
+/* Describes all R rows as one group with the first group's matrix. */
 static void describe(const struct pst_call *c, struct pst_product *p)
 {
     const struct pst_meta *a = c->in[0].meta, *b = c->in[1].meta;
@@ -167,7 +165,8 @@ static void multiply_ref(const struct pst_product *p, struct pst_pool *pool)
     pst_product_ref(p);
 }
 
-/* Where group g ends; false, and a fault, unless it is in [begin, rows]. */
+/* Reads the end of group g; faults and returns false if it is outside [begin,
+ * rows]. */
 static bool group_end(const struct pst_call *c, int64_t g, int64_t begin,
                       int64_t rows, int64_t *ret)
 {
@@ -222,7 +221,7 @@ static void outer(const struct pst_call *c, multiply_fn multiply)
     }
 }
 
-/* 2 K operations for each element of the product, 2 M N for each row. */
+/* Each element of the result takes 2 K operations, each row 2 M N. */
 static double outer_flops(const struct pst_node *node)
 {
     return 2.0 * (double)pst_meta_numel(&node->args[0].value->meta) *

@@ -48,7 +48,7 @@ static void linear_describe(const struct pst_call *c, struct pst_product *p)
     pst_product_matrix(p, &c->in[1], PST_FORM_TILES_T, y->size[y->rank - 1]);
 }
 
-/* dx = g w; dw = g^T x and db = column sums of g, nodes of their own. */
+/* dx = g w; dw = g^T x and db = column sums of g, as separate nodes. */
 static enum pst_status linear_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);
@@ -83,7 +83,7 @@ const struct pst_op pst_op_linear = {
 };
 PST_CPU_KERNELS(linear, linear_kernels);
 
-/* aten.linear with a weight (k): the result has no last dimension. */
+/* aten.linear with a weight of shape (k): the result has no last dimension. */
 PST_REWRITE_FORMULA(
     linear_vector,
     "penstock::linear_vector(Tensor input, Tensor weight, Tensor? bias=None) "

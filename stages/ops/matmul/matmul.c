@@ -42,7 +42,8 @@ enum pst_status pst_matmul_set_added(struct pst_infer *c, unsigned added,
     return PST_OK;
 }
 
-/* Stride of dimension d of out in x, whose dimensions align at the right. */
+/* Returns x's stride along dimension d of out; dimensions align at the
+ * right. */
 static int64_t stride_in(const struct pst_meta *x, const struct pst_meta *out,
                          unsigned d)
 {
@@ -111,7 +112,8 @@ enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
     return pst_vjp_set(v, pst_vjp_flat(v, added), g);
 }
 
-/* da = alpha g b^T, db = alpha a^T g for the matrices at arguments first. */
+/* da = alpha g b^T, db = alpha a^T g, for the matrices at arguments first
+ * on. */
 enum pst_status pst_matmul_vjp(struct pst_vjp *v, unsigned first, double alpha)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);

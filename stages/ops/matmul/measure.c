@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Measures what products and memory make of a core. */
+/* Measures the rates of matmuls and memory on one core. */
 #include "stages/base/alloc.h"
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/gemm_bf16.h"
@@ -8,8 +8,8 @@
 
 #include <time.h>
 
-/* A product of a training step's size; MANY elements stay in no cache (128 MiB
- * are read and written), as the state and the stash of a step do not. */
+/* The shape of a matmul of a training step. MANY elements exceed every cache
+ * (128 MiB are read and written), as a step's state and stash do. */
 enum { M = 256, N = 1024, K = 512, MANY = 1 << 24, ROUNDS = 9, SMALL = 2000 };
 
 struct trial {
@@ -39,14 +39,14 @@ static bool run_bf16(const struct trial *t)
     return pst_gemm_bf16(&t->g, t->ha, t->hb, t->c, t->scratch);
 }
 
-/* 4 bytes are read and 4 written of each element. */
+/* Each element has 4 bytes read and 4 written. */
 static bool run_memory(const struct trial *t)
 {
     pst_simd_round_bf16_best(pst_cpu_isa())(MANY, t->a, t->a + MANY);
     return true;
 }
 
-/* Kernels that have next to nothing to do. */
+/* Launches matmuls with almost no work, to measure the cost of a launch. */
 static bool run_launches(const struct trial *t)
 {
     struct trial tiny = *t;
@@ -57,7 +57,7 @@ static bool run_launches(const struct trial *t)
     return true;
 }
 
-/* Time of this thread: another one that has the core does not count. */
+/* Returns CPU time of this thread: other threads on the core do not count. */
 static double now(void)
 {
     struct timespec t;
@@ -66,8 +66,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Seconds of the best of some rounds, the first of which wakes libraries and
- * memory up; 0: it cannot be done. */
+/* Returns the fewest seconds of ROUNDS rounds after a warm-up round; 0 if the
+ * work cannot run. */
 static double seconds(work_fn work, const struct trial *t)
 {
     double best = 1e9;
@@ -88,7 +88,7 @@ static void measure(struct trial *t, bool has_bf16, struct pst_rates *ret)
     const double flops = 2.0 * M * N * K;
     double bf16 = 0;
 
-    /* In an order in which results do not fall on what is read later. */
+    /* Ordered so that no result overwrites what a later measurement reads. */
     ret->f64 = flops / seconds(run_f64, t);
     if (has_bf16)
         bf16 = seconds(run_bf16, t);
@@ -119,7 +119,8 @@ enum pst_status pst_rates_measure(struct pst_rates *ret, struct pst_diag *diag)
     at = whole + (64 - (uintptr_t)whole % 64);
     t.scratch = at;
     at += (scratch + 63) / 64 * 64;
-    /* One after the other, they share the memory. */
+    /* The matrices of all dtypes share one block; a, b and c follow each
+     * other. */
     t.a = (float *)(void *)at;
     t.da = (double *)(void *)at;
     t.ha = (uint16_t *)(void *)at;
@@ -128,7 +129,7 @@ enum pst_status pst_rates_measure(struct pst_rates *ret, struct pst_diag *diag)
     t.db = t.da + a;
     t.dc = t.db + b;
     t.hb = t.ha + a;
-    /* 1.5 in f64, a small number in f32 and in bf16. */
+    /* The bytes of 1.5 in f64 are small numbers in f32 and in bf16. */
     for (size_t i = 0; i < most / sizeof(double); i++)
         t.da[i] = 1.5;
     *ret = pst_rates_by_features(pst_cpu_features());

@@ -7,22 +7,21 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/pointwise/nd.h"
 
-/*
- * Factors that do not have the type of the library's product are converted
- * into scratch, matrix by matrix and dense, in the order in which they lie.
- * A result that is not f32 is summed in scratch and rounded at the end.
- */
+/* A 16-bit matmul: operands that do not have the library's dtype are converted
+ * into scratch, one dense matrix after the other, in storage order. A result
+ * that is not f32 is summed in scratch and rounded at the end. */
 struct narrow {
     const struct pst_product *p;
-    struct pst_product q; /* what the library runs */
-    bool bf16;            /* ... on factors of bf16; else f32 */
+    struct pst_product q; /* the matmul that the library runs */
+    bool bf16;            /* operands are bf16, otherwise f32 */
     struct pack {
-        const struct pst_factor *from; /* NULL: used where it lies */
-        int64_t rows, cols; /* as stored: cols elements stand together */
-        int64_t ld, n;      /* matrices */
+        const struct pst_factor *from; /* NULL: used in place, without
+                                        * conversion */
+        int64_t rows, cols; /* storage order: cols elements are contiguous */
+        int64_t ld, n;      /* n: number of matrices */
         void *to;
     } pack[2];
-    float *sum; /* NULL: out itself */
+    float *sum; /* f32 results in scratch; NULL: written to out */
     size_t size;
 };
 
@@ -34,7 +33,7 @@ bool pst_product_is_narrow(const struct pst_call *c,
             (p->dtype == PST_F32 && c->bf16));
 }
 
-/* Takes bytes, a multiple of 64, from the scratch at base (may be NULL). */
+/* Reserves bytes, rounded up to 64, of the scratch at base (may be NULL). */
 static void *take(struct narrow *w, char *base, size_t bytes)
 {
     char *at = base == NULL ? NULL : base + w->size;
@@ -135,7 +134,7 @@ static void pack_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* out = round(sum + beta c), plus what is there if it is added to. */
+/* out = round(sum + beta c), plus the old out if the matmul accumulates. */
 static void store_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct narrow *w = ctx;
@@ -161,7 +160,7 @@ static void store_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* The library's product of factors of bf16. */
+/* Runs the matmul of bf16 operands in the library. */
 static void run_bf16(const struct pst_call *c, const struct pst_product *p,
                      char *scratch)
 {
@@ -191,7 +190,7 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
         pst_pool_run(pst_pool_if(c->pool, worth), store_part, &w);
 }
 
-/* --- prepared ----------------------------------------------------------- */
+/* --- prepared operands -------------------------------------------------- */
 
 enum pst_form pst_product_form(const struct pst_call *c,
                                const struct pst_product *p, bool is_b)

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-/* y = alpha A x + beta y, or of the transposed A. */
+/* y = alpha A x + beta y, with A transposed if trans. */
 static void times_vector(const struct pst_gemm *g, bool trans, int64_t rows,
                          int64_t cols, const float *a, int64_t lda,
                          const float *x, int64_t x_step, float *y,
@@ -38,8 +38,8 @@ static void make_key(void)
     has_key = pthread_key_create(&key, unmap) == 0;
 }
 
-/* Of this thread, until it ends: mapped when it is wanted for the first time,
- * since most threads never multiply. NULL: there is none. */
+/* Returns this thread's scratch, mapped at first use since most threads never
+ * multiply, and freed when the thread ends. NULL if memory runs out. */
 static float *room_of_thread(void)
 {
     static _Thread_local float *room;
@@ -62,7 +62,7 @@ static float *room_of_thread(void)
     return room;
 }
 
-/* --- the engine of this processor ---------------------------------------- */
+/* --- kernels of this processor ------------------------------------------- */
 
 #if PST_HAVE_AVX512
 #define CALL_AVX512(fn, ...)                                                   \
@@ -116,12 +116,11 @@ void pst_gemm_windows(const struct pst_gemm *g, const float *a,
     CALL(pst_simd_gemm_windows, g, a, b, c, room);
 }
 
-/*
- * Measured on one core of Sapphire Rapids, GFLOP/s OpenBLAS : ours, NN, NT, TN
- * with AVX-512 4x512x2048 19 : 54, 20 : 61, 18 : 54; 32x1024x1024 78 : 131,
- * 83 : 110, 83 : 135; 128^3 126 : 165, 121 : 159, 132 : 159. With AVX2 OpenBLAS
- * packs less than the product takes, but for a few rows or columns.
- */
+/* Measured on one core of Sapphire Rapids, in GFLOP/s of OpenBLAS : ours, for
+ * NN, NT, TN with AVX-512. 4x512x2048 19 : 54, 20 : 61, 18 : 54; 32x1024x1024
+ * 78 : 131, 83 : 110, 83 : 135; 128^3 126 : 165, 121 : 159, 132 : 159. With
+ * AVX2, packing in OpenBLAS costs less than the matmul except for a few rows or
+ * columns. */
 bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
                       int64_t k)
 {

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* Products of less work than this are not worth waking the pool. */
+/* Matmuls with less work than this run on the calling thread. */
 #define SERIAL_FLOPS 1e6
 
 int64_t pst_product_batches(const struct pst_product *p)
@@ -38,7 +38,7 @@ int64_t pst_product_offset(const struct pst_product *p,
     return offset;
 }
 
-/* Dimensions [from, to) of x lie in memory like one: their stride in *step. */
+/* True if dimensions [from, to) of x can be merged into one of *size, *step. */
 static bool merges(const struct pst_meta *x, unsigned from, unsigned to,
                    int64_t *size, int64_t *step)
 {
@@ -111,7 +111,7 @@ static uint64_t exact(int64_t whole, double number)
     return (uint64_t)(whole != 0 ? whole : (int64_t)number);
 }
 
-/* One element of the result for integers. */
+/* Computes one element of an integer result. */
 static void whole(const struct pst_product *p, int64_t a, int64_t b, int64_t c,
                   int64_t o)
 {
@@ -150,7 +150,7 @@ void pst_product_ref(const struct pst_product *p)
                 double y =
                     p->alpha * dot(p, a + r * p->a.row, b + s * p->b.col);
 
-                /* beta 0 drops c even where it is NaN. */
+                /* beta 0 ignores c even where it is NaN. */
                 if (p->c.data != NULL && p->beta != 0.0)
                     y +=
                         p->beta * pst_load_f64(p->dtype, p->c.data,
@@ -193,7 +193,7 @@ bool pst_product_fits_blas(const struct pst_product *p)
            (p->b_tiled || pst_factor_layout(&p->b, p->k, p->n, &trans, &ld));
 }
 
-/* Others are too small, or their first factor is not stored by rows. */
+/* The others are too small, or their left operand is not row-major. */
 bool pst_product_likes_tiles(const struct pst_product *p)
 {
     bool trans;
@@ -230,12 +230,13 @@ bool pst_product_likes_packed(const struct pst_product *p)
     return likes(p, pst_gemm_likes_packed);
 }
 
-/* Part of one product of the batch: rows and columns [0], [1] ... of out. */
+/* A block of one matmul of the batch: [0] is the first row or column, [1] the
+ * end. */
 struct block {
     int64_t batch, row[2], col[2];
 };
 
-/* out = beta * c or out += beta * c, for what the product is added to. */
+/* out = beta * c, or out += beta * c if the matmul accumulates. */
 static void add_c_f32(const struct pst_product *p, const struct block *k)
 {
     const float beta = (float)p->beta;
@@ -274,7 +275,7 @@ static void add_c_f64(const struct pst_product *p, const struct block *k)
         }
 }
 
-/* The factors' layout and the part's size; *a, *b, *o: first elements. */
+/* Returns the GEMM of a block; *a, *b, *o are offsets of its first elements. */
 static struct pst_gemm gemm_of(const struct pst_product *p,
                                const struct block *k, int64_t *a, int64_t *b,
                                int64_t *o)
@@ -299,9 +300,9 @@ struct job {
     const struct pst_product *p;
     int64_t batches;
     enum pst_product_lib lib;
-    char *scratch; /* of part 0; each has `each` bytes */
+    char *scratch; /* scratch of part 0; each part has `each` bytes */
     size_t each;
-    const uint16_t *tiles; /* b */
+    const uint16_t *tiles; /* b, packed as AMX tiles */
     volatile bool failed;
 };
 
@@ -348,8 +349,8 @@ static void run_block(struct job *job, unsigned part, const struct block *k)
     }
 }
 
-/* Whole products if there are enough of them, else rows or columns of each,
- * whichever are more. */
+/* Splits whole matmuls if there are enough of them, else the rows or columns of
+ * each, whichever are more. */
 static void part_of(const struct pst_product *p, int64_t batches, unsigned part,
                     unsigned parts, struct block *k, int64_t *first,
                     int64_t *last)
@@ -376,7 +377,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
         run_block(job, part, &k);
 }
 
-/* Nothing to sum over: libraries differ in what they do then. */
+/* k is 0: libraries disagree about that case. */
 static void run_empty(const struct pst_product *p)
 {
     if (p->m > 0 && p->n > 0)
@@ -430,7 +431,7 @@ void pst_product_best(const struct pst_product *p, struct pst_pool *pool)
         pst_product_blas(p, pool);
 }
 
-/* Of the library, for each part. */
+/* Returns the bytes of scratch that the library needs for each part. */
 static size_t bf16_each(const struct pst_product *p, unsigned threads)
 {
     const unsigned parts = parts_of(p, threads);
@@ -448,7 +449,7 @@ static size_t bf16_each(const struct pst_product *p, unsigned threads)
         g = gemm_of(p, &k, &a, &b, &o);
         if (g.m <= 0 || g.n <= 0 || g.k <= 0)
             continue;
-        /* Whether something is added is known when it runs. */
+        /* Accumulation is known only at run time, so both cases are sized. */
         for (g.beta = 0.0; g.beta <= 1.0; g.beta += 1.0) {
             size = pst_gemm_bf16_scratch(&g);
             most = PST_MAX(most, size);

@@ -17,17 +17,17 @@
 #define MAX_FILE (1 << 16)
 
 #define AVX2_F32 4e10
-/* Operations for each byte that kernels read or write, of machines that were
- * measured: 2.6 to 5; cuts are near those of measured times with 5. */
+/* Operations per byte that kernels read or write: 2.6 to 5 on the machines that
+ * we measured; with 5, cuts are close to those of measured times. */
 #define OPS_A_BYTE 5
 #define REST       .launch = 1e-7, .wake = 1e-5, .latency = 2e-5, .wire = 4e9
 
 const struct pst_rates pst_rates_reference = {
     .f32 = AVX2_F32, .f64 = AVX2_F32 / 2, .bytes = AVX2_F32 / OPS_A_BYTE, REST};
 
-/* AMX multiplies bf16 several times as fast. AVX512-BF16 alone has half the
- * rate of f32 on some processors and twice on others: until it is measured,
- * the slower one. */
+/* AMX multiplies bf16 several times as fast as f32. AVX512-BF16 alone has half
+ * the f32 rate on some processors and twice on others: the lower one is assumed
+ * until it is measured. */
 struct pst_rates pst_rates_by_features(const char *features)
 {
     const double f32 = strstr(features, "avx512dq") != NULL ? 2.5 * AVX2_F32
@@ -46,11 +46,11 @@ struct pst_rates pst_rates_by_features(const char *features)
 
 /* --- the file ------------------------------------------------------------- */
 
-/* What a line has behind its key, in this order. */
+/* The fields that follow the key in a line, in this order. */
 static const struct field {
     const char *name;
     size_t offset;
-    double least, most; /* else 0 if that is allowed */
+    double least, most; /* bounds of values other than 0 */
     bool or_none;
 } fields[] = {
     {"f32", offsetof(struct pst_rates, f32), 1e7, 1e15, false},
@@ -65,7 +65,7 @@ static double *place(struct pst_rates *rates, const struct field *f)
     return (double *)(void *)((char *)rates + f->offset);
 }
 
-/* Folder of the file; empty if the environment names none. */
+/* Writes the file's folder; empty if the environment names none. */
 static void folder(struct pst_str *out)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -76,7 +76,7 @@ static void folder(struct pst_str *out)
         pst_str_addf(out, "%s/.cache/penstock", home);
 }
 
-/* What a measurement depends on: begins the line. */
+/* Writes the line's key: processor features and libraries. */
 static void key(struct pst_str *out)
 {
     pst_str_addf(out, "%s; ", pst_cpu_features());
@@ -100,7 +100,8 @@ static bool read_text(char **ret)
     return good;
 }
 
-/* " f32=1.05e+11 f64=..."; false, and nothing changed, if it is not so. */
+/* Parses " f32=1.05e+11 f64=..."; returns false and changes nothing on
+ * error. */
 static bool parse(char *text, struct pst_rates *ret)
 {
     struct pst_rates rates = *ret;
@@ -195,7 +196,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
     return status;
 }
 
-/* --- what follows --------------------------------------------------------- */
+/* --- descriptions and decisions ------------------------------------------- */
 
 void pst_rates_describe(const struct pst_rates *rates, struct pst_str *out)
 {

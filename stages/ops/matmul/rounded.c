@@ -4,10 +4,8 @@
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
 
-/*
- * penstock.round_bf16: elements rounded to bf16, half to even, that stay f32.
- * Programs put it in front of products that want PST_FORM_ROUNDED.
- */
+/* penstock.round_bf16: rounds elements to bf16, half to even, and keeps them
+ * f32. The compiler inserts it for matmuls that want PST_FORM_ROUNDED. */
 
 static enum pst_status round_infer(struct pst_infer *c)
 {

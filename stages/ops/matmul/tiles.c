@@ -18,7 +18,8 @@ bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n)
 {
     struct pst_meta tiles;
 
-    /* Asked at every product: most operands are plain. */
+    /* This runs at every matmul, and most operands are plain: test those
+     * first. */
     if (meta->dtype != PST_BF16 || meta->rank != 5 || k % PST_TILE_K != 0)
         return false;
     tiles = pst_tiles_meta(k, n);
@@ -31,7 +32,8 @@ bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The system's numbers for "may I use the tiles' registers". */
+/* Linux arch_prctl numbers that request permission to use AMX tile
+ * registers. */
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
 static bool has;
@@ -53,7 +55,7 @@ bool pst_tiles_has(void)
 
 /* --- layout --------------------------------------------------------------- */
 
-/* Pairs of elements of b's rows, 16 columns (fewer: the mask). */
+/* Interleaves pairs of rows of b for the up to 16 columns in mask. */
 PST_TARGET("avx512f,avx512bw,avx512vl")
 static void pack_plain(const uint16_t *b, int64_t ld, __mmask16 mask,
                        uint16_t *tile)
@@ -69,7 +71,7 @@ static void pack_plain(const uint16_t *b, int64_t ld, __mmask16 mask,
     }
 }
 
-/* A pair stands together already: pairs of the columns side by side. */
+/* b is transposed, so a pair is contiguous: gathers the pairs of 16 columns. */
 PST_TARGET("avx512f")
 static void pack_trans(const uint16_t *b, int64_t ld, __mmask16 mask,
                        uint16_t *tile)
@@ -106,20 +108,18 @@ void pst_tiles_pack(int64_t k, int64_t n, const uint16_t *b, bool trans,
         }
 }
 
-/* --- product -------------------------------------------------------------- */
+/* --- matmul --------------------------------------------------------------- */
 
-/*
- * 2 x 2 tiles of c stay in registers while STEP terms are summed, and two
- * columns of tiles of b in the first cache while PASS rows pass by. Those rows
- * of c are read again for the next STEP: of more rows, a power of 2 (almost)
- * apart, the second cache loses some (n of 3072: a third more time). It keeps
- * ROWS x DEPTH of a while all columns of b pass by. Sizes are the best of what
- * was measured for n and k of 768, 2304 and 3072.
- */
+/* 2 x 2 tiles of c stay in registers while STEP terms are summed, and two
+ * columns of tiles of b stay in the L1 cache for PASS rows. Those rows of c are
+ * read again for the next STEP: with more rows, (almost) a power of 2 apart,
+ * the L2 cache evicts some (n of 3072: a third more time). ROWS x DEPTH of a
+ * stay in L2 for all columns of b. The sizes are the fastest measured for n and
+ * k of 768, 2304 and 3072. */
 enum { ROWS = 512, PASS = 256, DEPTH = 768, STEP = 384 };
 
-/* Rows and bytes a row of the registers. 0 to 3 are tiles of c, 4 and 5 of a,
- * 6 and 7 of b. */
+/* The rows and bytes per row of each tile register: 0 to 3 hold c, 4 and 5 hold
+ * a, 6 and 7 hold b. */
 struct shape {
     uint8_t palette, start, reserved[14];
     uint16_t bytes[16];
@@ -137,7 +137,8 @@ static void set_shape(int64_t rows, int64_t cols0, int64_t cols1)
         s.bytes[i] = (uint16_t)(is_a ? 64 : 4 * (i % 2 ? cols1 : cols0));
         s.rows[i] = (uint8_t)(is_c || is_a ? rows : 16);
     }
-    /* The compiler's function says that it reads 8 bytes. */
+    /* Inline assembly, since GCC's intrinsic declares a read of only 8
+     * bytes. */
     __asm__ volatile("ldtilecfg %0" : : "m"(s));
 }
 
@@ -149,7 +150,7 @@ struct block {
     bool add;
 };
 
-/* Tiles that are given twice have twice the same sum. */
+/* A tile that is passed twice yields the same sum twice. */
 PST_TARGET("amx-tile,amx-bf16")
 PST_OPTIMIZED static void run_block(const struct block *b)
 {
@@ -183,13 +184,13 @@ PST_OPTIMIZED static void run_block(const struct block *b)
     _tile_stored(3, b->c[3], ldc);
 }
 
-/* Part of a product: rows, columns and terms [0] to [1]. */
+/* A part of a matmul: rows, columns and terms [0] to [1]. */
 struct range {
     int64_t m[2], n[2], k[2];
 };
 
-/* Rows of a pass by up to 2 columns of tiles. A block's second tiles are its
- * last rows, which the first ones may have too. */
+/* Multiplies the rows of a pass by up to 2 columns of tiles. A block's second
+ * row tiles end at its last row, so they may overlap the first ones. */
 static void run_rows(const struct pst_tiles_product *p, const struct range *x)
 {
     const int64_t cols = x->n[1] - x->n[0];
@@ -240,7 +241,7 @@ PST_TARGET("amx-tile") static void release(void)
 
 void pst_tiles_run(const struct pst_tiles_product *p)
 {
-    /* Loads of tiles do not tell the compiler what they read. */
+    /* The tile load intrinsics do not declare their reads of memory. */
     __asm__ volatile("" : : : "memory");
     for (int64_t i = 0; i < p->m; i += ROWS)
         for (int64_t d = 0; d < p->k; d += DEPTH)

@@ -5,11 +5,9 @@
 #include "stages/ops/matmul/product.h"
 #include "stages/ops/matmul/tiles.h"
 
-/*
- * penstock.tiles: a matrix k x n or, transposed, n x k, rounded to bf16
- * and laid out as the second factor of products (tiles.h). Programs put it in
- * front of products that want PST_FORM_TILES.
- */
+/* penstock.tiles: rounds a k x n (or, transposed, n x k) matrix to bf16 and
+ * lays it out as the right operand of matmuls (tiles.h). The compiler inserts
+ * it for matmuls that want PST_FORM_TILES. */
 
 static enum pst_status tiles_infer(struct pst_infer *c)
 {
@@ -28,7 +26,7 @@ static enum pst_status tiles_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, tiles.dtype, tiles.rank, tiles.size);
 }
 
-/* k, n and the strides of both. */
+/* The sizes k and n, and the strides of both. */
 struct matrix {
     int64_t k, n, row, col;
 };
@@ -72,7 +70,7 @@ static bool tiles_fits(const struct pst_call *c)
     return pst_tiles_has() && pst_factor_layout(&f, m.k, m.n, &trans, &ld);
 }
 
-/* Rounded elements for each thread: 16 columns of the factor. */
+/* Each thread holds 16 rounded columns of the operand. */
 static size_t tiles_scratch(const struct pst_call *c, unsigned threads)
 {
     return (size_t)(threads * matrix_of(c).k * PST_TILE_N) * sizeof(uint16_t);
