@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the passes over gradients need beside the operators of PyTorch. */
+/* Operators that gradient passes need in addition to those of PyTorch. */
 #include "stages/ops/view/view.h"
 
 /* --- accumulate_grad ------------------------------------------------------ */
@@ -42,7 +42,7 @@ static const struct pst_kernel accumulate_grad_kernels[] = {
      accumulate_grad_ref, 0.0},
 };
 
-/* grad += contribution: the only row that writes an input, the accumulator. */
+/* grad += contribution: the only operator that writes one of its inputs. */
 const struct pst_op pst_op_accumulate_grad = {
     .schema = "penstock::accumulate_grad(Tensor(a!) grad, "
               "Tensor contribution) -> ()",
@@ -76,8 +76,8 @@ static enum pst_status with_history_vjp(struct pst_vjp *v)
         pst_vjp_reshape_as(v, pst_vjp_grad(v, 0), &pst_vjp_in(v, 1)->meta));
 }
 
-/* A write that autograd does not see: the numbers are data's, the gradient
- * goes where it went before the write. */
+/* A write that autograd does not see: the value is data's, the gradient flows
+ * to history, the tensor before the write. */
 const struct pst_op pst_op_with_history = {
     .schema = "penstock::with_history(Tensor(a) data, Tensor history) -> "
               "Tensor(a)",
