@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What operators of the language and calls emit. */
+/* Emits the nodes of the formula language's operators and calls. */
 #include "stages/graph/extent.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"
@@ -38,7 +38,8 @@ static struct pst_arg emit(struct pst_formula *f, const struct pst_op *op,
 static const struct {
     const char *op;
     const struct pst_op *tensor, *scalar;
-    const struct pst_op *flipped; /* with the number in front; NULL: see flip */
+    const struct pst_op *flipped; /* with the number on the left; NULL: see
+                                   * flip */
 } infix[] = {
     {"+", &pst_op_add_Tensor, &pst_op_add_Scalar, &pst_op_add_Scalar},
     {"-", &pst_op_sub_Tensor, &pst_op_sub_Scalar, &pst_op_rsub_Scalar},
@@ -52,7 +53,7 @@ static const struct {
     {"!=", &pst_op_ne_Tensor, &pst_op_ne_Scalar, &pst_op_ne_Scalar},
 };
 
-/* Whole numbers stay whole but for "/". */
+/* Computes op of two numbers: integers give an integer, except with "/". */
 static struct pst_arg compute(struct pst_formula *f, const char *op,
                               const struct pst_arg *a, const struct pst_arg *b)
 {
@@ -83,7 +84,8 @@ static struct pst_arg compute(struct pst_formula *f, const char *op,
     return whole ? pst_i(a->i * b->i) : pst_f(x * y);
 }
 
-/* The same with what the numbers follow from. */
+/* Computes op of two numbers and records the symbolic expression of the
+ * result. */
 static struct pst_arg fold(struct pst_formula *f, const char *op,
                            const struct pst_arg *a, const struct pst_arg *b)
 {
@@ -109,7 +111,7 @@ static struct pst_arg fold(struct pst_formula *f, const char *op,
     return pst_extent_fold(f->build, row, a, b, compute(f, op, a, b));
 }
 
-/* One of them is the zero of an absent gradient. */
+/* Applies op where an operand is zero because its gradient is absent. */
 static struct pst_arg with_zero(struct pst_formula *f, const char *op,
                                 struct pst_arg a, struct pst_arg b)
 {
@@ -249,8 +251,8 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* --- calls -------------------------------------------------------------- */
 
-/* NAME.OVERLOAD, or NAME with the overload that the second argument asks for;
- * "complex." in front of it is a namespace. */
+/* Finds the operator NAME.OVERLOAD, or NAME with the overload that fits the
+ * second argument. The prefix "complex." selects that namespace. */
 static const struct pst_op *find(const struct pst_formula_call *c)
 {
     const bool pairs = strncmp(c->name, "complex.", 8) == 0;
@@ -274,7 +276,8 @@ static const struct pst_op *find(const struct pst_formula_call *c)
     return op;
 }
 
-/* Positions first, then keywords; holes take their defaults. */
+/* Assigns positional arguments, then keywords; the others take their
+ * defaults. */
 static bool place(struct pst_formula *f, const struct pst_schema *schema,
                   const struct pst_formula_call *c, struct pst_arg *args,
                   unsigned *n)
@@ -313,7 +316,7 @@ static struct pst_arg results(struct pst_formula *f,
     return pst_values(copy, n);
 }
 
-/* The call for each tensor of its first argument. */
+/* Emits the call once for each tensor of the list in the first argument. */
 static struct pst_arg map(struct pst_formula *f, struct pst_formula_call *c)
 {
     const struct pst_arg list = c->args[0];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions on what is known when a graph is made: shapes, dtypes, numbers. */
+/* Functions of values known when the graph is built: shapes, dtypes,
+ * numbers. */
 #include "stages/graph/extent.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rows.h"
@@ -8,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Argument i as a tensor's meta; NULL (and a failure) if it is none. */
+/* Returns the meta of tensor argument i; NULL, and a failure, if it is none. */
 static const struct pst_meta *meta(struct pst_formula *f,
                                    const struct pst_formula_call *c, unsigned i)
 {
@@ -40,7 +41,7 @@ static struct pst_arg rank(struct pst_formula *f,
     return m == NULL ? pst_none() : pst_i(m->rank);
 }
 
-/* size(x, dim): 1 for a tensor without dimensions. */
+/* size(x, dim): the size; 1 for a tensor without dimensions. */
 static struct pst_arg size(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
@@ -85,7 +86,7 @@ static struct pst_arg sizes(struct pst_formula *f,
     return m == NULL ? pst_none() : pst_extents_of(f->build, c->args[0].value);
 }
 
-/* dims(x): all of them; dims(x, given): those, or all if none are given. */
+/* dims(x): all dimensions; dims(x, given): those, or all if none are given. */
 static struct pst_arg dims(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
@@ -103,7 +104,7 @@ static struct pst_arg dims(struct pst_formula *f,
     return ints(f, all, m->rank);
 }
 
-/* Number of elements; with a second argument that of these dimensions. */
+/* numel(x): number of elements; numel(x, dims): of these dimensions only. */
 static struct pst_arg numel(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
@@ -145,7 +146,7 @@ static struct pst_arg dtype(struct pst_formula *f,
     return m == NULL ? pst_none() : pst_dtype_arg(m->dtype);
 }
 
-/* result_type(a, b, ...) of tensors and numbers. */
+/* result_type(a, b, ...): dtype to which tensors and numbers promote. */
 static struct pst_arg result_type(struct pst_formula *f,
                                   const struct pst_formula_call *c)
 {
@@ -153,7 +154,8 @@ static struct pst_arg result_type(struct pst_formula *f,
     return pst_dtype_arg(pst_result_type(c->args, c->n));
 }
 
-/* The dtype of a function of it: integers become f32. */
+/* float_type(a, b, ...): their result_type, but f32 if that is an integer
+ * dtype. */
 static struct pst_arg float_type(struct pst_formula *f,
                                  const struct pst_formula_call *c)
 {
@@ -177,7 +179,7 @@ static struct pst_arg is_bool(struct pst_formula *f,
     return pst_b(m != NULL && m->dtype == PST_BOOL);
 }
 
-/* cast(x, dtype): nothing is emitted if x has it. */
+/* cast(x, dtype): emits nothing if x already has that dtype. */
 static struct pst_arg cast(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
@@ -191,7 +193,7 @@ static struct pst_arg cast(struct pst_formula *f,
     return pst_v(pst_emit(f->build, &pst_op__to_copy, c->args, 2));
 }
 
-/* values_of(x): how many integers from 0 on the dtype has without a gap. */
+/* values_of(x): how many consecutive integers from 0 the dtype represents. */
 static struct pst_arg values_of(struct pst_formula *f,
                                 const struct pst_formula_call *c)
 {
@@ -240,7 +242,7 @@ static struct pst_arg sqrt_of(struct pst_formula *f,
     return of_number(f, c, sqrt, "OpaqueUnaryFn_sqrt");
 }
 
-/* fail('why'): the form is refused. */
+/* fail('why'): rejects the call with that message. */
 static struct pst_arg refuse(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The grammar, and the two kinds of formulas. */
+/* Parses and evaluates formulas, both gradients and rewrites. */
 #include "stages/ops/formula/formula.h"
 
 #include "stages/graph/extent.h"
@@ -81,7 +81,8 @@ static bool take_name(struct pst_formula *f, char *out, size_t size)
     return true;
 }
 
-/* NAME "=" of a keyword or definition, not "=="; else nothing is taken. */
+/* Reads NAME and mark ("=" or ":"), but not "=="; consumes nothing if
+ * absent. */
 static bool take_key(struct pst_formula *f, const char *mark, char out[32])
 {
     const char *begin = f->at;
@@ -166,7 +167,7 @@ static struct pst_arg call(struct pst_formula *f, const char *name)
     return pst_formula_apply(f, &c);
 }
 
-/* A definition is evaluated at its first use. */
+/* Evaluates a definition at its first use. */
 static struct pst_arg define(struct pst_formula *f, struct pst_formula_name *n)
 {
     const char *back = f->at;
@@ -257,7 +258,7 @@ static struct pst_arg unary(struct pst_formula *f)
     return ret;
 }
 
-/* Operators of one rank, left to right. */
+/* Parses operators of one precedence, left to right. */
 static struct pst_arg infix(struct pst_formula *f, const char *const *ops,
                             struct pst_arg (*operand)(struct pst_formula *),
                             bool repeats)
@@ -303,7 +304,7 @@ static struct pst_arg compare(struct pst_formula *f)
     return infix(f, ops, sum, false);
 }
 
-/* Numbers decide at once: the other branch is not evaluated. */
+/* Evaluates "cond ? a : b"; a number as cond skips the branch not taken. */
 static struct pst_arg choose(struct pst_formula *f, struct pst_arg cond)
 {
     const bool skip = f->skip;
@@ -342,7 +343,7 @@ static struct pst_arg expr(struct pst_formula *f)
 
 /* --- formulas ----------------------------------------------------------- */
 
-/* NAME = value; false if there are too many. */
+/* Binds NAME to value; false if there are too many names. */
 static bool give_name(struct pst_formula *f, const char *name,
                       struct pst_arg value)
 {
@@ -354,7 +355,7 @@ static bool give_name(struct pst_formula *f, const char *name,
     return true;
 }
 
-/* All "NAME = expr;" in front, unevaluated. */
+/* Records all leading "NAME = expr;" without evaluating them. */
 static void definitions(struct pst_formula *f)
 {
     char name[32];
@@ -425,7 +426,7 @@ enum pst_status pst_rewrite_formula(struct pst_rewrite *w)
     return f.build->status;
 }
 
-/* grad, grad1 ... and result, result1 ... */
+/* Binds grad, grad1, ... and result, result1, ... */
 static void name_results(struct pst_formula *f, const struct pst_vjp *v)
 {
     for (unsigned k = 0; k < v->node->n_outs && k < 8; k++) {

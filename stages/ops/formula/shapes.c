@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions of the language that change a tensor's shape. */
+/* Functions of the formula language that change a tensor's shape. */
 #include "stages/graph/extent.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"
@@ -17,7 +17,7 @@ static struct pst_arg view(struct pst_formula *f, struct pst_value *x,
                  PST_ARGS(pst_v(x), pst_extents_arg(f->build, sizes, rank))));
 }
 
-/* The dimensions that dim (int, int[], None: all) names. */
+/* Marks the dimensions that dim (int, int[], or None for all) names. */
 static bool read_dims(struct pst_formula *f, const struct pst_meta *m,
                       const struct pst_arg *dim, bool ret[PST_MAX_RANK])
 {
@@ -44,7 +44,8 @@ static bool read_dims(struct pst_formula *f, const struct pst_meta *m,
     return true;
 }
 
-/* kept(x, like, dim, keepdim): a reduction of like with its dimensions as 1. */
+/* kept(x, like, dim, keepdim): x, a reduction of like, with the reduced
+ * dimensions back as size 1. */
 static struct pst_arg kept(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
@@ -67,7 +68,7 @@ static struct pst_arg kept(struct pst_formula *f,
     return view(f, c->args[0].value, &pst_op_reshape, like->meta.rank, sizes);
 }
 
-/* others(x, dim): all dimensions but that one. */
+/* others(x, dim): all dimensions but dim. */
 static struct pst_arg others(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {
@@ -87,8 +88,8 @@ static struct pst_arg others(struct pst_formula *f,
     return pst_formula_list(f, items, n);
 }
 
-/* along(x, like, dim): the vector x along dimension dim, and the sizes of like
- * in the others. */
+/* along(x, like, dim): broadcasts the vector x, laid along dimension dim, to
+ * the sizes of like. */
 static struct pst_arg along(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
@@ -121,7 +122,7 @@ static struct pst_arg along(struct pst_formula *f,
     return view(f, ret.value, &pst_op_expand, like->meta.rank, sizes);
 }
 
-/* shaped(x, like): x with like's sizes. */
+/* shaped(x, like): x reshaped to like's sizes. */
 static struct pst_arg shaped(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {
@@ -135,7 +136,7 @@ static struct pst_arg shaped(struct pst_formula *f,
         PST_ARGS(c->args[0], pst_extents_of(f->build, c->args[1].value))));
 }
 
-/* spread(x, like, dim): x broadcast to like's sizes but for dimension dim. */
+/* spread(x, like, dim): x broadcast to like's sizes except in dimension dim. */
 static struct pst_arg spread(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {
@@ -167,7 +168,8 @@ static struct pst_arg spread(struct pst_formula *f,
     return view(f, c->args[0].value, &pst_op_expand, x->meta.rank, sizes);
 }
 
-/* cropped(x, like): the first elements of x in each dimension. */
+/* cropped(x, like): the first elements of x in each dimension, as many as like
+ * has. */
 static struct pst_arg cropped(struct pst_formula *f,
                               const struct pst_formula_call *c)
 {
@@ -191,7 +193,8 @@ static struct pst_arg cropped(struct pst_formula *f,
     return pst_v(x);
 }
 
-/* clamped(indices, x): index k within the bounds of dimension k; holes stay. */
+/* clamped(indices, x): clamps index k to the bounds of dimension k; absent
+ * indices stay absent. */
 static struct pst_arg clamped(struct pst_formula *f,
                               const struct pst_formula_call *c)
 {
