@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Results with the sizes of operands: elements, reductions, products, indices.
- */
+/* Size rules of elementwise operators, reductions, matmuls and indexing, for
+ * symbolic sizes. */
 #include "stages/ops/sizes/sizes.h"
 
 /* --- elements ----------------------------------------------------------- */
@@ -31,7 +31,7 @@ static void join(const struct pst_site *s, const struct pst_value *v,
     }
 }
 
-/* All tensors broadcast. */
+/* Elementwise operators: the result broadcasts all tensor arguments. */
 void pst_sizes_elements(const struct pst_site *s)
 {
     struct pst_extent sizes[PST_MAX_RANK];
@@ -76,7 +76,8 @@ void pst_sizes_reduced(const struct pst_site *s)
     }
 }
 
-/* As argument 0, but dimension `dim` has as many as argument 1 says. */
+/* The result is like argument 0, but argument 1 is its size in dimension
+ * `dim`. */
 void pst_sizes_counted(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -88,7 +89,7 @@ void pst_sizes_counted(const struct pst_site *s)
                      pst_extent_in(s->b, &s->node->args[1], 0));
 }
 
-/* As many rows as argument 3 says, of argument 0. */
+/* The results are like argument 0, with argument 3 as their number of rows. */
 void pst_sizes_of_rows(const struct pst_site *s)
 {
     pst_site_like(s, 0, pst_site_in(s, 0));
@@ -96,10 +97,10 @@ void pst_sizes_of_rows(const struct pst_site *s)
         pst_site_set(s, k, 0, pst_extent_in(s->b, &s->node->args[3], 0));
 }
 
-/* --- products ----------------------------------------------------------- */
+/* --- matmuls -------------------------------------------------------------- */
 
-/* (..., n, k) and (..., k, m), or of pairs of rows (..., n, k) and (..., m, k):
- * (..., n, m). Vectors have no n or m. */
+/* (..., n, k) by (..., k, m) is (..., n, m); with `rows` the second operand is
+ * (..., m, k). Vectors have no n or m. */
 static void multiplied(const struct pst_site *s, bool rows)
 {
     const struct pst_value *a = pst_site_in(s, 0), *b = pst_site_in(s, 1);
@@ -113,7 +114,8 @@ static void multiplied(const struct pst_site *s, bool rows)
         sizes[--at] = pst_site_size(s, b, b->meta.rank - (rows ? 2 : 1));
     if (a->meta.rank > 1 && at > 0)
         sizes[--at] = pst_site_size(s, a, a->meta.rank - 2);
-    for (unsigned k = 0; k < at; k++) { /* from the last batch dimension on */
+    for (unsigned k = 0; k < at; k++) { /* from the last batch dimension to the
+                                         * first */
         if (k + 2 < a->meta.rank)
             sizes[at - 1 - k] =
                 pst_extent_broadcast(s->b, sizes[at - 1 - k],
@@ -146,7 +148,7 @@ void pst_sizes_linear(const struct pst_site *s)
         pst_site_set(s, 0, rank - 1, pst_site_size(s, pst_site_in(s, 1), 0));
 }
 
-/* Rows of argument 1, columns of argument 2; batches of argument 1. */
+/* addmm and baddbmm: batches and rows of argument 1, columns of argument 2. */
 void pst_sizes_added_product(const struct pst_site *s)
 {
     const struct pst_value *a = pst_site_in(s, 1), *b = pst_site_in(s, 2);
@@ -239,7 +241,9 @@ void pst_sizes_selected(const struct pst_site *s)
 
 /* --- leading dimensions ------------------------------------------------- */
 
-/* The last n dimensions of results follow from those of argument 0 alone. */
+/* The last n dimensions of the results depend on argument 0 and on integer
+ * arguments; they are unknown if any of these is symbolic. The dimensions
+ * before them are those of argument 0. */
 static void behind(const struct pst_site *s, unsigned n)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -263,8 +267,8 @@ void pst_sizes_pooled(const struct pst_site *s)
     behind(s, s->node->args[1].n);
 }
 
-/* A layer of a recurrent network: rows of each step, the last states, and what
- * the gradient needs. */
+/* A recurrent layer returns the states of all steps, the last states, and what
+ * its gradient needs. */
 void pst_sizes_recurred(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0), *h = pst_site_in(s, 1);
@@ -285,7 +289,7 @@ void pst_sizes_recurred(const struct pst_site *s)
     pst_site_set(s, 0, 2, pst_site_size(s, h, 1));
 }
 
-/* (1 or N, groups) */
+/* The results have sizes (1 or N, groups). */
 void pst_sizes_counted_groups(const struct pst_site *s)
 {
     const struct pst_arg *args = s->node->args;
@@ -298,7 +302,7 @@ void pst_sizes_counted_groups(const struct pst_site *s)
     }
 }
 
-/* (N, C, H, W) by a grid (N, H', W', 2) */
+/* x (N, C, H, W) sampled by a grid (N, H', W', 2) is (N, C, H', W'). */
 void pst_sizes_sampled(const struct pst_site *s)
 {
     const struct pst_value *grid = pst_site_in(s, 1);

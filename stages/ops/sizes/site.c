@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What rules are made of. */
+/* Helpers of the size rules: arguments, sizes and dimensions of one node. */
 #include "stages/ops/sizes/sizes.h"
 
 const struct pst_value *pst_site_in(const struct pst_site *s, unsigned i)
@@ -9,7 +9,8 @@ const struct pst_value *pst_site_in(const struct pst_site *s, unsigned i)
     return arg->kind == PST_ARG_VALUE ? arg->value : NULL;
 }
 
-/* The argument of that name; NULL if the operator has none or it is None. */
+/* Returns the argument of that name; NULL if the operator lacks it or it is
+ * None. */
 const struct pst_arg *pst_site_arg(const struct pst_site *s, const char *name)
 {
     const int i = pst_schema_arg(s->node->schema, name);
@@ -41,7 +42,7 @@ void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d)
     pst_site_set(s, k, d, unknown);
 }
 
-/* Results from `first` on have the sizes of v, if they have its rank. */
+/* Gives the results from `first` on the sizes of v if they have its rank. */
 void pst_site_like(const struct pst_site *s, unsigned first,
                    const struct pst_value *v)
 {

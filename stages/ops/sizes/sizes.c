@@ -152,7 +152,7 @@ void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
             rules[i].rule(&s);
             return;
         }
-    /* Rows of other names that only look at elements. */
+    /* Operators outside the table that are elementwise. */
     if (pst_op_family(op) == pst_op_family(&pst_op_add_Tensor)) {
         pst_sizes_elements(&s);
         return;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Results with other dimensions than operands: views, joins, factories. */
+/* Size rules of views, joins and factories, for symbolic sizes. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/sizes/sizes.h"
 
 /* --- views -------------------------------------------------------------- */
 
-/* Sizes among the arguments; one -1 is what is left of the elements. */
+/* Argument 1 lists the sizes; one -1 takes the remaining elements. */
 void pst_sizes_viewed(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -30,7 +30,7 @@ void pst_sizes_viewed(const struct pst_site *s)
         pst_site_unknown(s, 0, (unsigned)open);
 }
 
-/* Argument 1 has all sizes. */
+/* Argument 1 lists all sizes of the result. */
 void pst_sizes_sized(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -39,7 +39,7 @@ void pst_sizes_sized(const struct pst_site *s)
         pst_site_set(s, 0, d, pst_extent_in(s->b, list, d));
 }
 
-/* The last dimensions get the sizes of argument 1. */
+/* Argument 1 lists the sizes of the last dimensions. */
 void pst_sizes_resized(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -52,7 +52,8 @@ void pst_sizes_resized(const struct pst_site *s)
                          pst_extent_in(s->b, list, d));
 }
 
-/* Windows of a dimension; what is in one comes last. */
+/* unfold: the number of windows replaces the dimension, and the elements of one
+ * window become the last dimension. */
 void pst_sizes_windows(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -71,7 +72,7 @@ void pst_sizes_windows(const struct pst_site *s)
     pst_site_set(s, 0, x->meta.rank, wide);
 }
 
-/* Columns added up to images; argument 1 has their sizes. */
+/* col2im: argument 1 lists the image's height and width. */
 void pst_sizes_of_columns(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -87,7 +88,7 @@ void pst_sizes_of_columns(const struct pst_site *s)
                      pst_extent_in(s->b, list, list->n == 1 ? 0 : d));
 }
 
-/* Argument 0 has them: factories. */
+/* Factories: argument 0 lists all sizes. */
 void pst_sizes_made(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[0];
@@ -96,7 +97,7 @@ void pst_sizes_made(const struct pst_site *s)
         pst_site_set(s, 0, d, pst_extent_in(s->b, list, d));
 }
 
-/* Argument 2 has them. */
+/* Argument 2 lists all sizes. */
 void pst_sizes_like_list_2(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[2];
@@ -170,7 +171,7 @@ void pst_sizes_permuted(const struct pst_site *s)
                           (unsigned)pst_meta_dim(&x->meta, dims->ints[d])));
 }
 
-/* All dimensions but the one that an index is chosen of; of all results. */
+/* All results lack the dimension in which an index is chosen. */
 void pst_sizes_without_dim(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -229,8 +230,8 @@ void pst_sizes_moved(const struct pst_site *s)
     }
 }
 
-/* Pieces of a dimension: of equal size (the last one of what is left), of as
- * many as are wanted (chunk), or of the sizes in a list. */
+/* Splits a dimension: into pieces of equal size (the last one takes the rest),
+ * into a number of pieces (chunk), or into the sizes of a list. */
 void pst_sizes_cut(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -275,7 +276,7 @@ void pst_sizes_on_diagonal(const struct pst_site *s)
                                 pst_extent(0)));
 }
 
-/* --- putting together --------------------------------------------------- */
+/* --- joins ---------------------------------------------------------------- */
 
 void pst_sizes_joined(const struct pst_site *s)
 {
@@ -288,7 +289,7 @@ void pst_sizes_joined(const struct pst_site *s)
         const struct pst_value *v = list->values[k];
 
         if (v->meta.rank != s->node->outs[0]->meta.rank)
-            continue; /* one without elements */
+            continue; /* cat skips tensors without elements */
         first = v;
         sum = pst_extent_add(s->b, sum, pst_site_size(s, v, (unsigned)dim));
     }
@@ -320,7 +321,7 @@ void pst_sizes_repeated(const struct pst_site *s)
                                              : pst_site_size(s, x, d - more)));
 }
 
-/* Pairs of numbers, from the last dimension on. */
+/* Argument 1 lists pairs of paddings, the last dimension first. */
 void pst_sizes_padded(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -337,7 +338,7 @@ void pst_sizes_padded(const struct pst_site *s)
     }
 }
 
-/* arange(end), arange(start, end, step) of whole numbers. */
+/* arange(end) or arange(start, end, step) with integers. */
 void pst_sizes_counted_up(const struct pst_site *s)
 {
     const struct pst_arg *args = s->node->args;
