@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The device "cpu": memory of the host. */
+/* The device "cpu", which computes in host memory. */
 #include "stages/device/host.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/cpu/kernels.h"

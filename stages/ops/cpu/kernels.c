@@ -3,7 +3,7 @@
 
 #include "stages/ops/core/order.h"
 
-/* An operator of ops.def without PST_CPU_KERNELS does not link. */
+/* Linking fails for an operator of ops.def that lacks PST_CPU_KERNELS. */
 #define PST_OP(id) extern const struct pst_kernels pst_cpu_kernels_##id;
 #define PST_OP_NO_KERNEL(id)
 #include "stages/ops/core/ops.def"

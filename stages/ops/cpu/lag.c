@@ -8,29 +8,29 @@
 #include "stages/ops/core/op.h"
 
 #define POISON 0xa5
-/* Pieces that a poll does at most, and that lie in the queues. */
+/* Limits: actions that one poll runs, and actions that wait in all queues. */
 #define MOST_AT_ONCE 4
 #define MOST_WAITING 512
-/* Events whose times are kept. */
+/* Number of events that keep their times. */
 #define N_TIMES 65536
 
 enum kind { LAUNCH, TASK, COPY, ZERO, RECORD, WAIT };
 
-/* With copies of what the caller may change meanwhile. */
+/* A queued action, with copies of all that the caller may change meanwhile. */
 struct work {
     struct work *next;
     enum kind kind;
     enum pst_queue queue;
     const struct pst_kernel *kernel;
-    struct pst_call call; /* operands behind it */
+    struct pst_call call; /* its operands are in tail */
     pst_task_fn fn;
-    struct pst_task task; /* addresses behind it */
+    struct pst_task task; /* its addresses are in tail */
     struct pst_meta meta, to_meta;
     struct pst_update update;
     void *to;
     const void *from;
     size_t size;
-    uint64_t ticket; /* RECORD, WAIT */
+    uint64_t ticket; /* of RECORD and WAIT */
     union {
         struct pst_operand operands[1];
         void *from_list[1];
@@ -39,7 +39,7 @@ struct work {
 
 struct queue {
     struct work *first, **last;
-    uint64_t given, passed; /* tickets of its events, counted from 1 */
+    uint64_t given, passed; /* tickets of the queue's events, counted from 1 */
 };
 
 struct pst_lag {
@@ -51,7 +51,7 @@ struct pst_lag {
     double times[PST_N_QUEUES][N_TIMES];
 };
 
-/* A ticket has the queue in its last bits. */
+/* Packs the queue into a ticket's lowest digit. */
 static uint64_t ticket_of(enum pst_queue queue, uint64_t number)
 {
     return number * PST_N_QUEUES + queue;
@@ -100,13 +100,13 @@ void pst_lag_free(struct pst_lag *lag)
     free(lag);
 }
 
-/* NULL stays what it is: an operand that is absent. */
+/* Maps a device address to host memory; NULL, an absent operand, stays NULL. */
 static void *real(const struct pst_lag *lag, const void *at)
 {
     return at == NULL ? NULL : (unsigned char *)at + lag->shift;
 }
 
-/* --- doing it ------------------------------------------------------------- */
+/* --- running actions ------------------------------------------------------ */
 
 static void launch(struct pst_lag *lag, struct work *w)
 {
@@ -182,7 +182,8 @@ static bool is_runnable(const struct pst_lag *lag, const struct queue *q)
            (q->first->kind != WAIT || has_passed(lag, q->first->ticket));
 }
 
-/* One piece of a queue that may go on; false: there is none. */
+/* Runs one action that is ready, from a random queue; false if there is
+ * none. */
 static bool do_one(struct pst_lag *lag)
 {
     const unsigned from = draw(lag, PST_N_QUEUES);
@@ -206,7 +207,7 @@ static bool do_one(struct pst_lag *lag)
     return false;
 }
 
-/* --- giving it ------------------------------------------------------------ */
+/* --- queueing actions ----------------------------------------------------- */
 
 static struct work *make(enum kind kind, enum pst_queue queue, size_t tail)
 {
@@ -230,7 +231,7 @@ static void give(struct pst_lag *lag, struct work *w)
     }
 }
 
-/* Is a copy from there still to be done? */
+/* True if a queued copy to the device reads from these bytes. */
 static bool is_source(const struct pst_lag *lag, const void *at, size_t size)
 {
     const struct work *w = lag->queues[PST_QUEUE_IN].first;

@@ -48,7 +48,8 @@ bool pst_shadow_wanted(void)
 
 /* --- memory ------------------------------------------------------------- */
 
-/* Seed and failure: "7", or "7:100" (the 100th piece of work fails). */
+/* Reads $PENSTOCK_SHADOW_LAG: a seed, "7", or a seed and a failure, "7:100"
+ * (action 100 and all later ones fail). */
 static struct pst_lag *make_lag(ptrdiff_t shift)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
@@ -61,7 +62,8 @@ static struct pst_lag *make_lag(ptrdiff_t shift)
     return pst_lag_new(shift, seed, fail);
 }
 
-/* Addresses that nobody may use; the memory lies elsewhere. */
+/* Reserves device addresses that fault when accessed; the data is elsewhere, in
+ * host memory. */
 static enum pst_status shadow_open(size_t size, struct pst_device_memory *ret,
                                    struct pst_diag *diag)
 {
@@ -88,8 +90,8 @@ static enum pst_status shadow_open(size_t size, struct pst_device_memory *ret,
     return pst_diag_nomem(diag, size);
 }
 
-/* A line into the file that $PENSTOCK_SHADOW names: the host has touched
- * nothing, or the process would not be here. */
+/* Appends a line with the counts to the file $PENSTOCK_SHADOW. The host touched
+ * no device memory, or the process would have crashed. */
 static void tell(void)
 {
     const struct pst_shadow_counts n = pst_shadow_counts();

@@ -19,7 +19,7 @@ void pst_cpu_copy(const struct pst_task *task)
     pst_copy_strided(task->meta, task->from[0], task->to_meta, task->to);
 }
 
-/* The most frequent one, without a loop over operands. */
+/* Adds two operands, the most frequent case, without a loop over operands. */
 static void sum_two(int64_t n, float *to, const float *a, const float *b)
 {
     for (int64_t i = 0; i < n; i++)
@@ -50,7 +50,8 @@ static void sum_any(const struct pst_task *task)
     }
 }
 
-/* An element of `to` is written when it was read from all operands. */
+/* An element of `to` is written after it was read from all operands, so `to`
+ * may be one of them. */
 void pst_cpu_sum(const struct pst_task *task)
 {
     if (task->dtype != PST_F32)
@@ -66,8 +67,9 @@ void pst_cpu_narrow(const struct pst_task *task)
     pst_simd_to_16_best(PST_BF16, task->isa)(task->n, task->from[0], task->to);
 }
 
-/* What elements up to i are written over was read: of n, the first 2 i - n of
- * the upper half at most. */
+/* Converts in place: the bf16 input is the upper half of `to`. Writing f32
+ * elements up to i overwrites at most the first 2 i - n of the n inputs, which
+ * were read before. */
 void pst_cpu_upcast(const struct pst_task *task)
 {
     const pst_from_16_fn convert = pst_simd_from_16_best(PST_BF16, task->isa);
@@ -83,8 +85,8 @@ void pst_cpu_upcast(const struct pst_task *task)
     }
 }
 
-/* Blocks do not depend on the number of threads, nor does the order in which
- * their sums are added. */
+/* Sums blocks of squares. Neither the blocks nor the order in which their sums
+ * are added depends on the number of threads. */
 struct sumsq {
     const struct pst_simd_ops *simd;
     const float *x;

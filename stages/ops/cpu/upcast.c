@@ -4,10 +4,10 @@
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
 
-/* Operators with more operands keep their reference. */
+/* Operators with more operands run their reference kernel. */
 #define MAX_OPERANDS 16
 
-/* The call of the inner kernel; its operands. */
+/* The call of the inner kernel, with its operands as f32. */
 struct wide {
     struct pst_call call;
     struct pst_operand in[MAX_OPERANDS], out[MAX_OPERANDS];
@@ -15,7 +15,7 @@ struct wide {
     size_t size; /* bytes of scratch in use */
 };
 
-/* A narrow operand gets a place in the scratch at base (may be NULL). */
+/* Gives a 16-bit operand f32 memory in the scratch at base (may be NULL). */
 static void widen(struct wide *w, const struct pst_operand *from, char *base,
                   struct pst_operand *to, struct pst_meta *meta)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps of optimizers. */
+/* Optimizer steps. */
 #include "stages/ops/cpu/simd/optim.h"
 #include "stages/ops/cpu/tasks.h"
 
@@ -11,8 +11,8 @@ struct update {
     atomic_int_fast64_t stayed;
 };
 
-/* The parameter whose elements stayed as they were, if it is the first one, and
- * how many in all. */
+/* Records n elements that the update left unchanged: the first parameter with
+ * such elements, and their total number. */
 static void note_stayed(const struct pst_task *task, int64_t n)
 {
     uint64_t *words = task->number > 0 ? task->from[task->n_from - 1] : NULL;
@@ -23,7 +23,7 @@ static void note_stayed(const struct pst_task *task, int64_t n)
     words[1] += (uint64_t)n;
 }
 
-/* Part of operand k, NULL if there is none. */
+/* Returns operand k from element i on; NULL if it is absent. */
 static float *at(const struct pst_task *task, unsigned k, int64_t i)
 {
     return k < task->n_from && task->from[k] != NULL
@@ -31,9 +31,9 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
                : NULL;
 }
 
-/* pst_cpu_update_NAME: each thread runs the loop NAME (simd.h) on its part i of
- * a parameter t->to, its gradient and what else the loop takes, with the
- * numbers o of the step. */
+/* Defines pst_cpu_update_NAME: each thread runs the loop NAME (simd.h) on
+ * elements from i on of the parameter t->to, its gradient and the loop's other
+ * operands, with the step's numbers o. */
 #define UPDATE(name, ...)                                                      \
     static void name##_part(void *ctx, unsigned part, unsigned parts)          \
     {                                                                          \
