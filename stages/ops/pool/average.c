@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows of weighted sums: average pools, adaptive ones, resizing, and their
- * gradients, each of which is the transpose of the other. */
+/* Operators that are weighted sums: average pools, adaptive ones, resizing, and
+ * their gradients, which are the transposed sums. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
 
 #include <string.h>
 
-/* No size is larger, so that products of two do not overflow. */
-
-/* Argument 1 of gradient rows is the size of the input's space; the settings
- * stand behind it, in the others behind the tensor (adaptive, resize: from the
- * size of the result on). */
+/* Argument 1 of a gradient operator is the size of the input's space, and the
+ * settings follow it; in the others they follow the tensor (for adaptive pools
+ * and resizing the result's size comes first). */
 
 enum pool_arg { KERNEL, STRIDE, PADDING, CEIL, INCLUDE, DIVISOR };
 enum resize_arg { SIZE, MODE, ALIGN, SCALES };
@@ -23,7 +21,8 @@ static int64_t entry(const struct pst_arg *list, unsigned d)
 
 /* --- axes from arguments ------------------------------------------------ */
 
-/* Axis d of dims, for inputs of size in; out is set. Checked before. */
+/* Writes axis d of the settings for an input of size in, and sets its out. The
+ * arguments were checked at inference. */
 typedef void (*axis_fn)(const struct pst_arg *args, unsigned d, int64_t in,
                         bool single, struct pst_axis *ret);
 
@@ -88,7 +87,7 @@ static void resize_axis(const struct pst_arg *args, unsigned d, int64_t in,
 
 /* --- checks ------------------------------------------------------------- */
 
-/* Settings from schema argument `first` on. */
+/* Checks the settings, which start at schema argument `first`. */
 typedef enum pst_status (*check_fn)(const struct pst_infer *c, unsigned first,
                                     unsigned dims);
 
@@ -134,7 +133,7 @@ static enum pst_status resize_check(const struct pst_infer *c, unsigned first,
     return status;
 }
 
-/* Number of dimensions of space that the settings name. */
+/* Returns the number of spatial dimensions that the settings name. */
 static enum pst_status space_of(const struct pst_infer *c, unsigned first,
                                 const struct pst_meta *x, unsigned *ret)
 {
@@ -166,7 +165,7 @@ static enum pst_status is_floating(const struct pst_infer *c)
     const struct pst_meta *x = pst_infer_in(c, 0);
 
     if (x == NULL || pst_dtype_kind(x->dtype) == PST_KIND_FLOAT)
-        return PST_OK; /* NULL: said by whoever wants it */
+        return PST_OK; /* NULL: the caller reports what it needs */
     return pst_infer_fail(c, "not defined for %s", pst_dtype_name(x->dtype));
 }
 
@@ -347,12 +346,12 @@ ROW(adaptive_avg_pool_backward,
 ROW(resize, "self, " RESIZE);
 ROW(resize_backward, "grad_output, SymInt[] input_size, " RESIZE);
 
-/* --- averages of whole numbers ------------------------------------------ */
+/* --- averages of integers ------------------------------------------------- */
 
-/* The window of an element of the result along one axis. */
+/* The window of one element of the result along one axis. */
 struct window {
-    int64_t begin, end; /* within the input */
-    int64_t size;       /* what the sum is divided by */
+    int64_t begin, end; /* clipped to the input */
+    int64_t size;       /* divisor of the sum */
 };
 
 static struct window window_of(const struct pst_axis *a, int64_t o)
@@ -366,7 +365,7 @@ static struct window window_of(const struct pst_axis *a, int64_t o)
     return w;
 }
 
-/* Of one plane. Sums wrap around; quotients lose their fraction. */
+/* Averages one plane. Sums wrap around; quotients are truncated. */
 static void whole_plane(const struct pst_resample *r, const int64_t *x,
                         const struct pst_arg *divisor, int64_t *y)
 {
@@ -387,9 +386,10 @@ static void whole_plane(const struct pst_resample *r, const int64_t *x,
                             sum += (uint64_t)x[(l * a[1].in + m) * a[2].in + n];
                 if (divisor->kind == PST_ARG_INT)
                     by = divisor->i;
-                if (by == -1) /* of the least number, which has no negative */
+                if (by == -1) /* no division, which overflows for the smallest
+                               * integer */
                     *y++ = (int64_t)(0 - sum);
-                else /* by 0: an empty window, whose sum is 0 */
+                else /* by is 0 for an empty window, whose sum is 0 */
                     *y++ = by == 0 ? 0 : (int64_t)sum / by;
             }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where results of pooling and resizing take their inputs from. */
+/* Computes which inputs, with which weights, each result of pooling and
+ * resizing sums along one axis. */
 #include "stages/ops/pool/resample.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil, bool ceil)
 {
-    /* With ceil a window may be wider than the input and its padding. */
+    /* In ceil mode a window may exceed the input and its padding. */
     const int64_t room =
         n + 2 * pad - dil * (k - 1) - 1 + (ceil ? stride - 1 : 0);
     int64_t out;
@@ -15,7 +16,7 @@ int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
     if (room < 0)
         return 0;
     out = room / stride + 1;
-    /* A window must start inside of the input or of the left padding. */
+    /* A window must start in the input or in the left padding. */
     if (ceil && (out - 1) * stride >= n + pad)
         out--;
     return out;
@@ -74,7 +75,7 @@ static void linear(const struct pst_axis *a, int64_t o, struct pst_taps *t)
     t->weight[0] = 1.0 - t->weight[1];
 }
 
-/* Keys' cubic: p(x) for |x| <= 1 and 1 < |x| < 2. */
+/* Keys' cubic kernel for |x| <= 1 and, below, for 1 < |x| < 2. */
 static double cubic_near(double x, double a)
 {
     return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
@@ -100,7 +101,7 @@ static void cubic(const struct pst_axis *a, int64_t o, struct pst_taps *t)
     t->weight[3] = cubic_far(2.0 - d, c);
 }
 
-/* The filter of antialiased resizing at distance x. */
+/* Returns the antialiasing filter at distance x. */
 static double filter(const struct pst_taps *t, double x)
 {
     x = fabs(x);
@@ -147,7 +148,7 @@ void pst_axis_taps(const struct pst_axis *a, int64_t o, struct pst_taps *ret)
     case PST_AXIS_ADAPTIVE:
         adaptive(a, o, ret);
         break;
-    case PST_AXIS_NEAREST: /* in f32 whatever the dtype */
+    case PST_AXIS_NEAREST: /* in f32 for every dtype */
         ret->first = PST_MIN((int64_t)floorf((float)o * scale), a->in - 1);
         ret->even = 1.0;
         break;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of pools. */
+/* Rewrites PyTorch's pooling operators to those of this folder. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
 /* --- maxima ------------------------------------------------------------- */
 
-/* The node's values, and its indices if the operator returns them. */
+/* Returns the node's values, and its indices if the operator has them. */
 static enum pst_status results(struct pst_rewrite *w, struct pst_node *node)
 {
     for (unsigned k = 0; k < w->n_outs; k++)
@@ -62,7 +62,7 @@ MAX_POOL(3);
 FRACTIONAL(2);
 FRACTIONAL(3);
 
-/* Planes in one dimension, as (lead..., n). */
+/* Flattens the last dims dimensions of x: (lead..., n). */
 static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
                               unsigned dims)
 {
@@ -79,7 +79,8 @@ static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
     return pst_rw_reshape(w, x, lead + 1, size);
 }
 
-/* x scattered into zeros whose planes have these sizes; op adds or writes. */
+/* Scatters x into zeros whose planes have the sizes `planes`; op adds or
+ * writes. */
 static enum pst_status scatter(struct pst_rewrite *w, const struct pst_op *op,
                                struct pst_value *x, struct pst_value *places,
                                const struct pst_extent *planes, unsigned dims)
@@ -167,7 +168,7 @@ static enum pst_status avg_pool(struct pst_rewrite *w)
                                            divides ? w->args[6] : pst_none())));
 }
 
-/* Are all sizes of the result 1, and none of the input's 0? */
+/* True if all sizes of the result are 1 and none of the input's is 0. */
 static bool is_global(struct pst_rewrite *w, const struct pst_value *x,
                       const struct pst_arg *size)
 {
@@ -182,7 +183,7 @@ static bool is_global(struct pst_rewrite *w, const struct pst_value *x,
     return ret;
 }
 
-/* To one number a plane: a mean, as in PyTorch. */
+/* Emits mean if each plane becomes one number, as PyTorch does. */
 static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
 {
     static const int64_t last[] = {-1, -2, -3};
@@ -222,7 +223,7 @@ PST_REWRITE(_adaptive_avg_pool3d,
             "-> Tensor",
             adaptive_avg_pool);
 
-/* Sizes of the last two dimensions of argument i. */
+/* Returns the sizes of the last two dimensions of argument i. */
 static enum pst_status plane_of(struct pst_rewrite *w, unsigned i,
                                 struct pst_arg *ret)
 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Maxima over windows with the index of each in its plane: max_pool, adaptive
- * and fractional pools. The first of equals wins, the last NaN over all.
- * Gradients go to the indices: scatter_add over planes.
- */
+/* Max pools (plain, adaptive and fractional), which return the maximum of each
+ * window and its index in the plane. Of equal elements the first wins; the last
+ * NaN wins over all numbers. Gradients are added at the indices: scatter_add
+ * over planes. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pool/extent.h"
@@ -12,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Inputs start, start + step ... of a result along one dimension. */
+/* The inputs start, start + step, ... of one result along one dimension. */
 struct window {
     int64_t start, count, step;
 };
@@ -24,8 +23,8 @@ struct pool {
     const struct pst_call *call;
 };
 
-/* The window of result o along dimension d of the last ones; plane counts for
- * fractional pools alone. */
+/* Returns the window of result o along dimension d of the spatial ones; only
+ * fractional pools use plane. */
 typedef struct window (*window_fn)(const struct pool *p, int64_t plane,
                                    unsigned d, int64_t o);
 
@@ -74,8 +73,8 @@ static struct window adaptive_window(const struct pool *p, int64_t plane,
     return w;
 }
 
-/* The random samples of a plane shift the windows. Those of two dimensions
- * stand in reverse order. */
+/* The random samples of a plane shift its windows; in 2-D they are stored in
+ * reverse order of the dimensions. */
 static struct window fractional_window(const struct pool *p, int64_t plane,
                                        unsigned d, int64_t o)
 {
@@ -133,7 +132,7 @@ static struct pool describe(const struct pst_call *c)
     return p;
 }
 
-/* Numbers of any dtype; integers compare as such. */
+/* The maximum so far: f for floats, i for integers. */
 struct best {
     double f;
     int64_t i, at;
@@ -174,7 +173,7 @@ static void put(const struct pst_call *c, int64_t i, const struct best *best)
     ((int64_t *)c->out[1].data)[i] = best->at;
 }
 
-/* Windows along all dimensions of result o. */
+/* Writes the windows of result o along all dimensions. */
 static void windows_of(const struct pool *p, window_fn window, int64_t plane,
                        const int64_t o[PST_SPACE], struct window w[PST_SPACE])
 {
@@ -247,12 +246,12 @@ static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
                     }
             }
         y[o2] = most;
-        at[o2] = PST_MAX(where, 0); /* nothing but padding in the window */
+        at[o2] = PST_MAX(where, 0); /* a window of padding alone has index 0 */
     }
 }
 
-/* Windows of max_pool have one step and one size: a line of results looks at
- * one element of all its windows at a time. */
+/* The windows of max_pool share one step and one size, so a line of results
+ * reads one element of all its windows at a time. */
 #define BLOCK 256 /* results */
 
 static void block_f32(const struct job *j, const struct window w[2],
@@ -355,7 +354,7 @@ static enum pst_status space_of(const struct pst_infer *c, unsigned dims,
     return PST_OK;
 }
 
-/* Values, and their places. */
+/* Sets the metas of the values and of their indices. */
 static enum pst_status both(struct pst_infer *c, const struct pst_meta *y)
 {
     enum pst_status status = pst_infer_set_like(c, 0, y->dtype, y);
@@ -452,7 +451,7 @@ static enum pst_status fractional_infer(struct pst_infer *c)
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* Zeros of x's shape to which g is added at its places in each plane. */
+/* Adds g to zeros of x's shape, at the indices in each plane. */
 static enum pst_status max_vjp(struct pst_vjp *v, unsigned dims)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
@@ -491,7 +490,7 @@ static enum pst_status fractional_vjp(struct pst_vjp *v)
     return max_vjp(v, v->node->args[2].n);
 }
 
-/* --- rows --------------------------------------------------------------- */
+/* --- operators ------------------------------------------------------------ */
 
 #define RUN_SET(id, suffix)                                                    \
     static void id##_f32_##suffix(const struct pst_call *c)                    \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Weighted sums along the dimensions of space, and their transposes. */
+/* Weighted sums along the spatial dimensions, and their transposes. */
 #include "stages/ops/pool/resample.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static int64_t cut(int64_t i, int64_t n)
 
 /* --- reference ---------------------------------------------------------- */
 
-/* Calls fn for every input of the result at o, with its place in the plane. */
+/* fn is called for every input of result o, with its index in the plane. */
 typedef void (*tap_fn)(void *ctx, int64_t place, double weight);
 
 static void each_tap(const struct pst_resample *r, const int64_t o[PST_SPACE],
@@ -45,9 +45,9 @@ static void each_tap(const struct pst_resample *r, const int64_t o[PST_SPACE],
 
 struct walk {
     const struct pst_operand *from;
-    int64_t first; /* of the plane */
-    double sum;    /* of one result */
-    double *plane; /* all inputs of a plane, of the transposed sum */
+    int64_t first; /* index of the plane's first input */
+    double sum;    /* sum of one result */
+    double *plane; /* the plane's inputs, sums of the transpose */
     double g;
 };
 
@@ -80,7 +80,7 @@ static void add_gradient(void *ctx, int64_t place, double weight)
     w->plane[place] += weight * w->g;
 }
 
-/* The result number i of a plane. */
+/* Writes the coordinates of a plane's result i. */
 static void place_of(const struct pst_resample *r, int64_t i,
                      int64_t o[PST_SPACE])
 {
@@ -116,7 +116,7 @@ void pst_resample_ref(const struct pst_resample *r, bool transposed,
 
 /* --- fast --------------------------------------------------------------- */
 
-/* Taps of one dimension as a table: those of result o are entries
+/* The taps of one dimension as a table: those of result o are the entries
  * begin[o]..begin[o + 1]-1. */
 struct table {
     int64_t *begin, *index;
@@ -183,7 +183,8 @@ static char *fill_table(const struct pst_axis *a, char *at, struct table *ret)
     return at + table_bytes(a);
 }
 
-/* A line of y is a sum of lines of x, then of taps along the line. */
+/* Computes a line of y: first a sum of lines of x, then the taps along the
+ * line. */
 static void line(const struct job *j, int64_t plane, int64_t o0, int64_t o1,
                  float *row)
 {
@@ -237,7 +238,7 @@ static void planes_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* Elements below which the pool is not woken. */
+/* Smaller tensors run on the calling thread. */
 #define SERIAL 32768
 
 void pst_resample_run(const struct pst_resample *r, bool transposed,
