@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* aten.convolution and its two gradients. */
+/* aten.convolution and its two gradient operators. */
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct.h"
 #include "stages/ops/conv/dnnl.h"
@@ -7,10 +7,11 @@
 #include "stages/ops/conv/windows.h"
 #include "stages/ops/core/rows.h"
 
-/* No size or step is larger, so that nothing overflows. */
+/* Upper limit of sizes and steps, so that products do not overflow. */
 #define MAX_EXTENT (INT64_C(1) << 30)
 
-/* Arguments of the three rows behind the first three. */
+/* Positions of the settings, which follow the first three arguments in all
+ * three operators. */
 enum { STRIDE = 3, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS };
 
 int64_t pst_conv_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
@@ -39,8 +40,8 @@ static enum pst_status check_list(const struct pst_infer *c, unsigned arg,
     return PST_OK;
 }
 
-/* Of input (N, C, in...) with weight w; argument OUTPUT_PADDING counts for
- * transposed ones. size: N, channels, space. */
+/* Writes the result's sizes for input (N, C, in...) and weight w into size: N,
+ * channels, space. Argument OUTPUT_PADDING is used if transposed. */
 static enum pst_status output_size(const struct pst_infer *c,
                                    const struct pst_meta *x,
                                    const struct pst_meta *w,
@@ -86,7 +87,7 @@ static enum pst_status check_lists(const struct pst_infer *c, unsigned dims)
     return status;
 }
 
-/* Ranks, groups and channels of input x and weight w. */
+/* Checks the ranks, groups and channels of input x and weight w. */
 static enum pst_status check_shapes(const struct pst_infer *c,
                                     const struct pst_meta *x,
                                     const struct pst_meta *w)
@@ -137,7 +138,8 @@ static enum pst_status convolution_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, x->rank, size);
 }
 
-/* A gradient row: x and w as metas, of which one is named by argument 2. */
+/* Infers a gradient operator: one of x and w is a tensor, and argument 2 is the
+ * other one's size. */
 static enum pst_status backward_infer(struct pst_infer *c, bool of_input)
 {
     const struct pst_meta *g, *other;
@@ -186,8 +188,9 @@ static enum pst_status backward_weight_infer(struct pst_infer *c)
 
 /* --- kernels ------------------------------------------------------------ */
 
-/* Metas decide all but the data pointers. in, out: the convolution's own input
- * and output, whichever of them is at hand. */
+/* Describes a call from its metas; only the data pointers differ between calls.
+ * in and out are the input and output of the convolution or the gradients of
+ * these. */
 static void describe(const struct pst_call *call, const struct pst_operand *in,
                      const struct pst_operand *out, const struct pst_operand *w,
                      struct pst_conv *c)
@@ -235,7 +238,7 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     describe(call, &call->in[1], &call->in[0], &call->out[0], c);
 }
 
-/* A function id_NAME of a call, which is described as c. */
+/* Defines a function id_NAME of a call, with the call described as c. */
 #define OF_CALL(id, name, type, params, ...)                                   \
     static type id##_##name params                                             \
     {                                                                          \
@@ -252,7 +255,7 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     OF_CALL(id, name, size_t, (const struct pst_call *call, unsigned threads), \
             return __VA_ARGS__)
 
-/* Less work than this is not worth waking the pool. */
+/* Convolutions with less work run on the calling thread. */
 #define SERIAL_FLOPS 1e6
 
 static struct pst_pool *pool_for(const struct pst_call *call,
@@ -265,13 +268,14 @@ static struct pst_pool *pool_for(const struct pst_call *call,
     return pst_pool_if(call->pool, flops >= SERIAL_FLOPS);
 }
 
-/* For each instruction set. */
+/* Defines the direct kernel for one instruction set. */
 #define DIRECT(id, suffix)                                                     \
     RUN(id, direct_##suffix,                                                   \
         pst_conv_direct_run(&c, id##_fill(call), pool_for(call, &c),           \
                             call->scratch, &pst_conv_loops_##suffix))
 
-/* Fills what is named in the row, or for a transposed one the other. */
+/* Runs the variant that computes `plain`, or `turned` if the convolution is
+ * transposed, which exchanges x and y. */
 #define EITHER(call, what, plain, turned, suffix, ...)                         \
     do {                                                                       \
         if (call->args[TRANSPOSED].b)                                          \
@@ -280,7 +284,7 @@ static struct pst_pool *pool_for(const struct pst_call *call,
             pst_conv_##what##_##plain##suffix(__VA_ARGS__);                    \
     } while (0)
 
-/* For f32 (no suffix) and f64. */
+/* Defines the GEMM kernel and its scratch, for f32 (no suffix) or f64. */
 #define PRODUCTS(id, plain, turned, suffix)                                    \
     RUN(id, gemm##suffix,                                                      \
         EITHER(call, gemm, plain, turned, suffix, &c, call->pool,              \
@@ -294,8 +298,8 @@ static struct pst_pool *pool_for(const struct pst_call *call,
         .run = fn, .tolerance = precision,                                     \
     }
 
-/* Scratch and runs of a row that fills y, or x if it is transposed (FILL y),
- * the other way round (FILL x), or w. */
+/* Defines the kernels of an operator that computes y, or x if it is transposed
+ * (FILL y), the reverse (FILL x), or w. */
 #define FILL(id, plain, turned, PLAIN, TURNED)                                 \
     static enum pst_conv_fill id##_fill(const struct pst_call *call)           \
     {                                                                          \
@@ -357,7 +361,7 @@ FILL(weight, w, w, W, W);
 #define INPUT   &pst_op_convolution_backward_input
 #define WEIGHT  &pst_op_convolution_backward_weight
 
-/* A row of the three with the settings of the node. */
+/* Emits one of the three operators with the settings of the node. */
 static struct pst_value *like(struct pst_vjp *v, const struct pst_op *op,
                               struct pst_value *a, struct pst_value *b,
                               const struct pst_meta *made)
@@ -392,7 +396,7 @@ static enum pst_status convolution_vjp(struct pst_vjp *v)
                        pst_vjp_sum_dims(v, g, dims, x->meta.rank - 1, false));
 }
 
-/* All three are bilinear: each one's gradients are the other two. */
+/* All three operators are bilinear: the gradients of each are the other two. */
 static enum pst_status backward_input_vjp(struct pst_vjp *v)
 {
     struct pst_value *gg = pst_vjp_grad(v, 0);
@@ -417,9 +421,10 @@ static enum pst_status backward_weight_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* --- rows --------------------------------------------------------------- */
+/* --- operators ------------------------------------------------------------ */
 
-/* 2 N positions of y, channels of y, inputs of one window. */
+/* 2 operations for each position and channel of y and each input of a
+ * window. */
 static double flops_of(const struct pst_node *node, const struct pst_meta *in,
                        const struct pst_meta *out, const struct pst_meta *w)
 {

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* FEW: channels; SOME: for gradients of weights in builds without oneDNN, of
- * planes that are LARGE. */
+/* Limits of channels: FEW; SOME for gradients of weights in builds without
+ * oneDNN, on planes of LARGE positions or more. */
 #define FEW        PST_CONV_FEW
 #define SOME       8
 #define LARGE      512
@@ -16,14 +16,15 @@
 
 /* --- results ------------------------------------------------------------ */
 
-/* Lines of results, or parts of them, in a strip of positions: n elements from
- * position `at` of the strip are elements to, to + step ... of a plane. */
+/* Iterates over the lines of results in a strip of positions: elements [at, at
+ * + n) of the strip belong to elements to, to + step, ... of a plane. */
 struct lines {
     const struct pst_direct_job *j;
     const struct pst_direct_pass *p;
     const int64_t *dst; /* sizes of the plane */
     int64_t at, n, to;
-    int64_t next, end; /* position in the strip of what follows; of its end */
+    int64_t next, end; /* positions in the strip: of the next line, and of the
+                        * strip's end */
     int64_t col, l1, l0;
 };
 
@@ -43,7 +44,7 @@ static struct lines lines_of(const struct pst_direct_job *j,
                           .l0 = begin / size[2] / size[1]};
 }
 
-/* The next line; false: none. */
+/* Advances to the next line; false after the last one. */
 static bool next_line(struct lines *l)
 {
     const struct pst_direct_pass *p = l->p;
@@ -83,7 +84,8 @@ static void store_line(const float *restrict from, float *restrict to,
             to[i * step] = add ? to[i * step] + from[i] : from[i];
 }
 
-/* Plane of a row of a block of the result; NULL: there is no such row. */
+/* Returns the plane of a row of a block of the result; NULL if the row does not
+ * exist. */
 static float *plane_at(const struct pst_direct_job *j, int64_t image,
                        int64_t group, int64_t row)
 {
@@ -112,7 +114,7 @@ static void store(const struct pst_direct_job *j,
     }
 }
 
-/* Do whole tiles of this block lie in the result as they are computed? */
+/* True if whole tiles of the block can be computed directly in the result. */
 static bool is_plain(const struct pst_direct_job *j,
                      const struct pst_direct_pass *p, int64_t block)
 {
@@ -182,7 +184,8 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
 
 /* --- gradients of weights ----------------------------------------------- */
 
-/* n gradients of a block from a position on, 0 between lines. */
+/* Copies n gradients of a block from position `begin` on to the strip, with 0
+ * between lines. */
 static void spread(const struct pst_direct_job *j,
                    const struct pst_direct_pass *p, int64_t image,
                    int64_t group, int64_t block, int64_t begin, int64_t n,
@@ -220,7 +223,7 @@ static void block_dots(const struct pst_direct_job *j,
     }
 }
 
-/* Lanes are added to the sums and cleared. */
+/* Adds the lanes to the sums and clears them. */
 static void join_lanes(int64_t n, float *lanes, double *sums)
 {
     for (int64_t s = 0; s < n; s++, lanes += PST_CONV_LANES)
@@ -245,7 +248,7 @@ static void store_w(const struct pst_direct_job *j, int64_t taps, int64_t group,
     }
 }
 
-/* Blocks begin..end-1 of a group. */
+/* Computes the weight gradients of blocks [begin, end) of a group. */
 static void group_dots(const struct pst_direct_job *j,
                        const struct pst_direct_pass *p, int64_t group,
                        int64_t begin, int64_t end,
@@ -290,13 +293,12 @@ static void part_dots(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* --- entry -------------------------------------------------------------- */
+/* --- entry points ------------------------------------------------------- */
 
-/*
- * Few channels on a side make products of a bad shape; the gradient of x is
- * different, since its matrix has a row for each element of the windows.
- * Weights are packed for every image, so there have to be more results.
- */
+/* With few channels on one side the matmul has a bad shape; for the gradient of
+ * x only y's channels count, since its matrix has a row for each window
+ * element. Weights are packed once per image, so there must be more results
+ * than taps. */
 bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;

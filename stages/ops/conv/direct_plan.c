@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define SLACK 256 /* floats behind a copy that whole vectors may read */
-#define ROOM  16  /* floats; parts of the scratch start at multiples */
+#define SLACK 256 /* floats after a copy, which whole vectors may read */
+#define ROOM  16  /* floats; scratch areas start at multiples */
 #define BLOCK 16  /* floats that are moved at a time */
 
 static int64_t whole(int64_t n, int64_t grain)
@@ -12,7 +12,7 @@ static int64_t whole(int64_t n, int64_t grain)
     return (n + grain - 1) / grain * grain;
 }
 
-/* First and last m >= 0 with 0 <= m * s + phase - pad < n. */
+/* Returns the first and last m >= 0 with 0 <= m * s + phase - pad < n. */
 static void range_of(const struct pst_conv *c, unsigned d, int64_t phase,
                      int64_t *first, int64_t *last)
 {
@@ -115,7 +115,8 @@ int64_t pst_direct_room(const struct pst_direct_job *j, unsigned part,
 
 /* --- copies ------------------------------------------------------------- */
 
-/* One line: phase r of `from`, NULL in the padding. */
+/* Copies phase r of the line `from`; NULL, a line in the padding, gives
+ * zeros. */
 static void copy_line(const struct pst_direct_copy *p, int64_t r,
                       const float *from, float *to)
 {
@@ -140,7 +141,7 @@ static void copy_line(const struct pst_direct_copy *p, int64_t r,
         to[e] = 0.0f;
 }
 
-/* n floats by whole blocks: up to BLOCK - 1 more are written behind them. */
+/* Copies n floats in whole blocks: writes up to BLOCK - 1 floats beyond n. */
 static inline void copy_blocks(const float *from, int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i += BLOCK)
@@ -161,13 +162,14 @@ static bool is_plain(const struct pst_direct_copy *p)
     return p->lead[2] + p->from[2] <= p->size[2];
 }
 
-/* The same where no step is taken and lines are whole: what is written behind
- * one piece is overwritten by the next. Nothing at or behind `end` is read. */
+/* Copies a channel where all steps are 1 and lines are whole. What one piece
+ * writes beyond its end the next one overwrites. Reads nothing from `end`
+ * on. */
 static float *copy_plain(const struct pst_direct_copy *p, const float *from,
                          const float *end, float *to)
 {
     const int64_t *size = p->size, n = p->from[2], lead = p->lead[2];
-    int64_t zeros = 0; /* up to `to`, not yet written */
+    int64_t zeros = 0; /* zeros before `to` that are not yet written */
 
     for (int64_t e0 = 0; e0 < size[0]; e0++)
         for (int64_t e1 = 0; e1 < size[1]; e1++, to += size[2]) {
@@ -190,7 +192,7 @@ static float *copy_plain(const struct pst_direct_copy *p, const float *from,
     return to;
 }
 
-/* A channel: `from` into all phases. */
+/* Copies a channel into all its phases. */
 static float *copy_channel(const struct pst_direct_copy *p, const float *from,
                            float *to)
 {
@@ -234,7 +236,7 @@ void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
 
 /* --- taps --------------------------------------------------------------- */
 
-/* Pass number i of the result; false if it is empty. */
+/* Describes pass i of the result; false if it is empty. */
 static bool pass_of(const struct pst_direct_job *j, int64_t i,
                     struct pst_direct_pass *ret)
 {
@@ -263,8 +265,8 @@ static bool pass_of(const struct pst_direct_job *j, int64_t i,
     return any;
 }
 
-/* Place of window element `at` along a dimension of the copy, and in *phase
- * its phase; -1: the pass does not have it. */
+/* Returns the index of window element `at` along dimension d of the copy, and
+ * its phase in *phase; -1 if the pass lacks the element. */
 static int64_t place_of(const struct pst_direct_job *j,
                         const struct pst_direct_pass *p, unsigned d, int64_t at,
                         int64_t *phase)
@@ -278,7 +280,8 @@ static int64_t place_of(const struct pst_direct_job *j,
     return u / s;
 }
 
-/* Of a window element in the copy of a channel; -1: the pass lacks it. */
+/* Returns the offset of a window element in a channel's copy; -1 if the pass
+ * lacks it. */
 static int64_t window_place(const struct pst_direct_job *j,
                             const struct pst_direct_pass *p, int64_t element)
 {
@@ -300,8 +303,8 @@ static int64_t window_place(const struct pst_direct_job *j,
     return phases * pst_conv_volume(copy->size) + place;
 }
 
-/* Taps of a pass: the window elements that it has, then the same in the other
- * channels. */
+/* Lists the taps of a pass: its window elements in the first channel, then
+ * those in each other channel. */
 static int64_t list_taps(const struct pst_direct_job *j,
                          const struct pst_direct_pass *p, int64_t *offset_of,
                          int64_t *weight_of)

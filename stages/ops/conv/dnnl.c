@@ -12,19 +12,21 @@
 #include <string.h>
 
 enum { X, Y, W, N_OPERANDS };
-#define ROOM 64 /* scratch is cut at multiples of this */
+#define ROOM 64 /* scratch areas start at multiples */
 
-/* A compiled convolution of a part of a batch or of the channels; c says
- * which. */
+/* A compiled oneDNN convolution of a part of the batch or of the channels,
+ * cached by its description c. */
 struct form {
     struct form *next;
     struct pst_conv c;
-    int64_t ci, co, per; /* channels of x, of y, inputs of a weight; of all */
+    int64_t ci, co, per; /* channels of x and of y, inputs per weight; of the
+                          * whole convolution */
     enum pst_conv_fill fill;
     bool biased;
     dnnl_primitive_t run;
-    /* As the tensors lie, as the library wants them; between them, if these
-     * differ (results: the other way, or to be added). */
+    /* Memory layout of each tensor (plain) and the library's layout (wanted).
+     * If they differ, `move` converts between them: operands before, the result
+     * afterwards, where it may also add. */
     dnnl_memory_desc_t plain[N_OPERANDS], wanted[N_OPERANDS], bias, scratch;
     dnnl_primitive_t move[N_OPERANDS];
     size_t room; /* bytes of scratch */
@@ -53,7 +55,7 @@ static bool same_shape(const struct pst_conv *a, const struct pst_conv *b)
 
 /* --- compiling ---------------------------------------------------------- */
 
-/* Sizes of an operand; returns their number. */
+/* Writes the sizes of an operand and returns their number. */
 static int sizes_of(const struct pst_conv *c, int operand, dnnl_dims_t ret)
 {
     const int64_t *space = operand == X ? c->in : operand == Y ? c->out : c->k;
@@ -68,8 +70,8 @@ static int sizes_of(const struct pst_conv *c, int operand, dnnl_dims_t ret)
     return n;
 }
 
-/* As it lies in memory: row-major, but a part of the channels is a piece of
- * each image of all of them. */
+/* Writes the strides of an operand: row-major, but a part of the channels keeps
+ * the image stride of all channels. */
 static void strides_of(const struct form *f, int operand, int n,
                        const dnnl_dims_t size, dnnl_dims_t ret)
 {
@@ -135,7 +137,7 @@ static int result_of(enum pst_conv_fill fill)
     return fill == PST_CONV_Y ? Y : fill == PST_CONV_X ? X : W;
 }
 
-/* What the library wants of an operand. */
+/* Returns the query for the library's layout of an operand. */
 static dnnl_query_t query_of(enum pst_conv_fill fill, int operand)
 {
     if (operand == result_of(fill))
@@ -147,7 +149,8 @@ static dnnl_query_t query_of(enum pst_conv_fill fill, int operand)
     return operand == X ? dnnl_query_src_md : dnnl_query_weights_md;
 }
 
-/* Compiles the way between both layouts, if there is one. */
+/* Compiles the conversion between both layouts if one is needed; false on
+ * failure. */
 static bool make_move(struct form *f, int i)
 {
     const bool result = i == result_of(f->fill);
@@ -186,7 +189,7 @@ static size_t round_up(size_t n)
     return (n + ROOM - 1) / ROOM * ROOM;
 }
 
-/* Gradients are derived from a forward pass. */
+/* oneDNN describes a gradient by its forward convolution. */
 static bool forward_hint(const struct form *f, dnnl_primitive_desc_t *ret)
 {
     struct form forward = *f;
@@ -234,8 +237,9 @@ static bool compile(struct form *f)
     return ret;
 }
 
-/* Of a part of `all`. NULL: the library refuses, or memory is out. Forms live
- * as long as the process. */
+/* Returns the cached or newly compiled convolution c, a part of `all`. NULL if
+ * the library refuses or memory runs out. The cache lives as long as the
+ * process. */
 static const struct form *find(const struct pst_conv *c,
                                const struct pst_conv *all,
                                enum pst_conv_fill fill)
@@ -263,7 +267,7 @@ static const struct form *find(const struct pst_conv *c,
         f->next = forms;
         if (!compile(f))
             f->run = NULL;
-        forms = f; /* also what was refused, so that it is not tried again */
+        forms = f; /* a refusal is cached too, so that it is not tried again */
     }
     pthread_mutex_unlock(&lock);
     return f == NULL || f->run == NULL ? NULL : f;
@@ -271,7 +275,7 @@ static const struct form *find(const struct pst_conv *c,
 
 /* --- running ------------------------------------------------------------ */
 
-/* One primitive with up to five tensors. */
+/* The arguments of one primitive, up to five tensors. */
 struct set {
     dnnl_exec_arg_t at[5];
     int n;
@@ -342,15 +346,15 @@ static void run_form(const struct form *f, void *const plain[N_OPERANDS],
 
 /* --- parts -------------------------------------------------------------- */
 
-/* The batch is divided, or, where it is too small or is summed over, the
- * groups, or channels of the result: `units` of it in `parts`. */
+/* Splits the batch or, if that is too small or is summed over, the groups or
+ * the result's channels: `units` of them into `parts`. */
 enum way { BATCH, GROUPS, CHANNELS };
 struct split {
     enum way way;
     unsigned parts;
     int64_t units, grain;
 };
-#define GRAIN 16 /* channels: a vector of the library */
+#define GRAIN 16 /* channels in a vector of the library */
 
 static struct split split_of(const struct pst_conv *c, enum pst_conv_fill fill,
                              unsigned threads)
@@ -370,7 +374,7 @@ static struct split split_of(const struct pst_conv *c, enum pst_conv_fill fill,
     return s;
 }
 
-/* Units a..b-1 of c. */
+/* Returns units [a, b) of c as a convolution of its own. */
 static struct pst_conv part_of(const struct pst_conv *c,
                                enum pst_conv_fill fill, const struct split *s,
                                int64_t a, int64_t b)
@@ -392,8 +396,9 @@ static struct pst_conv part_of(const struct pst_conv *c,
     return ret;
 }
 
-/* Bytes that a part needs, whether it adds to the result or not: that is known
- * in the step only. Compiles all forms that a run of so many parts takes. */
+/* Returns the bytes that a part needs whether it adds to the result or not,
+ * which is known only at run time. Compiles all convolutions that a run with so
+ * many parts uses. */
 static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
                       const struct split *s)
 {
@@ -417,7 +422,8 @@ static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
     return room;
 }
 
-/* For so many threads, or undivided if the library refuses a part. */
+/* Chooses the split for `threads`, or one part if the library refuses a part,
+ * and returns the bytes of scratch of each. */
 static size_t choose_split(const struct pst_conv *c, enum pst_conv_fill fill,
                            unsigned threads, struct split *ret)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names that convolutions have: all are aten.convolution. */
+/* Rewrites all PyTorch names of convolutions to aten.convolution. */
 #include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
 
@@ -16,7 +16,7 @@ struct form {
     struct pst_arg groups;
 };
 
-/* None or one entry for all dimensions. */
+/* Returns a list with one entry, 0 or 1, for all dimensions. */
 static struct pst_arg same(int64_t entry)
 {
     static const int64_t entries[] = {0, 1};
@@ -24,7 +24,7 @@ static struct pst_arg same(int64_t entry)
     return pst_ints(&entries[entry], 1);
 }
 
-/* x without a batch dimension gets one for the while. */
+/* Emits the convolution; x without a batch dimension gets one temporarily. */
 static enum pst_status emit(struct pst_rewrite *w, const struct form *f)
 {
     struct pst_value *x = f->x, *y;
@@ -75,7 +75,8 @@ static enum pst_status transposed(struct pst_rewrite *w, unsigned dims)
     return emit(w, &f);
 }
 
-/* padding="same": an odd cell stands at the end, put there beforehand. */
+/* padding="same": an odd padding element goes to the end, so x is padded with
+ * it before the convolution. */
 static enum pst_status named(struct pst_rewrite *w, unsigned dims)
 {
     struct form f = {.x = pst_rewrite_in(w, 0),
@@ -107,7 +108,7 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
             return pst_rewrite_fail(w, "padding \"same\" needs steps of 1");
         half[d] = pst_extent_floordiv(w->build, all, two);
         all = pst_extent_mod(w->build, all, two);
-        odd[2 * (dims - 1 - d) + 1] = all; /* last dimension first */
+        odd[2 * (dims - 1 - d) + 1] = all; /* the last dimension comes first */
         any = any || !pst_extent_is(w->build, all, zero);
     }
     if (any)
@@ -187,7 +188,7 @@ PST_REWRITE(conv_transpose3d_input,
 
 /* --- other forms -------------------------------------------------------- */
 
-/* The settings of a library that follow say nothing. */
+/* The arguments after the first nine are cuDNN settings and are ignored. */
 static enum pst_status convolution_form(struct pst_rewrite *w)
 {
     return pst_rewrite_out(w, 0, pst_rw(w, &pst_op_convolution, w->args, 9));
@@ -201,7 +202,7 @@ PST_REWRITE(_convolution,
             "allow_tf32) -> Tensor",
             convolution_form);
 
-/* (T, B, C) with weight (K, I, O). */
+/* x is (T, B, C), the weight (K, I, O). */
 static enum pst_status conv_tbc_form(struct pst_rewrite *w)
 {
     static const int64_t to_bct[] = {1, 2, 0}, to_oik[] = {2, 1, 0},

@@ -8,26 +8,27 @@
 
 #define LINE PST_NARROW_LINE
 #define MANY                                                                   \
-    128           /* channels of a group: its weights stay in the second cache \
-                   */
-#define FEWER 64  /* ... where steps are taken, and lines are shorter */
-#define SLACK 256 /* as direct_plan.c leaves behind a copy */
-#define LARGE (1 << 20) /* floats of a copy: it stays in the second cache */
+    128           /* most channels of a group: its weights stay in the L2      \
+                   * cache */
+#define FEWER 64  /* the same with steps, where lines are shorter */
+#define SLACK 256 /* same as in direct_plan.c */
+#define LARGE (1 << 20) /* most floats of a copy: it stays in the L2 cache */
 
 struct job {
     struct pst_direct_job plan;
     const struct pst_conv *c;
     enum pst_conv_fill fill;
     const struct pst_narrow_loops *loops;
-    int64_t rows;   /* of a group of the result; W: of y */
-    int64_t width;  /* whole lines of rows; W: of channels of x */
-    int64_t taps;   /* of all passes */
-    int64_t window; /* elements */
+    int64_t rows;   /* channels of a group of the result; for W of y */
+    int64_t width;  /* rows, for W channels of x, rounded up to whole LINEs */
+    int64_t taps;   /* in all passes */
+    int64_t window; /* elements of a window */
     int64_t plane;  /* floats of a channel's copy */
-    int64_t pieces; /* of a unit's work */
+    int64_t pieces; /* parts of a unit's work */
     int64_t passes;
-    struct pst_direct_room shared; /* passes and taps */
-    float *parts;                  /* scratch: each part has the three below */
+    struct pst_direct_room shared; /* the list of passes and their taps */
+    float *parts;                  /* scratch of the parts; each has the three
+                                    * areas below */
     int64_t copy, turned, sums, part;
 };
 
@@ -53,7 +54,7 @@ static struct job job_of(const struct pst_conv *c, enum pst_conv_fill fill)
     return j;
 }
 
-/* Cuts the scratch; returns its floats. */
+/* Divides the scratch (NULL: only counts) and returns its floats. */
 static int64_t cut(struct job *j, unsigned threads, float *scratch)
 {
     const int64_t per = sizeof(int64_t) / sizeof(float);
@@ -70,7 +71,7 @@ static int64_t cut(struct job *j, unsigned threads, float *scratch)
     return passes + taps + threads * j->part;
 }
 
-/* Plane of a channel of a group's. */
+/* Returns the first plane of a group in an image of tensor t. */
 static float *plane_of(const struct job *j, const struct pst_operand *t,
                        const int64_t size[PST_CONV_DIMS], int64_t image,
                        int64_t group, int64_t channels)
@@ -81,7 +82,8 @@ static float *plane_of(const struct job *j, const struct pst_operand *t,
 
 /* --- y and x -------------------------------------------------------------- */
 
-/* Weights of all passes of a group, (taps, width), runs of them at a time. */
+/* Transposes the weights of all passes of a group to (taps, width), in runs of
+ * consecutive weights. */
 static void turn_weights(const struct job *j, int64_t group, float *to)
 {
     const float *w = (const float *)j->c->w->data +
@@ -109,7 +111,7 @@ static void fill_bias(const struct job *j, int64_t group, float *to)
                     : ((const float *)j->c->bias->data)[group * j->rows + r];
 }
 
-/* Lines [a, b) of a pass. */
+/* Computes lines [a, b) of a pass. */
 static void run_lines(const struct job *j, const struct pst_direct_pass *p,
                       int64_t a, int64_t b, const float *copy, float *y,
                       const float *w, const float *bias)
@@ -179,7 +181,8 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
 
 /* --- w -------------------------------------------------------------------- */
 
-/* Window elements [a, b) of an image: sums (elements, rows, width). */
+/* Adds the products of an image for window elements [a, b) to sums (elements,
+ * rows, width). */
 static void add_image(const struct job *j, int64_t image, int64_t group,
                       int64_t a, int64_t b, const float *turned, float *sums)
 {
@@ -247,7 +250,7 @@ static void part_dots(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* --- entry ---------------------------------------------------------------- */
+/* --- entry points --------------------------------------------------------- */
 
 bool pst_conv_narrow_fits(const struct pst_conv *c, enum pst_conv_fill fill)
 {
@@ -271,8 +274,8 @@ bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
     return false;
 }
 #else
-/* Of fewer rows half a vector stays empty. One element of a window is a
- * product. */
+/* With fewer channels half of a vector is unused; a window of one element is a
+ * matmul. */
 bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Convolutions in the order of the formula, sums in double. */
+/* Convolutions computed in the formula's order, with sums in double. */
 #include "stages/ops/conv/conv.h"
 
-/* Channels, and three dimensions of space whatever the rank. */
+/* An operand with its strides: two leading dimensions and three spatial ones,
+ * whatever its rank. */
 struct view {
     const struct pst_operand *of;
     int64_t stride[2 + PST_CONV_DIMS];
@@ -48,7 +49,7 @@ static double bias(const struct pst_conv *c, int64_t channel)
                         channel * c->bias->meta->stride[0]);
 }
 
-/* The next index in row-major order; false behind the last. */
+/* Advances to the next index in row-major order; false after the last one. */
 static bool step(const int64_t size[PST_CONV_DIMS], int64_t at[PST_CONV_DIMS])
 {
     for (unsigned d = PST_CONV_DIMS; d-- > 0;) {
@@ -59,7 +60,8 @@ static bool step(const int64_t size[PST_CONV_DIMS], int64_t at[PST_CONV_DIMS])
     return false;
 }
 
-/* Where window element k of position p reads x; false in the padding. */
+/* Computes where window element k of position p reads x; false in the
+ * padding. */
 static bool source(const struct pst_conv *c, const int64_t p[PST_CONV_DIMS],
                    const int64_t k[PST_CONV_DIMS], int64_t ret[PST_CONV_DIMS])
 {
@@ -71,7 +73,8 @@ static bool source(const struct pst_conv *c, const int64_t p[PST_CONV_DIMS],
     return true;
 }
 
-/* Which position of y reads x at q with window element k; false if none. */
+/* Computes which position of y reads x at q with window element k; false if
+ * none does. */
 static bool target(const struct pst_conv *c, const int64_t q[PST_CONV_DIMS],
                    const int64_t k[PST_CONV_DIMS], int64_t ret[PST_CONV_DIMS])
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Windows of an image as columns (im2col), and columns added up to an image:
- * each is the other's gradient. */
+/* im2col copies the windows of an image to columns, and col2im adds columns up
+ * to an image; each is the other's gradient. */
 #include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/core/rows.h"
@@ -10,12 +10,13 @@
 
 #define MAX_EXTENT (INT64_C(1) << 30)
 
-/* (N, C, H, W) <-> (N, C kh kw, L) */
+/* The sizes and settings of a conversion between (N, C, H, W) and (N, C kh kw,
+ * L). */
 struct unfold {
     int64_t n, c, in[2], out[2], k[2], dil[2], pad[2], stride[2];
 };
 
-/* Settings at args[1] on: kernel, dilation, padding, stride. */
+/* Reads the settings at args: kernel, dilation, padding, stride. */
 static enum pst_status read_settings(const struct pst_infer *c,
                                      const struct pst_arg *args,
                                      struct unfold *u)
@@ -115,7 +116,7 @@ static enum pst_status col2im_infer(struct pst_infer *c)
 
 /* --- kernels ------------------------------------------------------------ */
 
-/* Arguments were checked when the node was made. */
+/* Describes a call; its arguments were checked at inference. */
 static struct unfold describe(const struct pst_call *c, bool to_image)
 {
     const struct pst_meta *image = to_image ? c->out[0].meta : c->in[0].meta;
@@ -136,8 +137,8 @@ static struct unfold describe(const struct pst_call *c, bool to_image)
     return u;
 }
 
-/* Calls fn for each element of the columns with the element of the image that
- * belongs to it, -1 in the padding. */
+/* fn is called for each element of the columns with the index of its image
+ * element, -1 in the padding. */
 typedef void (*pair_fn)(const struct pst_call *c, int64_t column,
                         int64_t image);
 
@@ -180,7 +181,7 @@ static void im2col_ref(const struct pst_call *c)
     each_pair(c, &u, to_column);
 }
 
-/* Sums in double stand in the scratch. */
+/* Adds up in double, in the scratch. */
 static void to_image(const struct pst_call *c, int64_t column, int64_t image)
 {
     const struct pst_operand *x = &c->in[0];
@@ -208,8 +209,8 @@ static void col2im_ref(const struct pst_call *c)
                       ((const double *)c->scratch)[i]);
 }
 
-/* A line of columns, of a window element, and the line of the image that it
- * reads: results begin..end-1 are elements first + begin * step ... */
+/* A line of the columns, for one window element, and the image line that it
+ * reads: results begin..end-1 are elements first + begin * step, ... */
 struct line {
     int64_t columns, image, step;
     int64_t n, begin, end;
@@ -222,8 +223,8 @@ struct lines {
     void (*move)(const struct line *l, const void *from, void *to);
 };
 
-/* Line l0 of the columns of window element k of a plane; the image's line is
- * empty in the padding. */
+/* Returns line l0 of the columns for window element k of a plane; empty where
+ * the image line is in the padding. */
 static struct line line_at(const struct unfold *u, int64_t plane, int64_t k,
                            int64_t l0)
 {
@@ -261,8 +262,8 @@ static void planes_part(void *ctx, unsigned part, unsigned parts)
             }
 }
 
-/* Columns of an image are copies; an image adds them up, window elements in
- * order. */
+/* Defines the conversions of one line: to columns it copies; to an image it
+ * adds, window elements in order. */
 #define MOVES(type)                                                            \
     static void to_columns_##type(const struct line *l, const void *from,      \
                                   void *to)                                    \
@@ -348,7 +349,7 @@ static const struct pst_kernel col2im_kernels[] = {
      .run = col2im_ref},
 };
 
-/* --- gradients and rows ------------------------------------------------- */
+/* --- gradients and operators ---------------------------------------------- */
 
 static enum pst_status im2col_vjp(struct pst_vjp *v)
 {

@@ -8,26 +8,26 @@
 
 #include <string.h>
 
-#define FEW        8 /* rows: packing costs more than the product */
+#define FEW        8 /* rows: with fewer, packing costs more than the matmul */
 #define MAX_PHASES 64
 #define MAX_COPY   (1 << 22) /* floats of an image's copy */
 #define MAX_PART   (1 << 23) /* floats of a thread's scratch */
-#define ENOUGH     512       /* positions of a good product */
-#define NEAR       128       /* ... where nothing has to be copied */
-#define STRIP      512       /* positions at a time, of which results move */
+#define ENOUGH     512       /* positions that give a fast matmul */
+#define NEAR       128       /* the same where nothing has to be copied */
+#define STRIP      512       /* positions whose results move at a time */
 #define MAX_PAIR   (3 << 15) /* floats of a strip: two stay in the cache */
-#define SLACK      256       /* as direct_plan.c leaves behind a copy */
-#define ROOM       16        /* floats; parts of the scratch start at these */
-#define GRAIN      32        /* positions or taps, so that panels are whole */
-#define BLOCK      8192      /* floats of weights that are turned at a time */
-#define NARROW     64        /* rows: packing costs more than ends of lines */
+#define SLACK      256       /* same as in direct_plan.c */
+#define ROOM       16        /* floats; scratch areas start at multiples */
+#define GRAIN      32        /* positions or taps: a whole panel */
+#define BLOCK      8192      /* floats of weights transposed at a time */
+#define NARROW     64 /* rows: up to 64, line ends cost less than packing */
 
 static int64_t whole(int64_t n)
 {
     return (n + ROOM - 1) / ROOM * ROOM;
 }
 
-/* Positions of an image that the sums of a pass, at most, have. */
+/* Returns the most positions of an image that one pass sums. */
 static int64_t most_positions(const struct pst_windows_job *j)
 {
     const struct pst_conv *c = j->c;
@@ -40,7 +40,7 @@ static int64_t most_positions(const struct pst_windows_job *j)
     return n;
 }
 
-/* Are the ends of lines few beside what counts? */
+/* True if the line ends, which are computed and dropped, are few. */
 static bool flat_pays(const struct pst_windows_job *j)
 {
     const struct pst_conv *c = j->c;
@@ -92,7 +92,7 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
                j.each * p <= STRIP;
     j.turned = fill == PST_CONV_X && pst_conv_volume(c->k) > 1 && !j.picked;
     j.copy = j.bare ? 0 : whole(j.each * j.image + SLACK);
-    /* Rows of a strip do not share a place of the cache. */
+    /* The padding keeps the rows of a strip in different cache sets. */
     j.ld = whole(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ROOM;
     j.pairs =
         fill == PST_CONV_X && c->stride[2] == 2 && j.rows * j.ld <= MAX_PAIR;
@@ -104,7 +104,8 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
     return j;
 }
 
-/* Cuts the scratch: passes, taps, weights, parts. Returns its floats. */
+/* Divides the scratch into passes, taps, weights and parts (NULL: only counts);
+ * returns its floats. */
 static int64_t cut(struct pst_windows_job *j, unsigned threads, float *scratch)
 {
     const int64_t per = sizeof(int64_t) / sizeof(float);
@@ -127,8 +128,8 @@ static int64_t cut(struct pst_windows_job *j, unsigned threads, float *scratch)
     return n + threads * j->part;
 }
 
-/* Weights of a pass of a group: (rows, taps) for y, (taps, rows) for x, whose
- * taps are weights of one window element if that is all there is. */
+/* Returns the weights of a group in a pass: (rows, taps) for y; for x (taps,
+ * rows), those of one window element if it has only one. */
 static const float *weights_of(const struct pst_windows_job *j, int64_t pass,
                                int64_t group)
 {
@@ -143,8 +144,8 @@ static const float *weights_of(const struct pst_windows_job *j, int64_t pass,
 
 /* --- weights of the gradient of x ---------------------------------------- */
 
-/* Rows [i, i + n) of the weights of a channel, which lie side by side in w,
- * n * window floats fit BLOCK. */
+/* Transposes rows [i, i + n) of a channel's weights, which are contiguous in w;
+ * n * window floats must fit BLOCK. */
 static void turn_rows(const struct pst_windows_job *j, int64_t group,
                       int64_t channel, int64_t i, int64_t n, const float *w)
 {
@@ -183,7 +184,7 @@ static void part_weights(void *ctx, unsigned part, unsigned parts)
 
 /* --- y and x ------------------------------------------------------------- */
 
-/* Results that are added to start from the bias. */
+/* Initializes results that the matmul adds to with the bias. */
 static void start(const struct pst_windows_job *j,
                   const struct pst_windows_range *r, int64_t n, int64_t ld,
                   float *to)
@@ -209,7 +210,7 @@ static struct pst_gemm product_of(const struct pst_windows_job *j,
                              .alpha = 1.0};
 }
 
-/* Of the rows of a range. */
+/* Returns the weights of the rows of a range. */
 static const float *first_weights(const struct pst_windows_job *j,
                                   const struct pst_windows_range *r,
                                   int64_t pass)
@@ -239,7 +240,7 @@ static void multiply_straight(const struct pst_windows_job *j,
     j->product(&g, first_weights(j, r, r->pass), &b, to, room);
 }
 
-/* Results of a pass at n positions from `at` on. */
+/* Computes the results of a pass at n positions from `at` on. */
 static void multiply_strip(const struct pst_windows_job *j,
                            const struct pst_windows_range *r, int64_t pass,
                            int64_t at, int64_t n, const float *copy,
@@ -251,7 +252,7 @@ static void multiply_strip(const struct pst_windows_job *j,
     const float *a = first_weights(j, r, pass);
 
     b.first = at;
-    /* Whole panels: there is room behind a copy. */
+    /* Rounds up to whole panels: the copy has slack at its end. */
     g.n = j->flat ? (n + GRAIN - 1) / GRAIN * GRAIN : n;
     g.ldc = j->ld;
     if (g.k > 0)
@@ -279,7 +280,7 @@ static void multiply(const struct pst_windows_job *j,
     }
 }
 
-/* Of all passes of a range. */
+/* Returns the positions of a range, the most that one of its passes has. */
 static int64_t positions_of(const struct pst_windows_job *j,
                             const struct pst_windows_range *r)
 {
@@ -330,7 +331,7 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* --- entry ---------------------------------------------------------------- */
+/* --- entry points --------------------------------------------------------- */
 
 bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill)
 {
@@ -361,7 +362,8 @@ bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t rows = (fill == PST_CONV_X ? c->ci : c->co) / c->groups;
 
-    /* Most of x has no window: clearing it all and adding is less work. */
+    /* Most elements of x are in no window: clearing all of it and adding is
+     * less work. */
     if (fill == PST_CONV_X && pst_conv_volume(c->k) == 1 &&
         pst_conv_volume(c->stride) > 1)
         return false;

@@ -33,7 +33,7 @@ int64_t pst_windows_mates(const struct pst_windows_job *j, int64_t pass)
     return alternate ? 2 : 1;
 }
 
-/* to = from + bias; the last blocks overlap. */
+/* to = from + bias; the last block may overlap the one before it. */
 static inline void copy_line(int64_t n, float bias, const float *restrict from,
                              float *restrict to)
 {
@@ -51,7 +51,7 @@ static inline void copy_line(int64_t n, float bias, const float *restrict from,
     }
 }
 
-/* A line of results: from (n floats) becomes or is added to `to`. */
+/* Stores or adds a line of n results `from` to elements to, to + step, ... */
 static inline void store_line(const struct pst_windows_job *j, int64_t n,
                               int64_t step, float bias,
                               const float *restrict from, float *restrict to)
@@ -66,7 +66,7 @@ static inline void store_line(const struct pst_windows_job *j, int64_t n,
             to[i * step] = from[i] + bias;
 }
 
-/* Two lines that alternate, a first. */
+/* Stores or adds two interleaved lines, with a first. */
 static inline void store_pair(const struct pst_windows_job *j, int64_t n,
                               float bias, const float *restrict a,
                               const float *restrict b, float *restrict to)
@@ -83,12 +83,13 @@ static inline void store_pair(const struct pst_windows_job *j, int64_t n,
         }
 }
 
-/* Positions along a line from a column on: of a slab l0 of an image. */
+/* n positions of a line from column col on: line l1 of slab l0 of an image. */
 struct line {
     int64_t image, l0, l1, col, n;
 };
 
-/* Places of a pass in an image, from its first column on. */
+/* Returns the index in an image of a pass's position at the line's column
+ * col. */
 static int64_t place_of(const struct pst_direct_pass *p, const struct line *l,
                         const int64_t size[PST_CONV_DIMS])
 {
@@ -98,7 +99,7 @@ static int64_t place_of(const struct pst_direct_pass *p, const struct line *l,
            p->first[2] + l->col * p->step[2];
 }
 
-/* from: what is at the line's first column, of each pass. */
+/* Stores a line of all passes; from: the results at its first column. */
 static void store_at(const struct pst_windows_job *j,
                      const struct pst_windows_range *r, const struct line *l,
                      float bias, const float *from, float *to)
@@ -123,7 +124,7 @@ static void store_at(const struct pst_windows_job *j,
     store_line(j, m - both, 2, bias, other + both, to + apart + 2 * both);
 }
 
-/* The next line of a slab, a slab or an image. */
+/* Advances to the next line, which may be in the next slab or image. */
 static void advance(struct line *l, const int64_t size[PST_CONV_DIMS],
                     bool flat)
 {
@@ -137,8 +138,8 @@ static void advance(struct line *l, const int64_t size[PST_CONV_DIMS],
     l->image++;
 }
 
-/* Positions are those that count, or those of the copy; what lies between its
- * lines and slabs is no result. */
+/* Stores n results from position `at` on. If flat, positions are those of the
+ * copy, and those between its lines and slabs are dropped. */
 void pst_windows_scatter(const struct pst_windows_job *j,
                          const struct pst_windows_range *r, int64_t at,
                          int64_t n, const float *from)

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-#define GRAIN 32 /* taps, so that panels are whole */
+#define GRAIN 32 /* taps: a whole panel */
 
-/* y of a set, (rows, positions of all its images). */
+/* Copies y of a set to (rows, positions of all its images). */
 static void join_images(const struct pst_windows_job *j, int64_t set,
                         int64_t group, float *to)
 {
@@ -20,7 +20,7 @@ static void join_images(const struct pst_windows_job *j, int64_t set,
                    (size_t)p * sizeof(*to));
 }
 
-/* Taps [a, b) of a group. */
+/* Computes the gradients of taps [a, b) of a group. */
 static void multiply_taps(const struct pst_windows_job *j, int64_t group,
                           int64_t a, int64_t b, float *copy, float *side)
 {
