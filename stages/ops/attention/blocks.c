@@ -4,18 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-/*
- * f32 attention in blocks of query rows: the scores of a block stay in the
- * cache for the softmax and the products with v. Tiles behind the diagonal of
- * a causal problem are skipped. Keys (and values, for backward) of a head are
- * transposed into scratch once, the rest is read where it lies. Of few queries
- * (a token that is decoded) they are not: each key is read once. Forward, keys
- * behind the last one that a mask lets any row of a block see are left out.
- */
+/* f32 attention in blocks of query rows: the scores of a block stay in the
+ * cache for the softmax and the matmul with v. Tiles above the diagonal of a
+ * causal problem are skipped. The keys of a head (for backward also the values)
+ * are transposed into scratch once; other operands are read in place. With few
+ * queries (decoding a token) nothing is transposed: each key is read only once.
+ * The forward pass skips keys after the last one that a mask lets any row of a
+ * block see. */
 #define ROWS 64 /* a multiple of PST_TILE_M */
 #define FEW  4  /* queries */
 
-/* --- which calls -------------------------------------------------------- */
+/* --- supported calls ---------------------------------------------------- */
 
 static bool rows_fit(const struct pst_sdpa_factor *f, int64_t rows,
                      int64_t cols)
@@ -30,7 +29,7 @@ static bool fits(const struct pst_sdpa *p)
     for (unsigned d = 0; d < p->n_batch; d++) {
         const int64_t kv = p->k.x->meta->size[d];
 
-        /* Broadcast keys would need their gradients summed over batches. */
+        /* Gradients of broadcast keys would have to be summed over batches. */
         if (kv != p->batch[d] && !(d + 1 == p->n_batch && p->group > 1))
             return false;
     }
@@ -57,24 +56,24 @@ bool pst_sdpa_backward_fits(const struct pst_call *c)
            c->in[0].meta->dtype == PST_F32;
 }
 
-/* Floats from one row of scores to the next: room for whole lanes, and never a
- * power of 2, so that the rows of a column do not share a cache set. */
+/* Returns the row stride of scores in floats: it holds whole vectors, and is
+ * never a power of 2, so that the rows of a column do not share a cache set. */
 static int64_t row_length(const struct pst_sdpa *p)
 {
     return (p->s / PST_SDPA_PAD * 2 + 3) * PST_SDPA_PAD / 2;
 }
 
-/* Scratch of one thread. */
+/* The scratch of one thread. */
 struct room {
-    float *kt, *vt; /* (e, ld), (ev, ld): keys, values transposed */
-    float *k, *v;   /* (s, e), (s, ev) without gaps, where they have some */
-    float *q, *g;   /* (ROWS, e), (ROWS, ev): rows of a block */
+    float *kt, *vt;          /* (e, ld), (ev, ld): keys, values transposed */
+    float *k, *v;            /* (s, e), (s, ev): dense copies, if x has gaps */
+    float *q, *g;            /* (ROWS, e), (ROWS, ev): dense rows of a block */
     float *prob, *ds, *kept; /* (ROWS, ld) */
     int64_t ld;
 };
 
-/* Divides scratch at *base (NULL: only counts); returns floats, a multiple of
- * a cache line. */
+/* Divides the scratch at base (NULL: only counts); returns its floats, a
+ * multiple of a cache line. */
 static int64_t make_room(const struct pst_sdpa *p, bool backward, float *base,
                          struct room *r)
 {
@@ -128,10 +127,10 @@ size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads)
     return (size_t)(threads * thread_scratch(&p, true)) * sizeof(float);
 }
 
-/* --- pieces ------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------- */
 
-/* Query rows [first, first + rows) of batch i; cols: keys that any of them
- * may see. */
+/* Query rows [first, first + rows) of batch i; cols: the number of keys that
+ * any of them may see. */
 struct block {
     int64_t i, first, rows, cols;
 };
@@ -148,7 +147,8 @@ static int64_t mask_row(const struct pst_sdpa *p, const struct block *b,
            (b->first + row) * p->mask.row;
 }
 
-/* Keys up to the last one that a row of the block sees, at least 1. */
+/* Returns the number of keys up to the last one that a row of the block sees,
+ * at least 1. */
 static int64_t seen(const struct pst_sdpa *p, const struct block *b)
 {
     const int64_t last = visible(p, b->first + b->rows - 1);
@@ -191,7 +191,7 @@ static const float *at(const struct pst_sdpa *p,
     return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
 }
 
-/* to (rows, cols) := alpha * x (rows, width) * t (width, cols). */
+/* to (rows, cols) = alpha * x (rows, width) * t (width, cols) */
 static void scores(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
                    const struct block *b, const float *x, int64_t ldx,
                    int64_t width, float alpha, const float *t, float *to)
@@ -216,7 +216,7 @@ static void scores(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
     loops->product(&tile);
 }
 
-/* to (rows, width) := alpha * score (rows, cols) * x (cols, width). */
+/* to (rows, width) = alpha * score (rows, cols) * x (cols, width) */
 static void by_row(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
                    const struct block *b, const float *score, const float *x,
                    int64_t ldx, int64_t width, float alpha, float *to)
@@ -240,7 +240,7 @@ static void by_row(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
     loops->product(&tile);
 }
 
-/* to (cols, width) += alpha * score^T (cols, rows) * x (rows, width). */
+/* to (cols, width) += alpha * score^T (cols, rows) * x (rows, width) */
 static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
                    const struct block *b, const float *score, const float *x,
                    int64_t width, float alpha, float *to)
@@ -265,7 +265,7 @@ static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
     loops->product(&tile);
 }
 
-/* prob (rows, cols) := softmax of the scores. */
+/* prob (rows, cols) = softmax of the scores in prob, plus the mask */
 static void softmax(const struct pst_sdpa *p,
                     const struct pst_sdpa_loops *loops, const struct block *b,
                     const struct room *r)
@@ -288,7 +288,7 @@ static void probabilities(const struct pst_sdpa *p,
     softmax(p, loops, b, r);
 }
 
-/* The same of few rows, from the keys where they lie. */
+/* Computes the probabilities of few rows from keys that are not transposed. */
 static void few_probabilities(const struct pst_sdpa *p,
                               const struct pst_sdpa_loops *loops,
                               const struct block *b, const struct room *r,
@@ -333,7 +333,7 @@ static void run(const struct pst_call *c, const struct pst_sdpa *p,
         fn, job);
 }
 
-/* Rows of x without gaps: where they are, or copied to `room`. */
+/* Returns dense rows of x: x itself, or a copy in `room` if x has gaps. */
 static const float *dense(const struct pst_sdpa_factor *x, const float *from,
                           int64_t rows, int64_t width, float *room)
 {
@@ -407,7 +407,8 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 
 /* --- backward ----------------------------------------------------------- */
 
-/* The gradient of the mask: ds, and zeros where a row sees nothing. */
+/* Stores ds, the gradient of the mask, with zeros for keys that a row does not
+ * see. */
 static void store_scores(const struct job *job, const struct block *b,
                          const struct room *r)
 {
@@ -423,7 +424,7 @@ static void store_scores(const struct job *job, const struct block *b,
     }
 }
 
-/* dq := scale ds k; dk += scale ds^T q; dv += dropout(p)^T g. */
+/* dq = scale ds k; dk += scale ds^T q; dv += dropout(p)^T g */
 static void backward_block(const struct job *job, const struct block *b,
                            const struct room *r, const float *k, float *dk,
                            float *dv)
@@ -454,7 +455,7 @@ static void backward_block(const struct job *job, const struct block *b,
     by_col(p, loops, b, r->ds, q, p->e, scale, dk);
 }
 
-/* A part takes whole key heads with all query heads of their group. */
+/* Each part takes whole key heads, with all query heads of their group. */
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *job = ctx;

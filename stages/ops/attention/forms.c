@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Other names of attention: with the logarithms of the sums of each row, or
- * with the probabilities as a second result. */
+/* Rewrites PyTorch's other attention operators, which also return each row's
+ * log-sum-exp or the probabilities. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -13,7 +13,8 @@ struct form {
     bool causal;
 };
 
-/* Heads of k or v for each head of q: (..., H, S, E) to (..., H G, S, E). */
+/* Repeats the heads of k or v for grouped queries: (..., H, S, E) to (..., H G,
+ * S, E). */
 static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
 {
     const struct pst_meta *m = &x->meta, *q = &f->q->meta;
@@ -45,7 +46,7 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
     return x == NULL ? NULL : pst_rw_reshape(f->w, x, x->meta.rank - 1, merged);
 }
 
-/* Positions behind the row's own are minus infinity. */
+/* Sets the scores where mask is false to minus infinity. */
 static struct pst_value *hide(const struct form *f, struct pst_value *scores,
                               struct pst_value *mask)
 {
@@ -67,7 +68,7 @@ static struct pst_value *causal_mask(const struct form *f,
     return pst_rw(f->w, &pst_op_tril, PST_ARGS(pst_v(ones)));
 }
 
-/* scale q k^T + mask */
+/* scores = scale q k^T + mask */
 static struct pst_value *scores_of(const struct form *f)
 {
     struct pst_rewrite *w = f->w;
@@ -118,7 +119,8 @@ static enum pst_status flash(struct pst_rewrite *w)
 
     if (!has_matrices(&f))
         return pst_rewrite_fail(w, "the operands are no matrices");
-    /* PyTorch gives neither the mask nor the logarithms a gradient here. */
+    /* As in PyTorch, neither the mask nor the log-sum-exp has a gradient
+     * here. */
     if (mask != NULL)
         mask = pst_rw(w, &pst_op_detach, PST_ARGS(pst_v(mask)));
     w->outs[0] =

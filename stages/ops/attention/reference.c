@@ -13,8 +13,8 @@ static struct pst_sdpa_factor factor_of(const struct pst_operand *x,
     const struct pst_meta *m = x->meta;
     const unsigned own = m->rank > 2 ? m->rank - 2 : 0;
 
-    /* Dimensions align at the right; missing ones and ones of size 1 do not
-     * move. (A mask may have fewer.) */
+    /* Dimensions align at the right; missing ones and those of size 1 have
+     * stride 0. (A mask may have fewer dimensions.) */
     for (unsigned d = 0; d < n_batch; d++) {
         const int at = (int)d - (int)(n_batch - own);
 
@@ -98,12 +98,13 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 
 static double load(const struct pst_sdpa_factor *f, int64_t offset)
 {
-    if (f->x->meta->dtype == PST_F64) /* what pst_verify has */
+    if (f->x->meta->dtype == PST_F64) /* the usual case, as pst_verify computes
+                                       * in f64 */
         return ((const double *)f->x->data)[offset];
     return pst_load_f64(f->x->meta->dtype, f->x->data, offset);
 }
 
-/* Elements beside each other, in f64; else NULL. */
+/* Returns the elements from offset on if they are contiguous f64, else NULL. */
 static const double *line(const struct pst_sdpa_factor *f, int64_t offset)
 {
     return f->x->meta->dtype == PST_F64 && f->col == 1
@@ -133,7 +134,7 @@ static void add_line(double *restrict to, const double *restrict x, double by,
         to[j] += by * x[j];
 }
 
-/* q (row) . k (col), or the same for other operands of n columns. */
+/* Returns the dot product of n elements of a and b at these offsets. */
 static double dot(const struct pst_sdpa_factor *a, int64_t at_a,
                   const struct pst_sdpa_factor *b, int64_t at_b, int64_t n)
 {
@@ -166,7 +167,7 @@ static double score(const struct pst_sdpa *p, int64_t i, int64_t row,
     return s + m;
 }
 
-/* Probabilities before dropout, S of them. */
+/* Writes the S probabilities of a row, before dropout. */
 static void row_probabilities(const struct pst_sdpa *p, int64_t i, int64_t row,
                               double *prob)
 {
@@ -184,7 +185,8 @@ static void row_probabilities(const struct pst_sdpa *p, int64_t i, int64_t row,
         prob[j] /= sum;
 }
 
-/* One row of probabilities and of their gradients; sums of dk and dv. */
+/* The scratch holds a row of probabilities and one of their gradients; for
+ * backward also the sums of dk and dv and a row of dq. */
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
 {
     struct pst_sdpa p;
@@ -199,7 +201,7 @@ size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
     return (size_t)n * sizeof(double);
 }
 
-/* A row of the result, which begins at `to`: probabilities times values. */
+/* Stores a row of the result at offset `to`: probabilities times values. */
 static void store_row(const struct pst_sdpa *p, const double *prob, int64_t v,
                       struct pst_operand *out, int64_t to)
 {
@@ -239,10 +241,8 @@ void pst_sdpa_ref(const struct pst_call *c)
     }
 }
 
-/*
- * ds = p (dp - sum(p dp)), dp = keep * (g v^T). Leaves the probabilities in
- * prob and ds in ds.
- */
+/* Writes the probabilities to prob, and ds = p (dp - sum(p dp)) with dp = keep
+ * * (g v^T). */
 static void row_backward(const struct pst_sdpa *p, int64_t i, int64_t row,
                          double *prob, double *ds)
 {
@@ -262,7 +262,7 @@ static void row_backward(const struct pst_sdpa *p, int64_t i, int64_t row,
         ds[j] = prob[j] * (ds[j] - sum);
 }
 
-/* Offset of batch i in the contiguous gradient of a key or value. */
+/* Returns the offset of batch i in the contiguous gradient of k or v. */
 static int64_t dense_offset(const struct pst_sdpa *p,
                             const struct pst_meta *like, int64_t i)
 {
@@ -279,7 +279,7 @@ struct sums {
     double *prob, *ds, *dk, *dv, *dq;
 };
 
-/* Adds the part of one row to dk and dv; its dq is complete. */
+/* Adds one row's contribution to dk and dv, and computes its whole dq. */
 static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
                     int64_t row, int64_t dk, int64_t dv)
 {
@@ -314,7 +314,7 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
     }
 }
 
-/* Outputs dq, dk, dv and, where there are four, ds. */
+/* Writes dq, dk, dv and, if there is a fourth output, ds. */
 void pst_sdpa_backward_ref(const struct pst_call *c)
 {
     struct pst_operand *out = c->out;

@@ -4,8 +4,8 @@
 
 /* --- shapes -------------------------------------------------------------- */
 
-/* Key or value batch dimension d against the query's: equal, 1, or with gqa a
- * divisor of the heads. The query itself is never broadcast. */
+/* True if batch dimension d of a key or value fits the query's: equal, 1, or
+ * with gqa a divisor of the number of heads. The query is never broadcast. */
 static bool batch_fits(const struct pst_meta *q, const struct pst_meta *k,
                        unsigned d, bool gqa)
 {
@@ -14,7 +14,8 @@ static bool batch_fits(const struct pst_meta *q, const struct pst_meta *k,
     return k->size[d] == q->size[d] || k->size[d] == 1;
 }
 
-/* q, k, v at arguments first..; mask, dropout ... behind them. */
+/* Checks q, k, v from argument `first` on, and mask, dropout, ... after
+ * them. */
 static enum pst_status check(const struct pst_infer *c, unsigned first)
 {
     const struct pst_meta *t[3], *mask = pst_infer_in(c, first + 3);
@@ -84,7 +85,7 @@ static enum pst_status sdpa_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, q->dtype, q->rank, size);
 }
 
-/* The gradient has the shape of the forward result. */
+/* Checks that the gradient has the shape of the forward result. */
 static enum pst_status check_backward(const struct pst_infer *c)
 {
     const struct pst_meta *g, *q = pst_infer_in(c, 1), *v = pst_infer_in(c, 3);
@@ -111,7 +112,7 @@ static enum pst_status backward_infer(struct pst_infer *c)
     return status;
 }
 
-/* The same and the gradient of the scores. */
+/* Infers the backward operator that also returns the gradient of the scores. */
 static enum pst_status backward_mask_infer(struct pst_infer *c)
 {
     const struct pst_meta *q = pst_infer_in(c, 1), *k = pst_infer_in(c, 2);
@@ -128,7 +129,7 @@ static enum pst_status backward_mask_infer(struct pst_infer *c)
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* One node for all gradients: they share the probabilities. */
+/* Emits one node for all gradients, which share the probabilities. */
 static enum pst_status sdpa_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *mask = pst_vjp_in(v, 3);
@@ -152,7 +153,7 @@ static enum pst_status sdpa_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Two products of 2 L S E operations, half of them under the diagonal. */
+/* Counts two matmuls of 2 L S E operations; causal ones compute half. */
 static double product_flops(const struct pst_node *node, unsigned first)
 {
     const struct pst_meta *q = &node->args[first].value->meta;
@@ -171,7 +172,7 @@ static double sdpa_flops(const struct pst_node *node)
     return product_flops(node, 0);
 }
 
-/* q k^T again, and four products for dv, dp, dq, dk. */
+/* Recomputes q k^T and adds four matmuls for dv, dp, dq, dk. */
 static double sdpa_backward_flops(const struct pst_node *node)
 {
     return 2.5 * product_flops(node, 1);
