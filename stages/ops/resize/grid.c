@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* grid_sampler, its two gradients, and the grid of an affine map. */
+/* grid_sampler with its two gradients, and the grid of an affine map. */
 #include "stages/ops/resize/grid.h"
 
 #include "stages/ops/core/rewrite.h"
@@ -9,18 +9,19 @@
 #include <math.h>
 #include <string.h>
 
-/* Fewer positions than this are not worth waking the pool. */
+/* Fewer positions than this run on the calling thread. */
 #define SERIAL 1024
 
-/* The three rows have (..., mode, padding, align) behind the tensors. */
+/* The settings of a sampler; in all three operators mode, padding and align
+ * follow the tensors. */
 struct sampler {
     unsigned dims;
     int64_t n, c, positions, volume;
-    int64_t in[3]; /* sizes of space, first dimension first */
+    int64_t in[3]; /* spatial sizes, first dimension first */
     int mode, padding;
     bool align;
     const struct pst_operand *x, *grid, *y;
-    float *by; /* gradients of the grid; fast f32 alone */
+    float *by; /* gradients of the grid; only in the fast f32 kernels */
 };
 
 /* --- inference ---------------------------------------------------------- */
@@ -76,7 +77,8 @@ static enum pst_status sampler_3d_infer(struct pst_infer *c)
     return sampler_infer(c, 3);
 }
 
-/* Gradient, input, grid; the result is like argument `like`. */
+/* Infers an operator of gradient, input and grid; the result is like argument
+ * `like`. */
 static enum pst_status backward_infer(struct pst_infer *c, unsigned like)
 {
     const struct pst_meta *g, *x, *grid;
@@ -143,12 +145,12 @@ static double load(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
-/* One input of a result: place in x's plane, weight, and the weight's slopes
- * by the coordinates as they stand in the grid. */
+/* Receives one input of a result: its index in x's plane, its weight, and the
+ * derivatives of the weight by the coordinates, in the grid's order. */
 typedef void (*tap_fn)(void *ctx, int64_t place, double weight,
                        const double slope[3]);
 
-/* All inputs at position p of image n that lie inside of x. */
+/* Calls fn for all inputs at position p of image n that lie inside x. */
 static void each_tap(const struct sampler *s, int64_t n, int64_t p, tap_fn fn,
                      void *ctx)
 {
@@ -190,7 +192,7 @@ struct walk {
     int64_t n, p;
     int64_t channel;
     double sum, by[3];
-    double *to; /* planes of image n */
+    double *to; /* the planes of image n */
 };
 
 static void add_value(void *ctx, int64_t place, double weight,
@@ -296,7 +298,7 @@ static void grid_ref(const struct pst_call *c)
     16 /* 4 along each of two dimensions, 2 along each of three                \
         */
 
-/* The inputs of a position, once for all channels. */
+/* The inputs of one position, computed once for all channels. */
 struct taps {
     unsigned n;
     int64_t place[MAX_TAPS];
@@ -321,7 +323,7 @@ struct fast {
                const struct taps *t);
 };
 
-/* As each_tap with keep_tap, of a contiguous grid of planes. */
+/* Does the same as each_tap with keep_tap, for a contiguous 2-D f32 grid. */
 static void plane_taps(const struct sampler *s, int64_t i, struct taps *t)
 {
     const float *grid = (const float *)s->grid->data + i * 2;
@@ -344,7 +346,7 @@ static void plane_taps(const struct sampler *s, int64_t i, struct taps *t)
         }
 }
 
-/* Of position p of image n. */
+/* Writes the inputs of position p of image n. */
 static void find_taps(const struct sampler *s, int64_t n, int64_t p,
                       struct taps *t)
 {
@@ -355,7 +357,8 @@ static void find_taps(const struct sampler *s, int64_t n, int64_t p,
         each_tap(s, n, p, keep_tap, t);
 }
 
-/* Images one by one: gradients of the input add to the whole image. */
+/* Parts are whole images, since a gradient of the input adds to all of its
+ * image. */
 static void images_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct fast *f = ctx;
@@ -464,7 +467,7 @@ static void grid_f32(const struct pst_call *c)
     run_part(c, positions_part, &f);
 }
 
-/* --- rows --------------------------------------------------------------- */
+/* --- operators ------------------------------------------------------------ */
 
 static enum pst_status sampler_vjp(struct pst_vjp *v)
 {
@@ -547,7 +550,8 @@ PST_REWRITE(grid_sampler,
 
 /* --- affine grids ------------------------------------------------------- */
 
-/* Coordinates -1..1 of n positions: of the outermost centres, or borders. */
+/* Returns the coordinates of n positions in -1..1, where -1 and 1 are the
+ * centres of the outermost pixels (align) or their outer edges. */
 static struct pst_value *coordinates(struct pst_rewrite *w, struct pst_extent n,
                                      bool align, enum pst_dtype dtype)
 {

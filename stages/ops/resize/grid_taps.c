@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A coordinate in elements, and how it changes with the grid's. */
+/* A coordinate in pixels, with its derivative by the grid's coordinate. */
 struct place {
     double at, slope;
 };
@@ -19,7 +19,7 @@ static struct place clip(struct place p, int64_t n)
     return p;
 }
 
-/* Back and forth between low and high, both given twice. */
+/* Reflects p at low / 2 and high / 2 until it is between them. */
 static struct place reflect(struct place p, double low, double high)
 {
     const double min = low / 2.0, span = (high - low) / 2.0;
@@ -45,7 +45,7 @@ static struct place pad(int padding, bool align, int64_t n, struct place p)
     return padding == PST_GRID_ZEROS ? p : clip(p, n);
 }
 
-/* -1 if it is none of 0..n-1; also of NaN. */
+/* Returns the index, or -1 if it is outside of 0..n-1 or NaN. */
 static int64_t index_of(double at, int64_t n)
 {
     return at >= 0.0 && at < (double)n ? (int64_t)at : -1;
@@ -68,8 +68,8 @@ static void cubic_weights(double t, double weight[4], double slope[4])
     }
 }
 
-/* The same as PyTorch rounds it: next to a tie, that decides what is nearest.
- */
+/* Computes the coordinate in f32 as PyTorch rounds it: near a tie the rounding
+ * decides which pixel is nearest. */
 static double spot_f32(unsigned dims, bool align, int64_t n, float g)
 {
     const float size = (float)(align ? n - 1 : n);

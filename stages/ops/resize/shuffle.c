@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Blocks of pixels from and to channels. */
+/* pixel_shuffle and pixel_unshuffle, as views and permutations. */
 #include "stages/ops/core/rewrite.h"
 
-/* Leading dimensions stay; (C r^2, H, W) is looked at as (C, r, r, H, W) and
- * back, or (C, H, r, W, r) for unshuffle. */
+/* Leading dimensions stay. (C r^2, H, W) is viewed as (C, r, r, H, W) and
+ * permuted to (C, H, r, W, r); unshuffle does the reverse. */
 static enum pst_status shuffle(struct pst_rewrite *w, bool up)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of resizing: all are penstock.resize. Factors are per dimension,
- * 0 where there is none. */
+/* Rewrites all PyTorch names of resizing to penstock.resize. Scale factors are
+ * per dimension, 0 where none is given. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -19,7 +19,8 @@ static enum pst_status emit(struct pst_rewrite *w, const char *mode,
                                            pst_b(align), scales)));
 }
 
-/* Sizes, then (linear modes) align_corners, then a factor per dimension. */
+/* Rewrites an operator whose arguments are sizes, align_corners (linear and
+ * cubic modes), and a scale factor per dimension. */
 static enum pst_status sized(struct pst_rewrite *w, const char *mode,
                              unsigned dims, bool aligns)
 {
@@ -34,7 +35,7 @@ static enum pst_status sized(struct pst_rewrite *w, const char *mode,
     return emit(w, mode, w->args[1], factors, dims, aligns && w->args[2].b);
 }
 
-/* n times the factor, rounded down. */
+/* Returns n times the scale factor, rounded down. */
 static struct pst_extent scaled(struct pst_rewrite *w, struct pst_extent n,
                                 double factor)
 {
@@ -48,7 +49,8 @@ static struct pst_extent scaled(struct pst_rewrite *w, struct pst_extent n,
     return pst_extent_in(w->build, &down, 0);
 }
 
-/* Sizes or factors, the other one None. */
+/* Rewrites an operator that takes either sizes or scale factors; the other is
+ * None. */
 static enum pst_status vec(struct pst_rewrite *w, const char *mode,
                            unsigned dims, bool aligns)
 {
