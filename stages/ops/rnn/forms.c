@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of recurrent layers and cells: all are penstock.rnn_layer. */
+/* Rewrites all PyTorch names of recurrent layers and cells to
+ * penstock.rnn_layer. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -22,7 +23,8 @@ static struct pst_value *nth(struct rnn *r, struct pst_value *x, unsigned i)
                   PST_ARGS(pst_v(x), pst_i(0), pst_i(i)));
 }
 
-/* Number i of layer and direction: parameters w_ih, w_hh, b_ih, b_hh, w_hr. */
+/* Emits one direction of a layer; i counts layers and directions. Its
+ * parameters are w_ih, w_hh, b_ih, b_hh and w_hr. */
 static struct pst_value *direction(struct rnn *r, struct pst_value *x,
                                    unsigned i, bool reverse)
 {
@@ -98,7 +100,8 @@ static enum pst_status check(struct rnn *r, const struct pst_value *x,
     return PST_OK;
 }
 
-/* Arguments from `params` on are the same in all four. */
+/* Emits all layers; the arguments from `params` on are the same in all four
+ * operators. */
 static enum pst_status layers(struct pst_rewrite *w, const char *mode,
                               struct pst_value *h, struct pst_value *c)
 {
@@ -134,7 +137,7 @@ static enum pst_status layers(struct pst_rewrite *w, const char *mode,
     return w->build->status;
 }
 
-/* Entry i of the list hx. */
+/* Returns entry i of the list hx. */
 static struct pst_value *state(const struct pst_rewrite *w, unsigned i)
 {
     return w->args[1].kind == PST_ARG_VALUES && w->args[1].n == 2

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rows of a recurrent layer and of its gradient. */
+/* penstock.rnn_layer, one direction of one recurrent layer, and its
+ * gradient. */
 #include "stages/ops/rnn/rnn.h"
 
 #include "stages/ops/core/rows.h"
@@ -8,9 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Arguments of rnn_layer, and what they are in the calls. */
+/* Arguments of rnn_layer. */
 enum { GATES, H0, C0, W_HH, B_HH, W_HR, MODE, REVERSE };
-/* Arguments of rnn_layer_backward; the first one is always there, since its
+/* Arguments of rnn_layer_backward. The first one is never absent, since its
  * dtype chooses the kernel. */
 enum { Y, DY, DH_N, DC_N, BH0, BC0, BW_HH, BW_HR, SAVED, BMODE, BREVERSE };
 
@@ -31,7 +32,7 @@ static int find_mode(const char *name)
 
 /* --- inference ---------------------------------------------------------- */
 
-/* Argument i is absent or has these sizes (rank 2: n x m; 1: n). */
+/* Checks that argument i is absent or has these sizes (rank 2: n x m; 1: n). */
 static enum pst_status expect(const struct pst_infer *c, unsigned i,
                               unsigned rank, int64_t n, int64_t m,
                               enum pst_dtype dtype)
@@ -48,7 +49,7 @@ static enum pst_status expect(const struct pst_infer *c, unsigned i,
                           pst_meta_text(t, text));
 }
 
-/* Sizes of the layer from its weights; t and b come from elsewhere. */
+/* Reads the layer's sizes from its weights; the caller sets t and b. */
 static enum pst_status read_shape(const struct pst_infer *c, unsigned mode,
                                   unsigned w_hh, unsigned w_hr, unsigned c0,
                                   struct pst_rnn_shape *s)
@@ -266,7 +267,7 @@ RUN_SET(any)
 PST_SIMD_IF_AVX2(RUN_SET(avx2))
 PST_SIMD_IF_AVX512(RUN_SET(avx512))
 
-/* --- reference: everything in double, in the scratch -------------------- */
+/* --- reference: computes in double, in the scratch ------------------------ */
 
 static void sigmoid_f64(int64_t n, const double *x, double *y)
 {
@@ -306,7 +307,7 @@ static size_t backward_ref_scratch(const struct pst_call *c, unsigned threads)
     return ref_scratch(c, true);
 }
 
-/* Operand as doubles, NULL if absent; *room moves on. */
+/* Copies an operand to doubles at *room and advances *room; NULL if absent. */
 static double *load(const struct pst_operand *x, double **room)
 {
     double *ret = *room;
@@ -408,7 +409,7 @@ static const struct pst_kernel backward_kernels[] = {
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* (T, B, n) as (T B, n). */
+/* Reshapes (T, B, n) to (T B, n). */
 static struct pst_value *flat(struct pst_vjp *v, struct pst_value *x)
 {
     int64_t size[2];
@@ -420,7 +421,7 @@ static struct pst_value *flat(struct pst_vjp *v, struct pst_value *x)
     return pst_vjp_reshape(v, x, 2, size);
 }
 
-/* a^T b, both (T B, ...). */
+/* Returns a^T b, summed over all steps and samples of both. */
 static struct pst_value *inner(struct pst_vjp *v, struct pst_value *a,
                                struct pst_value *b)
 {
@@ -438,7 +439,7 @@ static struct pst_value *narrow(struct pst_vjp *v, struct pst_value *x,
                         PST_ARGS(pst_v(x), pst_i(dim), pst_i(from), pst_i(n)));
 }
 
-/* The states before all steps: y moved by one, with h0. */
+/* Returns the state before each step: y shifted by one step, with h0. */
 static struct pst_value *states(struct pst_vjp *v, struct pst_value *y,
                                 struct pst_value *h0, bool reverse)
 {
@@ -501,7 +502,7 @@ static enum pst_status layer_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* --- rows --------------------------------------------------------------- */
+/* --- operators ------------------------------------------------------------ */
 
 static double layer_flops(const struct pst_node *node)
 {
