@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products whose number of factors depends on the arguments. */
+/* Matrix products whose number of operands or dimension depends on the
+ * arguments. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -29,8 +30,8 @@ PST_REWRITE(linalg_multi_dot,
             "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor",
             chain_rewrite);
 
-/* By squaring, of the inverse if the power is negative; the power 0 is the unit
- * matrix. */
+/* Powers by repeated squaring, of the inverse if n is negative; power 0 is the
+ * identity. */
 static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *y = NULL;
@@ -65,7 +66,8 @@ static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
 PST_REWRITE(matrix_power, "aten::matrix_power(Tensor self, int n) -> Tensor",
             matrix_power_rewrite);
 
-/* (a0, 1, a1, 1, ...) times (1, b0, 1, b1, ...), pairs merged. */
+/* Multiplies (a0, 1, a1, 1, ...) by (1, b0, 1, b1, ...) and merges each pair of
+ * dimensions. */
 static enum pst_status kron_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *a = pst_rewrite_in(w, 0), *b = pst_rewrite_in(w, 1);
@@ -92,7 +94,7 @@ static enum pst_status kron_rewrite(struct pst_rewrite *w)
 PST_REWRITE(kron, "aten::kron(Tensor self, Tensor other) -> Tensor",
             kron_rewrite);
 
-/* The first dimension of 3 elements. */
+/* The cross product is along the first dimension of size 3. */
 static enum pst_status cross_rewrite(struct pst_rewrite *w)
 {
     const struct pst_value *x = pst_rewrite_in(w, 0);
@@ -116,7 +118,7 @@ PST_REWRITE(cross,
             "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor",
             cross_rewrite);
 
-/* Factors with dimensions of 1 put in, multiplied, summed. */
+/* Unsqueezes the operands, multiplies them and sums. */
 static enum pst_status trilinear_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *y = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the info of a factorisation means. */
+/* Maps the info of a LAPACK routine to a fault. */
 #include "stages/ops/linalg/linalg.h"
 
 #include "stages/ops/core/infer.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const struct {
-    const char *part; /* of the API's name */
+    const char *part; /* part of the API's name */
     enum pst_fault_code code;
 } meanings[] = {
     {"inv", PST_FAULT_SINGULAR},     {"cholesky", PST_FAULT_NOT_POSITIVE},

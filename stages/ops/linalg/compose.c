@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Linear algebra by formulas. */
+/* Linear algebra operators that are formulas of others. */
 #include "stages/ops/formula/formula.h"
 
-/* --- beta self + alpha product; beta 0 drops self even where it is NaN ---- */
+/* --- beta self + alpha product; beta 0 ignores NaN in self ---------------- */
 
 #define SCALED(product)                                                        \
     "p = " product "; q = alpha == 1 ? p : p * alpha;"                         \
@@ -52,8 +52,9 @@ PST_COMPOSE(vander,
 
 /* --- distances between rows -----------------------------------------------
  *
- * Always from differences, whatever compute_mode says: the squares that PyTorch
- * multiplies out for more than 25 rows cancel where rows are close. */
+ * Distances are always computed from differences, whatever compute_mode says:
+ * the expanded squares that PyTorch uses for more than 25 rows cancel where
+ * rows are close. */
 
 PST_COMPOSE(
     cdist,
@@ -68,7 +69,7 @@ PST_COMPOSE(
 PST_COMPOSE(_euclidean_dist, "_euclidean_dist(Tensor x1, Tensor x2) -> Tensor",
             "distances(x1, x2, 2)");
 
-/* --- three factors -------------------------------------------------------- */
+/* --- three operands ------------------------------------------------------- */
 
 PST_COMPOSE(bilinear,
             "bilinear(Tensor input1, Tensor input2, Tensor weight, "
@@ -83,7 +84,8 @@ PST_REWRITE_FORMULA(
     "transformers::grouped_mm_fallback(Tensor input, Tensor weight, "
     "Tensor offs) -> Tensor",
     "grouped_product(input, weight, offs)");
-/* Of rows of self, of columns of mat2, of what is summed over, or of all. */
+/* The groups are rows of self, columns of mat2, parts of the summed dimension,
+ * or whole matrices, depending on the ranks. */
 PST_COMPOSE(
     _grouped_mm,
     "_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, "

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Eigenvalues of symmetric matrices, QR factors and the pseudo-inverse, by
- * LAPACK, with the gradients that PyTorch has. Signs of vectors are LAPACK's.
- */
+/* Eigenvalues of symmetric matrices, QR decomposition and pseudo-inverse by
+ * LAPACK, with PyTorch's gradients. LAPACK chooses the signs of vectors. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
@@ -42,7 +41,7 @@ static size_t eigh_scratch(const struct pst_call *c, unsigned threads)
     return pst_matrix_scratch(eigh_room(c), threads);
 }
 
-/* The lower triangle by rows is the upper one by columns. */
+/* LAPACK reads columns, so the row-major lower triangle is its upper one. */
 static void eigh_one(const struct pst_call *c, int64_t k, double *room)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
@@ -76,9 +75,10 @@ static enum pst_status infer_eigh(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(eigh, eigh_scratch, eigh_lapack);
-/* V (diag(gL) + V^T gV / E) V^T, E_ij = L_j - L_i, which is not 0 where the
- * vectors have a gradient, of which V moves only by what is skew: so the
- * gradient is symmetric, whatever the half that is not read holds. */
+/* gA = V (diag(gL) + V^T gV / E) V^T with E_ij = L_j - L_i, which must not be 0
+ * where the vectors have a gradient. Only the skew part of V^T gV counts, since
+ * V stays orthogonal; so the gradient is symmetric, whatever the unread
+ * triangle of A holds. */
 const struct pst_op pst_op_eigh_of = {
     .schema = "penstock::eigh_of(Tensor A, bool upper) -> (Tensor L, Tensor V)",
     .infer = infer_eigh,
@@ -159,7 +159,8 @@ static enum pst_status infer_qr(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(qr, qr_scratch, qr_lapack);
-/* (gQ + Q sym(M)) R^-T, M = R gR^T - gQ^T Q, sym copies its lower triangle. */
+/* gA = (gQ + Q sym(M)) R^-T with M = R gR^T - gQ^T Q; sym mirrors the lower
+ * triangle. */
 const struct pst_op pst_op_qr_of = {
     .schema = "penstock::qr_of(Tensor A) -> (Tensor Q, Tensor R)",
     .infer = infer_qr,
@@ -182,9 +183,10 @@ PST_COMPOSE(linalg_qr,
             "Q, Tensor R)",
             QR);
 
-/* Columns of the product of the reflections 1 - t v v^T, where v stands below
- * the diagonal of a column and has a 1 on it: 1 - V T V^T with the triangle
- * T = (1 + D triu(V^T V, 1))^-1 D, D = diag(t), which no t = 0 disturbs. */
+/* The first columns of the product of the reflections 1 - t v v^T, where v is a
+ * column below the diagonal, with 1 on the diagonal. The product is 1 - V T V^T
+ * with the triangle T = (1 + D triu(V^T V, 1))^-1 D and D = diag(t), which also
+ * holds for t = 0. */
 PST_COMPOSE(linalg_householder_product,
             "linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
             "m = size(input, -2); k = size(tau, -1);"
@@ -214,8 +216,8 @@ static size_t pinv_scratch(const struct pst_call *c, unsigned threads)
     return pst_matrix_scratch(pinv_room(c), threads);
 }
 
-/* The number of matrix `at` in tensor argument `tensor` if there is one, else
- * argument `number`. */
+/* Returns the tolerance of matrix `at`: from tensor argument `tensor` if it is
+ * given, else from argument `number`. */
 static double tolerance(const struct pst_call *c, unsigned number,
                         unsigned tensor, int64_t at)
 {
@@ -227,7 +229,7 @@ static double tolerance(const struct pst_call *c, unsigned number,
                         pst_matrix_broadcast(c->in[0].meta, at, t->meta));
 }
 
-/* As it is stored A is A^T = V S U^T by columns. */
+/* Read by columns, the row-major A is A^T = V S U^T. */
 static void pinv_one(const struct pst_call *c, int64_t at, double *room)
 {
     const int64_t m = pst_matrix_size(c->in[0].meta, 2);
@@ -256,7 +258,7 @@ static void pinv_lapack(const struct pst_call *c)
                         pinv_one);
 }
 
-/* Argument i has a number for each matrix of x, or one for several. */
+/* Checks that argument i broadcasts to one number for each matrix of x. */
 static enum pst_status check_tolerance(const struct pst_infer *c, unsigned i,
                                        const struct pst_meta *x)
 {
@@ -294,8 +296,8 @@ static enum pst_status infer_pinv(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(pinv, pinv_scratch, pinv_lapack);
-/* G. Golub, V. Pereyra, 1973; whichever products are smaller. Tensors of
- * tolerances (..., 1, 1) stand in for the numbers. */
+/* Gradient by G. Golub and V. Pereyra, 1973, in the form with the smaller
+ * matmuls. Tensors of tolerances (..., 1, 1) replace the numbers. */
 const struct pst_op pst_op_pinv_of = {
     .schema = "penstock::pinv_of(Tensor A, float atol, float rtol, "
               "Tensor? atols=None, Tensor? rtols=None) -> Tensor",
@@ -312,7 +314,7 @@ const struct pst_op pst_op_pinv_of = {
 };
 PST_CPU_KERNELS(pinv_of, pinv_kernels);
 
-/* What is zero to PyTorch, if nothing else is said. */
+/* PyTorch's default relative tolerance, `tiny`. */
 #define ZERO                                                                   \
     "n = size(self, -2) > size(self, -1) ? size(self, -2) : size(self, -1);"   \
     "tiny = n * (dtype(self) == f64 ? 2.220446049250313e-16 : "                \

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Sums of products by labelled dimensions: einsum and tensordot. Operands are
- * taken from left to right; a label that nothing to the right and not the
- * result needs is summed as soon as possible, and two operands meet in one
- * batched matrix product.
- */
+/* einsum and tensordot. Operands are contracted from left to right, each pair
+ * in one batched matmul; a label that neither the result nor an operand further
+ * right needs is summed as soon as possible. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Labels: letters; dimensions of "..." count from the last one, after 128. */
+/* Labels are letters; dimensions of "..." count from the last one, after
+ * 128. */
 #define ELLIPSIS   128
 #define MAX_LABELS 16
 
@@ -57,7 +55,7 @@ static void sum_over(struct pst_rewrite *w, struct term *t, const bool *over)
                    PST_ARGS(pst_v(t->value), pst_ints(dims, n), pst_b(false)));
 }
 
-/* A label that stands twice in an operand is its diagonal. */
+/* Replaces a label that occurs twice in an operand by the diagonal. */
 static void take_diagonals(struct pst_rewrite *w, struct term *t)
 {
     for (unsigned a = 0; a < t->n; a++)
@@ -77,12 +75,12 @@ static void take_diagonals(struct pst_rewrite *w, struct term *t)
             memmove(&t->label[b], &t->label[b + 1], t->n - b - 1);
             memmove(&t->label[a], &t->label[a + 1], t->n - a - 2);
             t->label[--t->n - 1] = label;
-            a = b = 0; /* look again */
+            a = b = 0; /* start again */
         }
 }
 
-/* t's dimensions in the order of labels (all of them there or of size 1), then
- * reshaped to (first, middle, last). */
+/* Permutes t's dimensions to the order of labels (a label that t lacks has size
+ * 1), then reshapes them to (first, middle, last). */
 static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
                                 const unsigned char *labels, unsigned n,
                                 const struct pst_extent size[3])
@@ -101,7 +99,7 @@ static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
     return x == NULL ? NULL : pst_rw_reshape(w, x, 3, size);
 }
 
-/* Sizes of 1 in one of two operands are repeated for batch labels. */
+/* Expands dimensions of size 1 to the other operand's size. */
 static void stretch(struct pst_rewrite *w, struct term *t,
                     const struct term *like)
 {
@@ -129,7 +127,8 @@ static void stretch(struct pst_rewrite *w, struct term *t,
                    PST_ARGS(pst_v(t->value), pst_rw_ints(w, size, t->n)));
 }
 
-/* Labels of a and b in the order: in both and kept, left, right, summed. */
+/* The labels of a and b by kind: in both and kept, only in a, only in b, in
+ * both and summed (gone). */
 struct plan {
     unsigned char both[MAX_LABELS], left[MAX_LABELS], right[MAX_LABELS],
         gone[MAX_LABELS];
@@ -172,7 +171,7 @@ static struct pst_extent product(struct pst_rewrite *w, const struct term *t,
     return size;
 }
 
-/* a := a and b, summed over what is not needed. */
+/* Contracts b into a; sums the common labels that are not needed further. */
 static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
                      const bool needed[256])
 {
@@ -217,7 +216,7 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
     memcpy(a->label, labels, n);
 }
 
-/* All operands into the labels of `out`. */
+/* Contracts all operands and permutes the result to the labels of `out`. */
 static enum pst_status run(struct pst_rewrite *w, struct term *terms,
                            unsigned n, const struct term *out)
 {
@@ -258,8 +257,8 @@ static enum pst_status run(struct pst_rewrite *w, struct term *terms,
 
 /* --- einsum --------------------------------------------------------------- */
 
-/* One operand's labels; rank of its "..." in *dots. value NULL: the result,
- * whose "..." has *dots dimensions. */
+/* Reads the labels of an operand and raises *dots to the rank of its "...". If
+ * value is NULL, reads the result, whose "..." has *dots dimensions. */
 static bool read_labels(const char **text, struct term *t, unsigned *dots)
 {
     const char *at = *text;
@@ -295,7 +294,8 @@ static bool read_labels(const char **text, struct term *t, unsigned *dots)
     return t->value == NULL || t->n == t->value->meta.rank;
 }
 
-/* Without "->": "..." and the labels that occur once, in their order. */
+/* Makes the result of an equation without "->": the dimensions of "...", then
+ * the labels that occur once, sorted. */
 static void implied(const struct term *terms, unsigned n, unsigned dots,
                     struct term *out)
 {

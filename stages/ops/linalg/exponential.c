@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Exponential of square matrices. */
+/* The exponential of square matrices. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Four matrices of n x n. */
+/* Scratch: four n x n matrices. */
 static size_t exp_room(const struct pst_call *c)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
@@ -28,8 +28,8 @@ static void multiply(const double *x, const double *y, double *r, int64_t n)
                 r[i * n + k] += x[i * n + j] * y[j * n + k];
 }
 
-/* exp(A) = exp(A / 2^s)^(2^s) with a norm below 1/2, where 18 terms of the
- * series are exact to rounding. */
+/* exp(A) = exp(A / 2^s)^(2^s), where A / 2^s has a norm below 1/2, so that 18
+ * terms of the series are exact to rounding. */
 static void exp_one(const struct pst_call *c, int64_t k, double *a)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1), nn = n * n;
@@ -75,7 +75,8 @@ static enum pst_status infer_exp(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(matrix_exp, exp_scratch, matrix_exp_ref);
-/* The upper right block of exp([X G; 0 X]) is the derivative at X along G. */
+/* The upper right block of exp([X G; 0 X]) is the derivative at X in direction
+ * G. */
 const struct pst_op pst_op_linalg_matrix_exp = {
     .schema = "aten::linalg_matrix_exp(Tensor self) -> Tensor",
     .infer = infer_exp,

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Inverse, determinant, systems of equations and Cholesky factor of square
- * matrices by LAPACK, as PyTorch has them: info > 0 of a matrix is a result of
- * the forms "_ex", and a fault of the others.
- */
+/* Inverse, determinant, linear systems and Cholesky decomposition of square
+ * matrices by LAPACK. As in PyTorch, a matrix's info > 0 is a result of the
+ * "_ex" operators and a fault of the others. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
@@ -15,8 +13,8 @@ static int64_t side(const struct pst_call *c)
     return pst_matrix_size(c->in[0].meta, 1);
 }
 
-/* LU of matrix k of input 0 by columns; results at `lu`, `pivots`, `info` if
- * these are not 0. */
+/* Computes the LU decomposition, by columns, of matrix k of input 0 into a and
+ * pivots; returns LAPACK's info. */
 static int factor(const struct pst_call *c, int64_t k, double *a,
                   int32_t *pivots)
 {
@@ -102,7 +100,7 @@ static size_t lu_scratch(const struct pst_call *c, unsigned threads)
     return pst_matrix_scratch(lu_room(c), threads);
 }
 
-/* -1 for an odd number of exchanges. */
+/* Returns the permutation's sign: -1 for an odd number of exchanges. */
 static double sign_of(const int32_t *pivots, int64_t n)
 {
     double sign = 1.0;
@@ -158,7 +156,8 @@ static void slogdet_lapack(const struct pst_call *c)
                     slogdet_one);
 }
 
-/* The first `numbers` results have one number for each matrix; LU, pivots. */
+/* Infers the LU operators: `numbers` results with one number per matrix, then
+ * LU and pivots. */
 static enum pst_status infer_lu(struct pst_infer *c, unsigned numbers)
 {
     const struct pst_meta *x;
@@ -219,7 +218,7 @@ static size_t cofactors_scratch(const struct pst_call *c, unsigned threads)
     return pst_matrix_scratch(cofactors_room(c), threads);
 }
 
-/* Of a (n, n), which is overwritten. */
+/* Returns the determinant of the n x n matrix a, which is overwritten. */
 static double determinant(int64_t n, double *a, int32_t *pivots)
 {
     double det;
@@ -232,8 +231,8 @@ static double determinant(int64_t n, double *a, int32_t *pivots)
 }
 
 /* A singular A = U diag(s) V^T has the cofactors det(U V) U diag(g) V^T, where
- * g_i is the product of all s but s_i. Stored by rows A is its transpose by
- * columns, and so is the result. */
+ * g_i is the product of all s except s_i. Read by columns, the row-major A is
+ * its transpose, and so is the result. */
 static int singular_cofactors(const struct pst_call *c, int64_t k, double *room)
 {
     const int64_t n = side(c), nn = n * n;
@@ -263,7 +262,7 @@ static int singular_cofactors(const struct pst_call *c, int64_t k, double *room)
     return info;
 }
 
-/* det(A) A^-T by the factors that are there, unless a pivot is 0. */
+/* Computes det(A) A^-T from the given LU; by SVD if a pivot is 0. */
 static void cofactors_one(const struct pst_call *c, int64_t k, double *room)
 {
     const int64_t n = side(c), nn = n * n;
@@ -304,7 +303,7 @@ static enum pst_status infer_cofactors(struct pst_infer *c)
     if (status != PST_OK)
         return status;
     n = pst_matrix_size(x, 1);
-    if (!pst_lapack_svd_fits(n, n)) /* of a singular one */
+    if (!pst_lapack_svd_fits(n, n)) /* needed if a matrix is singular */
         return pst_infer_fail(c,
                               "LAPACK has no SVD of matrices (%lld, %lld), "
                               "which the gradient of a determinant may need",
@@ -313,7 +312,7 @@ static enum pst_status infer_cofactors(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(cofactors, cofactors_scratch, cofactors_lapack);
-/* The gradient of det(A), of singular matrices too. */
+/* The gradient of det(A), which is also valid for singular matrices. */
 const struct pst_op pst_op_cofactors = {
     .schema =
         "penstock::cofactors(Tensor A, Tensor LU, Tensor pivots) -> Tensor",
@@ -324,7 +323,7 @@ PST_CPU_KERNELS(cofactors, cofactors_kernels);
 
 /* --- Cholesky ------------------------------------------------------------- */
 
-/* A lower triangle by rows is an upper one by columns. */
+/* LAPACK reads columns, so the row-major lower triangle is its upper one. */
 static void cholesky_one(const struct pst_call *c, int64_t k, double *a)
 {
     const bool upper = c->args[1].b;
@@ -347,7 +346,8 @@ static void cholesky_lapack(const struct pst_call *c)
 }
 
 PST_MATRIX_KERNEL(cholesky, lu_scratch, cholesky_lapack);
-/* I. Murray, Differentiation of the Cholesky decomposition, 2016. */
+/* Gradient by I. Murray, Differentiation of the Cholesky decomposition,
+ * 2016. */
 const struct pst_op pst_op_cholesky_info = {
     .schema = "penstock::cholesky_info(Tensor self, bool upper, str check) -> "
               "(Tensor L, Tensor info)",

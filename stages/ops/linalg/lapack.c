@@ -12,7 +12,7 @@ struct batch {
     pst_matrix_fn fn;
 };
 
-/* No two threads write to one line of the cache. */
+/* Rounds up so that no two threads write to the same cache line. */
 static size_t aligned(size_t room)
 {
     return (room + 7) / 8 * 8;
@@ -160,8 +160,8 @@ int pst_lapack_cholesky(bool upper, int64_t n, double *a)
     return info;
 }
 
-/* LAPACK counts its workspace in 32 bits: what is more is not told to it, and
- * what it needs at least must fit. */
+/* LAPACK counts its workspace in 32 bits: passes at most that much; callers
+ * check that the minimum fits. */
 static int work_of(size_t work)
 {
     return (int)PST_MIN(work, (size_t)INT32_MAX);
@@ -175,7 +175,8 @@ bool pst_lapack_svd_fits(int64_t m, int64_t n)
            4 * k * k + 7 * k <= (size_t)INT32_MAX;
 }
 
-/* What dgesdd asks for with jobz "S" or "A", and 8 k integers. */
+/* Returns the workspace of dgesdd with jobz "S" or "A", without its 8 k
+ * integers. */
 static size_t svd_work(size_t k, size_t most)
 {
     return 4 * k * k + 7 * k + PST_MAX(most, 4 * k * k + 4 * k) + 64 * most;
@@ -203,7 +204,7 @@ int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
     return info;
 }
 
-/* What dsyevd asks for with vectors, and its integers. */
+/* Returns the workspace of dsyevd with vectors, without its integers. */
 static size_t eigh_work(size_t n)
 {
     return 1 + 6 * n + 2 * n * n;
@@ -231,7 +232,7 @@ int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w, double *room)
     return info;
 }
 
-/* Of the blocked algorithms. */
+/* The block size that the QR workspace allows for. */
 #define QR_BLOCK 64
 
 size_t pst_lapack_qr_room(int64_t n)

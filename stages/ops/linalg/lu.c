@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A = P L U by LAPACK: of A (m, n) L is (m, k) and U (k, n), k = min(m, n). LU
- * has U in its upper triangle and L below, whose diagonal is 1; row i was
- * exchanged with row pivots[i] - 1. */
+/* A = P L U by LAPACK. For A (m, n), L is (m, k) and U (k, n), with k = min(m,
+ * n). LU holds U in its upper triangle and below it L, whose diagonal is 1;
+ * step i exchanged row i with row pivots[i] - 1. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
 #include <string.h>
 
-/* --- the factors ---------------------------------------------------------- */
+/* --- decomposition -------------------------------------------------------- */
 
-#define MOST 32768 /* of a side */
+#define MOST 32768 /* side of a matrix */
 
 struct sides {
     int64_t m, n, k;
@@ -54,7 +54,8 @@ static void lu_lapack(const struct pst_call *c)
     pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c), lu_one);
 }
 
-/* x with (k) in place of its two last sizes, or (m, m) if `square`. */
+/* Returns x with k as its second last size, or m if `square`, and m as its
+ * last. */
 static struct pst_meta with_side(const struct pst_meta *x, bool square)
 {
     const struct sides s = sides_of(x);
@@ -81,12 +82,11 @@ static enum pst_status infer_lu(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(lu, lu_scratch, lu_lapack);
-/*
- * Square: gA = P L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T, and L^T gL is
- * gL + (L - 1)^T gL. The columns of A that are right of the square have
- * U2 = L^-1 P^T A2, so P L^-T gU2, and gL gets -gA2 U2^T; the rows of P^T A
- * that are below have L2 = A2 U^-1, so gL2 U^-T, and gU gets -L2^T gA2.
- */
+/* Square A: gA = P L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T, where L^T gL =
+ * gL + (L - 1)^T gL. Columns A2 to the right of the square have U2 = L^-1 P^T
+ * A2: their gradient is P L^-T gU2, and gL gets -gA2 U2^T. Rows A2 of P^T A
+ * below the square have L2 = A2 U^-1: their gradient is gL2 U^-T, and gU gets
+ * -L2^T gA2. */
 const struct pst_op pst_op_lu_info = {
     .schema = "penstock::lu_info(Tensor A, str check) -> (Tensor LU, Tensor "
               "pivots, Tensor info)",
@@ -118,7 +118,7 @@ PST_CPU_KERNELS(lu_info, lu_kernels);
 
 /* --- P -------------------------------------------------------------------- */
 
-/* Rows i of L U are rows p_i of A. */
+/* Writes P, since row i of L U is row p[i] of A. */
 static void rows_one(const struct pst_call *c, int64_t k, double *room)
 {
     const struct sides s = sides_of(c->in[0].meta);

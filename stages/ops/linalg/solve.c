@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Systems of equations: A X = B, or X A = B. */
+/* Linear systems: A X = B, or X A = B. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
@@ -9,7 +9,7 @@
 
 /* --- kernels -------------------------------------------------------------- */
 
-/* X A = B is A^T X^T = B^T, and B^T by columns is B as it is stored. */
+/* X A = B is A^T X^T = B^T, and the row-major B is B^T by columns. */
 static void load_right(const struct pst_operand *b, int64_t k, bool left,
                        double *to)
 {
@@ -28,7 +28,7 @@ static void store_right(const struct pst_operand *x, int64_t k, bool left,
         pst_matrix_store(x, k, from);
 }
 
-/* Of one right-hand side and the factors. */
+/* Returns the scratch for one matrix A and one B. */
 static size_t solve_room(const struct pst_meta *a, const struct pst_meta *b)
 {
     const int64_t n = pst_matrix_size(a, 1);
@@ -137,7 +137,7 @@ static void triangle_lapack(const struct pst_call *c)
                     solve_room(c->in[0].meta, c->in[1].meta), triangle_one);
 }
 
-/* (B, L, upper) -> X: one triangle after the other. */
+/* (B, L, upper) -> X: solves with L and with its transpose. */
 static size_t cholesky_scratch(const struct pst_call *c, unsigned threads)
 {
     return pst_matrix_scratch(solve_room(c->in[1].meta, c->in[0].meta),
@@ -172,9 +172,10 @@ static void cholesky_back_lapack(const struct pst_call *c)
                     solve_room(c->in[1].meta, c->in[0].meta), cholesky_one);
 }
 
-/* --- rows ----------------------------------------------------------------- */
+/* --- operators ------------------------------------------------------------ */
 
-/* Are a the matrices of b, to which they are broadcast? */
+/* Checks that the batch of a broadcasts to that of b, and that their sizes
+ * fit. */
 static enum pst_status infer_fit(const struct pst_infer *c,
                                  const struct pst_meta *a,
                                  const struct pst_meta *b, bool left)
@@ -193,7 +194,8 @@ static enum pst_status infer_fit(const struct pst_infer *c,
     return PST_OK;
 }
 
-/* Argument 0 are the matrices of argument `of`. */
+/* Infers argument 0 as the matrices and argument `of` as the right-hand
+ * sides. */
 static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
                                    const struct pst_meta **ret_a,
                                    const struct pst_meta **ret_b)
@@ -255,9 +257,8 @@ const struct pst_op pst_op_solve_info = {
 PST_CPU_KERNELS(solve_info, solve_kernels);
 
 PST_MATRIX_KERNEL(back, back_scratch, back_lapack);
-/* By the factors of A, the solution for A or its transpose. As a function of
- * A = P L U it has the gradient a, and then gU = triu(L^T q) and
- * gL = tril(q U^T, -1) with q = P^T a. */
+/* Solves with the LU of A, or of its transpose. Let a be the gradient for A = P
+ * L U: then gU = triu(L^T q) and gL = tril(q U^T, -1) with q = P^T a. */
 const struct pst_op pst_op_lu_back = {
     .schema = "penstock::lu_back(Tensor LU, Tensor pivots, Tensor B, bool "
               "left, bool adjoint) -> Tensor",
@@ -304,7 +305,8 @@ static enum pst_status infer_cholesky(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(cholesky, cholesky_scratch, cholesky_back_lapack);
-/* PyTorch's gradient of L: also outside of the triangle that is read. */
+/* As in PyTorch, the gradient of L also covers the triangle that is not
+ * read. */
 const struct pst_op pst_op_cholesky_back = {
     .schema = "penstock::cholesky_back(Tensor B, Tensor L, bool upper) -> "
               "Tensor",
@@ -318,7 +320,8 @@ PST_CPU_KERNELS(cholesky_back, cholesky_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-/* B is a vector, or a batch of them, if it has the sizes of A but the last. */
+/* True if b is a vector or a batch of vectors: it has a's sizes except the
+ * last. */
 static bool is_vector(const struct pst_meta *a, const struct pst_meta *b)
 {
     return b->rank == 1 ||
@@ -326,7 +329,7 @@ static bool is_vector(const struct pst_meta *a, const struct pst_meta *b)
             memcmp(b->size, a->size, b->rank * sizeof(b->size[0])) == 0);
 }
 
-/* B with the batch to which both are broadcast. */
+/* Expands b to the batch to which a and b broadcast. */
 static struct pst_value *widen(struct pst_rewrite *w, const struct pst_value *a,
                                struct pst_value *b)
 {
@@ -350,7 +353,7 @@ static struct pst_value *widen(struct pst_rewrite *w, const struct pst_value *a,
                   PST_ARGS(pst_v(b), pst_rw_ints(w, size, rank)));
 }
 
-/* Sets the results X, LU, pivots, info. */
+/* Emits the solution; ret gets X, LU, pivots, info. */
 static enum pst_status solve(struct pst_rewrite *w, const char *check,
                              struct pst_value *ret[4])
 {
@@ -416,7 +419,7 @@ PST_REWRITE(_linalg_solve_ex,
             "pivots, Tensor info)",
             solve_ex_rewrite);
 
-/* By factors that are there; B is broadcast, as is LU. */
+/* Solves with a given LU; b is expanded to the common batch. */
 static enum pst_status by_lu(struct pst_rewrite *w, struct pst_value *lu,
                              struct pst_value *pivots, struct pst_value *b,
                              bool left, bool adjoint)
@@ -453,7 +456,7 @@ PST_REWRITE(linalg_lu_solve,
             "left=True, bool adjoint=False) -> Tensor",
             linalg_lu_solve_rewrite);
 
-/* Both are broadcast: their batches may be of any form. */
+/* Solves with a triangular matrix; b is expanded to the common batch. */
 static struct pst_value *by_triangle(struct pst_rewrite *w, struct pst_value *a,
                                      struct pst_value *b, bool upper, bool left,
                                      bool unit)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Singular values: A = U diag(S) V^T with k = min(m, n) columns in U (m, k)
- * and V (n, k), or all m and n that make these square. */
+/* Singular value decomposition: A = U diag(S) V^T with k = min(m, n) columns in
+ * U (m, k) and V (n, k); `full` makes U and V square. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
 #include <string.h>
 
-#define MOST 8192 /* k: LAPACK counts its workspace in 32 bits */
+#define MOST 8192 /* limit of k: LAPACK counts its workspace in 32 bits */
 
 struct sizes {
     int64_t m, n, k;
-    int64_t of_u, of_v; /* columns */
+    int64_t of_u, of_v; /* columns of U and of V */
 };
 
 static struct sizes sizes_of(const struct pst_meta *x, bool full)
@@ -48,7 +48,7 @@ static void set_unit(int64_t n, double *a)
         a[i * n + i] = 1.0;
 }
 
-/* As it is stored A is A^T = V S U^T by columns. */
+/* Read by columns, the row-major A is A^T = V S U^T. */
 static void svd_one(const struct pst_call *c, int64_t at, double *room)
 {
     const struct sizes z = sizes_in(c);
@@ -57,7 +57,7 @@ static void svd_one(const struct pst_call *c, int64_t at, double *room)
     int info;
 
     pst_matrix_load(&c->in[0], at, a);
-    if (z.k == 0) { /* what LAPACK is not asked for */
+    if (z.k == 0) { /* LAPACK does not accept empty matrices */
         set_unit(z.of_v, v);
         set_unit(z.of_u, ut);
     }
@@ -112,9 +112,10 @@ static const struct pst_kernel svd_kernels[] = {
      0.0},
 };
 
-/* E_ij = S_j^2 - S_i^2, which is not 0 where the vectors have a gradient. What
- * is beyond the first k columns of U and V has one in tall and wide matrices,
- * but as columns of its own, which are free, it has none, as in PyTorch. */
+/* E_ij = S_j^2 - S_i^2 must not be 0 where the vectors have a gradient. In tall
+ * and wide matrices the space outside the first k columns of U and V
+ * contributes to the gradient. As in PyTorch, gradients of the extra columns
+ * that `full` adds are ignored, since these are not unique. */
 const struct pst_op pst_op_svd = {
     .schema = "penstock::svd(Tensor self, bool full=False) -> (Tensor U, "
               "Tensor S, Tensor V)",
@@ -140,7 +141,7 @@ PST_CPU_KERNELS(svd, svd_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-/* In square matrices there is nothing more. */
+/* Square matrices have no extra columns. */
 #define FULL "full = full_matrices ? size(A, -2) != size(A, -1) : False;"
 PST_COMPOSE(
     _linalg_svd,
@@ -162,7 +163,7 @@ PST_COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
             "is(p) ? (p == 2 ? high / low : (p == -2 ? low / high : "
             "fail('only p=2 and p=-2 are supported'))) : high / low");
 
-/* A number counts if it is more than `least` and than `of` of the largest. */
+/* Counts singular values above `least` and above `of` times the largest. */
 #define RANK(name, least, of)                                                  \
     "x = " name "; n = size(x, -2) > size(x, -1) ? size(x, -2) : size(x, -1);" \
     "tiny = n * (dtype(x) == f64 ? 2.220446049250313e-16 : "                   \

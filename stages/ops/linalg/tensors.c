@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensors as matrices: the dimensions of both sides are taken together. */
+/* tensorinv and tensorsolve: tensors as matrices, with the dimensions of each
+ * side merged. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
-/* Sizes first, first + 1, ..., end - 1 of x; returns their product. */
+/* Writes sizes first..end - 1 of x to ret and returns their product. */
 static struct pst_extent sizes_between(struct pst_rewrite *w,
                                        const struct pst_value *x,
                                        unsigned first, unsigned end,
@@ -24,7 +25,7 @@ static struct pst_value *square(struct pst_rewrite *w, struct pst_value *x,
     return pst_rw_reshape(w, x, 2, (struct pst_extent[]){n, n});
 }
 
-/* The inverse of A as a matrix with the first `ind` dimensions as its rows. */
+/* Inverts A as a matrix whose rows are the first `ind` dimensions. */
 static enum pst_status tensorinv_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -52,8 +53,8 @@ PST_REWRITE(linalg_tensorinv,
             "aten::linalg_tensorinv(Tensor self, int ind=2) -> Tensor",
             tensorinv_rewrite);
 
-/* x with A x = B, where B has the first dimensions of A and x the others; dims
- * of A are moved to its end before. */
+/* Solves A x = B, where A has the dimensions of B and then those of x; the
+ * dimensions `dims` of A are moved to its end first. */
 static enum pst_status tensorsolve_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *a = pst_rewrite_in(w, 0), *b = pst_rewrite_in(w, 1);
