@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Operators on complex numbers, by formulas. A complex tensor is a real one
- * with one more dimension, the last, of two elements: real and imaginary part.
- * The importer (stages/frontend/import/pairs/complex.c) takes row complex.NAME
- * for aten.NAME where an operand is complex and makes operands complex that are
- * not; rows of namespace from_real have real operands. Gradients are those of
- * the two parts, which is what PyTorch has for a real loss. Numbers are given
- * as pairs where the schema has a Tensor.
- */
+/* Operators on complex numbers, as formulas. A complex tensor is a real one
+ * with one more dimension, the last, of size 2: real and imaginary part. Where
+ * an operand is complex, the importer (stages/frontend/import/pairs/complex.c)
+ * uses operator complex.NAME for aten.NAME and converts real operands to
+ * complex; operators of namespace from_real have real operands. Gradients are
+ * those of the two parts, which is what PyTorch computes for a real loss. Where
+ * the schema has a Tensor for a number, the number is a pair. */
 #include "stages/ops/complex/rows.h"
 
 /* --- to and from real numbers --------------------------------------------- */
@@ -15,21 +13,21 @@
 FROM_REAL(view_as_complex, "view_as_complex(Tensor self) -> Tensor", "self");
 FROM_REAL(complex, "complex(Tensor real, Tensor imag) -> Tensor",
           "stack(broadcast_tensors([real, imag]), -1)");
-/* PyTorch's gradient of abs is that of |result|: of a negative one the other
- * way round, of zero none. */
+/* In PyTorch abs gets the gradient of |result|: negated where abs is negative,
+ * 0 where it is 0. */
 FROM_REAL(polar, "polar(Tensor abs, Tensor angle) -> Tensor",
           "m = detach(abs); n = m > 0 ? abs : (m < 0 ? m * 2 - abs : m);"
           "stack([n * cos(angle), n * sin(angle)], -1)");
 COMPLEX(view_as_real, "view_as_real(Tensor self) -> Tensor", "self");
 COMPLEX(real, "real(Tensor self) -> Tensor", "select.int(self, -1, 0)");
 COMPLEX(imag, "imag(Tensor self) -> Tensor", "select.int(self, -1, 1)");
-/* Without a gradient at zero, as in PyTorch. */
+/* The gradient is 0 at zero, as in PyTorch. */
 COMPLEX(abs, "abs(Tensor self) -> Tensor",
         ONE "none = logical_and(a == 0, b == 0);"
             "none ? abs(a) * 0.0 : hypot(none ? 1.0 : a, b)");
 COMPLEX(angle, "angle(Tensor self) -> Tensor", ONE "atan2(b, a)");
 
-/* Real operands of these have been made complex. */
+/* The importer has converted real operands of these to complex. */
 #define CONVERT(id, schema)                                                    \
     COMPLEX(id, schema, "is(dtype) ? _to_copy(self, dtype=dtype) : self")
 CONVERT(to_dtype, "to.dtype(Tensor self, ScalarType dtype, "

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Complex tensors of one number. Those of zeros are the rows of real ones with
- * one more dimension (stages/frontend/import/pairs/movers.c), which has made
- * `size` one of pairs where they have no row here that takes the size as it is.
- */
+/* Complex tensors filled with one number. zeros and similar use the real
+ * operators with one more dimension; for those not defined here the importer
+ * (stages/frontend/import/pairs/movers.c) adds that dimension to `size`. */
 #include "stages/ops/complex/rows.h"
 
 #define OPTIONS                                                                \
@@ -24,7 +22,7 @@ COMPLEX(new_ones, "new_ones(Tensor self, SymInt[] size, " OPTIONS ") -> Tensor",
         "stack([new_ones(self, size, dtype=dtype), "
         "new_zeros(self, size, dtype=dtype)], -1)");
 
-/* Memory of their own, which may be written. */
+/* The result owns its memory, so that it can be written. */
 #define FILL(size) "contiguous(expand(cast(fill_value, dtype), " size "))"
 COMPLEX(full, "full(SymInt[] size, Tensor fill_value, " OPTIONS ") -> Tensor",
         FILL("size"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums of products by letters. Pairs: complex.c. */
+/* einsum of complex operands; complex.c describes the layout. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -7,10 +7,10 @@ enum {
     EQUATION,
     TENSORS,
     PATH,
-    MAX_OPERANDS = 4, /* each doubles the number of products */
+    MAX_OPERANDS = 4, /* each one doubles the number of real einsums */
 };
 
-/* The product of one part of each operand: bit k of `which` chooses the
+/* Emits the einsum of one part of each operand: bit k of `which` chooses the
  * imaginary part of operand k. */
 static struct pst_value *product(struct pst_rewrite *w,
                                  struct pst_value *parts[][2], unsigned n,
@@ -25,7 +25,7 @@ static struct pst_value *product(struct pst_rewrite *w,
         PST_ARGS(w->args[EQUATION], pst_values(chosen, n), w->args[PATH]));
 }
 
-/* A product of j imaginary parts counts i^j times. */
+/* An einsum of j imaginary parts is multiplied by i^j. */
 static enum pst_status einsum(struct pst_rewrite *w)
 {
     const struct pst_arg *in = &w->args[TENSORS];
@@ -45,7 +45,8 @@ static enum pst_status einsum(struct pst_rewrite *w)
         for (unsigned k = 0; k < in->n; k++)
             j += which >> k & 1;
         to = &sum[j % 2];
-        if (*to == NULL) /* of none or one: counts once */
+        if (*to == NULL) /* the first of each sum has j 0 or 1, hence a plus
+                          * sign */
             *to = p;
         else if (j % 4 < 2)
             *to = pst_rw_add(w, *to, p);

@@ -1,38 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The forms of Fourier transforms, composed of the complex transform of one
- * dimension (transform.c) and the table of its length, which depends on nothing
- * else and is made once. A real signal has no imaginary part, of the spectrum
- * of one the first half is kept; the way back adds each bin that has a mirror
- * image twice. Values and their parts: complex.c.
- */
+/* All forms of Fourier transforms, composed of the complex 1-D transform
+ * (transform.c) and a table for its length, which depends on the length alone
+ * and is computed once. A real signal has no imaginary part, and only the first
+ * half of its spectrum is kept; the inverse counts each bin that has a mirror
+ * image twice. complex.c describes the layout of values. */
 #include "stages/base/str.h"
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
 #include <string.h>
 
-/* A value with an imaginary part or none (NULL: real). */
+/* A value in two parts; im is NULL if it is real. */
 struct signal {
     struct pst_value *re, *im;
 };
 
 enum form { C2C, R2C, C2R };
 
-/* Rows of namespace "aten" have a real operand: it has no imaginary part. */
+/* True for operators of namespace "aten", whose operand is real. */
 static bool is_real(const struct pst_rewrite *w)
 {
     return !pst_has_prefix(w->schema->name, "complex.");
 }
 
-/* 0, 1, ... n - 1 */
+/* Emits 0, 1, ..., n - 1. */
 static struct pst_value *count(struct pst_rewrite *w, struct pst_extent n)
 {
     return pst_rw(w, &pst_op_arange,
                   PST_ARGS(pst_rw_int(w, n), pst_dtype_arg(PST_I64)));
 }
 
-/* Bins of a real signal of n numbers that have no mirror image in front. */
+/* Returns the number of bins that are kept for a real signal of n numbers. */
 static struct pst_extent bins_of(struct pst_rewrite *w, struct pst_extent n)
 {
     return pst_extent_add(w->build,
@@ -40,7 +38,7 @@ static struct pst_extent bins_of(struct pst_rewrite *w, struct pst_extent n)
                           pst_extent(1));
 }
 
-/* Along dimension dim, to the first `to` elements, zeros behind it. */
+/* Crops dimension dim to its first `to` elements, or pads it with zeros. */
 static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
                                 int64_t dim, struct pst_extent to)
 {
@@ -62,8 +60,8 @@ static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
                   PST_ARGS(pst_v(v), pst_rw_ints(w, pad, n)));
 }
 
-/* How often each of the bins of a real signal of n numbers stands in the whole
- * spectrum. */
+/* Multiplies each kept bin of a real signal of n numbers by how often the whole
+ * spectrum contains it: once or twice. */
 static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
                                  int64_t dim, struct pst_extent n)
 {
@@ -86,7 +84,7 @@ static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
     return pst_rw_mul(w, v, weight);
 }
 
-/* One transform of n numbers along dimension dim. */
+/* Emits one transform of n numbers along dimension dim. */
 static struct signal one_dim(struct pst_rewrite *w, struct signal x,
                              int64_t dim, struct pst_extent n, enum form form,
                              bool inverse)
@@ -118,8 +116,8 @@ struct plan {
     unsigned n;
     int64_t dim[PST_MAX_RANK]; /* >= 0 */
     struct pst_extent size[PST_MAX_RANK];
-    enum form form; /* of the last one; the others are C2C */
-    bool whole;     /* R2C: all bins, not the first half alone */
+    enum form form; /* of the last dimension; the others are C2C */
+    bool whole;     /* R2C: all bins, not only the first half */
     bool inverse;
     double power; /* the result is divided by (product of sizes) ^ power */
 };
@@ -137,7 +135,7 @@ static struct signal parts(struct pst_rewrite *w, struct pst_value *v)
     return x;
 }
 
-/* What is whole is transformed as numbers of the default dtype. */
+/* Integers are converted to the default dtype. */
 static struct pst_value *given(struct pst_rewrite *w)
 {
     struct pst_value *v = pst_rewrite_in(w, 0);
@@ -155,7 +153,8 @@ static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
     struct pst_value *y;
 
     for (unsigned i = 0; i < p->n; i++) {
-        /* A real signal's own transform comes first, a real result's last. */
+        /* The dimension that is real is transformed first for R2C, last for
+         * C2R. */
         const unsigned k = p->form == C2R ? i : p->n - 1 - i;
         const enum form form = k == p->n - 1 && !p->whole ? p->form : C2C;
 
@@ -205,8 +204,9 @@ static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
     return true;
 }
 
-/* Form and direction are in the name: "complex.fft_irfftn.default". The
- * spectrum of hfft is real; it is that of irfft, seen the other way round. */
+/* The name has the form and the direction: "complex.fft_irfftn.default". hfft
+ * is C2R like irfft but in the forward direction, ihfft R2C in the inverse
+ * direction. */
 static struct plan plan_of(const struct pst_rewrite *w)
 {
     const char *name = strstr(w->schema->name, "fft_") + 4;
@@ -220,7 +220,7 @@ static struct plan plan_of(const struct pst_rewrite *w)
     return p;
 }
 
-/* norm: the part of the factor 1/size that this direction has. */
+/* norm selects the power of 1/size that this direction is scaled by. */
 static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
                               const struct pst_arg *norm)
 {
@@ -235,7 +235,7 @@ static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
     return transform(w, p);
 }
 
-/* The last size of a real result follows from its bins. */
+/* Computes the default size of a real result from its number of bins. */
 static void size_of_real(struct pst_rewrite *w, struct plan *p)
 {
     struct pst_extent *last = &p->size[p->n - 1];
@@ -245,7 +245,7 @@ static void size_of_real(struct pst_rewrite *w, struct plan *p)
                                pst_extent_sub(w->build, *last, pst_extent(1)));
 }
 
-/* (self, n, dim, norm) */
+/* Rewrites operators with arguments (self, n, dim, norm). */
 static enum pst_status one(struct pst_rewrite *w)
 {
     struct plan p = plan_of(w);
@@ -258,7 +258,8 @@ static enum pst_status one(struct pst_rewrite *w)
     return finish(w, &p, &w->args[3]);
 }
 
-/* (self, s, dim, norm); without dimensions the last ones, or all. */
+/* Rewrites operators with arguments (self, s, dim, norm). Without dim it
+ * transforms the last dimensions that s has, or all. */
 static enum pst_status several(struct pst_rewrite *w)
 {
     const struct pst_arg *s = &w->args[1], *dim = &w->args[2];
@@ -282,7 +283,8 @@ static enum pst_status several(struct pst_rewrite *w)
     return finish(w, &p, &w->args[3]);
 }
 
-/* (self, dim, normalization, ...): 0 none, 1 root of the size, 2 size. */
+/* Rewrites operators with (self, dim, normalization, ...), where normalization
+ * divides by: 0 nothing, 1 the root of the size, 2 the size. */
 static enum pst_status core(struct pst_rewrite *w, struct plan p)
 {
     const struct pst_arg *dim = &w->args[1];
@@ -333,8 +335,8 @@ PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, several);
 PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, several);
 PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, several);
 PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, several);
-/* The same of Hermitian signals, whose spectrum is real, and of real operands
- * where the result is real too: nothing of these is complex. */
+/* The transforms of Hermitian signals, whose spectrum is real, and of real
+ * operands. */
 PST_REWRITE(complex_fft_hfft, "complex::fft_hfft" ONE, one);
 PST_REWRITE(complex_fft_hfft2, "complex::fft_hfft2" TWO, several);
 PST_REWRITE(complex_fft_hfftn, "complex::fft_hfftn" MANY, several);

@@ -14,7 +14,7 @@ struct pst_fourier pst_fourier_plan(int64_t n)
     struct pst_fourier f = {.n = n, .length = n};
     int64_t left = n;
 
-    /* Fours first: the passes behind have more lines side by side. */
+    /* Radix 4 goes first, so that later passes have more lines side by side. */
     for (unsigned i = 0; i < PST_COUNT(factors); i++)
         for (; left % factors[i] == 0; left /= factors[i])
             f.radix[f.n_passes++] = factors[i];
@@ -40,7 +40,7 @@ int64_t pst_fourier_room(const struct pst_fourier *f)
     return 4 * f->length;
 }
 
-/* exp(-2 pi i t / n) for 0 <= t < n, of an angle below pi / 4. */
+/* Computes exp(-2 pi i t / n) for 0 <= t < n, from an angle up to pi / 4. */
 static void root(int64_t t, int64_t n, double *re, double *im)
 {
     const int64_t quarter = 4 * t / n, rest = 4 * t % n;
@@ -66,8 +66,8 @@ void pst_fourier_table(const struct pst_fourier *f, double *table, double *room)
         return;
     for (int64_t j = 0; j < n; j++)
         root(j * j % (2 * n), 2 * n, &chirp[j], &chirp[n + j]);
-    /* The transform of the conjugate, of both signs of j, with the factor of
-     * the way back. */
+    /* The kernel of Bluestein's algorithm: the transform of the conjugate chirp
+     * for both signs of j, with the inverse's 1 / m. */
     memset(room, 0, (size_t)(2 * m) * sizeof(*room));
     for (int64_t j = 0; j < n; j++) {
         const int64_t at[2] = {j, (m - j) % m};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions of complex numbers. Pairs: complex.c. */
+/* Functions of complex numbers; complex.c describes the layout. */
 #include "stages/ops/complex/rows.h"
 
 /* --- roots, logarithms, powers ------------------------------------------- */
 
 COMPLEX(square, "square(Tensor self) -> Tensor", "complex.mul(self, self)");
-/* t is the root's larger part, from a sum of numbers of one sign, of self / m,
- * which is between 1 and 2. The sign of an imaginary zero tells the side of the
- * cut. */
+/* t is the larger part of the root of self / m, whose larger part is between 1
+ * and 2; p is positive, so that the sum does not cancel. The sign of an
+ * imaginary zero chooses the side of the branch cut. */
 COMPLEX(sqrt, "sqrt(Tensor self) -> Tensor",
         ONE SCALE("a", "b") "none = detach(maximum(abs(a), abs(b))) == 0;"
                             "x = none ? 1.0 : a / m; y = b / m;"
@@ -27,7 +27,7 @@ COMPLEX(log2, "log2(Tensor self) -> Tensor",
 COMPLEX(log10, "log10(Tensor self) -> Tensor",
         "complex.log(self) * 0.43429448190325183");
 
-/* Powers of zero are zero, or one if the exponent is zero; elsewhere
+/* 0 to any power is 0, but 0 to the power 0 is 1; otherwise the result is
  * exp(exponent log(self)). */
 #define POWER                                                                  \
     ONE SCALE("a", "b") "c = select.int(exponent, -1, 0);"                     \
@@ -45,8 +45,8 @@ COMPLEX(pow_Tensor_Tensor,
         "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", POWER);
 COMPLEX(pow_Scalar, "pow.Scalar(Tensor self, Tensor exponent) -> Tensor",
         POWER);
-/* Small whole exponents by products, others by the power of the absolute value.
- */
+/* Small integer exponents multiply; others use the power of the absolute
+ * value. */
 COMPLEX(pow_Tensor_Scalar,
         "pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor",
         ONE SCALE("a",
@@ -67,8 +67,9 @@ COMPLEX(pow_Tensor_Scalar,
 
 /* --- circular and hyperbolic functions ----------------------------------- */
 
-/* even(t) and odd(t): t cosh(v) and t sinh(v). Where these would overflow, t is
- * multiplied twice by the root of exp(|v|), so that t can make up for it. */
+/* even(t) and odd(t) are t cosh(v) and t sinh(v). Where cosh overflows, t is
+ * multiplied twice by the root of exp(|v|), so that a small t keeps the result
+ * finite. */
 #define HYPERBOLIC(v)                                                          \
     "large = abs(" v ") > 40; w = large ? 0.0 : " v ";"                        \
     "root = exp((large ? abs(" v ") : 0.0) / 2); even = cosh(w);"              \
@@ -84,7 +85,8 @@ COMPLEX(sin, "sin(Tensor self) -> Tensor",
         ONE HYPERBOLIC("b") PAIR(EVEN("sin(a)"), ODD("cos(a)")));
 COMPLEX(cos, "cos(Tensor self) -> Tensor",
         ONE HYPERBOLIC("b") PAIR(EVEN("cos(a)"), "-" ODD("sin(a)")));
-/* (sinh(2 a) + i sin(2 b)) / (cosh(2 a) + cos(2 b)), times 2 exp(-2 |a|). */
+/* tanh = (sinh(2 a) + i sin(2 b)) / (cosh(2 a) + cos(2 b)), both multiplied by
+ * 2 exp(-2 |a|) to avoid overflow */
 COMPLEX(tanh, "tanh(Tensor self) -> Tensor",
         ONE "sign = a < 0 ? -1.0 : 1.0; u = a * sign * -2; e = exp(u);"
             "q = -expm1(u); c = cos(b); n = q * q + e * c * c * 4;"
@@ -93,7 +95,8 @@ COMPLEX(tanh, "tanh(Tensor self) -> Tensor",
 COMPLEX(tan, "tan(Tensor self) -> Tensor",
         ONE "t = complex.tanh(stack([-b, a], -1));"
             "stack([select.int(t, -1, 1), -select.int(t, -1, 0)], -1)");
-/* 1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)): of exponents below zero. */
+/* Computes 1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) where a is negative, so
+ * that exponents are never positive. */
 COMPLEX(sigmoid, "sigmoid(Tensor self) -> Tensor",
         ONE "sign = a < 0 ? -1.0 : 1.0; e = exp(-(a * sign));"
             "x = e * cos(b); y = -(e * sin(b) * sign);"
@@ -102,9 +105,9 @@ COMPLEX(sigmoid, "sigmoid(Tensor self) -> Tensor",
 COMPLEX(silu, "silu(Tensor self) -> Tensor",
         "complex.mul(self, complex.sigmoid(self))");
 
-/* --- facts, norms -------------------------------------------------------- */
+/* --- predicates, norms ---------------------------------------------------- */
 
-/* 0 where there is no direction, as its gradient is. */
+/* 0 / |0| is 0, and so is its gradient. */
 COMPLEX(sgn, "sgn(Tensor self) -> Tensor",
         "r = unsqueeze(complex.abs(self), -1);"
         "(r == 0 ? 0.0 : self) / (r == 0 ? 1.0 : r)");
@@ -132,7 +135,7 @@ COMPLEX(norm_ScalarOpt_dim,
         "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, "
         "bool keepdim=False) -> Tensor",
         "linalg_vector_norm(complex.abs(self), is(p) ? p : 2, dim, keepdim)");
-/* Matrix norms need singular values, but for Frobenius's. */
+/* Matrix norms other than Frobenius need singular values. */
 COMPLEX(linalg_norm,
         "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, "
         "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
@@ -144,7 +147,7 @@ COMPLEX(linalg_norm,
 
 /* --- sums ---------------------------------------------------------------- */
 
-/* What has no dimensions is its own sum. */
+/* The sum of a tensor without dimensions is the tensor. */
 #define SUM(op)                                                                \
     "z = cast(self, dtype);"                                                   \
     "rank(self) == 1 ? z : " op "(z, dim, keepdim)"

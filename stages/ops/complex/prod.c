@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products of all numbers along a dimension. Pairs: complex.c. */
+/* prod of complex numbers; complex.c describes the layout. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -11,8 +11,8 @@ static struct pst_value *part(struct pst_rewrite *w, struct pst_value *x,
         PST_ARGS(pst_v(x), pst_i(dim), pst_i(from), pst_i(to), pst_i(1)));
 }
 
-/* Halves are multiplied with each other until one number is left; an odd one
- * waits. */
+/* Multiplies one half by the other until one number is left; the elements left
+ * over by odd sizes are multiplied last. */
 static struct pst_value *multiply(struct pst_rewrite *w, struct pst_value *x,
                                   int64_t dim, int64_t n)
 {
@@ -39,7 +39,8 @@ static struct pst_value *multiply(struct pst_rewrite *w, struct pst_value *x,
     return x;
 }
 
-/* Of a dimension whose size is a number: their count is one of nodes. */
+/* The size must be a known number, since it decides how many nodes are
+ * emitted. */
 static enum pst_status prod_along(struct pst_rewrite *w, struct pst_value *x,
                                   int64_t dim, bool keepdim)
 {

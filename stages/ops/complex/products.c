@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products of complex matrices and vectors. Pairs: complex.c. */
+/* Matmuls of complex matrices and vectors; complex.c describes the layout. */
 #include "stages/ops/complex/rows.h"
 
-/* A bilinear operator by four products of the parts. */
+/* A bilinear operator consists of four real ones on the parts. */
 #define PRODUCT(op)                                                            \
     "stack([" op "(a, c) - " op "(b, d), " op "(a, d) + " op "(b, c)], -1)"
 COMPLEX(matmul, "matmul(Tensor self, Tensor other) -> Tensor",
@@ -39,7 +39,7 @@ COMPLEX(linear,
         "p = " PRODUCT("linear") ";"
                                  "is(bias) ? p + bias : p");
 
-/* beta self + alpha p: without self where beta is 0, whatever it holds. */
+/* beta self + alpha p; if beta is 0, self is ignored even where it is NaN. */
 #define SUM(p)                                                                 \
     "p = " p "; q = alpha == 1 ? p : p * alpha;"                               \
     "beta == 0 ? q : (beta == 1 ? self : self * beta) + q"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Choices, places and shapes of complex numbers whose rows for real ones do not
- * leave the last dimension alone. Pairs: complex.c.
- */
+/* Selection, indexing and shape operators for complex numbers, where the real
+ * operator would also change the last dimension. complex.c describes the
+ * layout. */
 #include "stages/ops/complex/rows.h"
 
-/* --- choices ------------------------------------------------------------- */
+/* --- selection ------------------------------------------------------------ */
 
 #define WHERE "unsqueeze(condition, -1) ? self : other"
 COMPLEX(where_self,
@@ -86,7 +85,7 @@ COMPLEX(scatter_add,
 /* --- views --------------------------------------------------------------- */
 
 #define BEHIND(dim) "(" dim " < 0 ? " dim " - 1 : " dim ")"
-#define TO_FRONT(x) "transpose.int(" x ", -2, -1)" /* of the pair */
+#define TO_FRONT(x) "transpose.int(" x ", -2, -1)" /* moves the pair */
 COMPLEX(diagonal,
         "diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
         "i = " BEHIND("dim1") "; j = " BEHIND("dim2") ";" TO_FRONT(
@@ -112,12 +111,12 @@ COMPLEX(atleast_1d, "atleast_1d(Tensor self) -> Tensor", ATLEAST_1);
 COMPLEX(atleast_2d, "atleast_2d(Tensor self) -> Tensor",
         "x = " ATLEAST_1 "; rank(x) < 3 ? unsqueeze(x, 0) : x");
 
-/* Without dimensions numbers are shifted in the order of memory. */
+/* Without dims, roll shifts the numbers in memory order. */
 COMPLEX(roll, "roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
         "len(dims) > 0 ? roll(self, shifts, dims) : "
         "shaped(roll(reshape(self, [-1, 2]), shifts, [0]), self)");
 
-/* --- tensors side by side ------------------------------------------------ */
+/* --- joins ---------------------------------------------------------------- */
 
 COMPLEX(hstack, "hstack(Tensor[] tensors) -> Tensor",
         "n = rank(tensors[0]);"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Spectra with the zero frequency in the middle. Pairs: complex.c. */
+/* fftshift and ifftshift; complex.c describes the layout. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
-/* (self, dim): the element 0 goes to n // 2, or comes back from there. What is
- * complex has its dimensions named by the importer. */
+/* Rolls element 0 to n / 2 in each dimension, or back. For complex operands the
+ * importer lists the dimensions. */
 static enum pst_status shift(struct pst_rewrite *w, bool back)
 {
     const struct pst_arg *dim = &w->args[1];

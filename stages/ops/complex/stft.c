@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Spectra of short pieces of a real signal, and the signal of such spectra.
- * Pairs: complex.c. */
+/* Short-time Fourier transform of a real signal, and its inverse; complex.c
+ * describes the layout. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -12,7 +12,8 @@ enum {
     WINDOW,
 };
 
-/* The window in the middle of n numbers; NULL: ones, or after a failure. */
+/* Returns the window, zero-padded to n numbers around its middle; NULL stands
+ * for ones, or for a failure. */
 static struct pst_value *window_of(struct pst_rewrite *w, struct pst_value *x,
                                    int64_t n)
 {
@@ -48,7 +49,8 @@ static bool flag(const struct pst_rewrite *w, const char *name, bool otherwise)
     return arg->kind == PST_ARG_BOOL ? arg->b : otherwise;
 }
 
-/* Real results have the two parts as their last dimension: the same numbers. */
+/* With return_complex=False the result is the same, since its last dimension
+ * already holds the two parts. */
 static enum pst_status stft(struct pst_rewrite *w)
 {
     const struct pst_arg *hop = &w->args[HOP_LENGTH];
@@ -85,17 +87,17 @@ static enum pst_status stft(struct pst_rewrite *w)
 PST_REWRITE(stft, "aten" STFT, stft);
 PST_REWRITE(from_real_stft, "from_real" STFT, stft);
 
-/* --- back ------------------------------------------------------------------
- */
+/* --- inverse -------------------------------------------------------------- */
 
 struct inverse {
     struct pst_rewrite *w;
     int64_t n, hop;
-    bool onesided;                   /* half of the bins are there */
-    struct pst_extent frames, whole; /* numbers of the signal with its ends */
+    bool onesided;                   /* only half of the bins are present */
+    struct pst_extent frames, whole; /* `whole`: signal length with its
+                                      * padding */
 };
 
-/* Pieces (batch, frames, n) added up at their places: (batch, whole). */
+/* Adds up the frames (batch, frames, n) at their positions: (batch, whole). */
 static struct pst_value *overlap(const struct inverse *v, struct pst_value *x)
 {
     const struct pst_extent size[] = {pst_extent(1), v->whole};
@@ -114,7 +116,7 @@ static struct pst_value *overlap(const struct inverse *v, struct pst_value *x)
     return x;
 }
 
-/* What the windows of all pieces add up to, (1, whole). */
+/* Returns the sum of the squared windows of all frames: (1, whole). */
 static struct pst_value *envelope(const struct inverse *v,
                                   struct pst_value *window)
 {
@@ -128,8 +130,8 @@ static struct pst_value *envelope(const struct inverse *v,
     return overlap(v, window);
 }
 
-/* The pieces of spectra (batch, bins, frames, 2) without their window:
- * (batch, frames, n). */
+/* Transforms spectra (batch, bins, frames, 2) to frames (batch, frames, n),
+ * before the window is applied. */
 static struct pst_value *pieces_of(const struct inverse *v, struct pst_value *x)
 {
     static const int64_t last = 2;
@@ -147,8 +149,8 @@ static struct pst_value *pieces_of(const struct inverse *v, struct pst_value *x)
                            pst_i(v->n)));
 }
 
-/* Of (batch, whole): without what was put in front of the signal and behind
- * it, as long as asked for. */
+/* Removes the padding before and after the signal from (batch, whole), up to
+ * argument `length`. */
 static struct pst_value *cut(const struct inverse *v, struct pst_value *x)
 {
     const struct pst_arg *length =
@@ -168,7 +170,7 @@ static struct pst_value *cut(const struct inverse *v, struct pst_value *x)
                            pst_i(1)));
 }
 
-/* Zeros behind the signal up to the length that is asked for. */
+/* Appends zeros up to argument `length`. */
 static struct pst_value *fill_up(const struct inverse *v, struct pst_value *x)
 {
     const struct pst_arg *length =
@@ -208,8 +210,8 @@ static enum pst_status read_spectra(struct inverse *v)
     return PST_OK;
 }
 
-/* PyTorch refuses windows that leave a place of the signal out; here it is not
- * a number. */
+/* PyTorch rejects windows that leave a position of the signal uncovered; here
+ * such positions are NaN. */
 static enum pst_status istft(struct pst_rewrite *w)
 {
     const struct pst_arg *hop = &w->args[HOP_LENGTH];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows of the transforms that fft.c composes, and of their tables. */
+/* The operators of fft.c: the 1-D transform and the table of a length. */
 #include "stages/ops/complex/fourier.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rows.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define PI     3.14159265358979323846
-#define SERIAL 4096 /* numbers; fewer are not worth waking the pool */
+#define SERIAL 4096 /* numbers; fewer run on the calling thread */
 
 /* --- the table of a length ------------------------------------------------ */
 
@@ -68,7 +68,7 @@ PST_CPU_KERNELS(fft_table, table_kernels);
 
 enum { RE, IM, TABLE, DIM, INVERSE };
 
-/* Lines of n numbers that stand `step` apart. */
+/* Lines of n numbers with stride `step`. */
 struct lines {
     const struct pst_call *c;
     struct pst_fourier f;
@@ -170,7 +170,7 @@ static size_t fft_scratch(const struct pst_call *c, unsigned threads)
     return threads * (size_t)pst_fourier_room(&l.f) * sizeof(double);
 }
 
-/* The sum as it is written. */
+/* The reference computes the sum of the definition. */
 static void fft_ref(const struct pst_call *c)
 {
     const struct lines l = lines_of(c);
@@ -239,11 +239,13 @@ static struct pst_node *emit_fft(struct pst_vjp *v, struct pst_value *re,
                                   pst_b(!v->node->args[INVERSE].b)));
 }
 
-/* The matrix is symmetric: its conjugate, the other direction. */
+/* The matrix is symmetric, so its adjoint is its conjugate: the transform in
+ * the other direction. */
 static enum pst_status fft_vjp(struct pst_vjp *v)
 {
     struct pst_value *re = pst_vjp_grad(v, 0), *im = pst_vjp_grad(v, 1);
-    const bool turned = re == NULL; /* i im alone: i times its transform */
+    const bool turned = re == NULL; /* the gradient i im is transformed as im,
+                                     * times i */
     struct pst_node *node;
     struct pst_value *dre, *dim;
 
@@ -283,7 +285,7 @@ static const struct pst_kernel fft_kernels[] = {
 };
 /* clang-format on */
 
-/* Without 1/n in both directions. */
+/* Neither direction divides by n. */
 const struct pst_op pst_op_fft = {
     .schema = "penstock::fft(Tensor re, Tensor? im, Tensor table, int dim, "
               "bool inverse) -> (Tensor, Tensor)",
