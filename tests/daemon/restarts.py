@@ -84,6 +84,17 @@ class Bench(job.Bench):
         self.n += 1
         return f"job-{self.n}"
 
+    def into_file(self, name, *words):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            self.jobs.append(subprocess.Popen(
+                [self.penstock, *words], cwd=self.folder, env=self.env,
+                stdout=file))
+        return self.jobs[-1]
+
+    def lines(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read().splitlines()
+
     def once(self, point, rank=None, action="kill"):
         """The environment of a fault that happens once."""
         flag = os.path.join(self.folder, f"flag-{self.n}")
@@ -546,8 +557,8 @@ def unwatched(b):
         os.remove(b.path({"prom": "watch"}.get(what, "board")))
 
 
-def numbers(text):
-    return [json.loads(line)["seq"] for line in text.splitlines()]
+def numbers(lines):
+    return [json.loads(line)["seq"] for line in lines]
 
 
 def watchers(b):
@@ -558,9 +569,8 @@ def watchers(b):
     b.call(*b.words(name, "--detach", "--job", "seen", "--max-restarts", "1",
                     "--log-every", "1", "--log-dir", name, steps=1500), **env)
     watch = ["watch", "--job", "seen", "--from", "1", "--json"]
-    file = open(b.path("early"), "w+", encoding="utf-8")
-    early = subprocess.Popen([b.penstock, *watch], cwd=b.folder, env=b.env,
-                             stdout=file)
+    # Into files: who does not read for long loses the end.
+    early = b.into_file("early", *watch)
     attached = b.begin("attach", "seen", "--quiet")
     left = b.begin("attach", "seen")
     b.await_event(name, "job_restart")
@@ -578,19 +588,18 @@ def watchers(b):
     assert "paused after step " in said, said
     idle.send_signal(signal.SIGINT)
     idle.communicate()
-    late = b.begin(*watch)
-    got = [json.loads(late.stdout.readline())["seq"] for _ in range(600)]
+    late = b.into_file("late", *watch)
+    while len(b.lines("late")) < 600:
+        assert time.monotonic() < until
+        time.sleep(.02)
     b.call("resume", "--job", "seen")
     assert attached.wait(PATIENCE) == 0, attached.stderr.read()
-    got += numbers(late.stdout.read())
+    assert early.wait(PATIENCE) == late.wait(PATIENCE) == 0
     assert not os.path.exists(flag)
-    want = list(range(1, len(got) + 1))
-    assert got == want and len(got) > 1500, (len(got), got[:9], got[-9:])
-    assert early.wait(PATIENCE) == 0
-    file.seek(0)
-    got = numbers(file.read())
-    file.close()
-    assert got == want, (len(got), len(want), got[:9], got[-9:])
+    got = numbers(b.lines("early"))
+    assert got == list(range(1, len(got) + 1)) and len(got) > 1500, (
+        len(got), got[:9], got[-9:])
+    assert numbers(b.lines("late")) == got
     b.call("attach", "seen", code=69)
 
 

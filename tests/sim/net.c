@@ -126,6 +126,8 @@ static size_t get(struct flow *f, void *data, size_t size)
 {
     const size_t n = PST_MIN(size, f->come);
 
+    if (n == 0) /* the flow may have no memory yet */
+        return 0;
     memcpy(data, f->data, n);
     memmove(f->data, f->data + n, f->n - n);
     f->n -= n;

@@ -53,6 +53,15 @@ static const struct {
     {"!=", &pst_op_ne_Tensor, &pst_op_ne_Scalar, &pst_op_ne_Scalar},
 };
 
+/* Sum, difference or product modulo 2^64: arguments of a file may be any int64,
+ * and the range checks of the operators that take the result refuse it. */
+static int64_t wrap(int64_t a, char op, int64_t b)
+{
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+
+    return (int64_t)(op == '+' ? x + y : op == '-' ? x - y : x * y);
+}
+
 /* Computes op of two numbers: integers give an integer, except with "/". */
 static struct pst_arg compute(struct pst_formula *f, const char *op,
                               const struct pst_arg *a, const struct pst_arg *b)
@@ -68,8 +77,10 @@ static struct pst_arg compute(struct pst_formula *f, const char *op,
     if (strcmp(op, "//") == 0 || strcmp(op, "%") == 0) {
         if (!whole || b->i <= 0)
             return pst_formula_fail(f, "%s wants whole numbers", op);
-        rest = (a->i % b->i + b->i) % b->i;
-        return pst_i(op[0] == '%' ? rest : (a->i - rest) / b->i);
+        rest = a->i % b->i;
+        if (op[0] == '%')
+            return pst_i(rest < 0 ? rest + b->i : rest);
+        return pst_i(a->i / b->i - (rest < 0));
     }
     if (op[0] == '<')
         return pst_b(op[1] == '=' ? x <= y : x < y);
@@ -78,10 +89,10 @@ static struct pst_arg compute(struct pst_formula *f, const char *op,
     if (op[0] == '/')
         return pst_f(x / y);
     if (op[0] == '+')
-        return whole ? pst_i(a->i + b->i) : pst_f(x + y);
+        return whole ? pst_i(wrap(a->i, op[0], b->i)) : pst_f(x + y);
     if (op[0] == '-')
-        return whole ? pst_i(a->i - b->i) : pst_f(x - y);
-    return whole ? pst_i(a->i * b->i) : pst_f(x * y);
+        return whole ? pst_i(wrap(a->i, op[0], b->i)) : pst_f(x - y);
+    return whole ? pst_i(wrap(a->i, op[0], b->i)) : pst_f(x * y);
 }
 
 /* Computes op of two numbers and records the symbolic expression of the
