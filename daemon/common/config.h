@@ -17,43 +17,44 @@
 
 /* Groups of options: a command accepts the options of its groups. Some groups
  * hold a single option, for commands that take it without related ones. */
-#define PSTD_GROUP(n)        (UINT64_C(1) << (n))
-#define PSTD_OPT_ALL         PSTD_GROUP(0) /* --help */
-#define PSTD_OPT_TRAIN       PSTD_GROUP(1) /* of a run; sent in Train */
-#define PSTD_OPT_STEP        PSTD_GROUP(2) /* of TRAIN: they shape a step */
-#define PSTD_OPT_DATA        PSTD_GROUP(3) /* of TRAIN: they name data */
-#define PSTD_OPT_RANKS       PSTD_GROUP(4) /* of processes to start */
-#define PSTD_OPT_DAEMON      PSTD_GROUP(5) /* of penstockd only */
-#define PSTD_OPT_CONNECT     PSTD_GROUP(6) /* --socket --job */
-#define PSTD_OPT_JSON        PSTD_GROUP(7)
-#define PSTD_OPT_QUIET       PSTD_GROUP(8)
-#define PSTD_OPT_SPLIT       PSTD_GROUP(9)
-#define PSTD_OPT_OUTPUT      PSTD_GROUP(10)
-#define PSTD_OPT_SHOW        PSTD_GROUP(11)
-#define PSTD_OPT_LOAD        PSTD_GROUP(12) /* --checkpoint of eval and infer */
-#define PSTD_OPT_EVAL        PSTD_GROUP(13)
-#define PSTD_OPT_INFER       PSTD_GROUP(14)
-#define PSTD_OPT_LOG         PSTD_GROUP(15)
-#define PSTD_OPT_WATCH       PSTD_GROUP(16)
-#define PSTD_OPT_STOP        PSTD_GROUP(17)
-#define PSTD_OPT_DETACH      PSTD_GROUP(18)
-#define PSTD_OPT_PLAN        PSTD_GROUP(19)
-#define PSTD_OPT_VERIFY      PSTD_GROUP(20)
-#define PSTD_OPT_PICTURE     PSTD_GROUP(21) /* --svg --trace */
-#define PSTD_OPT_REFERENCE   PSTD_GROUP(22)
-#define PSTD_OPT_RUN         PSTD_GROUP(23) /* of a job started by a client */
+#define PSTD_GROUP(n)      (UINT64_C(1) << (n))
+#define PSTD_OPT_ALL       PSTD_GROUP(0) /* --help */
+#define PSTD_OPT_TRAIN     PSTD_GROUP(1) /* options of a run; Train sends them */
+#define PSTD_OPT_STEP      PSTD_GROUP(2) /* TRAIN options that shape a step */
+#define PSTD_OPT_DATA      PSTD_GROUP(3) /* TRAIN options that name data */
+#define PSTD_OPT_RANKS     PSTD_GROUP(4) /* options of the rank processes */
+#define PSTD_OPT_DAEMON    PSTD_GROUP(5) /* for penstockd only */
+#define PSTD_OPT_CONNECT   PSTD_GROUP(6) /* --socket --job */
+#define PSTD_OPT_JSON      PSTD_GROUP(7)
+#define PSTD_OPT_QUIET     PSTD_GROUP(8)
+#define PSTD_OPT_SPLIT     PSTD_GROUP(9)
+#define PSTD_OPT_OUTPUT    PSTD_GROUP(10)
+#define PSTD_OPT_SHOW      PSTD_GROUP(11)
+#define PSTD_OPT_LOAD      PSTD_GROUP(12) /* --checkpoint of eval and infer */
+#define PSTD_OPT_EVAL      PSTD_GROUP(13)
+#define PSTD_OPT_INFER     PSTD_GROUP(14)
+#define PSTD_OPT_LOG       PSTD_GROUP(15)
+#define PSTD_OPT_WATCH     PSTD_GROUP(16)
+#define PSTD_OPT_STOP      PSTD_GROUP(17)
+#define PSTD_OPT_DETACH    PSTD_GROUP(18)
+#define PSTD_OPT_PLAN      PSTD_GROUP(19)
+#define PSTD_OPT_VERIFY    PSTD_GROUP(20)
+#define PSTD_OPT_PICTURE   PSTD_GROUP(21) /* --svg --trace */
+#define PSTD_OPT_REFERENCE PSTD_GROUP(22)
+#define PSTD_OPT_RUN       PSTD_GROUP(23) /* options of a job that a client starts \
+                                           */
 #define PSTD_OPT_CHECKPOINTS PSTD_GROUP(24)
 #define PSTD_OPT_MODULES     PSTD_GROUP(25)
 #define PSTD_OPT_SWAP        PSTD_GROUP(26)
 #define PSTD_OPT_WEIGHTS     PSTD_GROUP(27)
 #define PSTD_OPT_ATTR        PSTD_GROUP(28)
 #define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
-#define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* of TRAIN: equal on all ranks */
+#define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* TRAIN options equal on all ranks */
 #define PSTD_OPT_HOSTS       PSTD_GROUP(31) /* --hosts --hostfile */
 #define PSTD_OPT_EXPLAIN     PSTD_GROUP(32)
-#define PSTD_OPT_SERVE       PSTD_GROUP(33) /* of a served model */
+#define PSTD_OPT_SERVE       PSTD_GROUP(33) /* options of a served model */
 #define PSTD_OPT_ASK         PSTD_GROUP(34)
-#define PSTD_OPT_COURSE      PSTD_GROUP(35) /* of a job that trains */
+#define PSTD_OPT_COURSE      PSTD_GROUP(35) /* options of a training job */
 #define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* results depend on them */
 
 enum pstd_option_type {

@@ -11,7 +11,7 @@ struct pstctl_forward {
     struct pst_carried
         *carried;          /* plan from the checkpoint, used instead; or NULL */
     struct pst_plan *eval; /* the plan as one stage in eval mode */
-    struct pst_batch batch; /* of that plan */
+    struct pst_batch batch; /* layout of a batch of `plan` */
     struct pst_plan *plan;  /* plan of the batch; borrowed */
     struct pst_transport *transport;
     struct pst_engine *engine;

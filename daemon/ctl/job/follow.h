@@ -15,8 +15,8 @@ struct pstctl_follow {
     double again;                 /* time of the next attempt */
     struct pst_str path;          /* of the socket */
     char run_id[33];              /* the job must have this id; "": any */
-    uint64_t pid;                 /* of its daemon; 0: unknown */
-    char journal[256]; /* of its events; with a journal the pid may change */
+    uint64_t pid;                 /* the daemon; 0: unknown */
+    char journal[256]; /* file of events; with one the pid may change */
     uint64_t next;     /* number of the next event; 0: from now on */
     uint64_t missed;   /* events that were no longer available */
     unsigned failures; /* failed connections since the last frame */

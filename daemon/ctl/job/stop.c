@@ -19,7 +19,7 @@ struct ending {
     const struct pstd_config *config;
     struct pst_str socket;
     int owner;      /* process that started the ranks; 0: none alive */
-    bool told;      /* a process of the job has been asked to end */
+    bool told;      /* a process of the job was signalled to stop */
     bool signalled; /* the owner has been asked */
     double gone;    /* time at which notified ranks went away; 0: not yet */
     struct pst_diag lost; /* failure reported at the end of the run */

@@ -53,8 +53,9 @@ struct pstctl_rank_story {
     const char *stages, *host;
     double memory[PSTCTL_N_MEMORY]; /* bytes */
     double times[PSTCTL_N_TIMES];   /* sums over reported steps, in seconds */
-    double shares[PSTCTL_N_SHARES]; /* of a measured step; all 0: unknown */
-    double rss;                     /* newest, in bytes; 0: unknown */
+    double
+        shares[PSTCTL_N_SHARES]; /* measured shares of a step; all 0: unknown */
+    double rss;                  /* newest, in bytes; 0: unknown */
 };
 
 struct pstctl_told {
@@ -72,10 +73,10 @@ struct pstctl_story {
     bool stopped;        /* by request, before its goal */
     const char *stop_by; /* value of event stop; "": none */
     double patience,
-        better; /* event early_stop, and its best step; NaN: none */
-    double
-        median; /* of step times at the end of the run, seconds; NaN: unknown */
-    double begin, end; /* of the newest line */
+        better;        /* event early_stop, and its best step; NaN: none */
+    double median;     /* median step time at the end of the run, seconds; NaN:
+                          unknown */
+    double begin, end; /* times of the first and newest line */
     double steps;      /* number of steps to reach */
     unsigned starts, restarts, ranks;
     unsigned newest_ranks; /* of the newest start; 0: unknown */
