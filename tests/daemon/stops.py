@@ -10,6 +10,7 @@ With mpi four of these, drawn by the seed, if not all:
 stopped   a job that dies after it was told to stop
 early     signals before the ranks are there
 between   what commands say while no rank is there
+attaching while the ranks end and are started again
 lost      stop, when the last checkpoint cannot be written
 pausing   before a pause that was accepted has begun
 changed   with a model that was changed, and in a pause
@@ -76,6 +77,26 @@ def between(b):
         b.await_step(f"job-{b.n}", 1)
     b.call("stop")
     assert second.wait(PATIENCE) == 130, second.communicate()
+
+
+def attaching(b):
+    """Ranks that end just after `attach` has connected to them (1), or has
+    asked for their state (2), are started again: it goes on with those."""
+    if b.transport == "mpi":
+        return
+    for point in 1, 2:
+        name = b.fresh()
+        words = b.words(name, "--max-restarts", "9", "--log-dir", name,
+                        "--job", name, steps=10 ** 9)
+        away = b.begin(*words, PENSTOCK_FAULT="updated:600:kill")
+        b.await_event(name, "start", "rank-0")
+        seen = b.begin("attach", name, PENSTOCK_FAULT=f"attached:{point}:1000")
+        b.await_event(name, "start", "rank-0", n=4)
+        b.call("stop", "--job", name)
+        assert away.wait(PATIENCE) == 130, away.communicate()
+        said = b.ended(seen, code=130)
+        assert "[run.stopped]" in said.stderr, said
+        assert "loss" in said.stdout, said
 
 
 def passing(b):
@@ -285,8 +306,8 @@ def main():
     print(f"PST_TEST_SEED={seed}")
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
-        restarts.run_parts(b, [stopped, early, between, lost, pausing, changed,
-                               passing], number, seed)
+        restarts.run_parts(b, [stopped, early, between, attaching, lost,
+                               pausing, changed, passing], number, seed)
     print("ok")
 
 

@@ -12,6 +12,7 @@
 #include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
+#include "stages/base/host/fault.h"
 
 /* Ctrl-C only ends this command. */
 static void on_interrupt(int number)
@@ -75,7 +76,8 @@ static enum pst_status follow(struct pstctl_follow *f,
 }
 
 /* The process that starts the ranks records how the job ended and removes its
- * lock, unless it is killed. had: the lock as it was before. */
+ * lock, unless it is killed; the ranks end before it. had: the lock as it was
+ * before. */
 static enum pst_status no_result(const char *socket, int had,
                                  struct pst_diag *diag)
 {
@@ -83,6 +85,8 @@ static enum pst_status no_result(const char *socket, int had,
     enum pst_status status;
     bool left;
 
+    while (had >= 0 && pstctl_is_owned(socket))
+        (void)usleep(1000 * PSTCTL_OWNED_MS);
     if (pstctl_owner_end(had, &status, diag))
         return status;
     pst_str_addf(&lock, "%s" PSTD_SOCKET_OWNER, socket);
@@ -108,6 +112,8 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
         pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
                    PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
 
+    if (status == PST_ERR_NO_DAEMON)
+        return PST_OK; /* the ranks are gone, and may be started again */
     if (status != PST_OK)
         return status;
     s = frame->reply->status_now;
@@ -135,12 +141,14 @@ static enum pst_status attend(const struct pstd_config *config,
     enum pst_status status = PST_OK;
 
     (void)sigaction(SIGINT, &interrupt, NULL);
+    pst_fault_point("attached");
     if (!config->quiet)
         status = show_pause(conn, &next, diag);
     if (status != PST_OK) {
         pstctl_close(conn);
         return status;
     }
+    pst_fault_point("attached");
     status = pstctl_follow_init(&f, conn, conn->path, next, diag);
     if (status == PST_OK)
         status = follow(&f, &progress, &seen, diag);
@@ -162,6 +170,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     enum pst_status status, end;
     int lock = -1;
 
+    pst_fault_read();
     if (config->n_args > 0)
         named.job = config->args[0];
     status = pstd_socket_check_job(named.job, diag);

@@ -15,7 +15,6 @@
 
 #define TRIES       5 /* attempts while the daemon is crowded */
 #define AGAIN_MS    20
-#define OWNED_MS    50   /* interval of checking a job without ranks */
 #define PATIENCE_MS 1000 /* after this time no answer is expected */
 
 static enum pst_status write_all(const struct pstctl_conn *conn,
@@ -251,7 +250,7 @@ enum pst_status pstctl_await(const struct pstd_config *config,
             (void)fputs("penstock: the ranks are being started\n", stderr);
         told = told || was_owned;
         if (was_owned)
-            (void)usleep(1000 * OWNED_MS);
+            (void)usleep(1000 * PSTCTL_OWNED_MS);
         status = pstctl_open_patiently(path.text, ret, diag);
     }
     pst_str_fini(&path);

@@ -9,7 +9,6 @@
 
 #define AGAIN_MS     20 /* increases with each connection without a frame */
 #define MAX_FAILURES 50
-#define OWNED_MS     50 /* interval of checking a job without ranks */
 
 static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
 {
@@ -22,6 +21,8 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
                                    const char *path, uint64_t next,
                                    struct pst_diag *diag)
 {
+    enum pst_status status;
+
     *f = (struct pstctl_follow){
         .conn = *conn, .next_conn = {.fd = -1}, .next = next};
     if (conn->fd >= 0)
@@ -29,7 +30,14 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     pst_str_add(&f->path, path);
     if (f->path.failed)
         return pst_diag_nomem(diag, strlen(path));
-    return conn->fd >= 0 ? pstctl_watch_from(&f->conn, next, diag) : PST_OK;
+    if (conn->fd < 0)
+        return PST_OK;
+    status = pstctl_watch_from(&f->conn, next, diag);
+    if (status != PST_ERR_NO_DAEMON)
+        return status;
+    /* The rank ended meanwhile; it may be started again. */
+    pstctl_close(&f->conn);
+    return PST_OK;
 }
 
 /* Refuses another job that has taken the name of the followed one. */
@@ -193,7 +201,7 @@ enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
         if (status != PST_ERR_NO_DAEMON || !was_owned || f->journal[0] == '\0')
             return status;
         was_owned = pstctl_is_owned(pst_str_text(&f->path));
-        (void)usleep(1000 * OWNED_MS);
+        (void)usleep(1000 * PSTCTL_OWNED_MS);
     }
 }
 

@@ -23,7 +23,8 @@ struct pstctl_follow {
     bool other;        /* the socket belongs to another job */
 };
 
-/* Takes the connection, which may be closed (fd -1). */
+/* Takes the connection, which may be closed (fd -1); one that is lost here is
+ * made again by the first call of pstctl_follow_next(). */
 enum pst_status pstctl_follow_init(struct pstctl_follow *f,
                                    const struct pstctl_conn *conn,
                                    const char *path, uint64_t next,

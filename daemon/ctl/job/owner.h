@@ -34,6 +34,8 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
 bool pstctl_ask_owner(const char *socket, pid_t owner);
 /* True if this SIGINT was sent by pstctl_ask_owner. */
 bool pstctl_is_ask(const struct signalfd_siginfo *info);
+/* Interval, in ms, of checking a job that has no ranks at the moment. */
+#define PSTCTL_OWNED_MS 50
 /* True if the process that started the job of this socket is alive. */
 bool pstctl_is_owned(const char *socket);
 /* Records the launcher, so that others can find the processes of the job. */
