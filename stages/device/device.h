@@ -70,6 +70,7 @@ struct pst_task {
     const struct pst_update *update;
     struct pst_pool *pool; /* may be NULL */
     enum pst_isa isa;
+    void *stream; /* as in struct pst_call */
 };
 typedef void (*pst_task_fn)(const struct pst_task *task);
 struct pst_task_row {
@@ -101,11 +102,23 @@ struct pst_device_memory {
     void *context; /* owned by the device */
 };
 
+/* A device that was found on this host. */
+struct pst_device_info {
+    char name[64];       /* "NVIDIA H100 80GB HBM3" */
+    uint64_t size, free; /* bytes of memory */
+    unsigned number;     /* of devices of this kind that this process sees */
+};
+
 struct pst_device {
     const char *name;
     enum pst_space space;
+    /* Looks for number `ordinal`, from 0 on. Without one: PST_ERR_UNSUPPORTED,
+     * and diag says what was looked for and where. NULL: it is always there. */
+    enum pst_status (*probe)(unsigned ordinal, struct pst_device_info *ret,
+                             struct pst_diag *diag);
     /* Sets base, size and context of *ret. */
-    enum pst_status (*open)(size_t size, struct pst_device_memory *ret,
+    enum pst_status (*open)(unsigned ordinal, size_t size,
+                            struct pst_device_memory *ret,
                             struct pst_diag *diag);
     void (*close)(struct pst_device_memory *mem);
     /* Enqueues a copy. IN: from the host's copy; OUT: to the host's copy;
@@ -132,6 +145,9 @@ struct pst_device {
     /* Returns PST_AGAIN, PST_OK, or PST_ERR_DEVICE if any work has failed. */
     enum pst_status (*poll)(struct pst_device_memory *mem,
                             const struct pst_event *event);
+    /* Returns what has failed, in words ("cuLaunchKernel: ..."), after poll has
+     * returned PST_ERR_DEVICE; NULL: unknown. The member may be NULL. */
+    const char *(*failure)(const struct pst_device_memory *mem);
     /* Time at which the event was passed, in seconds of pst_now(); after poll.
      */
     double (*time)(struct pst_device_memory *mem,
@@ -139,6 +155,10 @@ struct pst_device {
     /* Indexed by enum pst_op_order (stages/ops/core/order.h); NULL: no kernel.
      */
     const struct pst_kernels *const *kernels;
+    /* The device whose kernels run calls that `kernels` does not support: the
+     * launch copies their operands to the host and the results back. NULL:
+     * none. */
+    const struct pst_device *fallback;
     /* Returns a kernel that is better for 16-bit operands than the reference,
      * the last of `kernels`, or NULL. May set call->inner. The member may be
      * NULL. */
@@ -159,7 +179,8 @@ enum pst_status pst_device_task(const struct pst_device *device,
 
 /* Also allocates the host's copy, which uses physical memory only where it is
  * touched. */
-enum pst_status pst_device_open(const struct pst_device *device, size_t size,
+enum pst_status pst_device_open(const struct pst_device *device,
+                                unsigned ordinal, size_t size,
                                 struct pst_device_memory *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Accepts {0}. */

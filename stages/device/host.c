@@ -36,12 +36,14 @@ void pst_host_release(void *at, size_t size)
         munmap(at, size);
 }
 
-enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
+enum pst_status pst_host_open(unsigned ordinal, size_t size,
+                              struct pst_device_memory *ret,
                               struct pst_diag *diag)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+    (void)ordinal;
     if (p == MAP_FAILED)
         return pst_host_refused(size, errno, diag);
     if (size >= 4 * HUGE_PAGE)

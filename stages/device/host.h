@@ -6,7 +6,8 @@
 
 /* Allocates huge pages and touches all of them: page faults in the first step
  * would make the other ranks wait. */
-enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
+enum pst_status pst_host_open(unsigned ordinal, size_t size,
+                              struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_host_close(struct pst_device_memory *mem);
 /* There is one queue, which is synchronous: work is done when the call returns.

@@ -22,12 +22,13 @@ enum pst_status pst_device_task(const struct pst_device *device,
                         name);
 }
 
-enum pst_status pst_device_open(const struct pst_device *device, size_t size,
+enum pst_status pst_device_open(const struct pst_device *device,
+                                unsigned ordinal, size_t size,
                                 struct pst_device_memory *ret,
                                 struct pst_diag *diag)
 {
     struct pst_device_memory mem = {.device = device};
-    enum pst_status status = device->open(size, &mem, diag);
+    enum pst_status status = device->open(ordinal, size, &mem, diag);
 
     if (status != PST_OK)
         return status;

@@ -141,7 +141,7 @@ static void finds_a_byte_too_many(void **state)
 
     (void)state;
     memset(&watched, 0, sizeof(watched));
-    assert_ok(pst_device_open(watched_device(), 4096, &mem, &diag), &diag);
+    assert_ok(pst_device_open(watched_device(), 0, 4096, &mem, &diag), &diag);
     out.data = mem.base + 64;
     mem.device->launch(&mem, &kernel, &call);
     assert_int_equal(watched.writes_outside, 1);

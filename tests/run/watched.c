@@ -178,11 +178,12 @@ static void zero(struct pst_device_memory *mem, void *to, size_t size)
     show_and_check("a fill with zeros");
 }
 
-static enum pst_status open_memory(size_t size, struct pst_device_memory *ret,
+static enum pst_status open_memory(unsigned ordinal, size_t size,
+                                   struct pst_device_memory *ret,
                                    struct pst_diag *diag)
 {
     watched.reach = 0;
-    return pst_host_open(size, ret, diag);
+    return pst_host_open(ordinal, size, ret, diag);
 }
 
 const struct pst_device *watched_device(void)

@@ -64,6 +64,7 @@ struct pst_call {
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;       /* matmuls may round f32 operands to bf16 */
     const struct pst_kernel *inner; /* for a device's adapter, else NULL */
+    void *stream; /* the device's, set by launch; NULL on the host */
 };
 
 void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
@@ -84,6 +85,8 @@ enum pst_kernel_flags {
     PST_K_INPLACE_1 = 8,
     PST_K_COPIES = 16, /* changes single elements of in[0]: if out[0] is other
                           memory, in[0] is copied there first */
+    PST_K_QUEUED = 32, /* run() enqueues on call->stream; operands are device
+                          addresses */
 };
 
 #define PST_D(name) (1u << PST_##name) /* bit of a dtype mask */
@@ -234,7 +237,8 @@ const char *pst_op_family(const struct pst_op *op);
 /* True if it runs kernels on some device; views, markers and compositions do
  * not. */
 bool pst_op_runs(const struct pst_op *op);
-/* Returns the kernels of a device; {0} if there are none. */
+/* Returns the kernels of a device, or else of its fallback; {0} if there are
+ * none. */
 struct pst_kernels pst_op_kernels(const struct pst_device *device,
                                   const struct pst_op *op);
 /* Returns the last kernel of pst_device_cpu; NULL if there is none. */
@@ -248,9 +252,10 @@ const char *pst_op_refusal(const char *name);
 /* pst_op_schema and pst_op_find are in stages/graph/oprow.h. */
 bool pst_kernel_fits(const struct pst_kernel *kernel,
                      const struct pst_call *call, enum pst_isa isa);
-/* Returns the best kernel of a device that the ISA allows and that supports the
- * call, or NULL. It may lack PST_K_STRIDED: then the caller makes inputs
- * contiguous. `forced` (may be NULL) names a kernel to prefer. */
+/* Returns the best kernel of a device, or else of its fallback, that the ISA
+ * allows and that supports the call, or NULL. It may lack PST_K_STRIDED: then
+ * the caller makes inputs contiguous. `forced` (may be NULL) names a kernel to
+ * prefer. */
 const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
                                          const struct pst_op *op,
                                          struct pst_call *call,

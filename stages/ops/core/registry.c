@@ -314,10 +314,13 @@ struct pst_kernels pst_op_kernels(const struct pst_device *device,
                                   const struct pst_op *op)
 {
     const unsigned i = index_of(op);
-    const struct pst_kernels *found =
-        i < N_OPS && orders[i] >= 0 ? device->kernels[orders[i]] : NULL;
 
-    return found != NULL ? *found : (struct pst_kernels){0};
+    if (i >= N_OPS || orders[i] < 0)
+        return (struct pst_kernels){0};
+    for (; device != NULL; device = device->fallback)
+        if (device->kernels[orders[i]] != NULL)
+            return *device->kernels[orders[i]];
+    return (struct pst_kernels){0};
 }
 
 const struct pst_kernel *pst_op_reference(const struct pst_op *op)
@@ -378,12 +381,13 @@ static bool is_16_bit(const struct pst_call *call)
     return dtype == PST_BF16 || dtype == PST_F16;
 }
 
-const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
-                                         const struct pst_op *op,
-                                         struct pst_call *call,
-                                         enum pst_isa isa, const char *forced)
+/* Without the device's fallback. */
+static const struct pst_kernel *find_kernel(const struct pst_device *device,
+                                            const struct pst_kernels kernels,
+                                            struct pst_call *call,
+                                            enum pst_isa isa,
+                                            const char *forced)
 {
-    const struct pst_kernels kernels = pst_op_kernels(device, op);
     const struct pst_kernel *best = NULL;
 
     for (unsigned i = 0; i < kernels.n; i++) {
@@ -402,6 +406,22 @@ const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
             best = kernel;
     }
     return best;
+}
+
+const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
+                                         const struct pst_op *op,
+                                         struct pst_call *call,
+                                         enum pst_isa isa, const char *forced)
+{
+    const unsigned i = index_of(op);
+    const struct pst_kernel *found = NULL;
+
+    for (; i < N_OPS && orders[i] >= 0 && device != NULL && found == NULL;
+         device = device->fallback)
+        if (device->kernels[orders[i]] != NULL)
+            found = find_kernel(device, *device->kernels[orders[i]], call, isa,
+                                forced);
+    return found;
 }
 
 const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,

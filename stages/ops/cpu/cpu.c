@@ -3,7 +3,6 @@
 #include "stages/device/host.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/cpu/kernels.h"
-#include "stages/ops/cpu/shadow.h"
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/cpu/upcast.h"
 
@@ -41,12 +40,3 @@ const struct pst_device pst_device_cpu = {
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };
-
-const struct pst_device *pst_device_default(void)
-{
-#if PST_HAVE_SHADOW
-    if (pst_shadow_wanted())
-        return &pst_device_shadow;
-#endif
-    return &pst_device_cpu;
-}

@@ -38,14 +38,6 @@ struct pst_shadow_counts pst_shadow_counts(void)
         get(&counts.copies_out), get(&counts.copies)};
 }
 
-bool pst_shadow_wanted(void)
-{
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
-    const char *name = getenv("PENSTOCK_DEVICE");
-
-    return name != NULL && strcmp(name, pst_device_shadow.name) == 0;
-}
-
 /* --- memory ------------------------------------------------------------- */
 
 /* Reads $PENSTOCK_SHADOW_LAG: a seed, "7", or a seed and a failure, "7:100"
@@ -64,11 +56,12 @@ static struct pst_lag *make_lag(ptrdiff_t shift)
 
 /* Reserves device addresses that fault when accessed; the data is elsewhere, in
  * host memory. */
-static enum pst_status shadow_open(size_t size, struct pst_device_memory *ret,
+static enum pst_status shadow_open(unsigned ordinal, size_t size,
+                                   struct pst_device_memory *ret,
                                    struct pst_diag *diag)
 {
     struct pst_device_memory real = {0};
-    enum pst_status status = pst_host_open(size, &real, diag);
+    enum pst_status status = pst_host_open(ordinal, size, &real, diag);
     void *p;
 
     if (status != PST_OK)

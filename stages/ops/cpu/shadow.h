@@ -23,7 +23,4 @@ struct pst_shadow_counts {
 };
 struct pst_shadow_counts pst_shadow_counts(void);
 
-/* True if the environment requests it. */
-bool pst_shadow_wanted(void);
-
 #endif

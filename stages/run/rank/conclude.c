@@ -80,14 +80,18 @@ static void take_timings(struct pst_rank *r)
 static void note_device(struct pst_rank *r)
 {
     const struct pst_event none = {0};
+    const struct pst_device *device = r->device.mem.device;
+    const char *why;
 
-    if (r->device.mem.device->poll(&r->device.mem, &none) != PST_ERR_DEVICE)
+    if (device->poll(&r->device.mem, &none) != PST_ERR_DEVICE)
         return;
+    why = device->failure != NULL ? device->failure(&r->device.mem) : NULL;
     r->step.error = PST_E_RUN_DEVICE;
     r->step.fault_microbatch = -1;
     (void)snprintf(r->step.fault_text, sizeof(r->step.fault_text),
-                   "rank %u: the device %s has failed",
-                   pst_role_number(&r->plan.role), r->device.mem.device->name);
+                   "rank %u: the device %s has failed%s%s",
+                   pst_role_number(&r->plan.role), device->name,
+                   why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
 static enum pst_status report(struct pst_rank *r)

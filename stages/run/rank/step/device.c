@@ -86,8 +86,9 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
                                      struct pst_pool *pool,
                                      struct pst_diag *diag)
 {
-    enum pst_status status = pst_device_open(
-        role->options.device, PST_MAX(layout->memory.arena, 1), &d->mem, diag);
+    enum pst_status status =
+        pst_device_open(role->options.device, role->options.ordinal,
+                        PST_MAX(layout->memory.arena, 1), &d->mem, diag);
 
     if (status != PST_OK) {
         pst_diag_prefix(diag, "rank %u", pst_role_number(role));

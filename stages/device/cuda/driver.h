@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_DEVICE_CUDA_DRIVER_H
+#define PENSTOCK_STAGES_DEVICE_CUDA_DRIVER_H
+/*
+ * The CUDA driver, opened at run time: the same binary runs on hosts without
+ * one. Any thread; the table is constant once it has been returned.
+ */
+#include "stages/base/diag.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pst_cuda_driver {
+#define X(member, symbol, arguments) int(*member) arguments;
+#include "stages/device/cuda/driver.def"
+#undef X
+};
+
+#define PST_CUDA_NOT_READY         600 /* CUDA_ERROR_NOT_READY */
+#define PST_CUDA_ATTR_SMS          16  /* multiprocessors */
+#define PST_CUDA_ATTR_MAJOR        75  /* of the compute capability */
+#define PST_CUDA_ATTR_MINOR        76
+#define PST_CUDA_STREAM_NO_DEFAULT 1 /* does not wait for the default stream   \
+                                      */
+#define PST_CUDA_LEAST_DRIVER     12000 /* 12.0, as cuDriverGetVersion has it */
+#define PST_CUDA_LEAST_CAPABILITY 80    /* 8.0 */
+
+/* Opens libcuda.so.1 (or the file $PENSTOCK_LIBCUDA) and initializes it, once
+ * for the process. PST_ERR_UNSUPPORTED: diag says what was looked for. */
+enum pst_status pst_cuda_open(const struct pst_cuda_driver **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns "CUDA_ERROR_...: sentence" in text. */
+void pst_cuda_explain(const struct pst_cuda_driver *driver, int error,
+                      char *text, size_t size);
+
+#endif
