@@ -87,6 +87,7 @@ INSIDES = {
     "stages/ops/core/order.h": {
         "stages/ops/core/registry.c": "finds a row's place in a device's table",
         "stages/ops/cpu/kernels.c": "is the table of cpu",
+        "stages/ops/cuda/kernels.c": "is the table of cuda",
         "tests/device/test_sparse.c": "has a table with holes",
     },
 }
@@ -231,8 +232,10 @@ def find_circles(edges):
 
 def compile_header(cc, root, path):
     """The compiler's words if the header does not stand alone."""
+    # Device code is C++.
+    language = "c++" if path.startswith("tests/cuda/") else "c"
     done = subprocess.run(
-        cc + ["-x", "c", "-fsyntax-only", "-"],
+        cc + ["-x", language, "-fsyntax-only", "-"],
         input=f'#include "{path}"\n',
         capture_output=True,
         text=True,

@@ -32,7 +32,9 @@ forget_options() {
   for name in "${!PENSTOCK_@}"; do
     case $name in
       PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # of these scripts
-      PENSTOCK_DEVICE | PENSTOCK_SHADOW* | PENSTOCK_FAULT*) ;; # of tests
+      PENSTOCK_SHADOW* | PENSTOCK_FAULT* | PENSTOCK_LIBCUDA | \
+        PENSTOCK_TEST_CUDA*) ;; # of tests
+      PENSTOCK_DEVICE) [ "$PENSTOCK_DEVICE" = shadow ] || unset "$name" ;;
       *) unset "$name" ;;
     esac
   done

@@ -41,8 +41,9 @@
 #define PSTD_OPT_VERIFY    PSTD_GROUP(20)
 #define PSTD_OPT_PICTURE   PSTD_GROUP(21) /* --svg --trace */
 #define PSTD_OPT_REFERENCE PSTD_GROUP(22)
-#define PSTD_OPT_RUN       PSTD_GROUP(23) /* options of a job that a client starts \
-                                           */
+#define PSTD_OPT_RUN                                                           \
+    PSTD_GROUP(23) /* options of a job that a client starts                    \
+                    */
 #define PSTD_OPT_CHECKPOINTS PSTD_GROUP(24)
 #define PSTD_OPT_MODULES     PSTD_GROUP(25)
 #define PSTD_OPT_SWAP        PSTD_GROUP(26)
@@ -117,6 +118,7 @@ struct pstd_config {
     uint64_t unshard_window, stash_keep;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
+    const char *device; /* of each rank (stages/ops/devices.h) */
     const char *optimizer;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     bool nesterov;

@@ -242,6 +242,10 @@ static const struct pstd_option rows[] = {
         "not given: one rank a stage (penstockd: with --transport self)"),
     CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
            "how ranks talk; self: all of them in one process"),
+    TEXT(device, "device", PSTD_OPT_RANKS | PSTD_OPT_EQUAL, "cpu", "LIST",
+         "what ranks compute on: cpu, cuda (the GPU with the number of the "
+         "rank on its host) or cuda:N; or a list of these with commas, one "
+         "for each rank, the last one for all others"),
     FLAG(verify_messages, "verify-messages", PSTD_OPT_RANKS | PSTD_OPT_EQUAL,
          "messages between processes have a checksum (CRC32C): one that came "
          "otherwise than it was sent ends the job, and names both ranks"),

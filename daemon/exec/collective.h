@@ -18,6 +18,8 @@ struct pstd_executor {
     unsigned rank;  /* of this process */
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
+    const struct pst_device *device; /* of this process, by --device */
+    unsigned ordinal;                /* which one of its kind */
     struct pst_plan *plan;
     struct pst_batch batch;    /* plans of the microbatches in the last run */
     struct pst_engine *engine; /* of the last run, or NULL */
@@ -53,6 +55,10 @@ enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
 enum pst_status pstd_pending_order(struct pstd_executor *w,
                                    struct pstd_order *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Sets the device that this process uses (executor.c). */
+void pstd_set_device(const struct pstd_executor *w,
+                     struct pst_exec_options *options);
 
 /* Rank 0: logs that another rank was asked to stop. */
 void pstd_emit_stop(struct pstd_executor *w);

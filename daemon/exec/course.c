@@ -71,6 +71,7 @@ static void add_parallel(struct pstd_session *s)
     add(&s->course, "--shard", replicas > 1 ? sharing(s) : "none or zero1");
     (void)snprintf(text, sizeof(text), "%u", pst_exec_threads(&s->options));
     add(&s->course, "--threads", text);
+    add(&s->course, "--device", s->options.device->name);
 }
 
 /* Adds program, libraries and instructions, which determine the last bits of

@@ -16,6 +16,7 @@
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/log.h"
 #include "stages/base/str.h"
+#include "stages/ops/devices.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/run/watch/flight.h"
 
@@ -76,6 +77,42 @@ static enum pst_status open_transport(struct pstd_executor *w,
     return PST_OK;
 }
 
+/* Number of this process on its host, as the launcher says. */
+static unsigned local_rank(const struct pstd_executor *w)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                        "SLURM_LOCALID"};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++) {
+        const char *text = getenv(names[i]); // NOLINT(concurrency-mt-unsafe)
+
+        if (text != NULL && w->size > 1)
+            return (unsigned)strtoul(text, NULL, 10);
+    }
+    return w->size > 1 ? w->rank : 0;
+}
+
+static enum pst_status find_device(struct pstd_executor *w,
+                                   struct pst_diag *diag)
+{
+    const char *list = pstd_mailbox_config(w->mailbox)->device;
+    enum pst_status status = pst_device_find(list, w->rank, local_rank(w),
+                                             &w->device, &w->ordinal, diag);
+
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "rank %u", w->rank);
+    return status;
+}
+
+void pstd_set_device(const struct pstd_executor *w,
+                     struct pst_exec_options *options)
+{
+    options->device = w->device;
+    options->ordinal = w->ordinal;
+    options->devices = pstd_mailbox_config(w->mailbox)->device;
+}
+
 /* Waits until the loop has opened log and socket. */
 static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
 {
@@ -102,12 +139,16 @@ static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
 static void emit_plan(struct pstd_executor *w)
 {
     struct pstd_note note;
+    char device[32];
 
+    (void)snprintf(device, sizeof(device), "%s:%u", w->device->name,
+                   w->ordinal);
     pstd_note_init(&note, PSTD_EVENT_PLAN_LOADED);
     pstd_note_text(&note, "plan", pstd_mailbox_plan(w->mailbox));
     pstd_note_text(&note, "digest", w->plan->digest);
     pstd_note_int(&note, "stages", (int64_t)w->plan->stages.n);
     pstd_note_int(&note, "params", (int64_t)w->plan->params.n);
+    pstd_note_text(&note, "device", device);
     pstd_mailbox_post(w->mailbox, &note, true);
 }
 
@@ -159,6 +200,8 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
 {
     enum pst_status status = announce(w, diag);
 
+    if (status == PST_OK)
+        status = find_device(w, diag);
     if (status == PST_OK &&
         pst_has_suffix(pstd_mailbox_plan(w->mailbox), ".pt2"))
         status = pst_diag_set(diag, PST_E_RUN_PLAN,

@@ -99,9 +99,11 @@ static enum pst_status read_options(struct pstd_session *s,
                                   s->config.eval_data, diag);
     if (status != PST_OK)
         return status;
-    return pstd_exec_options(&s->config,
-                             s->w->ranks / pstd_replicas(&s->config), true,
-                             &s->options, diag);
+    status =
+        pstd_exec_options(&s->config, s->w->ranks / pstd_replicas(&s->config),
+                          true, &s->options, diag);
+    pstd_set_device(s->w, &s->options);
+    return status;
 }
 
 /* An engine is reused only for a resume, which loads all that a step

@@ -87,6 +87,10 @@ struct pst_exec_options {
     const char *costs;   /* file of measured costs; NULL: estimates */
     double memory_limit; /* bytes of each rank; 0: no limit */
     const struct pst_device *device; /* NULL: the CPU */
+    unsigned ordinal; /* which one of its kind (struct pst_device.probe) */
+    /* Devices of all ranks (--device), which they compare; NULL: all have
+     * `device`. Ranks with different kinds compute different last bits. */
+    const char *devices;
     /* The engine is not used after a failed step, which may leave buffers half
      * changed: no copies of them are made before the step. */
     bool no_undo;

@@ -133,7 +133,8 @@ static enum pst_status handshake(struct pst_engine *engine,
                                    : "by rows");
     pst_facts_add(&f, "the seed", "%llu", (unsigned long long)o->seed);
     pst_facts_add(&f, "the number of threads (--threads)", "%u", o->threads);
-    pst_facts_add(&f, "the device", "%s", o->device->name);
+    pst_facts_add(&f, "the devices (--device)", "%s",
+                  o->devices != NULL ? o->devices : o->device->name);
     pst_facts_add(&f, "the instruction set", "%s", pst_isa_name(pst_cpu_isa()));
     pst_facts_add(&f, "the kernels of OpenBLAS", "%s", pst_blas_core());
     pst_facts_add(&f, "how products of bf16 run", "%s",

@@ -182,8 +182,8 @@ static bool is_option(const char *name, size_t len)
 
 static void check_environment(struct pstctl_doctor *d)
 {
-    static const char *const own[] = {"PENSTOCK_FAULT", "PENSTOCK_DEVICE",
-                                      "PENSTOCK_SHADOW"};
+    static const char *const own[] = {"PENSTOCK_FAULT", "PENSTOCK_TEST_CUDA",
+                                      "PENSTOCK_SHADOW", "PENSTOCK_LIBCUDA"};
 
     for (char **at = environ; *at != NULL; at++) {
         const size_t n = strcspn(*at, "=");

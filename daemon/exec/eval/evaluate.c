@@ -153,6 +153,7 @@ static enum pst_status make_engine(struct pstd_session *s,
                        : pstd_exec_options(&s->config, s->options.ranks, false,
                                            &options, diag);
 
+    pstd_set_device(s->w, &options);
     options.replicas = s->options.replicas;
     options.place = pst_str_text(places);
     options.recompute = NULL;

@@ -115,6 +115,7 @@ static enum pst_status make_engine(struct serving *s, struct pst_diag *diag)
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
         return status;
+    pstd_set_device(s->w, &options);
     options.replicas = replicas;
     options.recompute = NULL;
     options.keep_outputs = true;

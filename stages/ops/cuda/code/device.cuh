@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_DEVICE_CUH
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_DEVICE_CUH
+/*
+ * What all kernels include. Kernels are device code only, in a subset of C++
+ * without library and exceptions: nvcc compiles them for GPUs, and the tests
+ * compile the same files for the host (tests/cuda/emulate.h).
+ *
+ * Bits do not depend on the number of blocks or multiprocessors: sums are made
+ * in an order that the sizes alone determine, and no float is added atomically.
+ */
+#include <stdint.h>
+
+#include "stages/ops/cuda/code/params.h"
+
+#ifdef __CUDACC__
+#define PST_DEVICE static __device__ __forceinline__
+#define PST_SHARED __shared__
+/* Defines kernel `name`, which has one parameter struct `p`. */
+#define PST_CUDA_KERNEL(name, type)                                            \
+    extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK)               \
+        name(const __grid_constant__ type p)
+#else
+#include "tests/cuda/emulate.h"
+#endif
+
+#define PST_WARP      32
+#define PST_ALL_LANES 0xffffffffu
+
+/* Loops over i in [0, n) by all threads of the grid. */
+#define PST_GRID_LOOP(i, n)                                                    \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);  \
+         i += (int64_t)gridDim.x * blockDim.x)
+
+/* Adds the lanes of a warp; each lane gets the sum. */
+template <typename T> PST_DEVICE T pst_warp_sum(T x)
+{
+    for (int d = PST_WARP / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(PST_ALL_LANES, x, d);
+    return x;
+}
+
+template <typename T> PST_DEVICE T pst_warp_max(T x)
+{
+    for (int d = PST_WARP / 2; d > 0; d /= 2) {
+        const T other = __shfl_xor_sync(PST_ALL_LANES, x, d);
+
+        x = x != x || x > other ? x : other; /* a NaN wins */
+    }
+    return x;
+}
+
+/* The same for a block of PST_CUDA_BLOCK threads. All of them call it. */
+template <typename T> PST_DEVICE T pst_block_sum(T x)
+{
+    PST_SHARED T sums[PST_CUDA_BLOCK / PST_WARP];
+    const unsigned warp = threadIdx.x / PST_WARP;
+
+    x = pst_warp_sum(x);
+    __syncthreads(); /* the last call may still read */
+    if (threadIdx.x % PST_WARP == 0)
+        sums[warp] = x;
+    __syncthreads();
+    x = T(0);
+    for (unsigned w = 0; w < PST_CUDA_BLOCK / PST_WARP; w++)
+        x += sums[w];
+    return x;
+}
+
+template <typename T> PST_DEVICE T pst_block_max(T x)
+{
+    PST_SHARED T most[PST_CUDA_BLOCK / PST_WARP];
+    const unsigned warp = threadIdx.x / PST_WARP;
+
+    x = pst_warp_max(x);
+    __syncthreads();
+    if (threadIdx.x % PST_WARP == 0)
+        most[warp] = x;
+    __syncthreads();
+    x = most[0];
+    for (unsigned w = 1; w < PST_CUDA_BLOCK / PST_WARP; w++)
+        x = x != x || x > most[w] ? x : most[w];
+    return x;
+}
+
+/* Offset of element i, counted in row-major order, in operand k. */
+PST_DEVICE int64_t pst_nd_at(const struct pst_cuda_nd &nd, unsigned k,
+                             int64_t i)
+{
+    int64_t at = 0;
+
+    for (int d = (int)nd.rank - 1; d > 0; d--) {
+        at += i % nd.size[d] * nd.stride[k][d];
+        i /= nd.size[d];
+    }
+    return at + i * nd.stride[k][0];
+}
+
+/* --- 16 bits -------------------------------------------------------------- */
+
+PST_DEVICE float pst_from_bf16(uint16_t x)
+{
+    return __uint_as_float((uint32_t)x << 16);
+}
+
+/* To nearest, ties to even; a NaN stays a NaN. */
+PST_DEVICE uint16_t pst_to_bf16(float x)
+{
+    const uint32_t bits = __float_as_uint(x);
+
+    return x != x ? (uint16_t)(bits >> 16 | 0x40)
+                  : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#endif

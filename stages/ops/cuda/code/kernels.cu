@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+/* All kernels, as one module. */
+#include "stages/ops/cuda/code/tasks.cu"

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_PARAMS_H
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_PARAMS_H
+/*
+ * Parameters of kernels, one struct each, passed by value. C and C++: the host
+ * fills them, device code reads them. Addresses are the device's.
+ */
+#include <stdint.h>
+
+/* Threads of a block, for all kernels. */
+#define PST_CUDA_BLOCK 256
+
+#define PST_CUDA_RANK     8 /* PST_MAX_RANK */
+#define PST_CUDA_OPERANDS 5 /* PST_ND_MAX */
+
+/* The loop of several operands of one shape (struct pst_nd). */
+struct pst_cuda_nd {
+    uint32_t rank; /* at least 1 */
+    int64_t numel;
+    int64_t size[PST_CUDA_RANK];
+    int64_t stride[PST_CUDA_OPERANDS][PST_CUDA_RANK]; /* elements */
+};
+
+/* to[0] = value, by dtype; wide: the bits of the value */
+struct pst_cuda_fill {
+    void *to;
+    uint64_t wide;
+    uint32_t bytes; /* of an element: 1, 2, 4, 8 */
+    int64_t n;
+};
+
+/* to = from, for any strides; operand 0 of nd is `to`. */
+struct pst_cuda_copy {
+    struct pst_cuda_nd nd;
+    void *to;
+    const void *from;
+    uint32_t bytes; /* of an element: 1, 2, 4, 8, 16 */
+};
+
+/* Operands that one launch adds. */
+#define PST_CUDA_SUM 256
+
+/* to = from[0] + from[1] + ..., in this order. `to` may be one of them. */
+struct pst_cuda_sum {
+    void *to;
+    const void *from[PST_CUDA_SUM];
+    uint32_t n_from;
+    int64_t n;
+};
+
+/* Most blocks of a sum of squares. */
+#define PST_CUDA_SUMSQ 256
+
+/* partial[block] = sum of squares of the block's elements; then *to = the sum
+ * of all partial ones. */
+struct pst_cuda_sumsq {
+    double *to, *partial;
+    const float *from;
+    int64_t n;
+    uint32_t blocks;
+};
+
+/* f32 from or to bf16. `from` and `to` do not overlap, but in upcast_last,
+ * which has one block. */
+struct pst_cuda_convert {
+    void *to;
+    const void *from;
+    int64_t n;
+};
+
+/* An optimizer's update of n f32 elements: parameter, gradient and states
+ * (NULL: absent); numbers as update.c of the CPU names them. An element that
+ * would become non-finite stays; their number is added to stayed[1], and
+ * stayed[0] is `number`, if it was 0. */
+struct pst_cuda_update {
+    float *p, *m, *v;
+    const float *g;
+    unsigned long long *stayed;
+    unsigned long long number;
+    int64_t n;
+    float keep, b1, b2, c2, root, step, eps; /* adamw */
+    float lr, mu, damp, decay;               /* sgd */
+    float gscale;
+    uint32_t nesterov, first;
+};
+
+#endif

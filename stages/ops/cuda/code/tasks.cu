@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tasks of a step besides operators (stages/device/device.h). */
+#include "stages/ops/cuda/code/device.cuh"
+
+PST_CUDA_KERNEL(pst_task_fill, struct pst_cuda_fill)
+{
+    PST_GRID_LOOP(i, p.n)
+    {
+        switch (p.bytes) {
+        case 1:
+            ((uint8_t *)p.to)[i] = (uint8_t)p.wide;
+            break;
+        case 2:
+            ((uint16_t *)p.to)[i] = (uint16_t)p.wide;
+            break;
+        case 4:
+            ((uint32_t *)p.to)[i] = (uint32_t)p.wide;
+            break;
+        default:
+            ((uint64_t *)p.to)[i] = p.wide;
+        }
+    }
+}
+
+template <typename T> PST_DEVICE void copy(const struct pst_cuda_copy &p)
+{
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        ((T *)p.to)[pst_nd_at(p.nd, 0, i)] =
+            ((const T *)p.from)[pst_nd_at(p.nd, 1, i)];
+    }
+}
+
+struct pst_cuda_wide {
+    uint64_t a, b;
+};
+
+PST_CUDA_KERNEL(pst_task_copy, struct pst_cuda_copy)
+{
+    switch (p.bytes) {
+    case 1:
+        copy<uint8_t>(p);
+        break;
+    case 2:
+        copy<uint16_t>(p);
+        break;
+    case 4:
+        copy<uint32_t>(p);
+        break;
+    case 8:
+        copy<uint64_t>(p);
+        break;
+    default:
+        copy<struct pst_cuda_wide>(p);
+    }
+}
+
+template <typename T> PST_DEVICE void sum(const struct pst_cuda_sum &p)
+{
+    T *const to = (T *)p.to;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        T acc = ((const T *)p.from[0])[i];
+
+        for (unsigned k = 1; k < p.n_from; k++)
+            acc += ((const T *)p.from[k])[i];
+        to[i] = acc;
+    }
+}
+
+PST_CUDA_KERNEL(pst_task_sum_f32, struct pst_cuda_sum)
+{
+    sum<float>(p);
+}
+
+PST_CUDA_KERNEL(pst_task_sum_f64, struct pst_cuda_sum)
+{
+    sum<double>(p);
+}
+
+/* One block for each partial sum. */
+PST_CUDA_KERNEL(pst_task_sumsq, struct pst_cuda_sumsq)
+{
+    double acc = 0.0;
+
+    for (int64_t i = (int64_t)blockIdx.x * PST_CUDA_BLOCK + threadIdx.x;
+         i < p.n; i += (int64_t)p.blocks * PST_CUDA_BLOCK)
+        acc += (double)p.from[i] * (double)p.from[i];
+    acc = pst_block_sum(acc);
+    if (threadIdx.x == 0)
+        p.partial[blockIdx.x] = acc;
+}
+
+/* One block. */
+PST_CUDA_KERNEL(pst_task_sumsq_end, struct pst_cuda_sumsq)
+{
+    double acc = 0.0;
+
+    for (unsigned i = threadIdx.x; i < p.blocks; i += PST_CUDA_BLOCK)
+        acc += p.partial[i];
+    acc = pst_block_sum(acc);
+    if (threadIdx.x == 0)
+        *p.to = acc;
+}
+
+PST_CUDA_KERNEL(pst_task_narrow, struct pst_cuda_convert)
+{
+    PST_GRID_LOOP(i, p.n)
+    {
+        ((uint16_t *)p.to)[i] = pst_to_bf16(((const float *)p.from)[i]);
+    }
+}
+
+PST_CUDA_KERNEL(pst_task_upcast, struct pst_cuda_convert)
+{
+    PST_GRID_LOOP(i, p.n)
+    {
+        ((float *)p.to)[i] = pst_from_bf16(((const uint16_t *)p.from)[i]);
+    }
+}
+
+/* One block, which reads all elements before it writes. */
+PST_CUDA_KERNEL(pst_task_upcast_last, struct pst_cuda_convert)
+{
+    const unsigned i = threadIdx.x;
+    const float x = i < p.n ? pst_from_bf16(((const uint16_t *)p.from)[i]) : 0;
+
+    __syncthreads();
+    if (i < p.n)
+        ((float *)p.to)[i] = x;
+}
+
+/* --- optimizers ----------------------------------------------------------- */
+
+PST_DEVICE bool is_odd(float a, float b, float c)
+{
+    return 0.0f * a + 0.0f * b + 0.0f * c != 0.0f;
+}
+
+/* Counts elements that stayed: the order does not matter. */
+PST_DEVICE void count_stayed(const struct pst_cuda_update &p,
+                             unsigned long long n)
+{
+    if (n == 0 || p.stayed == nullptr)
+        return;
+    atomicCAS(&p.stayed[0], 0ull, p.number);
+    atomicAdd(&p.stayed[1], n);
+}
+
+PST_CUDA_KERNEL(pst_task_adamw, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = p.g[i] * p.gscale;
+        const float was = p.p[i], m0 = p.m[i], v0 = p.v[i];
+        const float m = m0 + p.b1 * (g - m0);
+        const float v = p.b2 * v0 + p.c2 * g * g;
+        const float to =
+            was * p.keep - p.step * (m / (sqrtf(v) * p.root + p.eps));
+
+        if (is_odd(to, m, v) && !is_odd(was, m0, v0)) {
+            stayed++;
+            continue;
+        }
+        p.p[i] = to;
+        p.m[i] = m;
+        p.v[i] = v;
+    }
+    count_stayed(p, stayed);
+}
+
+PST_CUDA_KERNEL(pst_task_sgd, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float was = p.p[i], m0 = p.m != nullptr ? p.m[i] : 0.0f;
+        const float g = p.g[i] * p.gscale + p.decay * was;
+        const float m = p.m == nullptr || p.first ? g : p.mu * m0 + p.damp * g;
+        const float by = p.m != nullptr && p.nesterov ? g + p.mu * m : m;
+        const float to = was - p.lr * by;
+
+        if (is_odd(to, p.m != nullptr ? m : 0.0f, 0.0f) &&
+            !is_odd(was, m0, 0.0f)) {
+            stayed++;
+            continue;
+        }
+        p.p[i] = to;
+        if (p.m != nullptr)
+            p.m[i] = m;
+    }
+    count_stayed(p, stayed);
+}

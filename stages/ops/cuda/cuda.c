@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The device "cuda". */
+#include "stages/ops/cuda/cuda.h"
+
+#include "stages/ops/cuda/fallback.h"
+#include "stages/ops/cuda/kernels.h"
+#include "stages/ops/cuda/tasks.h"
+
+#if PST_HAVE_CUDA
+/* The fatbin of stages/ops/cuda/code/ (code.S). */
+extern const unsigned char pst_cuda_code[];
+#define CODE pst_cuda_code
+#else
+#define CODE ""
+#endif
+
+static const char *const names[] = {
+#define X(kernel) #kernel,
+#include "stages/ops/cuda/cuda.def"
+#undef X
+};
+
+static enum pst_status cuda_open(unsigned ordinal, size_t size,
+                                 struct pst_device_memory *ret,
+                                 struct pst_diag *diag)
+{
+    const struct pst_cuda_code code = {CODE, names, PST_COUNT(names)};
+
+    return pst_cuda_memory_open(ordinal, size, &code, ret, diag);
+}
+
+static void launch(struct pst_device_memory *mem,
+                   const struct pst_kernel *kernel, struct pst_call *frame)
+{
+    if ((kernel->flags & PST_K_QUEUED) == 0) {
+        pst_cuda_call_on_host(mem->context, kernel, frame);
+        return;
+    }
+    frame->stream = mem->context;
+    kernel->run(frame);
+}
+
+static void run(struct pst_device_memory *mem, pst_task_fn fn,
+                const struct pst_task *task)
+{
+    struct pst_task here = *task;
+
+    here.stream = mem->context;
+    fn(&here);
+}
+
+static const struct pst_task_row tasks[] = {
+    {"seed", pst_cuda_seed},
+    {"copy", pst_cuda_copy_task},
+    {"sum", pst_cuda_sum},
+    {"sumsq", pst_cuda_sumsq},
+    {"narrow", pst_cuda_narrow},
+    {"upcast", pst_cuda_upcast},
+    {"update.sgd", pst_cuda_update_sgd},
+    {"update.adamw", pst_cuda_update_adamw},
+};
+
+const struct pst_device pst_device_cuda = {
+    .name = "cuda",
+    .space = PST_SPACE_DEVICE,
+    .probe = pst_cuda_probe,
+    .open = cuda_open,
+    .close = pst_cuda_memory_close,
+    .copy = pst_cuda_copy,
+    .zero = pst_cuda_zero,
+    .launch = launch,
+    .run = run,
+    .record = pst_cuda_record,
+    .wait = pst_cuda_wait,
+    .poll = pst_cuda_poll,
+    .failure = pst_cuda_failure,
+    .time = pst_cuda_time,
+    .kernels = pst_cuda_kernels,
+    .fallback = &pst_device_cpu,
+    .tasks = tasks,
+    .n_tasks = PST_COUNT(tasks),
+};

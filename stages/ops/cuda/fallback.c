@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/cuda/fallback.h"
+
+/* Maps a device address into the image; NULL stays NULL. */
+static void *image_of(struct pst_cuda_context *c, const void *at)
+{
+    return at == NULL ? NULL : c->image + ((const unsigned char *)at - c->base);
+}
+
+static void pull(struct pst_cuda_context *c, const void *at, size_t size)
+{
+    if (at != NULL && size > 0)
+        (void)pst_cuda_check(
+            c,
+            c->driver->copy_out(image_of(c, at), (uintptr_t)at, size,
+                                c->queues[PST_QUEUE_COMPUTE].stream),
+            "cuMemcpyDtoHAsync");
+}
+
+static void push(struct pst_cuda_context *c, void *at, size_t size)
+{
+    if (at != NULL && size > 0)
+        (void)pst_cuda_check(
+            c,
+            c->driver->copy_in((uintptr_t)at, image_of(c, at), size,
+                               c->queues[PST_QUEUE_COMPUTE].stream),
+            "cuMemcpyHtoDAsync");
+}
+
+static size_t span_of(const struct pst_operand *x)
+{
+    return x->data != NULL && x->meta != NULL ? pst_meta_span(x->meta) : 0;
+}
+
+/* The results are pulled, too: a kernel may add to them, or leave the gaps of a
+ * strided one as they are. */
+static void pull_all(struct pst_cuda_context *c, const struct pst_call *frame)
+{
+    for (unsigned i = 0; i < frame->n_in; i++)
+        pull(c, frame->in[i].data, span_of(&frame->in[i]));
+    for (unsigned i = 0; i < frame->n_out; i++)
+        pull(c, frame->out[i].data, span_of(&frame->out[i]));
+    if (frame->fault != NULL)
+        pull(c, frame->fault, sizeof(*frame->fault));
+}
+
+/* x: in the image. */
+static void push_operand(struct pst_cuda_context *c,
+                         const struct pst_operand *x)
+{
+    if (x->data != NULL)
+        push(c, c->base + ((unsigned char *)x->data - c->image), span_of(x));
+}
+
+void pst_cuda_call_on_host(struct pst_cuda_context *c,
+                           const struct pst_kernel *kernel,
+                           struct pst_call *frame)
+{
+    struct pst_fault *fault = frame->fault;
+
+    c->on_host++;
+    if (!pst_cuda_sync(c)) /* earlier calls may still read the image */
+        return;
+    pull_all(c, frame);
+    if (!pst_cuda_sync(c))
+        return;
+    for (unsigned i = 0; i < frame->n_in; i++)
+        frame->in[i].data = image_of(c, frame->in[i].data);
+    for (unsigned i = 0; i < frame->n_out; i++)
+        frame->out[i].data = image_of(c, frame->out[i].data);
+    frame->scratch = image_of(c, frame->scratch);
+    frame->fault = image_of(c, frame->fault);
+    kernel->run(frame);
+    for (unsigned i = 0; i < frame->n_out; i++)
+        push_operand(c, &frame->out[i]);
+    if (frame->n_out == 0 && frame->n_in > 0) /* accumulate_grad */
+        push_operand(c, &frame->in[0]);
+    if (fault != NULL)
+        push(c, fault, sizeof(*fault));
+}
+
+void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn)
+{
+    struct pst_cuda_context *c = task->stream;
+    const size_t size = (size_t)task->n * pst_dtype_size(task->dtype);
+    void *from[PST_CUDA_TASK_OPERANDS];
+    struct pst_task here = *task;
+
+    c->on_host++;
+    if (task->n_from > PST_COUNT(from)) {
+        (void)pst_cuda_check(c, 1, "a task has too many operands");
+        return;
+    }
+    if (!pst_cuda_sync(c))
+        return;
+    for (unsigned i = 0; i < task->n_from; i++) {
+        pull(c, task->from[i], size);
+        from[i] = image_of(c, task->from[i]);
+    }
+    if (!pst_cuda_sync(c))
+        return;
+    here.from = from;
+    here.to = image_of(c, task->to);
+    fn(&here);
+    push(c, task->to, size);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/cuda/launch.h"
+
+#include <string.h>
+
+#include "stages/ops/pointwise/nd.h"
+
+_Static_assert(PST_CUDA_RANK == PST_MAX_RANK && PST_CUDA_OPERANDS == PST_ND_MAX,
+               "code/params.h");
+
+/* Blocks of each multiprocessor: enough that all of its threads have work. */
+#define BLOCKS_PER_SM 16
+
+void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
+                     int64_t y, const void *params)
+{
+    void *list[1] = {(void *)params};
+
+    if (x <= 0 || y <= 0 || !pst_cuda_enter(c))
+        return;
+    (void)pst_cuda_check(
+        c,
+        c->driver->launch(c->functions[fn], (unsigned)x, (unsigned)y, 1,
+                          PST_CUDA_BLOCK, 1, 1, 0,
+                          c->queues[PST_QUEUE_COMPUTE].stream, list, NULL),
+        "cuLaunchKernel");
+}
+
+void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
+                       int64_t n, const void *params)
+{
+    const int64_t blocks = (n + PST_CUDA_BLOCK - 1) / PST_CUDA_BLOCK;
+    const int64_t most = (int64_t)c->sms * BLOCKS_PER_SM;
+
+    pst_cuda_launch(c, fn, PST_MIN(blocks, most), 1, params);
+}
+
+bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
+                      struct pst_cuda_nd *ret)
+{
+    struct pst_nd nd;
+
+    pst_nd_init(&nd, n, metas);
+    *ret = (struct pst_cuda_nd){.rank = nd.rank, .numel = nd.numel};
+    memcpy(ret->size, nd.size, sizeof(ret->size));
+    for (unsigned k = 0; k < n; k++)
+        memcpy(ret->stride[k], nd.stride[k], sizeof(ret->stride[k]));
+    return nd.numel > 0;
+}

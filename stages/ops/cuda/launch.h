@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_LAUNCH_H
+#define PENSTOCK_STAGES_OPS_CUDA_LAUNCH_H
+/* How kernels are launched. `stream` of a call or task is the struct
+ * pst_cuda_context of its memory. */
+#include "stages/device/cuda/cuda.h"
+#include "stages/ops/core/op.h"
+#include "stages/ops/cuda/code/params.h"
+
+/* Kernels of stages/ops/cuda/code/. */
+enum pst_cuda_fn {
+#define X(kernel) PST_FN_##kernel,
+#include "stages/ops/cuda/cuda.def"
+#undef X
+    PST_N_CUDA_FN
+};
+
+/* Enqueues one thread for each of n elements, fewer if there are very many: the
+ * kernel loops with PST_GRID_LOOP. Nothing is done for n = 0. */
+void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
+                       int64_t n, const void *params);
+/* Enqueues x * y blocks of PST_CUDA_BLOCK threads. y at most 65535. */
+void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
+                     int64_t y, const void *params);
+
+/* Fills the loop of n operands; false if it has no elements. */
+bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
+                      struct pst_cuda_nd *ret);
+
+#endif

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_TASKS_H
+#define PENSTOCK_STAGES_OPS_CUDA_TASKS_H
+/* Tasks of a step other than operators: rows of stages/device/device.h. They
+ * enqueue on task->stream. */
+#include "stages/device/device.h"
+
+void pst_cuda_seed(const struct pst_task *task);
+void pst_cuda_copy_task(const struct pst_task *task);
+void pst_cuda_sum(const struct pst_task *task);
+void pst_cuda_sumsq(const struct pst_task *task);
+void pst_cuda_narrow(const struct pst_task *task);
+void pst_cuda_upcast(const struct pst_task *task);
+void pst_cuda_update_adamw(const struct pst_task *task);
+void pst_cuda_update_sgd(const struct pst_task *task);
+
+#endif

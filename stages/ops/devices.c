@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stages/ops/cpu/shadow.h"
+#include "stages/ops/cuda/cuda.h"
+
+static const struct pst_device *const devices[] = {
+    &pst_device_cpu,
+    &pst_device_cuda,
+#if PST_HAVE_SHADOW
+    &pst_device_shadow,
+#endif
+};
+
+const struct pst_device *pst_device_at(unsigned i)
+{
+    return i < PST_COUNT(devices) ? devices[i] : NULL;
+}
+
+static const struct pst_device *find_device(const char *name, size_t len)
+{
+    for (size_t i = 0; i < PST_COUNT(devices); i++)
+        if (strlen(devices[i]->name) == len &&
+            strncmp(devices[i]->name, name, len) == 0)
+            return devices[i];
+    return NULL;
+}
+
+/* Entry `rank` of the list; the last one also stands for all later ranks. */
+static const char *entry_of(const char *list, unsigned rank, size_t *ret_len)
+{
+    for (;; list += *ret_len + 1) {
+        *ret_len = strcspn(list, ",");
+        if (rank-- == 0 || list[*ret_len] == '\0')
+            return list;
+    }
+}
+
+/* With one entry all ranks of a host share what it names. */
+static enum pst_status number_of(const struct pst_device *device,
+                                 const char *entry, size_t len, unsigned local,
+                                 unsigned *ret, struct pst_diag *diag)
+{
+    struct pst_device_info info;
+    const size_t name = strlen(device->name);
+    char *end = NULL;
+    enum pst_status status;
+
+    *ret = 0;
+    if (len > name) {
+        *ret = (unsigned)strtoul(entry + name + 1, &end, 10);
+        if (end == entry + name + 1 || end != entry + len)
+            return pst_diag_set(diag, PST_E_DEVICE_NAME,
+                                "--device %.*s: after \":\" there must be the "
+                                "number of a device",
+                                (int)len, entry);
+    }
+    if (device->probe == NULL)
+        return PST_OK;
+    status = device->probe(*ret, &info, diag);
+    if (status == PST_OK && len == name)
+        *ret = local % PST_MAX(info.number, 1);
+    return status;
+}
+
+enum pst_status pst_device_find(const char *list, unsigned rank, unsigned local,
+                                const struct pst_device **ret,
+                                unsigned *ret_ordinal, struct pst_diag *diag)
+{
+    size_t len, name;
+    const char *entry = entry_of(list, rank, &len);
+
+    name = strcspn(entry, ":,");
+    *ret = find_device(entry, name);
+    if (*ret == NULL)
+        return pst_diag_set(diag, PST_E_DEVICE_NAME,
+                            "--device %.*s: there are cpu, cuda and cuda:N",
+                            (int)len, entry);
+    return number_of(*ret, entry, len, local, ret_ordinal, diag);
+}
+
+const struct pst_device *pst_device_default(void)
+{
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+    const char *name = getenv("PENSTOCK_DEVICE");
+    const struct pst_device *found =
+        name != NULL ? find_device(name, strcspn(name, ":,")) : NULL;
+
+    return found != NULL ? found : &pst_device_cpu;
+}

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A CUDA driver for tests: the functions of stages/device/cuda/driver.def over
+ * the emulated kernels. Work is done late, and streams overtake each other as
+ * far as events allow. Host and device accesses are told apart: device memory
+ * is accessible only while a kernel or copy runs.
+ *
+ * PENSTOCK_TEST_CUDA=SEED[:CALL]: another order; that call, and each later one
+ * that can fail, fails. PENSTOCK_TEST_CUDA_MIB: memory of the device, 4096.
+ * PENSTOCK_TEST_CUDA_OPEN: the memory is always accessible, which is faster.
+ */
+#include "tests/cuda/emulate.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string>
+#include <sys/mman.h>
+#include <time.h>
+#include <vector>
+
+enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600,
+       LOST = 700 };
+
+namespace {
+
+struct event {
+    uint64_t given = 0, passed = 0; /* records enqueued, and those done */
+    double time = 0;
+};
+
+struct work {
+    std::function<void()> run; /* empty: waits for the event */
+    struct event *event;
+    uint64_t number;
+};
+
+struct stream {
+    std::deque<work> queue;
+};
+
+std::mutex lock;
+std::vector<stream *> streams;
+std::map<uint64_t, size_t> allocated;
+uint64_t random_state = 1, fail_at = 0, calls = 0;
+size_t memory = (size_t)4096 << 20, used = 0;
+bool lost = false, open_memory = false;
+
+double now()
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+unsigned draw(unsigned n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(random_state >> 33) % n;
+}
+
+/* True if this call fails. */
+bool fails()
+{
+    calls++;
+    lost |= fail_at != 0 && calls >= fail_at;
+    return lost;
+}
+
+void protect(int how)
+{
+    if (open_memory)
+        return;
+    for (const auto &a : allocated)
+        if (mprotect((void *)(uintptr_t)a.first, a.second, how) != 0)
+            abort();
+}
+
+bool runnable(const stream *s)
+{
+    return !s->queue.empty() &&
+           (s->queue.front().run ||
+            s->queue.front().event->passed >= s->queue.front().number);
+}
+
+/* Runs the first piece of work of a stream that is ready. */
+void run_first(stream *s)
+{
+    work w = std::move(s->queue.front());
+
+    s->queue.pop_front();
+    if (!w.run)
+        return;
+    protect(PROT_READ | PROT_WRITE);
+    if (!lost)
+        w.run();
+    protect(PROT_NONE);
+}
+
+bool run_some()
+{
+    const unsigned from = streams.empty() ? 0 : draw((unsigned)streams.size());
+
+    for (size_t i = 0; i < streams.size(); i++) {
+        stream *s = streams[(from + i) % streams.size()];
+
+        if (!runnable(s))
+            continue;
+        run_first(s);
+        return true;
+    }
+    return false;
+}
+
+void give(void *s, work w)
+{
+    ((stream *)s)->queue.push_back(std::move(w));
+    while (((stream *)s)->queue.size() > 256 && run_some())
+        ;
+}
+
+void give(void *s, std::function<void()> run)
+{
+    give(s, work{std::move(run), NULL, 0});
+}
+
+} // namespace
+
+#define GUARD                                                                  \
+    std::lock_guard<std::mutex> guard(lock);                                   \
+    if (fails())                                                               \
+    return LOST
+
+extern "C" {
+
+int cuInit(unsigned)
+{
+    const char *words = getenv("PENSTOCK_TEST_CUDA");
+    const char *mib = getenv("PENSTOCK_TEST_CUDA_MIB");
+    char *rest = NULL;
+
+    open_memory = getenv("PENSTOCK_TEST_CUDA_OPEN") != NULL;
+    if (words != NULL)
+        random_state = strtoull(words, &rest, 10);
+    if (rest != NULL && *rest == ':')
+        fail_at = strtoull(rest + 1, NULL, 10);
+    if (mib != NULL)
+        memory = (size_t)strtoull(mib, NULL, 10) << 20;
+    return OK;
+}
+
+int cuDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return OK;
+}
+
+int cuGetErrorName(int error, const char **name)
+{
+    *name = error == NO_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == NOT_FOUND ? "CUDA_ERROR_NOT_FOUND"
+            : error == LOST      ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                 : "CUDA_ERROR_INVALID_VALUE";
+    return OK;
+}
+
+int cuGetErrorString(int error, const char **text)
+{
+    *text = error == LOST ? "an illegal memory access was encountered"
+                          : "an error of the test's driver";
+    return OK;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    *count = 2;
+    return OK;
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return OK;
+}
+
+int cuDeviceGetName(char *name, int size, int device)
+{
+    snprintf(name, (size_t)size, "Emulated GPU %d", device);
+    return OK;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int)
+{
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 4;
+    return OK;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    static char contexts[2];
+
+    *context = &contexts[device];
+    return OK;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int)
+{
+    return OK;
+}
+
+int cuCtxSetCurrent(void *)
+{
+    return OK;
+}
+
+int cuMemGetInfo_v2(size_t *unused, size_t *total)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    *unused = memory - used;
+    *total = memory;
+    return OK;
+}
+
+int cuMemAlloc_v2(uint64_t *at, size_t size)
+{
+    void *p;
+
+    GUARD;
+    size = (size + 4095) / 4096 * 4096;
+    if (size > memory - used)
+        return NO_MEMORY;
+    p = mmap(NULL, size, open_memory ? PROT_READ | PROT_WRITE : PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NO_MEMORY;
+    used += size;
+    *at = (uintptr_t)p;
+    allocated[*at] = size;
+    return OK;
+}
+
+int cuMemFree_v2(uint64_t at)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    munmap((void *)(uintptr_t)at, allocated[at]);
+    used -= allocated[at];
+    allocated.erase(at);
+    return OK;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *s)
+{
+    GUARD;
+    give(s, [=] { memcpy((void *)(uintptr_t)to, from, size); });
+    return OK;
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *s)
+{
+    GUARD;
+    give(s, [=] { memcpy(to, (const void *)(uintptr_t)from, size); });
+    return OK;
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *s)
+{
+    GUARD;
+    give(s, [=] {
+        memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+    });
+    return OK;
+}
+
+int cuMemsetD8Async(uint64_t at, unsigned char byte, size_t size, void *s)
+{
+    GUARD;
+    give(s, [=] { memset((void *)(uintptr_t)at, byte, size); });
+    return OK;
+}
+
+int cuStreamCreate(void **s, unsigned)
+{
+    GUARD;
+    streams.push_back(new stream);
+    *s = streams.back();
+    return OK;
+}
+
+int cuStreamDestroy_v2(void *s)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    streams.erase(std::find(streams.begin(), streams.end(), (stream *)s));
+    delete (stream *)s;
+    return OK;
+}
+
+int cuStreamSynchronize(void *s)
+{
+    GUARD;
+    while (!((stream *)s)->queue.empty())
+        if (!run_some())
+            abort(); /* a stream waits for an event that nobody records */
+    return OK;
+}
+
+int cuStreamWaitEvent(void *s, void *e, unsigned)
+{
+    GUARD;
+    give(s, work{nullptr, (event *)e, ((event *)e)->given});
+    return OK;
+}
+
+int cuEventCreate(void **e, unsigned)
+{
+    GUARD;
+    *e = new event;
+    return OK;
+}
+
+int cuEventDestroy_v2(void *e)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    for (const stream *s : streams)
+        for (const work &w : s->queue)
+            if (w.event == e)
+                abort(); /* destroyed while a stream waits for it */
+    delete (event *)e;
+    return OK;
+}
+
+int cuEventRecord(void *e, void *s)
+{
+    event *at = (event *)e;
+
+    GUARD;
+    const uint64_t number = ++at->given;
+    give(s, [=] {
+        at->passed = std::max(at->passed, number);
+        at->time = now();
+    });
+    return OK;
+}
+
+int cuEventQuery(void *e)
+{
+    GUARD;
+    for (unsigned n = 1 + draw(4); n > 0; n--)
+        (void)run_some();
+    return ((event *)e)->passed >= ((event *)e)->given ? OK : NOT_READY;
+}
+
+int cuEventSynchronize(void *e)
+{
+    GUARD;
+    while (((event *)e)->passed < ((event *)e)->given)
+        if (!run_some())
+            abort();
+    return OK;
+}
+
+int cuEventElapsedTime(float *ms, void *from, void *to)
+{
+    GUARD;
+    const event *a = (event *)from, *b = (event *)to;
+    if (a->passed < a->given || b->passed < b->given)
+        return NOT_READY;
+    *ms = (float)(1e3 * (b->time - a->time));
+    return OK;
+}
+
+int cuModuleLoadData(void **module, const void *)
+{
+    GUARD;
+    *module = &lock;
+    return OK;
+}
+
+int cuModuleUnload(void *)
+{
+    return OK;
+}
+
+int cuModuleGetFunction(void **function, void *, const char *name)
+{
+    *function = (void *)emu_find(name);
+    return *function != NULL ? OK : NOT_FOUND;
+}
+
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y,
+                   unsigned grid_z, unsigned block_x, unsigned block_y,
+                   unsigned block_z, unsigned, void *s, void **params, void **)
+{
+    const auto *kernel = (const struct emu_kernel *)function;
+
+    GUARD;
+    if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_y > 65535 ||
+        grid_z > 65535 || block_x * block_y * block_z > 1024)
+        return INVALID;
+    const std::string copy((const char *)params[0], kernel->size);
+    give(s, [=] {
+        emu_launch(kernel, copy.data(), {grid_x, grid_y, grid_z},
+                   {block_x, block_y, block_z});
+    });
+    return OK;
+}
+
+} // extern "C"

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Fibers for the threads of a block. */
+#include "tests/cuda/emulate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define BEGIN_SWITCH(save, bottom, size)                                       \
+    __sanitizer_start_switch_fiber(save, bottom, size)
+#define END_SWITCH(save, bottom, size)                                         \
+    __sanitizer_finish_switch_fiber(save, bottom, size)
+#else
+#define BEGIN_SWITCH(save, bottom, size) (void)0
+#define END_SWITCH(save, bottom, size)   (void)0
+#endif
+
+#define MOST_THREADS 1024
+#define STACK        ((size_t)128 << 10)
+#define WARP         32
+
+thread_local struct emu_dim threadIdx, blockIdx, blockDim, gridDim;
+
+enum state { READY, IN_WARP, IN_BLOCK, DONE };
+
+struct fiber {
+    void *sp; /* its saved registers are below */
+    enum state state;
+    struct emu_dim index;
+    void *fake; /* of ASan */
+};
+
+static thread_local struct {
+    const struct emu_kernel *kernel;
+    const void *params;
+    struct fiber fibers[MOST_THREADS];
+    unsigned n, now; /* threads of the block; the one that runs */
+    void *sp;        /* of the scheduler */
+    unsigned char *stacks;
+    uint64_t lanes[MOST_THREADS];
+    void *fake;
+    const void *bottom; /* of the scheduler's stack */
+    size_t size;
+} emu;
+
+static struct emu_kernel *kernels;
+
+emu_kernel::emu_kernel(const char *a_name, size_t a_size,
+                       void (*a_run)(const void *))
+    : name(a_name), size(a_size), run(a_run), next(kernels)
+{
+    kernels = this;
+}
+
+const struct emu_kernel *emu_find(const char *name)
+{
+    const struct emu_kernel *k = kernels;
+
+    while (k != NULL && strcmp(k->name, name) != 0)
+        k = k->next;
+    return k;
+}
+
+/* emu_switch(save, to): saves the registers that a call keeps on this stack and
+ * its pointer in *save, and continues on the other stack. */
+extern "C" void emu_switch(void **save, void *to);
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".globl emu_switch\n"
+        ".type emu_switch, @function\n"
+        "emu_switch:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n"
+        "  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n"
+        "  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n"
+        "  popq %r12\n  popq %rbx\n  popq %rbp\n"
+        "  ret\n"
+        ".size emu_switch, .-emu_switch\n");
+#define SAVED 6 /* registers */
+#else
+#error "write emu_switch for this processor"
+#endif
+
+static void leave(enum state state)
+{
+    struct fiber *f = &emu.fibers[emu.now];
+
+    f->state = state;
+    BEGIN_SWITCH(state == DONE ? NULL : &f->fake, emu.bottom, emu.size);
+    emu_switch(&f->sp, emu.sp);
+    END_SWITCH(f->fake, NULL, NULL);
+}
+
+extern "C" void emu_main(void)
+{
+    END_SWITCH(NULL, &emu.bottom, &emu.size);
+    emu.kernel->run(emu.params);
+    leave(DONE);
+    abort();
+}
+
+/* What a new fiber returns to: aligns the stack as a call does. */
+extern "C" void emu_entry(void);
+__asm__(".text\n"
+        ".globl emu_entry\n"
+        ".type emu_entry, @function\n"
+        "emu_entry:\n"
+        "  andq $-16, %rsp\n"
+        "  call emu_main\n"
+        ".size emu_entry, .-emu_entry\n");
+
+static void start(unsigned t)
+{
+    unsigned char *top = emu.stacks + (t + 1) * STACK - 64;
+    void **sp = (void **)top;
+
+    *--sp = (void *)emu_entry;
+    for (unsigned i = 0; i < SAVED; i++)
+        *--sp = NULL;
+    emu.fibers[t].sp = sp;
+    emu.fibers[t].state = READY;
+    emu.fibers[t].fake = NULL;
+    emu.fibers[t].index = {t % blockDim.x, t / blockDim.x % blockDim.y,
+                           t / blockDim.x / blockDim.y};
+}
+
+static void resume(unsigned t)
+{
+    emu.now = t;
+    threadIdx = emu.fibers[t].index;
+    BEGIN_SWITCH(&emu.fake, emu.stacks + t * STACK, STACK);
+    emu_switch(&emu.sp, emu.fibers[t].sp);
+    END_SWITCH(emu.fake, NULL, NULL);
+}
+
+/* Makes fibers from begin to end ready if all that are not done are in that
+ * barrier. */
+static bool release(unsigned begin, unsigned end, enum state barrier)
+{
+    unsigned n = 0;
+
+    for (unsigned t = begin; t < end; t++)
+        if (emu.fibers[t].state == barrier)
+            n++;
+        else if (emu.fibers[t].state != DONE)
+            return false;
+    for (unsigned t = begin; n > 0 && t < end; t++)
+        if (emu.fibers[t].state == barrier)
+            emu.fibers[t].state = READY;
+    return n > 0;
+}
+
+static bool run_warp(unsigned begin, unsigned end)
+{
+    bool any = false, again = true;
+
+    while (again) {
+        again = false;
+        for (unsigned t = begin; t < end; t++)
+            if (emu.fibers[t].state == READY) {
+                resume(t);
+                any = again = true;
+            }
+        again |= release(begin, end, IN_WARP);
+    }
+    return any;
+}
+
+static void run_block(void)
+{
+    bool done = false;
+
+    for (unsigned t = 0; t < emu.n; t++)
+        start(t);
+    while (!done) {
+        bool any = false;
+
+        for (unsigned t = 0; t < emu.n; t += WARP)
+            any |= run_warp(t, t + WARP < emu.n ? t + WARP : emu.n);
+        if (release(0, emu.n, IN_BLOCK))
+            continue;
+        done = true;
+        for (unsigned t = 0; t < emu.n; t++)
+            done &= emu.fibers[t].state == DONE;
+        if (!done && !any) {
+            fprintf(stderr, "%s: threads of a block wait at different places\n",
+                    emu.kernel->name);
+            abort();
+        }
+    }
+}
+
+void emu_launch(const struct emu_kernel *kernel, const void *params,
+                struct emu_dim grid, struct emu_dim block)
+{
+    emu.n = block.x * block.y * block.z;
+    if (emu.n == 0 || emu.n > MOST_THREADS) {
+        fprintf(stderr, "%s: a block of %u threads\n", kernel->name, emu.n);
+        abort();
+    }
+    if (emu.stacks == NULL)
+        emu.stacks = (unsigned char *)mmap(
+            NULL, MOST_THREADS * STACK, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (emu.stacks == MAP_FAILED)
+        abort();
+    emu.kernel = kernel;
+    emu.params = params;
+    gridDim = grid;
+    blockDim = block;
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
+                run_block();
+}
+
+void emu_sync_block(void)
+{
+    leave(IN_BLOCK);
+}
+
+void emu_sync_warp(void)
+{
+    leave(IN_WARP);
+}
+
+uint64_t *emu_lanes(void)
+{
+    return emu.lanes + emu.now / WARP * WARP;
+}

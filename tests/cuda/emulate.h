@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_CUDA_EMULATE_H
+#define PENSTOCK_TESTS_CUDA_EMULATE_H
+/*
+ * CUDA device code on the host: a kernel is a C++ function, its threads are
+ * fibers that a scheduler runs one at a time, in order, each until the next
+ * barrier. Blocks run one after another. Included by
+ * stages/ops/cuda/code/device.cuh where nvcc does not compile.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct emu_dim {
+    unsigned x, y, z;
+};
+extern thread_local struct emu_dim threadIdx, blockIdx, blockDim, gridDim;
+
+/* A kernel of the sources, by name. */
+struct emu_kernel {
+    const char *name;
+    size_t size; /* of its parameters */
+    void (*run)(const void *params);
+    struct emu_kernel *next;
+
+    emu_kernel(const char *name, size_t size, void (*run)(const void *));
+};
+const struct emu_kernel *emu_find(const char *name);
+/* Runs all blocks. Aborts, with a message, if threads wait for a barrier that
+ * others do not reach. */
+void emu_launch(const struct emu_kernel *kernel, const void *params,
+                struct emu_dim grid, struct emu_dim block);
+
+void emu_sync_block(void);
+void emu_sync_warp(void);
+/* 8 bytes for each lane of the current thread's warp. */
+uint64_t *emu_lanes(void);
+
+#define __device__
+#define __forceinline__ inline
+#define PST_DEVICE static inline __attribute__((unused))
+#define PST_SHARED static thread_local
+#define PST_CUDA_KERNEL(name, type)                                            \
+    static void name(const type &p);                                           \
+    static struct emu_kernel name##_entry(                                     \
+        #name, sizeof(type),                                                   \
+        [](const void *params) { name(*(const type *)params); });              \
+    static void name(const type &p)
+
+static inline void __syncthreads(void)
+{
+    emu_sync_block();
+}
+
+static inline void __syncwarp(unsigned = 0xffffffffu)
+{
+    emu_sync_warp();
+}
+
+/* The value of another lane; all lanes of the warp take part. */
+template <typename T> static inline T emu_from_lane(T x, unsigned lane)
+{
+    uint64_t *lanes = emu_lanes(), bits = 0;
+    T ret;
+
+    static_assert(sizeof(T) <= sizeof(bits), "at most 8 bytes");
+    memcpy(&bits, &x, sizeof(x));
+    lanes[threadIdx.x % 32] = bits;
+    emu_sync_warp();
+    memcpy(&ret, &lanes[lane % 32], sizeof(ret));
+    emu_sync_warp();
+    return ret;
+}
+
+template <typename T>
+static inline T __shfl_xor_sync(unsigned, T x, int mask)
+{
+    return emu_from_lane(x, (threadIdx.x % 32) ^ (unsigned)mask);
+}
+
+template <typename T> static inline T __shfl_sync(unsigned, T x, int lane)
+{
+    return emu_from_lane(x, (unsigned)lane);
+}
+
+/* Fibers do not run at the same time. */
+template <typename T> static inline T atomicAdd(T *at, T x)
+{
+    const T was = *at;
+
+    *at = was + x;
+    return was;
+}
+
+template <typename T> static inline T atomicCAS(T *at, T from, T to)
+{
+    const T was = *at;
+
+    if (was == from)
+        *at = to;
+    return was;
+}
+
+template <typename T> static inline T atomicExch(T *at, T x)
+{
+    const T was = *at;
+
+    *at = x;
+    return was;
+}
+
+static inline float __uint_as_float(uint32_t x)
+{
+    float ret;
+
+    memcpy(&ret, &x, sizeof(ret));
+    return ret;
+}
+
+static inline uint32_t __float_as_uint(float x)
+{
+    uint32_t ret;
+
+    memcpy(&ret, &x, sizeof(ret));
+    return ret;
+}
+
+struct float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+static inline float rsqrtf(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
+#endif

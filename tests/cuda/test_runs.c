@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Whole steps on the device "cuda", over the driver of the tests: the same bits
+ * for every cut and schedule, and the CPU's numbers. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "stages/ops/cuda/cuda.h"
+#include "stages/ops/devices.h"
+#include "tests/run/job.h"
+
+static struct run run_on(const struct pst_device *device, unsigned stages,
+                         unsigned flags, struct pst_exec_options options)
+{
+    options.device = device;
+    return run_as(stages, flags, &options);
+}
+
+/* The CPU's loss and norm within rounding. */
+static void assert_close(const struct run *a, const struct run *b)
+{
+    assert_true(fabs(a->loss - b->loss) <= 1e-5 * fabs(b->loss));
+    assert_true(fabs(a->norm - b->norm) <= 1e-4 * fabs(b->norm));
+}
+
+/* Cuts and schedules give the bits of one stage. */
+static void keeps_the_bits(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
+    struct pst_exec_options options = net_options("gpipe", 1, 4, "adamw");
+    struct run cpu = run_on(&pst_device_cpu, 1, 0, options);
+    struct run whole = run_on(&pst_device_cuda, 1, 0, options);
+
+    (void)state;
+    assert_close(&whole, &cpu);
+    for (unsigned stages = 2; stages <= 3; stages++)
+        for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+            struct run cut;
+
+            options = net_options(schedules[k], stages, 4, "adamw");
+            cut = run_on(&pst_device_cuda, stages, NET_TRANSMIT, options);
+            assert_same_dump(whole.dump, cut.dump);
+            assert_true(whole.loss == cut.loss && whole.norm == cut.norm);
+            pst_dump_free(cut.dump);
+        }
+    pst_dump_free(cpu.dump);
+    pst_dump_free(whole.dump);
+}
+
+static void sums_replicas(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "sgd");
+    struct run cpu, cuda;
+
+    (void)state;
+    options.replicas = 2;
+    cpu = run_on(&pst_device_cpu, 2, NET_STILL, options);
+    cuda = run_on(&pst_device_cuda, 2, NET_STILL, options);
+    assert_close(&cuda, &cpu);
+    pst_dump_free(cpu.dump);
+    pst_dump_free(cuda.dump);
+}
+
+static void finds_devices(void **state)
+{
+    const struct pst_device *device;
+    struct pst_diag diag;
+    unsigned ordinal;
+
+    (void)state;
+    pst_diag_init(&diag);
+    assert_ok(pst_device_find("cuda:1,cpu", 0, 0, &device, &ordinal, &diag),
+              &diag);
+    assert_ptr_equal(device, &pst_device_cuda);
+    assert_int_equal(ordinal, 1);
+    assert_ok(pst_device_find("cuda:1,cpu", 1, 1, &device, &ordinal, &diag),
+              &diag);
+    assert_ptr_equal(device, &pst_device_cpu);
+    assert_ok(pst_device_find("cuda:1,cpu", 7, 0, &device, &ordinal, &diag),
+              &diag);
+    assert_ptr_equal(device, &pst_device_cpu);
+    assert_ok(pst_device_find("cuda", 5, 3, &device, &ordinal, &diag), &diag);
+    assert_int_equal(ordinal, 1); /* the driver of the tests has two */
+    assert_int_equal(pst_device_find("cuda:2", 0, 0, &device, &ordinal, &diag),
+                     PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "no GPU number 2"));
+    assert_int_equal(pst_device_find("cuda:x", 0, 0, &device, &ordinal, &diag),
+                     PST_ERR_USAGE);
+    assert_int_equal(pst_device_find("gpu", 0, 0, &device, &ordinal, &diag),
+                     PST_ERR_USAGE);
+    assert_int_equal(pst_device_find("", 0, 0, &device, &ordinal, &diag),
+                     PST_ERR_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_devices),
+        cmocka_unit_test(keeps_the_bits),
+        cmocka_unit_test(sums_replicas),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
