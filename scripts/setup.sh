@@ -34,7 +34,9 @@ forget_options() {
       PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # of these scripts
       PENSTOCK_SHADOW* | PENSTOCK_FAULT* | PENSTOCK_LIBCUDA | \
         PENSTOCK_TEST_CUDA*) ;; # of tests
-      PENSTOCK_DEVICE) [ "$PENSTOCK_DEVICE" = shadow ] || unset "$name" ;;
+      PENSTOCK_DEVICE) # of a user, unless with the tests' driver
+        [ "$PENSTOCK_DEVICE" = shadow ] || [ -n "${PENSTOCK_LIBCUDA:-}" ] ||
+          unset "$name" ;;
       *) unset "$name" ;;
     esac
   done

@@ -4,13 +4,16 @@
  * all samples and floating dtypes that it takes: plain, adding to the output,
  * in place of an input, with one thread and with three, and with other bytes
  * for true (the reference itself, too). Outputs begin with garbage and stand
- * between guards; inputs must not change.
+ * between guards; inputs must not change. With PENSTOCK_DEVICE the kernels that
+ * this device has of its own, each at least once.
  */
+#include "tests/ops/on_device.h"
 #include "tests/ops/samples/sample.h"
 
 #include "stages/base/host/pool.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +40,9 @@ static const char *const mode_names[] = {
     "in place 1", "three threads", "other bytes for true"};
 static const struct pst_rng_key key = {.seed = 7, .step = 3, .microbatch = 1};
 static struct pst_pool *pool;
+static struct pst_device_memory device; /* not open: the CPU */
+
+#define DEVICE_SIZE ((size_t)64 << 20)
 
 static void *must(void *p)
 {
@@ -73,7 +79,18 @@ static void bind(struct bench *b)
         b->out[k].meta = &node->outs[k]->meta;
 }
 
-/* false if the operator does not take the dtype. */
+/* True if the device of the test has kernels of its own for the operator. */
+static bool has_kernels(const struct pst_op *op)
+{
+    const struct pst_device *on = pst_device_default();
+    const struct pst_kernels all = pst_op_kernels(on, op);
+
+    return on == &pst_device_cpu ||
+           (all.n > 0 && (all.at[0].flags & PST_K_QUEUED) != 0);
+}
+
+/* false if the operator does not take the dtype, or the device has no
+ * kernels. */
 static bool bench_init(struct bench *b, const struct sample *sample,
                        enum pst_dtype dtype)
 {
@@ -86,6 +103,8 @@ static bool bench_init(struct bench *b, const struct sample *sample,
         return false;
     }
     b->node = sample_node(b->graph);
+    if (!has_kernels(b->node->op))
+        return false;
     assert_ok(pst_eval_new(b->graph, &b->eval, &b->diag), &b->diag);
     for (size_t i = 0; i < b->graph->inputs.n; i++) {
         b->given[i] = must(sample_fill(b->graph->inputs.at[i]));
@@ -205,6 +224,28 @@ static void check_inputs(const struct run *r, const struct bench *b,
     }
 }
 
+static void launch(struct run *r, const struct bench *b,
+                   const struct pst_kernel *kernel)
+{
+    struct on_device_block blocks[MAX_IN + PST_MAX_OUTS + 2];
+    unsigned n = 0;
+
+    if ((kernel->flags & PST_K_QUEUED) == 0) {
+        kernel->run(&r->call);
+        return;
+    }
+    for (unsigned k = 0; k < b->n_in; k++)
+        if (r->copies[k] != NULL)
+            blocks[n++] = (struct on_device_block){
+                r->copies[k], pst_meta_span(&r->metas[k]) + 1};
+    for (unsigned k = 0; k < b->node->n_outs; k++)
+        blocks[n++] = (struct on_device_block){
+            r->memory[k], pst_meta_bytes(r->out[k].meta) + 2 * (size_t)GUARD};
+    blocks[n++] = (struct on_device_block){&r->fault, sizeof(r->fault)};
+    blocks[n++] = (struct on_device_block){r->scratch, r->call.scratch_size};
+    on_device_run(&device, kernel, &r->call, blocks, n);
+}
+
 static void run_init(struct run *r, const struct bench *b,
                      const struct pst_kernel *kernel, enum mode mode)
 {
@@ -231,7 +272,7 @@ static void run_init(struct run *r, const struct bench *b,
             must(aligned_alloc(64, r->call.scratch_size / 64 * 64 + 64));
         r->call.scratch = r->scratch;
     }
-    kernel->run(&r->call);
+    launch(r, b, kernel);
     if (r->fault.set) {
         char text[240];
 
@@ -360,6 +401,42 @@ static void check_kernel(const struct bench *b, const struct pst_kernel *kernel,
     }
 }
 
+/* --- which were tried ----------------------------------------------------- */
+
+static const struct pst_kernel *tried[4096];
+static unsigned n_tried;
+
+static bool was_tried(const struct pst_kernel *kernel)
+{
+    for (unsigned i = 0; i < n_tried; i++)
+        if (tried[i] == kernel)
+            return true;
+    return false;
+}
+
+static void note_tried(const struct pst_kernel *kernel)
+{
+    if (!was_tried(kernel) && n_tried < PST_COUNT(tried))
+        tried[n_tried++] = kernel;
+}
+
+/* Runs last. Operators without results have no samples. */
+static void every_own_kernel_was_tried(void **state)
+{
+    const struct pst_device *on = pst_device_default();
+
+    (void)state;
+    for (unsigned i = 0; i < pst_registry_count(); i++) {
+        const struct pst_op *op = pst_registry_at(i);
+        const struct pst_kernels all = pst_op_kernels(on, op);
+
+        for (unsigned k = 0; k < all.n; k++)
+            if ((all.at[k].flags & PST_K_QUEUED) != 0 &&
+                pst_op_schema(op)->n_returns > 0 && !was_tried(&all.at[k]))
+                fail_msg("no sample runs %s", all.at[k].name);
+    }
+}
+
 static void check_sample(const struct sample *sample, enum pst_dtype dtype)
 {
     struct bench b;
@@ -367,7 +444,8 @@ static void check_sample(const struct sample *sample, enum pst_dtype dtype)
     if (bench_init(&b, sample, dtype) && b.n_in + b.node->n_outs > 0 &&
         pst_op_runs(b.node->op)) {
         const struct pst_op *op = b.node->op;
-        const struct pst_kernels all = pst_op_kernels(&pst_device_cpu, op);
+        const struct pst_device *const on = pst_device_default();
+        const struct pst_kernels all = pst_op_kernels(on, op);
         struct run want;
         struct pst_call call = {.in = b.in,
                                 .out = b.out,
@@ -381,9 +459,13 @@ static void check_sample(const struct sample *sample, enum pst_dtype dtype)
         }
         run_init(&want, &b, pst_op_reference(op), PLAIN);
         for (unsigned k = 0; k < all.n; k++)
-            if (pst_kernel_choose(op, &call, pst_cpu_isa(), all.at[k].name) ==
-                &all.at[k])
+            if ((on == &pst_device_cpu ||
+                 (all.at[k].flags & PST_K_QUEUED) != 0) &&
+                pst_kernel_find(on, op, &call, pst_cpu_isa(), all.at[k].name) ==
+                    &all.at[k]) {
                 check_kernel(&b, &all.at[k], &want);
+                note_tried(&all.at[k]);
+            }
         run_fini(&want);
     }
     bench_fini(&b);
@@ -440,12 +522,19 @@ static int setup(void **state)
     pst_diag_init(&diag);
     if (pst_registry_init(&diag) != PST_OK)
         return -1;
+    if (pst_device_default() != &pst_device_cpu &&
+        pst_device_open(pst_device_default(), 0, DEVICE_SIZE, &device, &diag) !=
+            PST_OK) {
+        (void)fprintf(stderr, "%s\n", diag.text);
+        return -1;
+    }
     return pst_pool_new(3, &pool, &diag) == PST_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     (void)state;
+    pst_device_close(&device);
     pst_pool_free(pool);
     return 0;
 }
@@ -466,7 +555,7 @@ static bool has_turn(unsigned sample)
 
 int main(void)
 {
-    struct CMUnitTest *tests = calloc(sample_count() + 1, sizeof(*tests));
+    struct CMUnitTest *tests = calloc(sample_count() + 2, sizeof(*tests));
     unsigned n = 0;
     int failed;
 
@@ -480,6 +569,8 @@ int main(void)
                 .initial_state = (void *)(uintptr_t)sample_at(i),
             };
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_row_has_a_sample);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(every_own_kernel_was_tried);
     failed = _cmocka_run_group_tests("kernels", tests, n, setup, teardown);
     free(tests);
     return failed;

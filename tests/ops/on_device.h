@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_OPS_ON_DEVICE_H
+#define PENSTOCK_TESTS_OPS_ON_DEVICE_H
+/* Runs a kernel of a device on operands that are in host memory. */
+#include "stages/ops/core/op.h"
+
+/* A block of host memory that the call uses; NULL blocks are left out. */
+struct on_device_block {
+    void *at;
+    size_t size;
+};
+
+/* Copies the blocks to the device, runs the kernel with the operands, scratch
+ * and fault there, and copies the blocks back. Every address of the call is
+ * inside one of them. Fails the test if the device does. */
+void on_device_run(struct pst_device_memory *mem,
+                   const struct pst_kernel *kernel, const struct pst_call *call,
+                   const struct on_device_block *blocks, unsigned n);
+
+#endif
