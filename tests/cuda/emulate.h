@@ -40,7 +40,9 @@ uint64_t *emu_lanes(void);
 #define __device__
 #define __forceinline__ inline
 #define PST_DEVICE static inline __attribute__((unused))
-#define PST_SHARED static thread_local
+#define PST_INLINE_DEVICE inline __attribute__((unused))
+#define PST_OUTLINE       static __attribute__((unused))
+#define PST_SHARED        static thread_local
 #define PST_CUDA_KERNEL(name, type)                                            \
     static void name(const type &p);                                           \
     static struct emu_kernel name##_entry(                                     \
@@ -132,6 +134,20 @@ struct float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+
+/* By Newton's method from a rough value. */
+static inline float erfinvf(float y)
+{
+    const double w = -log((1.0 - (double)y) * (1.0 + (double)y));
+    const double t = 2.0 / (3.14159265358979 * 0.147) - 0.5 * w;
+    double x = copysign(sqrt(sqrt(t * t + w / 0.147) - t), (double)y);
+
+    if (fabsf(y) >= 1.0f)
+        return fabsf(y) > 1.0f ? NAN : copysignf(INFINITY, y);
+    for (int i = 0; i < 4; i++)
+        x -= (erf(x) - (double)y) * 0.886226925452758 * exp(x * x);
+    return (float)x;
+}
 
 static inline float rsqrtf(float x)
 {

@@ -4,6 +4,7 @@
 
 #include "stages/ops/cuda/fallback.h"
 #include "stages/ops/cuda/kernels.h"
+#include "stages/ops/cuda/loops.h"
 #include "stages/ops/cuda/tasks.h"
 
 #if PST_HAVE_CUDA
@@ -37,7 +38,10 @@ static void launch(struct pst_device_memory *mem,
         return;
     }
     frame->stream = mem->context;
-    kernel->run(frame);
+    if (pst_cuda_is_loop(kernel))
+        pst_cuda_loop_run(kernel, frame);
+    else
+        kernel->run(frame);
 }
 
 static void run(struct pst_device_memory *mem, pst_task_fn fn,

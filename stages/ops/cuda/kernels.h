@@ -6,7 +6,7 @@
 #include "stages/ops/cuda/launch.h"
 
 /* Indexed by enum pst_op_order; NULL: runs on the host. */
-extern const struct pst_kernels *const pst_cuda_kernels[];
+extern const struct pst_kernels *pst_cuda_kernels[];
 
 /* Kernels for an operator, best first. The last one need not support all
  * calls: the others run on the host. */

@@ -358,6 +358,28 @@ static void run_short(struct fast *r)
     pst_nd_run(&flat, r->call->pool, row_blocks, r);
 }
 
+/* Where run() stores what it was called with; NULL: it runs it. */
+static _Thread_local struct pst_pw_use *describing;
+
+static void describe(const struct fast *r)
+{
+    describing->loop = r->loop;
+    describing->n = r->n;
+    describing->rounds = r->rounds;
+    memcpy(describing->x, r->x, sizeof(r->x));
+    memcpy(describing->arg, r->arg, sizeof(r->arg));
+    memcpy(describing->as, r->as, sizeof(r->as));
+    memcpy(describing->s, r->s, sizeof(r->s));
+}
+
+void pst_pw_describe(const struct pst_kernel *kernel,
+                     const struct pst_call *call, struct pst_pw_use *ret)
+{
+    describing = ret;
+    kernel->run(call);
+    describing = NULL;
+}
+
 static void run(struct fast *r, const unsigned *order, unsigned n)
 {
     const struct pst_meta *metas[MAX + 1] = {r->call->out[0].meta};
@@ -371,6 +393,10 @@ static void run(struct fast *r, const unsigned *order, unsigned n)
         r->arg[k] = &r->call->args[arg];
         r->size[k] = pst_dtype_size(r->as[k]);
         metas[k + 1] = r->x[k] != NULL ? r->x[k]->meta : NULL;
+    }
+    if (describing != NULL) {
+        describe(r);
+        return;
     }
     pst_nd_init(&nd, n + 1, metas);
     if (nd.numel == 0)

@@ -96,6 +96,25 @@ void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f);
 void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
                         pst_loop_fn f);
 
+/* A flag of kernels that run one loop of loops.def, besides those of op.h:
+ * another device can ask for the loop and its operands, and run them. */
+#define PST_PW_IS_LOOP (1u << 16)
+
+struct pst_pw_use {
+    pst_loop_fn loop;               /* the variant that runs on any CPU */
+    unsigned n;                     /* operands */
+    const struct pst_operand *x[3]; /* NULL: the number of arg */
+    const struct pst_arg *arg[3];
+    enum pst_dtype as[3]; /* dtype that the loop takes: f32, bool or i64 */
+    enum pst_dtype
+        rounds; /* dtype that f32 operands of others are rounded to */
+    float s[3];
+};
+
+/* Describes a call of such a kernel instead of running it. */
+void pst_pw_describe(const struct pst_kernel *kernel,
+                     const struct pst_call *call, struct pst_pw_use *ret);
+
 /* True if the gradient of argument arg is wanted; false for a number. */
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);
 /* Sets it to g, summed to the argument's shape and converted to its dtype. */
@@ -205,17 +224,19 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 /* Rows of these kernels; `can` begins with pst_pw_is_f32 or a similar
  * function. */
 #define PST_PW_ROWS(name, can, tol)                                            \
-    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY, PST_PW_FLAGS, can,      \
-                  NULL, tol)
+    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
+                  PST_PW_FLAGS | PST_PW_IS_LOOP, can, NULL, tol)
 /* The same for bool results. */
 #define PST_PW_ROWS_BOOL(name, can)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
-                  PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
+                  (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \
+                  NULL, 0.0)
 
 /* The same for i64 kernels NAME_i64. */
 #define PST_PW_ROWS_I64(name, can)                                             \
     PST_SIMD_ROWS(#name "_i64", name##_i64_f32, PST_D(I64),                    \
-                  PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
+                  (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \
+                  NULL, 0.0)
 
 /* Defines a row that also has the loop of the kernel's name. */
 #define PST_PW_FAST_ROW(id, text, how, kernel, tol, gradient)                  \

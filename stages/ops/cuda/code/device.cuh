@@ -14,7 +14,9 @@
 #include "stages/ops/cuda/code/params.h"
 
 #ifdef __CUDACC__
-#define PST_DEVICE static __device__ __forceinline__
+#define PST_DEVICE        static __device__ __forceinline__
+#define PST_INLINE_DEVICE __device__ __forceinline__ /* after "static" */
+#define PST_OUTLINE       static __device__ __noinline__
 #define PST_SHARED __shared__
 /* Defines kernel `name`, which has one parameter struct `p`. */
 #define PST_CUDA_KERNEL(name, type)                                            \
@@ -101,6 +103,38 @@ PST_DEVICE int64_t pst_nd_at(const struct pst_cuda_nd &nd, unsigned k,
 PST_DEVICE float pst_from_bf16(uint16_t x)
 {
     return __uint_as_float((uint32_t)x << 16);
+}
+
+/* f16 by integers: the half type of CUDA has no host counterpart. */
+PST_DEVICE float pst_from_f16(uint16_t x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x8000) << 16, low = x & 0x3ff;
+    const uint32_t size = x >> 10 & 31;
+
+    if (size == 31)
+        return __uint_as_float(sign | 0x7f800000 | low << 13);
+    if (size > 0)
+        return __uint_as_float(sign | (size + 112) << 23 | low << 13);
+    /* Subnormal: low * 2^-24 is exact. */
+    return __uint_as_float(sign | __float_as_uint((float)low * 0x1p-24f));
+}
+
+/* To nearest, ties to even. */
+PST_DEVICE uint16_t pst_to_f16(float x)
+{
+    const uint32_t bits = __float_as_uint(x), size = bits & 0x7fffffff;
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    uint32_t wide;
+
+    if (size > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (size >= 0x477ff000) /* 65520 and more */
+        return (uint16_t)(sign | 0x7c00);
+    if (size < 0x38800000) /* subnormal: units of 2^-24 */
+        return (uint16_t)(sign |
+                          (uint16_t)rintf(__uint_as_float(size) * 0x1p24f));
+    wide = size - (112u << 23);
+    return (uint16_t)(sign | (wide + 0xfff + (wide >> 13 & 1)) >> 13);
 }
 
 /* To nearest, ties to even; a NaN stays a NaN. */

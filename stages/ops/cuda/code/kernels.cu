@@ -1,3 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All kernels, as one module. */
 #include "stages/ops/cuda/code/tasks.cu"
+#include "stages/ops/cuda/code/loops.cu"

@@ -21,6 +21,37 @@ struct pst_cuda_nd {
     int64_t stride[PST_CUDA_OPERANDS][PST_CUDA_RANK]; /* elements */
 };
 
+/* Dtypes of elements (enum pst_dtype has others, too). */
+enum pst_cuda_type {
+    PST_CUDA_F32,
+    PST_CUDA_F64,
+    PST_CUDA_BF16,
+    PST_CUDA_F16,
+    PST_CUDA_BOOL, /* any byte but 0 is true */
+    PST_CUDA_U8,
+    PST_CUDA_I8,
+    PST_CUDA_I16,
+    PST_CUDA_I32,
+    PST_CUDA_I64,
+};
+
+/* An elementwise loop (stages/ops/cpu/simd/loops.def): y = f(x[0], x[1], ...).
+ * Operand 0 of nd is y, operand k + 1 is x[k]. */
+struct pst_cuda_loop {
+    struct pst_cuda_nd nd;
+    void *y;
+    const void *x[3]; /* NULL: a number */
+    float number[3];
+    int64_t whole[3]; /* the same for loops of integers */
+    uint32_t type[3], y_type; /* enum pst_cuda_type */
+    uint32_t rounds;  /* f32 operands of other types are rounded to this one */
+    uint32_t accumulate;
+    /* All operands are f32 and contiguous, or numbers, and y is f32 and not
+     * added to. */
+    uint32_t plain;
+    float s[3];
+};
+
 /* to[0] = value, by dtype; wide: the bits of the value */
 struct pst_cuda_fill {
     void *to;

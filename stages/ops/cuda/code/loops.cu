@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Elementwise loops: a kernel for each line of loops.def. */
+#include "stages/ops/cuda/code/math.cuh"
+
+/* --- elements of any type ------------------------------------------------- */
+
+PST_OUTLINE float pst_loop_round(uint32_t type, float x)
+{
+    return type == PST_CUDA_BF16  ? pst_from_bf16(pst_to_bf16(x))
+           : type == PST_CUDA_F16 ? pst_from_f16(pst_to_f16(x))
+                                  : x;
+}
+
+PST_OUTLINE float pst_loop_load(uint32_t type, const void *x, int64_t i)
+{
+    switch (type) {
+    case PST_CUDA_F32:
+        return ((const float *)x)[i];
+    case PST_CUDA_F64:
+        return (float)((const double *)x)[i];
+    case PST_CUDA_BF16:
+        return pst_from_bf16(((const uint16_t *)x)[i]);
+    case PST_CUDA_F16:
+        return pst_from_f16(((const uint16_t *)x)[i]);
+    case PST_CUDA_BOOL:
+        return (float)(((const uint8_t *)x)[i] != 0);
+    case PST_CUDA_U8:
+        return (float)((const uint8_t *)x)[i];
+    case PST_CUDA_I8:
+        return (float)((const int8_t *)x)[i];
+    case PST_CUDA_I16:
+        return (float)((const int16_t *)x)[i];
+    case PST_CUDA_I32:
+        return (float)((const int32_t *)x)[i];
+    default:
+        return (float)((const int64_t *)x)[i];
+    }
+}
+
+PST_OUTLINE int64_t pst_loop_load_whole(uint32_t type, const void *x, int64_t i)
+{
+    switch (type) {
+    case PST_CUDA_BOOL:
+        return ((const uint8_t *)x)[i] != 0;
+    case PST_CUDA_U8:
+        return ((const uint8_t *)x)[i];
+    case PST_CUDA_I8:
+        return ((const int8_t *)x)[i];
+    case PST_CUDA_I16:
+        return ((const int16_t *)x)[i];
+    case PST_CUDA_I32:
+        return ((const int32_t *)x)[i];
+    default:
+        return ((const int64_t *)x)[i];
+    }
+}
+
+/* Rounds, adds to the old value, or both. */
+PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t at,
+                                float x)
+{
+    uint16_t *const y = (uint16_t *)p.y;
+
+    if (p.y_type == PST_CUDA_F32) {
+        ((float *)p.y)[at] = p.accumulate ? ((float *)p.y)[at] + x : x;
+        return;
+    }
+    if (p.accumulate)
+        x = pst_loop_round(p.y_type, x) +
+            pst_loop_load(p.y_type, p.y, at);
+    y[at] = p.y_type == PST_CUDA_BF16 ? pst_to_bf16(x) : pst_to_f16(x);
+}
+
+/* Operand k of element i. */
+PST_DEVICE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
+                                  int64_t i)
+{
+    float x;
+
+    if (p.x[k] == nullptr)
+        return p.number[k]; /* rounded by the host */
+    x = pst_loop_load(p.type[k], p.x[k], pst_nd_at(p.nd, k + 1, i));
+    return p.rounds != PST_CUDA_F32 && p.type[k] != p.rounds
+               ? pst_loop_round(p.rounds, x)
+               : x;
+}
+
+PST_DEVICE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
+                                  int64_t i)
+{
+    return p.x[k] == nullptr
+               ? p.whole[k]
+               : pst_loop_load_whole(p.type[k], p.x[k],
+                                     pst_nd_at(p.nd, k + 1, i));
+}
+
+/* --- loops ---------------------------------------------------------------- */
+
+/* F::n operands; F::at(a, b, c, s0, s1, s2) is the result of one element. */
+template <class F> PST_DEVICE void pst_loop_plain(const struct pst_cuda_loop &p)
+{
+    const float *const x0 = (const float *)p.x[0];
+    const float *const x1 = (const float *)p.x[1];
+    const float *const x2 = (const float *)p.x[2];
+
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        const float a = x0 != nullptr ? x0[i] : p.number[0];
+        const float b = F::n > 1 ? x1 != nullptr ? x1[i] : p.number[1] : 0;
+        const float c = F::n > 2 ? x2 != nullptr ? x2[i] : p.number[2] : 0;
+
+        ((float *)p.y)[i] = F::at(a, b, c, p.s[0], p.s[1], p.s[2]);
+    }
+}
+
+template <class F> PST_DEVICE void pst_loop_f32(const struct pst_cuda_loop &p)
+{
+    if (p.plain) {
+        pst_loop_plain<F>(p);
+        return;
+    }
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        const float a = pst_loop_operand(p, 0, i);
+        const float b = F::n > 1 ? pst_loop_operand(p, 1, i) : 0;
+        const float c = F::n > 2 ? pst_loop_operand(p, 2, i) : 0;
+
+        pst_loop_store(p, pst_nd_at(p.nd, 0, i),
+                       F::at(a, b, c, p.s[0], p.s[1], p.s[2]));
+    }
+}
+
+template <class F>
+PST_DEVICE void pst_loop_question(const struct pst_cuda_loop &p)
+{
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        const float a = pst_loop_operand(p, 0, i);
+        const float b = F::n > 1 ? pst_loop_operand(p, 1, i) : 0;
+
+        ((uint8_t *)p.y)[pst_nd_at(p.nd, 0, i)] = F::at(a, b);
+    }
+}
+
+/* Of integers; R is the type of the result. */
+template <class F, typename R>
+PST_DEVICE void pst_loop_integer(const struct pst_cuda_loop &p)
+{
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        const int64_t a = pst_loop_whole(p, 0, i);
+        const int64_t b = F::n > 1 ? pst_loop_whole(p, 1, i) : 0;
+
+        ((R *)p.y)[pst_nd_at(p.nd, 0, i)] = (R)F::at(a, b);
+    }
+}
+
+template <class F> PST_DEVICE void pst_loop_choice(const struct pst_cuda_loop &p)
+{
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        const bool a = pst_loop_whole(p, 0, i) != 0;
+        const float b = pst_loop_operand(p, 1, i);
+        const float c = pst_loop_operand(p, 2, i);
+
+        pst_loop_store(p, pst_nd_at(p.nd, 0, i), F::at(a, b, c));
+    }
+}
+
+#define PST_LOOP_UNUSED(...) (void)sizeof(__VA_ARGS__)
+
+#define LOOP(name, n_args, expr)                                               \
+    struct pst_fn_##name {                                                     \
+        static const int n = n_args;                                           \
+        PST_DEVICE float at(float a, float b, float c, float s0, float s1,     \
+                            float s2)                                          \
+        {                                                                      \
+            PST_LOOP_UNUSED(a + b + c + s0 + s1 + s2);                         \
+            return (float)(expr);                                              \
+        }                                                                      \
+    };                                                                         \
+    PST_CUDA_KERNEL(pst_loop_##name, struct pst_cuda_loop)                     \
+    {                                                                          \
+        pst_loop_f32<struct pst_fn_##name>(p);                                 \
+    }
+/* `slow` holds everywhere, and is not slow here. */
+#define GUARDED(name, n_args, expr, ok, slow) LOOP(name, n_args, slow)
+#define RANGED(name, n_args, expr, ok, slow)  LOOP(name, n_args, slow)
+#define PST_LOOP_OF(name, n_args, T, R, run, expr)                             \
+    struct pst_fn_##name {                                                     \
+        static const int n = n_args;                                           \
+        PST_DEVICE R at(T a, T b)                                              \
+        {                                                                      \
+            PST_LOOP_UNUSED(a + b);                                            \
+            return (R)(expr);                                                  \
+        }                                                                      \
+    };                                                                         \
+    PST_CUDA_KERNEL(pst_loop_##name, struct pst_cuda_loop)                     \
+    {                                                                          \
+        run(p);                                                                \
+    }
+#define QUESTION(name, n_args, expr)                                           \
+    PST_LOOP_OF(name, n_args, float, uint8_t,                                  \
+                pst_loop_question<struct pst_fn_##name>, expr)
+#define LOGIC(name, n_args, expr)                                              \
+    PST_LOOP_OF(name, n_args, int64_t, uint8_t,                                \
+                (pst_loop_integer<struct pst_fn_##name, uint8_t>), expr)
+#define INTEGER(name, n_args, expr)                                            \
+    PST_LOOP_OF(name, n_args, int64_t, int64_t,                                \
+                (pst_loop_integer<struct pst_fn_##name, int64_t>), expr)
+#define COMPARE(name, n_args, expr)                                            \
+    PST_LOOP_OF(name, n_args, int64_t, uint8_t,                                \
+                (pst_loop_integer<struct pst_fn_##name, uint8_t>), expr)
+#define CHOICE(name, expr)                                                     \
+    struct pst_fn_##name {                                                     \
+        PST_DEVICE float at(bool a, float b, float c)                          \
+        {                                                                      \
+            return (expr);                                                     \
+        }                                                                      \
+    };                                                                         \
+    PST_CUDA_KERNEL(pst_loop_##name, struct pst_cuda_loop)                     \
+    {                                                                          \
+        pst_loop_choice<struct pst_fn_##name>(p);                              \
+    }
+#include "stages/ops/cpu/simd/loops.def"

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_LOOPS_H
+#define PENSTOCK_STAGES_OPS_CUDA_LOOPS_H
+/*
+ * Elementwise operators. Those of the CPU's kernels that run a loop of
+ * loops.def say which loop and which operands (pst_pw_describe), and the loop
+ * runs on the GPU: it needs no row of its own here.
+ */
+#include "stages/ops/cuda/launch.h"
+
+/* Copies the loop kernels among `from` to `to`, one for each instruction set
+ * left out, at most `most`; returns how many. */
+unsigned pst_cuda_loops_take(const struct pst_kernels *from,
+                             struct pst_kernel *to, unsigned most);
+bool pst_cuda_is_loop(const struct pst_kernel *kernel);
+/* Enqueues such a kernel; frame->stream is set. */
+void pst_cuda_loop_run(const struct pst_kernel *kernel,
+                       const struct pst_call *frame);
+/* Returns the type in device code; false if it has none. */
+bool pst_cuda_type_of(enum pst_dtype dtype, uint32_t *ret);
+
+#endif
