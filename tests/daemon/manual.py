@@ -68,6 +68,25 @@ def check_jobs(script):
         assert found == ["night"], found
         sockets.pop().close()
         assert complete(script, words, XDG_RUNTIME_DIR=folder) == []
+        check_foreign(script, words, folder)
+
+
+def check_foreign(script, words, folder):
+    """A name that no job can have is offered to nobody, and never run."""
+    ran = folder + "/ran"
+    names = "$(>$RAN)", "`>$RAN`", "$(>$RAN", "good"
+    sockets = [socket.socket(socket.AF_UNIX) for _ in names]
+    for name, each in zip(names, sockets):
+        os.mkdir(f"{folder}/penstock/{name}")
+        each.bind(f"{folder}/penstock/{name}/rank0.sock")
+    env = {"XDG_RUNTIME_DIR": folder, "RAN": ran}
+    assert complete(script, words, **env) == ["good"]
+    assert not os.path.exists(ran)
+    if os.geteuid() == 0:  # the folder is another user's
+        os.chown(folder + "/penstock", 64001, 64001)
+        assert complete(script, words, **env) == []
+    for each in sockets:
+        each.close()
 
 
 def main():

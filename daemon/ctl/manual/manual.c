@@ -227,16 +227,20 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
 }
 
 /* Lists jobs whose rank 0 has its socket here; a killed job leaves a folder,
- * and often a socket that is no longer bound. */
+ * and often a socket that is no longer bound. A folder in /tmp may be another
+ * user's, and compgen runs the commands in a word: only names that a job can
+ * have are offered. */
 static const char jobs[] =
     "_penstock_jobs() {\n"
     "  local dir=/tmp/penstock-$EUID path bound\n"
     "  [[ $XDG_RUNTIME_DIR == /* && -w $XDG_RUNTIME_DIR ]] &&\n"
     "    dir=$XDG_RUNTIME_DIR/penstock\n"
+    "  [[ -O $dir ]] || return\n"
     "  bound=$(cat /proc/net/unix 2>/dev/null)\n"
     "  for path in \"$dir\"/*/rank0.sock; do\n"
     "    [[ -S $path && $bound == *\" $path\"* ]] || continue\n"
     "    path=${path%/*}\n"
+    "    [[ ${path##*/} == *[^[:alnum:]._-]* ]] && continue\n"
     "    echo \"${path##*/}\"\n"
     "  done\n"
     "}\n";
