@@ -11,14 +11,18 @@ stopped   a job that dies after it was told to stop
 early     signals before the ranks are there
 between   what commands say while no rank is there
 attaching while the ranks end and are started again
+taken     a job that was killed, whose name another one has then
+moved     a job whose journal is another file after a restart
 lost      stop, when the last checkpoint cannot be written
 pausing   before a pause that was accepted has begun
 changed   with a model that was changed, and in a pause
 passing   files that are missing for a while
 """
+import glob
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -26,7 +30,7 @@ import time
 
 import job
 import restarts
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 from restarts import EVERY
 
 
@@ -97,6 +101,62 @@ def attaching(b):
         said = b.ended(seen, code=130)
         assert "[run.stopped]" in said.stderr, said
         assert "loss" in said.stdout, said
+
+
+def is_there(pid):
+    return os.path.exists(f"/proc/{pid}")
+
+
+def begin_seen(b, *more):
+    """A job, and those who watch it."""
+    name = b.fresh()
+    job = b.begin(*b.words(name, *more, "--log-dir", name, "--job", "seen",
+                           steps=10 ** 9))
+    b.await_step(name, 1)
+    seen = [b.begin("attach", "seen"), b.begin("watch", "--job", "seen")]
+    for s in seen:
+        assert s.stdout.readline()
+    return name, job, seen
+
+
+def taken(b):
+    """Who follows a job ends with it, though another one, which goes on, has
+    its name by the time he looks again."""
+    if b.transport == "mpi":
+        return
+    name, killed, seen = begin_seen(b, "--max-restarts", "9")
+    for s in seen:
+        s.send_signal(signal.SIGSTOP)
+    killed.kill()
+    killed.communicate()
+    wait_until(lambda: not any(map(is_there, b.pids(name))), "its ranks end")
+    other = begin_seen(b)[1]
+    for s in seen:
+        s.send_signal(signal.SIGCONT)
+    said = b.ended(seen[0], code=1)
+    assert "was killed" in said.stderr, said
+    b.ended(seen[1])
+    b.call("stop", "--job", "seen")
+    b.ended(other, code=130)
+
+
+def moved(b):
+    """A program that cleans /tmp removes the journal: after the next restart
+    there is another one, and who follows the job goes on."""
+    if b.transport == "mpi":
+        return
+    name, job, seen = begin_seen(b, "--max-restarts", "9")
+    for path in glob.glob(b.path("penstock-??????")):
+        shutil.rmtree(path)
+    os.kill(b.pids(name)[0], signal.SIGKILL)
+    b.await_event(name, "start", "rank-0", n=2)
+    while (line := seen[1].stdout.readline()) and " start " not in line:
+        pass
+    assert line, seen[1].communicate()
+    b.call("stop", "--job", "seen")
+    b.ended(job, code=130)
+    assert "started again" in b.ended(seen[0], code=130).stderr
+    b.ended(seen[1])
 
 
 def passing(b):
@@ -306,8 +366,8 @@ def main():
     print(f"PST_TEST_SEED={seed}")
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
-        restarts.run_parts(b, [stopped, early, between, attaching, lost,
-                               pausing, changed, passing], number, seed)
+        restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
+                               lost, pausing, changed, passing], number, seed)
     print("ok")
 
 

@@ -77,21 +77,22 @@ static enum pst_status follow(struct pstctl_follow *f,
 
 /* The process that starts the ranks records how the job ended and removes its
  * lock, unless it is killed; the ranks end before it. had: the lock as it was
- * before. */
-static enum pst_status no_result(const char *socket, int had,
+ * before; owner: that process, 0: none. Another job may have the name now. */
+static enum pst_status no_result(const char *socket, int had, int owner,
                                  struct pst_diag *diag)
 {
     struct pst_str lock = {0};
     enum pst_status status;
     bool left;
+    int now;
 
-    while (had >= 0 && pstctl_is_owned(socket))
+    while ((now = pstd_socket_owner(socket)) > 0 && now == owner)
         (void)usleep(1000 * PSTCTL_OWNED_MS);
     if (pstctl_owner_end(had, &status, diag))
         return status;
     pst_str_addf(&lock, "%s" PSTD_SOCKET_OWNER, socket);
-    left = !lock.failed && access(lock.text, F_OK) == 0 &&
-           pstd_socket_owner(socket) == 0;
+    left =
+        !lock.failed && access(lock.text, F_OK) == 0 && (now == 0 || owner > 0);
     pst_str_fini(&lock);
     return pst_diag_set(
         diag, PST_E_RUN_KILLED, "the job has ended without a result%s",
@@ -157,7 +158,7 @@ static enum pst_status attend(const struct pstd_config *config,
     if (status == PST_OK && !seen.drained)
         status = pstctl_report_run(&f.conn, config, seen.run, diag);
     if (status == PST_ERR_NO_DAEMON)
-        status = no_result(pst_str_text(&f.path), lock, diag);
+        status = no_result(pst_str_text(&f.path), lock, f.owner, diag);
     pstctl_follow_fini(&f);
     return status;
 }

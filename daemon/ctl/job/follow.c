@@ -12,6 +12,8 @@
 
 static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
 {
+    if (f->pid == 0)
+        f->owner = pstd_socket_owner(pst_str_text(&f->path));
     f->pid = conn->pid;
     memcpy(f->journal, conn->journal, sizeof(f->journal));
 }
@@ -25,13 +27,12 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
 
     *f = (struct pstctl_follow){
         .conn = *conn, .next_conn = {.fd = -1}, .next = next};
-    if (conn->fd >= 0)
-        note_job(f, conn);
     pst_str_add(&f->path, path);
     if (f->path.failed)
         return pst_diag_nomem(diag, strlen(path));
     if (conn->fd < 0)
         return PST_OK;
+    note_job(f, conn);
     status = pstctl_watch_from(&f->conn, next, diag);
     if (status != PST_ERR_NO_DAEMON)
         return status;
@@ -40,7 +41,16 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     return PST_OK;
 }
 
-/* Refuses another job that has taken the name of the followed one. */
+/* True if the process that starts the ranks of the followed job owns its name
+ * still. */
+static bool is_kept(const struct pstctl_follow *f)
+{
+    return f->owner > 0 &&
+           pstd_socket_owner(pst_str_text(&f->path)) == f->owner;
+}
+
+/* Refuses another job that has taken the name of the followed one. The journal
+ * of a job is a new one if its folder was removed. */
 static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)
@@ -54,7 +64,8 @@ static enum pst_status check_job(struct pstctl_follow *f,
                             conn->job, (unsigned long long)conn->pid,
                             pst_str_text(&f->path));
     if (f->pid != 0 && f->pid != conn->pid &&
-        (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0))
+        (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0) &&
+        !is_kept(f))
         return pst_diag_set(diag, PST_E_JOB_NONE,
                             "the job has ended; process %llu, another one, "
                             "listens at %s now",
@@ -191,16 +202,16 @@ enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
 enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
                                   struct pst_diag *diag)
 {
-    bool was_owned = true;
+    bool was_kept = true;
 
     for (;;) {
         const enum pst_status status = pstctl_follow_next(f, -1, ret, diag);
 
         /* Tries once more: the process that is gone now may have started them
          * just before. */
-        if (status != PST_ERR_NO_DAEMON || !was_owned || f->journal[0] == '\0')
+        if (status != PST_ERR_NO_DAEMON || !was_kept || f->journal[0] == '\0')
             return status;
-        was_owned = pstctl_is_owned(pst_str_text(&f->path));
+        was_kept = is_kept(f);
         (void)usleep(1000 * PSTCTL_OWNED_MS);
     }
 }

@@ -17,6 +17,7 @@ struct pstctl_follow {
     char run_id[33];              /* the job must have this id; "": any */
     uint64_t pid;                 /* the daemon; 0: unknown */
     char journal[256]; /* file of events; with one the pid may change */
+    int owner;         /* process that starts the ranks; 0: none known */
     uint64_t next;     /* number of the next event; 0: from now on */
     uint64_t missed;   /* events that were no longer available */
     unsigned failures; /* failed connections since the last frame */
@@ -38,7 +39,7 @@ enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
                                    pstd_frame **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* The same without a time limit, even while the ranks are restarted, as long as
- * a process owns the job. */
+ * the process that started them owns the job. */
 enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Descriptor to poll besides others, or -1. */
