@@ -144,6 +144,7 @@ int main(int argc, char **argv)
     int code;
 
     pstd_signals_ignore();
+    pst_guard_inherited();
     if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--version") == 0)
         return print_version(argc == 3 ? argv[2] : NULL);
     if (pstd_config_init(&config, &diag) != PST_OK)

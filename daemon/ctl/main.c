@@ -13,6 +13,7 @@
 
 #include "daemon/common/logfile.h"
 #include "daemon/common/socket.h"
+#include "stages/base/host/guard.h"
 
 static const struct pstctl_command *const commands[] = {
 #define PSTCTL_COMMAND(id, name) &pstctl_##id,
@@ -187,6 +188,7 @@ int main(int argc, char **argv)
     const struct pstctl_command *command;
     struct pst_diag diag;
 
+    pst_guard_inherited();
     pst_diag_init(&diag);
     start_us = pstd_now_us();
     have_path();

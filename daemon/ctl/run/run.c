@@ -213,19 +213,6 @@ static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Opens /dev/null for closed descriptors 0 to 2: otherwise the next files would
- * get these numbers, and output would be written to them. */
-static void fill_standard(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        (void)close(fd);
-}
-
 static enum pst_status detach(const struct pstd_config *config,
                               struct pst_diag *diag)
 {
@@ -234,7 +221,6 @@ static enum pst_status detach(const struct pstd_config *config,
     pid_t pid;
     enum pst_status status;
 
-    fill_standard();
     if (pipe2(fds, O_CLOEXEC) != 0)
         return pst_diag_errno(diag, errno, "cannot make a pipe");
     pid = fork();

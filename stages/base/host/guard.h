@@ -9,6 +9,15 @@
 #include <stdint.h>
 
 /*
+ * Undoes what whoever started the process may have left to it; call it first.
+ * Descriptors 0 to 2 that are closed become ones at which every read or write
+ * fails: the next files would get these numbers, and output would be written
+ * into them. SIGCHLD that is ignored is so no more: nobody could wait for a
+ * child. Signals that are blocked are so no more.
+ */
+void pst_guard_inherited(void);
+
+/*
  * Disables core files (unless core_files), which contain parameters, data and
  * the environment, and gives other users no access to files made from here on
  * (a stricter umask is kept). The process stays dumpable, which MPI needs for

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs are left by whoever starts them changes nothing.
+
+usage: inherited.py PENSTOCK PENSTOCKD TINY.pt2
+
+ignored   SIGCHLD is ignored: nobody could wait for a child
+blocked   SIGTERM is blocked: it ended nothing
+closed    descriptors 0 to 2 are: output went into the next files
+"""
+import os
+import signal
+import sys
+import tempfile
+
+import clients
+import job
+from patience import wait_until
+
+
+def words(*more, steps=3):
+    return ["run", "tiny.plan", "-n", "2", "--data", "data.safetensors",
+            "--transport", "self", "--steps", str(steps), *more]
+
+
+def ignore():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def ignored(b):
+    for more in [], ["--max-restarts", "1", "--checkpoint", "saved"]:
+        run = b.begin_as([b.penstock, *words(*more)], env=b.env,
+                         preexec_fn=ignore)
+        assert "3 steps" in b.ended(run).stdout
+
+
+def block():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+
+
+def answers(b):
+    return b.done("status", "--job", "bare", code=None).returncode == 0
+
+
+def blocked(b, penstockd):
+    run = b.begin_as([penstockd, "tiny.plan", "--transport", "self", "--ranks",
+                      "2", "--job", "bare"], env=b.env, preexec_fn=block)
+    try:
+        wait_until(lambda: answers(b), "it answers")
+        seen = b.begin_as([b.penstock, "watch", "--job", "bare"], env=b.env,
+                          preexec_fn=block)
+        wait_until(lambda: signal.SIGTERM not in waits(seen.pid), "it watches")
+        seen.terminate()
+        b.ended(seen, -signal.SIGTERM)
+        run.terminate()
+        b.ended(run)
+    finally:
+        run.kill()
+
+
+def waits(pid):
+    """The signals that are blocked there."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        mask, = [int(x.split()[1], 16) for x in file if x.startswith("SigBlk")]
+    return {n for n in range(1, 32) if mask >> (n - 1) & 1}
+
+
+def close():
+    for fd in range(3):
+        os.close(fd)
+
+
+def standard(pid):
+    """The files that have the numbers of input, output and errors."""
+    return [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
+
+
+def check_closed(b, run, code):
+    try:
+        wait_until(lambda: answers(b), "it answers")
+        assert standard(run.pid) == 3 * ["/dev/null"], standard(run.pid)
+        b.call("stop", "--job", "bare")
+        assert run.wait() == code, run.returncode
+    finally:
+        run.kill()
+
+
+def closed(b, penstockd):
+    run = b.begin_as([b.penstock, *words("--job", "bare", "--die-with-client",
+                                        steps=10 ** 9)],
+                     env=b.env, preexec_fn=close)
+    check_closed(b, run, 130)
+    run = b.begin_as([penstockd, "tiny.plan", "--transport", "self", "--ranks",
+                      "2", "--job", "bare"], env=b.env, preexec_fn=close)
+    check_closed(b, run, 0)
+    said = b.done("help", code=0)
+    assert "usage" in said.stdout
+    b.ended(b.begin_as([b.penstock, "help"], env=b.env, preexec_fn=close), 74)
+
+
+def main():
+    penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
+        clients.write_data(b.path("data.safetensors"))
+        b.call("split", model, "-o", "tiny.plan")
+        ignored(b)
+        blocked(b, penstockd)
+        closed(b, penstockd)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
