@@ -41,7 +41,7 @@ import time
 
 import clients
 import job
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
 POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
           "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
@@ -507,7 +507,8 @@ def flipped(b):
 
 
 def pipes(b):
-    """A pipe in the place of a file of its logs holds nobody up."""
+    """A pipe in the place of a file of its logs, or of the file that becomes
+    that of --prom, holds nobody up."""
     name = b.fresh()
     os.mkdir(b.path(name))
     os.mkfifo(b.path(name, "supervisor.log"))
@@ -516,6 +517,16 @@ def pipes(b):
                            name), code=74)
     assert "supervisor.log is no regular file" in said, said
     b.call("status", name, code=65)
+    os.mkdir(b.path("metrics"))
+    logs = name + "-log"
+    job = b.begin(*b.words(b.fresh(), "--log-dir", logs, "--prom",
+                           "metrics/a.prom", steps=10 ** 9))
+    b.await_step(logs, 1)
+    temp = b.path("metrics", f"a.prom.{b.pids(logs)[0]}.tmp")
+    os.mkfifo(temp)
+    wait_until(lambda: not os.path.exists(temp), "it writes metrics")
+    b.call("stop")
+    b.ended(job, 130)
 
 
 def unrecorded(b):

@@ -273,6 +273,18 @@ void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out)
                        prom->values[i], out);
 }
 
+/* Creates the temporary file. What has its name is removed: another user may be
+ * allowed to write to the folder, and have put a pipe there. */
+static int create_temp(const char *path)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    const int fd = open(path, flags, 0644);
+
+    if (fd >= 0 || errno != EEXIST || unlink(path) != 0)
+        return fd;
+    return open(path, flags, 0644);
+}
+
 /* Does not fsync: after a crash of the host the numbers are useless. */
 static int replace(const char *path, const struct pst_str *text)
 {
@@ -285,8 +297,7 @@ static int replace(const char *path, const struct pst_str *text)
         pst_str_fini(&temp);
         return ENOMEM;
     }
-    fd = open(temp.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-              0644);
+    fd = create_temp(temp.text);
     /* The collector is another user; the metrics are not secret. */
     if (fd < 0 || fchmod(fd, 0644) != 0)
         err = errno;
