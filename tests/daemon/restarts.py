@@ -27,6 +27,7 @@ pipes     in the place of files
 unrecorded  without a flight record
 unwatched   the files of --prom and --tensorboard cannot be written any more
 """
+import ctypes
 import glob
 import json
 import os
@@ -51,6 +52,7 @@ POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
 RANK_0 = {"manifest", "saved", "SEND_F", "RECV_B"}
 RANK_1 = {"RECV_F", "SEND_B"}
 STEPS, EVERY = 60, 10
+PTRACE_SEIZE = 0x4206
 
 
 class Bench(job.Bench):
@@ -489,6 +491,28 @@ def detach(b):
     assert "none" in said, said
     b.call("run", "tiny.plan", "--data", "data.safetensors", "--detach",
            "--die-with-client", code=64)
+    if b.transport == "self":
+        unbegun(b)
+
+
+def unbegun(b):
+    """A supervisor that is killed before the run has begun has not begun it,
+    though the system may bury it only later: so long as it is traced."""
+    job = b.begin(*b.words(b.fresh(), "--detach"),
+                  PENSTOCK_FAULT="load:1:10000")
+    path = f"/proc/{job.pid}/task/{job.pid}/children"
+    with open(path, encoding="utf-8") as file:
+        child = int(wait_until(lambda: file.seek(0) or file.read(),
+                               "its supervisor"))
+    if ctypes.CDLL(None).ptrace(PTRACE_SEIZE, child, None, None) != 0:
+        print("nothing can be traced here")
+    os.kill(child, signal.SIGKILL)
+    assert "before its run began" in b.ended(job, 1).stderr
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass  # it was not traced
+    b.call(*b.words(b.fresh()))  # removes what it has left
 
 
 def flipped(b):

@@ -128,9 +128,14 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
  * us to detach. */
 static void take_begin(struct pstctl_attempt *r)
 {
+    struct pst_diag none;
+
     r->begun = true;
     r->begun_at = pst_now();
     if (r->begun_fd != NULL && *r->begun_fd >= 0) {
+        pst_diag_init(&none);
+        if (write(*r->begun_fd, &none, sizeof(none)) < 0)
+            errno = 0; /* nobody waits any more */
         (void)close(*r->begun_fd);
         *r->begun_fd = -1;
     }

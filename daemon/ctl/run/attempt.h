@@ -23,7 +23,7 @@ struct pstctl_attempt {
     struct pstctl_hosts hosts;
     unsigned ranks;
     int signal_fd;
-    int *begun_fd;      /* closed when the run begins; NULL: nobody waits */
+    int *begun_fd;      /* told when the run begins; NULL: nobody waits */
     bool supervised;    /* this process ends with the job and vice versa */
     unsigned signals;   /* number of received signals that end the job */
     int signal;         /* the first such signal */

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/common/logfile.h"
@@ -188,29 +187,28 @@ static void become_supervisor(const struct pstd_config *config, int fd)
     pst_diag_init(&diag);
     status = run_job(config, &fd, &diag);
     /* Reports to a waiting parent; otherwise last_exit.json has the result. */
-    if (status != PST_OK && fd >= 0 && write(fd, &diag, sizeof(diag)) < 0)
+    diag.status = status;
+    if (fd >= 0 && write(fd, &diag, sizeof(diag)) < 0)
         _exit(1);
     _exit(pst_status_exit_code(status));
 }
 
-/* Waits until the run has begun, or has failed to. */
-static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
+/* Waits until the run has begun, or has failed to. A supervisor that is killed
+ * says nothing. */
+static enum pst_status await_begin(int fd, struct pst_diag *diag)
 {
     struct pst_diag said;
-    int code = 0;
     ssize_t n;
 
     do
         n = read(fd, &said, sizeof(said));
     while (n < 0 && errno == EINTR);
-    if (n == (ssize_t)sizeof(said)) {
-        said.text[sizeof(said.text) - 1] = '\0';
-        return pst_diag_pass(diag, &said, "%s", said.text);
-    }
-    if (waitpid(pid, &code, WNOHANG) == pid && code != 0)
+    if (n != (ssize_t)sizeof(said))
         return pst_diag_set(diag, PST_E_RUN_KILLED,
                             "the job ended before its run began");
-    return PST_OK;
+    said.text[sizeof(said.text) - 1] = '\0';
+    return said.status == PST_OK ? PST_OK
+                                 : pst_diag_pass(diag, &said, "%s", said.text);
 }
 
 static enum pst_status detach(const struct pstd_config *config,
@@ -230,7 +228,7 @@ static enum pst_status detach(const struct pstd_config *config,
     }
     (void)close(fds[1]);
     status = pid < 0 ? pst_diag_errno(diag, errno, "cannot start a process")
-                     : await_begin(pid, fds[0], diag);
+                     : await_begin(fds[0], diag);
     (void)close(fds[0]);
     if (status != PST_OK || config->quiet)
         return status;
