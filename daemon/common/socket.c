@@ -15,7 +15,8 @@
 #include "daemon/common/lock.h"
 #include "stages/base/alloc.h"
 
-#define CONNECT_S 1 /* while the listen queue is full */
+#define CONNECT_S 1   /* while the listen queue is full */
+#define LOOK_MS   512 /* longest of the pauses, each twice the one before */
 
 static void set_address(struct sockaddr_un *address, const char *path)
 {
@@ -24,22 +25,57 @@ static void set_address(struct sockaddr_un *address, const char *path)
     memcpy(address->sun_path, path, strlen(path));
 }
 
-/* Binds the socket; while we hold the lock, an existing socket at this path is
- * stale. */
+/* True if a process has the socket: one that is no penstockd takes no lock. */
+static bool is_heard(const char *path)
+{
+    const int fd =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un address;
+    bool heard;
+
+    set_address(&address, path);
+    heard = fd < 0 ||
+            connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ||
+            (errno != ECONNREFUSED && errno != ENOENT);
+    if (fd >= 0)
+        (void)close(fd);
+    return heard;
+}
+
+/* Removes a socket that nobody has any more. A rank that is killed loses its
+ * lock just before its socket. */
+static enum pst_status remove_stale(const char *path, struct pst_diag *diag)
+{
+    struct stat st;
+
+    if (lstat(path, &st) != 0)
+        return PST_OK;
+    if (!S_ISSOCK(st.st_mode))
+        return pst_diag_set(diag, PST_E_SOCKET_PATH,
+                            "%s exists and is no socket", path);
+    for (unsigned ms = 1; is_heard(path); ms *= 2) {
+        if (ms > LOOK_MS)
+            return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
+                                "the socket %s is in use by another program "
+                                "(choose another with --job or --socket)",
+                                path);
+        (void)usleep(1000 * ms);
+    }
+    (void)unlink(path);
+    return PST_OK;
+}
+
+/* Binds the socket. We hold the lock. */
 static enum pst_status bind_socket(const char *path, int *ret,
                                    struct pst_diag *diag)
 {
     struct sockaddr_un address;
-    struct stat st;
     mode_t mask;
     int fd, err;
+    enum pst_status status = remove_stale(path, diag);
 
-    if (lstat(path, &st) == 0) {
-        if (!S_ISSOCK(st.st_mode))
-            return pst_diag_set(diag, PST_E_SOCKET_PATH,
-                                "%s exists and is no socket", path);
-        (void)unlink(path);
-    }
+    if (status != PST_OK)
+        return status;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pst_diag_errno(diag, errno, "cannot make a socket");

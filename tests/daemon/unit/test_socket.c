@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +100,37 @@ static void keeps_foreign_files(void **state)
     (void)fclose(f);
     assert_int_equal(pstd_socket_bind(path, false, &l, &diag), PST_ERR_CONFIG);
     assert_int_equal(access(path, F_OK), 0);
+}
+
+/* A program that takes no lock of ours has this socket. */
+static void keeps_sockets_in_use(void **state)
+{
+    static const int kinds[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(kinds); i++) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        const int fd = socket(AF_UNIX, kinds[i] | SOCK_CLOEXEC, 0);
+        struct pstd_listener l;
+        struct pst_diag diag;
+        struct stat was, is;
+
+        (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s",
+                       path_of("others"));
+        assert_true(fd >= 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)),
+                         0);
+        if (kinds[i] != SOCK_DGRAM)
+            assert_int_equal(listen(fd, 1), 0);
+        assert_int_equal(stat(address.sun_path, &was), 0);
+        assert_int_equal(pstd_socket_bind(address.sun_path, false, &l, &diag),
+                         PST_ERR_BUSY);
+        assert_int_equal(stat(address.sun_path, &is), 0);
+        assert_int_equal(was.st_ino, is.st_ino);
+        (void)close(fd);
+        assert_ok(pstd_socket_bind(address.sun_path, false, &l, &diag), &diag);
+        pstd_socket_unbind(&l);
+    }
 }
 
 static void refuses_open_or_foreign_dirs(void **state)
@@ -306,6 +338,7 @@ int main(void)
         cmocka_unit_test(takes_107_bytes),
         cmocka_unit_test(second_is_refused_stale_taken_over),
         cmocka_unit_test(keeps_foreign_files),
+        cmocka_unit_test(keeps_sockets_in_use),
         cmocka_unit_test(refuses_open_or_foreign_dirs),
         cmocka_unit_test(refuses_foreign_sockets),
         cmocka_unit_test(refuses_a_foreign_peer),
