@@ -85,7 +85,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
 }
 
 /* True if the folder belongs to this run: a run that does not resume gives it a
- * new name before its first step. */
+ * new name before its first step. Another run may have done so meanwhile. */
 static bool is_ours(const struct pstd_past *past,
                     const struct pstd_config *config)
 {
@@ -94,8 +94,11 @@ static bool is_ours(const struct pstd_past *past,
 
     if (config->resume.on)
         return true;
-    return name_of(config->checkpoint, name, &ignored) == PST_OK &&
-           name[0] != '\0' && strcmp(name, past->run) != 0;
+    if (name_of(config->checkpoint, name, &ignored) != PST_OK)
+        return false;
+    if (past->job[0] != '\0')
+        return strncmp(name, past->job, PSTD_PAST_JOB) == 0;
+    return name[0] != '\0' && strcmp(name, past->run) != 0;
 }
 
 enum pst_status pstd_past_look(const struct pstd_past *past,

@@ -7,9 +7,15 @@
  */
 #include "daemon/common/config.h"
 
+/* Bytes in which the ids of all starts of a job agree (--one-run). */
+#define PSTD_PAST_JOB 24
+
 /* State of the checkpoint folders before the run's first start. */
 struct pstd_past {
-    char run[33];  /* name of the run recorded there; "": none */
+    char run[33]; /* name of the run recorded there; "": none */
+    /* With this begins the name that the run of this job gets; "": unknown, but
+     * it is another name than `run`. */
+    char job[PSTD_PAST_JOB + 1];
     bool resumed;  /* an attempt has reached its first step */
     uint64_t step; /* newest good checkpoint; 0: none */
 };

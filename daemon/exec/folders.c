@@ -169,6 +169,19 @@ enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
+/* Names a new run: by the id of the start, from which the process that restarts
+ * the job knows whose the folder is. */
+static void name_new(struct pstd_session *s)
+{
+    const char *id = s->config.run_id;
+
+    if (id != NULL && !s->config.stay && strlen(id) == sizeof(s->run) - 1 &&
+        strspn(id, "0123456789abcdef") == sizeof(s->run) - 1)
+        memcpy(s->run, id, sizeof(s->run));
+    else
+        pst_checkpoint_name_run(s->run);
+}
+
 /* Both folders get the same run name. A resumed run keeps its name; a first
  * folder without one, as after replacing a broken disk, gets that of the
  * second. */
@@ -190,7 +203,7 @@ static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
     else if (second.name[0] != '\0')
         memcpy(s->run, second.name, sizeof(s->run));
     else
-        pst_checkpoint_name_run(s->run);
+        name_new(s);
     pst_free(first.fallback);
     pst_free(second.fallback);
     return status;

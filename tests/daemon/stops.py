@@ -12,6 +12,7 @@ early     signals before the ranks are there
 between   what commands say while no rank is there
 attaching while the ranks end and are started again
 taken     a job that was killed, whose name another one has then
+foreign   checkpoints of another run, which came between two starts
 moved     a job whose journal is another file after a restart
 lost      stop, when the last checkpoint cannot be written
 pausing   before a pause that was accepted has begun
@@ -138,6 +139,28 @@ def taken(b):
     b.ended(seen[1])
     b.call("stop", "--job", "seen")
     b.ended(other, code=130)
+
+
+def foreign(b):
+    """A job that has died before it had its folder does not go on from what
+    another run has saved there meanwhile."""
+    if b.transport == "mpi":
+        return
+    name, flag = b.fresh(), b.path("dies")
+    logs = name + "-log"
+    open(flag, "w", encoding="utf-8").close()
+    job = b.begin(*b.words(name, "--max-restarts", "9", "--log-dir", logs),
+                  PENSTOCK_FAULT="load:kill", PENSTOCK_FAULT_ONCE=flag)
+    for n in range(1, 5):  # the next start is in 4 s
+        wait_until(lambda: not os.path.exists(flag), "it dies")
+        if n < 4:
+            open(flag, "w", encoding="utf-8").close()
+        b.await_event(logs, "job_restart", n=n)
+    b.call(*b.words(name))
+    want = b.weights(name)
+    said = b.ended(job, code=78).stderr
+    assert "belongs to another run" in said, said
+    assert b.weights(name) == want
 
 
 def moved(b):
@@ -367,7 +390,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
         restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
-                               lost, pausing, changed, passing], number, seed)
+                               foreign, lost, pausing, changed, passing], number, seed)
     print("ok")
 
 

@@ -584,6 +584,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
 {
     int *const begun_fd = r->begun_fd;
     enum pst_status status;
+    char key[33];
 
     *r = (struct pstctl_attempt){
         .config = config,
@@ -598,6 +599,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet || config->detach},
     };
+    pstctl_key(key);
+    memcpy(r->job, key, PSTD_PAST_JOB);
     status = pstctl_setup_name(&r->setup, config, diag);
     if (status == PST_OK)
         status = pstctl_hosts_init(&r->hosts, config, diag);
@@ -700,6 +703,7 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
         status = pstctl_follow_init(&r->follow, &none, r->setup.socket.text, 1,
                                     diag);
     pstctl_key(r->follow.run_id);
+    memcpy(r->follow.run_id, r->job, PSTD_PAST_JOB);
     job.run_id = r->follow.run_id;
     job.session = r->setup.session.text;
     job.shm = r->setup.shm.path.text;

@@ -6,6 +6,7 @@
  * that started them. A supervised job has several starts in succession. One
  * thread.
  */
+#include "daemon/common/past.h"
 #include "daemon/ctl/hosts/hosts.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/owner.h"
@@ -22,6 +23,7 @@ struct pstctl_attempt {
     struct pstctl_owner owner;
     struct pstctl_hosts hosts;
     unsigned ranks;
+    char job[PSTD_PAST_JOB + 1]; /* with it begin the ids of its starts */
     int signal_fd;
     int *begun_fd;      /* told when the run begins; NULL: nobody waits */
     bool supervised;    /* this process ends with the job and vice versa */

@@ -163,6 +163,7 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
             pstctl_record_open(&s.record, config, pst_str_text(&a->setup.job),
                                a->setup.last.text, diag);
     s.record.owner = &a->owner;
+    memcpy(s.job, a->job, sizeof(s.job));
     if (status == PST_OK)
         status = a->supervised ? pstctl_supervise(&s, diag)
                                : run_alone(&job, s.ranks.now, diag);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
@@ -206,6 +207,7 @@ static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
                                  ? PST_OK
                                  : pstd_past_init(&s->past, s->config, diag);
 
+    memcpy(s->past.job, s->job, sizeof(s->job));
     s->budget = (struct pstctl_budget){.limit = s->config->max_restarts,
                                        .step = s->past.step};
     return status;

@@ -43,7 +43,7 @@ struct pstctl_starter {
     void *ctx;
 };
 
-/* Set config, starter, record and ranks before; the rest is zero. */
+/* Set config, starter, record, ranks and job before; the rest is zero. */
 struct pstctl_supervisor {
     const struct pstd_config *config; /* borrowed; as the user gave it */
     struct pstctl_starter starter;
@@ -51,8 +51,9 @@ struct pstctl_supervisor {
     struct pstd_past past;
     struct pstctl_budget budget;
     struct pstctl_ranks ranks;
-    uint64_t restarts; /* so far */
-    uint64_t served;   /* of a job that stays: starts that lasted long */
+    char job[PSTD_PAST_JOB + 1]; /* part of the ids of its starts; "": none */
+    uint64_t restarts;           /* so far */
+    uint64_t served; /* of a job that stays: starts that lasted long */
 };
 
 /* Runs the job; returns how it finally ended. */
