@@ -92,6 +92,26 @@ def await_ready(b, path):
         time.sleep(.05)
 
 
+def check_output(b, folder):
+    """A pipe or a file of the other one in the place of the ranks' output."""
+    shared = folder + "/shared"
+    os.mkdir(shared)
+    os.chmod(shared, 0o1777)
+    for make in os.mkfifo, lambda path: open(path, "w").close():
+        make(shared + "/s.out")
+        os.chmod(shared + "/s.out", 0o666)
+        os.chown(shared + "/s.out", OTHER, OTHER)
+        job = b.begin(OWNER, "run", "tiny.plan", "-n", "2", "--transport",
+                      "self", "--data", "data.safetensors", "--socket",
+                      shared + "/s")
+        try:
+            said = b.ended(job, 74).stderr
+        finally:
+            job.kill()
+        assert "cannot write " + shared + "/s.out" in said, said
+        os.remove(shared + "/s.out")
+
+
 def main():
     if os.geteuid() != 0:
         print("only root can be two users")
@@ -136,6 +156,7 @@ def main():
         os.symlink("/etc/passwd", b.home + "/l")
         b.refused(OWNER, b.home + "/l", "link", "socket")
         assert os.path.getsize("/etc/passwd") > 0
+        check_output(b, folder)
     print("ok")
     return 0
 

@@ -267,13 +267,15 @@ static void become(const struct argv *argv, int fd,
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
-/* Opens the file twice: for the child to write, for us to read. */
+/* Makes the file and opens it twice: for the child to write, for us to read.
+ * What has its name is removed: with --socket the folder may be one in which
+ * others write, and a pipe there would be waited for. */
 static enum pst_status open_output(const char *path, int fds[2],
                                    struct pst_diag *diag)
 {
-    fds[1] = open(
-        path, O_WRONLY | O_APPEND | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-        0600);
+    (void)unlink(path);
+    fds[1] =
+        open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fds[1] < 0)
         return pst_diag_errno(diag, errno, "cannot write %s", path);
     fds[0] = open(path, O_RDONLY | O_CLOEXEC);
