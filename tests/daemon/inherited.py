@@ -5,6 +5,7 @@ usage: inherited.py PENSTOCK PENSTOCKD TINY.pt2
 
 ignored   SIGCHLD is ignored: nobody could wait for a child
 blocked   SIGTERM is blocked: it ended nothing
+variables of options of the ranks alone: they waited, and nobody knew for what
 closed    descriptors 0 to 2 are: output went into the next files
 """
 import os
@@ -64,6 +65,12 @@ def waits(pid):
     return {n for n in range(1, 32) if mask >> (n - 1) & 1}
 
 
+def variables(b):
+    for name in "STAY", "SERVE", "BEGIN_PAUSED":
+        done = b.done(*words(), **{"PENSTOCK_" + name: "yes"})
+        assert "3 steps" in done.stdout, done
+
+
 def close():
     for fd in range(3):
         os.close(fd)
@@ -106,6 +113,7 @@ def main():
         ignored(b)
         blocked(b, penstockd)
         closed(b, penstockd)
+        variables(b)
     print("ok")
 
 

@@ -383,12 +383,11 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--one-run", job->run_id);
     add_option(&argv, "--journal", job->journal);
     add_option(&argv, "--tensorboard", config->tensorboard);
-    if (config->serve)
-        add(&argv, "--serve");
-    if (config->stay)
-        add(&argv, "--stay");
-    if (config->begin_paused)
-        add(&argv, "--begin-paused");
+    /* Ranks would take these from the environment, too, and nobody would know
+     * what they wait for. */
+    add(&argv, config->serve ? "--serve" : "--serve=no");
+    add(&argv, config->stay ? "--stay" : "--stay=no");
+    add(&argv, config->begin_paused ? "--begin-paused" : "--begin-paused=no");
     status = add_run(&argv, config, texts, diag);
     if (status == PST_OK)
         status =
