@@ -256,16 +256,22 @@ static enum pst_status declare(struct getter *g)
 
 static enum pst_status make_room(struct getter *g)
 {
-    size_t bytes = 1;
+    size_t all = 1, part = 1;
 
-    for (size_t i = 0; i < g->found.at.n; i++)
-        bytes = PST_MAX(
-            bytes,
-            pst_meta_bytes(&g->plan->params.at[g->found.at.at[i].param].meta));
-    g->all = pst_alloc(PST_TAG_DAEMON, bytes);
-    g->part = pst_alloc(PST_TAG_DAEMON, bytes);
-    return g->all != NULL && g->part != NULL ? PST_OK
-                                             : pst_diag_nomem(g->diag, bytes);
+    for (size_t i = 0; i < g->found.at.n; i++) {
+        const unsigned param = g->found.at.at[i].param;
+        const struct pst_plan_param *p = &g->plan->params.at[param];
+
+        if (i > 0 && g->found.at.at[i - 1].param == param)
+            continue;
+        all = PST_MAX(all, pst_meta_bytes(&p->meta));
+        part = PST_MAX(part, pst_attrs_room(g->plan, &g->found, param));
+    }
+    g->all = pst_alloc(PST_TAG_DAEMON, all);
+    g->part = pst_alloc(PST_TAG_DAEMON, part);
+    return g->all != NULL && g->part != NULL
+               ? PST_OK
+               : pst_diag_nomem(g->diag, all + part);
 }
 
 static enum pst_status prepare(struct getter *g)

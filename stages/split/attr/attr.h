@@ -32,6 +32,10 @@ void pst_attrs_fini(struct pst_attrs *attrs);
 /* Returns the contiguous meta of the tensor or of its part. */
 struct pst_meta pst_attr_meta(const struct pst_plan *plan,
                               const struct pst_attr *attr);
+/* Returns the size of the largest of the tensor and these parts of it. A part
+ * can be larger than the tensor: its elements may overlap. */
+size_t pst_attrs_room(const struct pst_plan *plan,
+                      const struct pst_attrs *attrs, unsigned param);
 /* Copies the named part out of the whole tensor `all`; dst is contiguous. */
 void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
                    const void *all, void *dst);

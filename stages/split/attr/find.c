@@ -116,6 +116,20 @@ struct pst_meta pst_attr_meta(const struct pst_plan *plan,
     return ret;
 }
 
+size_t pst_attrs_room(const struct pst_plan *plan,
+                      const struct pst_attrs *attrs, unsigned param)
+{
+    size_t bytes = pst_meta_bytes(&plan->params.at[param].meta);
+
+    for (size_t i = 0; i < attrs->at.n; i++) {
+        const struct pst_meta meta = pst_attr_meta(plan, &attrs->at.at[i]);
+
+        if (attrs->at.at[i].param == param)
+            bytes = PST_MAX(bytes, pst_meta_bytes(&meta));
+    }
+    return bytes;
+}
+
 void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
                    const void *all, void *dst)
 {

@@ -18,6 +18,7 @@ struct given {
 
 struct pst_setting {
     const struct pst_plan *plan;
+    const struct pst_attrs *attrs;
     struct PST_VEC(struct given) given; /* by parameter */
     pst_param_fn old;
     void *old_ctx;
@@ -68,7 +69,7 @@ static enum pst_status read_given(const struct pst_setting *s,
 }
 
 /* Writes the values to the named part of the tensor `all`; compare: only
- * compares them. */
+ * compares them. scratch has capacity for the part; twice, if compare. */
 static enum pst_status lay(const struct pst_setting *s, const struct given *g,
                            char *all, bool compare, void *scratch,
                            bool *ret_same, struct pst_diag *diag)
@@ -105,10 +106,10 @@ static bool is_whole(const struct pst_setting *s, unsigned param)
 static enum pst_status lay_all(const struct pst_setting *s, unsigned param,
                                void *dst, struct pst_diag *diag)
 {
-    const size_t bytes = pst_meta_bytes(&s->plan->params.at[param].meta);
-    void *scratch = pst_alloc(TAG, 2 * bytes + 1);
+    const size_t bytes = pst_attrs_room(s->plan, s->attrs, param);
+    void *scratch = pst_alloc(TAG, bytes + 1);
     enum pst_status status =
-        scratch != NULL ? PST_OK : pst_diag_nomem(diag, 2 * bytes);
+        scratch != NULL ? PST_OK : pst_diag_nomem(diag, bytes);
 
     for (size_t i = 0; i < s->given.n && status == PST_OK; i++)
         if (s->given.at[i].attr->param == param)
@@ -191,9 +192,12 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
 {
     const struct pst_setting *set = s->setting;
     const size_t bytes = pst_meta_bytes(&set->plan->params.at[param].meta);
-    char *all = pst_calloc(TAG, 3 * bytes + 1, 1), *scratch = all + bytes;
-    enum pst_status status =
-        all != NULL ? PST_OK : pst_diag_nomem(s->diag, 3 * bytes);
+    const size_t room = pst_attrs_room(set->plan, set->attrs, param);
+    char *all = pst_calloc(TAG, bytes + 1, 1);
+    char *scratch = pst_alloc(TAG, 2 * room + 1);
+    enum pst_status status = all != NULL && scratch != NULL
+                                 ? PST_OK
+                                 : pst_diag_nomem(s->diag, bytes + 2 * room);
 
     if (status == PST_OK)
         status = lay_all(set, param, all, s->diag);
@@ -217,6 +221,7 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
             pst_str_addf(s->nans, "%s%s", s->nans->len > 0 ? " " : "",
                          g->attr->name);
     }
+    pst_free(scratch);
     pst_free(all);
     return status;
 }
@@ -336,6 +341,7 @@ static enum pst_status set(struct pst_model *model, const struct pst_plan *plan,
     if (setting == NULL)
         return pst_diag_nomem(s->diag, sizeof(*setting));
     setting->plan = plan;
+    setting->attrs = s->attrs;
     s->setting = setting;
     status = collect(s);
     if (status == PST_OK)

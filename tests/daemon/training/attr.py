@@ -19,6 +19,7 @@ import struct
 import sys
 import tempfile
 import time
+import zipfile
 
 from swap import MICROBATCHES, STEPS, Bench, daemons, tensors
 import tensor_file  # swap has put its folder on the path
@@ -177,6 +178,36 @@ def no_parameters(b):
     b.end(run, resume=False, code=130)
 
 
+def overlapping(b):
+    """A buffer n.wide whose 100,000 elements are all the one of n.buf."""
+    with zipfile.ZipFile(f"{b.models}/u08.pt2") as old, \
+            zipfile.ZipFile(b.path("wide.pt2"), "w") as new:
+        for entry in old.namelist():
+            data = old.read(entry)
+            if entry.endswith("model_weights_config.json"):
+                table = json.loads(data)
+                wide = json.loads(json.dumps(table["config"]["n.buf"]))
+                wide["tensor_meta"].update(sizes=[{"as_int": 100000}],
+                                           strides=[{"as_int": 0}])
+                table["config"]["n.wide"] = wide
+                data = json.dumps(table)
+            new.writestr(entry, data)
+    b.call("split", "wide.pt2", "-o", "wide", "--stages", "2", "--loss-fn",
+           "mse:target=x")
+    run = b.train("overlap", plan="wide", ranks=2, steps=20 * STEPS)
+    b.ask("attr", "set", "n.wide", "7")
+    assert "buffer f32[100000]" in b.ask("attr", "get", "n.wide", "-o",
+                                         "wide.safetensors")
+    assert tensors(b.path("wide.safetensors"))["n.wide"] == struct.pack(
+        "<f", 7) * 100000
+    b.ask("attr", "set", "n.buf", "5")
+    assert "min 5, max 5, mean 5\n" in b.ask("attr", "get", "n.wide")
+    b.ask("attr", "set", "n.wide", "wide.safetensors")
+    assert "not trained: 7\n" in b.ask("attr", "get", "n.buf")
+    b.ask("stop", "--now")
+    b.end(run, resume=False, code=130)
+
+
 def cast(b):
     """What is trained is kept in f32 and rounded where it is read, what is not
     takes half of the memory."""
@@ -313,7 +344,7 @@ def main():
             Bench(penstock, models, sys.argv[3], folder) as b:
         b.end(b.train("plain"))
         for part in got, refused, set_everywhere, resumed, no_parameters, \
-                cast, behind_a_checkpoint, no_number, pending:
+                overlapping, cast, behind_a_checkpoint, no_number, pending:
             part(b)
     print("ok")
 
