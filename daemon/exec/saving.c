@@ -320,10 +320,10 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
 
 /* --- beside the steps ----------------------------------------------------- */
 
-/* Saves the state of this step, or, after a failure, the state copied
- * before. */
+/* Saves the state of this step; again: the state that was copied for the save
+ * before, since steps may have been made meanwhile. */
 static enum pst_status begin_in(struct pstd_session *s, bool fallback,
-                                struct pst_diag *diag)
+                                bool again, struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
     const struct pst_save_note what = {.changes = s->changes,
@@ -335,9 +335,9 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
     if (status != PST_OK)
         return status;
     v->fallback = fallback;
-    status = v->is_open ? pst_saver_again(v->saver, dir, diag)
-                        : pst_saver_begin(v->saver, s->w->engine, dir, s->step,
-                                          0, &what, diag);
+    status = again ? pst_saver_again(v->saver, dir, diag)
+                   : pst_saver_begin(v->saver, s->w->engine, dir, s->step, 0,
+                                     &what, diag);
     v->is_open |= status == PST_OK;
     return status;
 }
@@ -375,7 +375,7 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
     v->begun = pst_now();
     pstd_interval_begin(&s->interval, v->begun);
     if (status == PST_OK)
-        status = begin_in(s, false, diag);
+        status = begin_in(s, false, false, diag);
     v->stall_s = pst_now() - v->begun;
     *ret_begun = status == PST_OK;
     if (status == PST_ERR_NOMEM)
@@ -396,14 +396,15 @@ unsigned pstd_session_words(const struct pstd_session *s)
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag);
 
-/* COLLECTIVE. If a folder is not available, that save ends. */
+/* COLLECTIVE. Saves the same copy; if a folder is not available, that save
+ * ends. */
 static enum pst_status begin_again(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
     enum pst_status status;
 
     s->saving.fallback = fallback;
-    status = begin_in(s, fallback, diag);
+    status = begin_in(s, fallback, true, diag);
     return status == PST_OK || is_fatal(status) ? status
                                                 : end(s, status, 0, diag);
 }

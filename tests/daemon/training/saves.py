@@ -10,6 +10,8 @@ asked   `penstock checkpoint` waits for a save that it asked for, not for one
 best    --keep-best makes no step wait; one copy serves it and the checkpoint
         that is due at the same step
 often   --checkpoint-cost: saves come by themselves, and what they cost is told
+again   a save that one folder does not take goes to the other, with the state
+        of its own step, though steps were made meanwhile
 moved   a run whose folder was moved away leaves alone what another has made
         in its place
 spoilt  a checkpoint with a value that is not a number is told as a bad one
@@ -148,6 +150,25 @@ def best(b):
                                      "manifest.json"))
 
 
+def again(b):
+    """Steps 5 and 10 are files in the first folder, not folders."""
+    os.mkdir(b.path("again-a"))
+    for step in 5, 10:
+        with open(b.path("again-a", f"step-{step:08}"), "x", encoding="utf-8"):
+            pass
+    b.call(*b.words("log-again", "--checkpoint", "again-a",
+                    "--checkpoint-fallback", "again-b", "--checkpoint-every",
+                    "5", "--keep", "0", "--steps", "13", "--log-every", "1"))
+    saved = [(int(x["step"]), os.path.basename(x["dir"]))
+             for x in b.lines("log-again") if x["event"] == "checkpoint_saved"]
+    assert saved == [(5, "again-b"), (10, "again-b"), (13, "again-a")], saved
+    for step, folder in saved:
+        assert os.path.exists(b.path(folder, f"step-{step:08}",
+                                     "manifest.json")), (step, folder)
+    assert b.number_of("log-again", "step", 6) < b.number_of(
+        "log-again", "checkpoint_saved", 5), b.lines("log-again")
+
+
 def moved(b):
     job = b.begin(*b.words("log-moved", "--job", "moved", "--checkpoint",
                            "there", "--keep", "1", "--steps", "1000000000",
@@ -279,7 +300,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
-            for part in asked, often, best, moved, refused, spoilt, memory:
+            for part in asked, often, best, again, moved, refused, spoilt, memory:
                 part(b)
     print("ok")
 
