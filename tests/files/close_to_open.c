@@ -137,7 +137,40 @@ static void free_node(struct node *n)
     free(n);
 }
 
-/* As the server has it by now, unless this process has touched it before. */
+/* A descriptor that reads what fd is; it may be fd. -1 with errno. */
+static int readable(int fd)
+{
+    REAL(int, "open64", const char *, int, ...);
+    char path[64];
+
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_WRONLY)
+        return fd;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return fn(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* A page as the server has it by now. NULL with errno: it cannot be read. */
+static struct page *fetch(int fd, off_t begin)
+{
+    struct page *page = calloc(1, sizeof(*page));
+    const int from = readable(fd);
+    int err = 0;
+
+    if (page == NULL)
+        abort();
+    if (from < 0 || real_pread(from, page->data, PAGE, begin) < 0)
+        err = errno;
+    if (from >= 0 && from != fd)
+        (void)real_close(from);
+    if (err == 0)
+        return page;
+    free(page);
+    errno = err;
+    return NULL;
+}
+
+/* As the server has it by now, unless this process has touched it before. NULL
+ * with errno: it cannot be read. */
 static struct page *touch(struct node *n, int fd, size_t index)
 {
     if (index >= n->n_pages) {
@@ -150,25 +183,8 @@ static struct page *touch(struct node *n, int fd, size_t index)
                (more - n->n_pages) * sizeof(*n->pages));
         n->n_pages = more;
     }
-    if (n->pages[index] == NULL) {
-        const off_t begin = (off_t)index * PAGE;
-        char path[64];
-        int again = fd;
-
-        n->pages[index] = calloc(1, sizeof(struct page));
-        if (n->pages[index] == NULL)
-            abort();
-        if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY) {
-            REAL(int, "open64", const char *, int, ...);
-            (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-            again = fn(path, O_RDONLY | O_CLOEXEC);
-        }
-        if (again >= 0 &&
-            real_pread(again, n->pages[index]->data, PAGE, begin) < 0)
-            memset(n->pages[index]->data, 0, PAGE);
-        if (again >= 0 && again != fd)
-            (void)real_close(again);
-    }
+    if (n->pages[index] == NULL)
+        n->pages[index] = fetch(fd, (off_t)index * PAGE);
     return n->pages[index];
 }
 
@@ -218,6 +234,8 @@ static bool is_below(const char *path)
     return false;
 }
 
+/* Notes a file that was opened. -1 with errno: it cannot be looked at, and is
+ * closed again. */
 static int opened(int fd, int flags)
 {
     char link[64], path[PATH_MAX];
@@ -230,8 +248,14 @@ static int opened(int fd, int flags)
         return fd;
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     len = readlink(link, path, sizeof(path) - 1);
-    if (len > 0 && (flags & O_PATH) == 0 && real_fstat(fd, &st) == 0 &&
-        S_ISREG(st.st_mode)) {
+    if (real_fstat(fd, &st) != 0) {
+        const int why = errno;
+
+        (void)real_close(fd);
+        errno = why;
+        return -1;
+    }
+    if (len > 0 && (flags & O_PATH) == 0 && S_ISREG(st.st_mode)) {
         path[len] = '\0';
         if (is_below(path)) {
             (void)pthread_mutex_lock(&lock);
@@ -353,30 +377,35 @@ static ssize_t read_at(int fd, void *to, size_t bytes, off_t at)
 {
     struct node *n;
     size_t done = 0;
+    bool failed = false;
 
     (void)pthread_mutex_lock(&lock);
     n = node_of(fd);
-    if (n != NULL) {
-        while (done < bytes && at < n->size) {
-            const size_t in = (size_t)(at % PAGE);
-            size_t k = PAGE - in < bytes - done ? PAGE - in : bytes - done;
+    while (n != NULL && done < bytes && at < n->size) {
+        const size_t in = (size_t)(at % PAGE);
+        size_t k = PAGE - in < bytes - done ? PAGE - in : bytes - done;
+        const struct page *page = touch(n, fd, (size_t)(at / PAGE));
 
-            if ((off_t)k > n->size - at)
-                k = (size_t)(n->size - at);
-            memcpy((char *)to + done,
-                   touch(n, fd, (size_t)(at / PAGE))->data + in, k);
-            done += k;
-            at += (off_t)k;
-        }
+        failed = page == NULL;
+        if (failed)
+            break;
+        if ((off_t)k > n->size - at)
+            k = (size_t)(n->size - at);
+        memcpy((char *)to + done, page->data + in, k);
+        done += k;
+        at += (off_t)k;
     }
     (void)pthread_mutex_unlock(&lock);
-    return n == NULL ? real_pread(fd, to, bytes, at) : (ssize_t)done;
+    if (n == NULL)
+        return real_pread(fd, to, bytes, at);
+    return failed && done == 0 ? -1 : (ssize_t)done;
 }
 
 static ssize_t write_at(int fd, const void *from, size_t bytes, off_t at)
 {
     struct node *n;
     size_t done = 0;
+    bool failed = false;
 
     (void)pthread_mutex_lock(&lock);
     n = node_of(fd);
@@ -385,6 +414,9 @@ static ssize_t write_at(int fd, const void *from, size_t bytes, off_t at)
         const size_t k = PAGE - in < bytes - done ? PAGE - in : bytes - done;
         struct page *page = touch(n, fd, (size_t)(at / PAGE));
 
+        failed = page == NULL;
+        if (failed)
+            break;
         memcpy(page->data + in, (const char *)from + done, k);
         page->dirty = true;
         done += k;
@@ -393,7 +425,9 @@ static ssize_t write_at(int fd, const void *from, size_t bytes, off_t at)
             n->size = at;
     }
     (void)pthread_mutex_unlock(&lock);
-    return n == NULL ? real_pwrite(fd, from, bytes, at) : (ssize_t)done;
+    if (n == NULL)
+        return real_pwrite(fd, from, bytes, at);
+    return failed && done == 0 ? -1 : (ssize_t)done;
 }
 
 #define READ_AT(name)                                                          \
