@@ -117,28 +117,65 @@ static enum pst_status copy_plain(const struct source *s,
     return status;
 }
 
+/* Location of contiguous elements: entry `index` of the file. The buffer has
+ * PIECE bytes. */
+struct target {
+    struct pst_safetensors_writer *w;
+    size_t index;
+    void *buffer;
+};
+
+/* Appends the elements of a view, in pieces: where elements overlap, a view can
+ * be much larger than the tensor. */
+static enum pst_status put_view(const struct pst_meta *view, const char *at,
+                                const struct target *to, struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(view);
+    const int64_t n = view->rank > 0 ? view->size[0] : 1;
+    const size_t row = bytes / (size_t)PST_MAX(n, 1);
+    /* Rows in a piece; 0: a row is larger. */
+    const int64_t step = row > 0 ? (int64_t)(PIECE / row) : 1;
+    struct pst_meta part = *view, plain;
+    enum pst_status status = PST_OK;
+
+    if (bytes <= PIECE) {
+        plain = *view;
+        pst_meta_set_contiguous(&plain);
+        pst_copy_strided(view, at, &plain, to->buffer);
+        return pst_safetensors_writer_append(to->w, to->index, to->buffer,
+                                             bytes, diag);
+    }
+    for (int64_t i = 0; i < n && status == PST_OK; i += part.size[0]) {
+        const char *from = at + (size_t)i * (size_t)view->stride[0] *
+                                    pst_dtype_size(view->dtype);
+
+        part = *view;
+        part.size[0] = PST_MIN(PST_MAX(step, 1), n - i);
+        if (step > 0) {
+            status = put_view(&part, from, to, diag);
+            continue;
+        }
+        plain = pst_meta_make(view->dtype, view->rank - 1, view->size + 1);
+        memcpy(plain.stride, view->stride + 1,
+               (view->rank - 1) * sizeof(*plain.stride));
+        status = put_view(&plain, from, to, diag);
+    }
+    return status;
+}
+
 static enum pst_status copy_strided(const struct source *s,
-                                    struct pst_safetensors_writer *w,
-                                    size_t index, struct pst_diag *diag)
+                                    const struct target *to,
+                                    struct pst_diag *diag)
 {
     const size_t span = pst_meta_span(&s->meta);
-    struct pst_meta to = s->meta;
-    enum pst_status status;
-    char *window, *plain;
+    char *window = pst_alloc(TAG, span);
+    enum pst_status status =
+        window == NULL
+            ? pst_diag_nomem(diag, span)
+            : pst_safetensors_read(s->entry, s->begin, span, window, diag);
 
-    pst_meta_set_contiguous(&to);
-    window = pst_alloc(TAG, span);
-    plain = pst_alloc(TAG, pst_meta_bytes(&to));
-    if (window == NULL || plain == NULL) {
-        status = pst_diag_nomem(diag, span);
-    } else {
-        status = pst_safetensors_read(s->entry, s->begin, span, window, diag);
-        if (status == PST_OK) {
-            pst_copy_strided(&s->meta, window, &to, plain);
-            status = pst_safetensors_writer_put(w, index, plain, diag);
-        }
-    }
-    pst_free(plain);
+    if (status == PST_OK)
+        status = put_view(&s->meta, window, to, diag);
     pst_free(window);
     return status;
 }
@@ -147,28 +184,19 @@ static enum pst_status copy_strided(const struct source *s,
 static enum pst_status copy_merged(const struct source *s,
                                    const struct pst_adapter *adapter,
                                    pst_state_find_fn find, void *ctx,
-                                   struct pst_safetensors_writer *w,
-                                   size_t index, struct pst_diag *diag)
+                                   const struct target *to,
+                                   struct pst_diag *diag)
 {
-    struct pst_meta to = s->meta;
-    enum pst_status status;
-    char *all, *plain;
+    char *all = pst_alloc(TAG, s->entry->bytes);
+    enum pst_status status =
+        all == NULL
+            ? pst_diag_nomem(diag, s->entry->bytes)
+            : pst_safetensors_read(s->entry, 0, s->entry->bytes, all, diag);
 
-    pst_meta_set_contiguous(&to);
-    all = pst_alloc(TAG, s->entry->bytes);
-    plain = pst_alloc(TAG, pst_meta_bytes(&to));
-    if (all == NULL || plain == NULL) {
-        status = pst_diag_nomem(diag, s->entry->bytes);
-    } else {
-        status = pst_safetensors_read(s->entry, 0, s->entry->bytes, all, diag);
-        if (status == PST_OK)
-            status = pst_adapter_merge(adapter, find, ctx, s->entry, all, diag);
-        if (status == PST_OK) {
-            pst_copy_strided(&s->meta, all + s->begin, &to, plain);
-            status = pst_safetensors_writer_put(w, index, plain, diag);
-        }
-    }
-    pst_free(plain);
+    if (status == PST_OK)
+        status = pst_adapter_merge(adapter, find, ctx, s->entry, all, diag);
+    if (status == PST_OK)
+        status = put_view(&s->meta, all + s->begin, to, diag);
     pst_free(all);
     return status;
 }
@@ -199,16 +227,17 @@ static enum pst_status copy(const struct pst_state_names *names,
                             void *ctx, struct pst_safetensors_writer *w,
                             size_t index, void *buffer, struct pst_diag *diag)
 {
+    const struct target to = {w, index, buffer};
     const struct pst_adapter *adapter =
         names->merges
             ? pst_adapters_of(&names->adapters, names->all.at[index].tensor)
             : NULL;
 
     if (adapter != NULL)
-        return copy_merged(s, adapter, find, ctx, w, index, diag);
+        return copy_merged(s, adapter, find, ctx, &to, diag);
     return pst_meta_is_contiguous(&s->meta)
                ? copy_plain(s, w, index, buffer, diag)
-               : copy_strided(s, w, index, diag);
+               : copy_strided(s, &to, diag);
 }
 
 static enum pst_status write_all(struct pst_safetensors_writer *w,

@@ -3,12 +3,14 @@
 #include "tests/folder.h"
 #include "tests/test.h"
 
+#include "stages/base/budget.h"
 #include "stages/files/checkpoint.h"
 
 #include <string.h>
 
 #define DIGEST "0123456789abcdef0123456789abcdef"
 #define MANY   (3 << 20) /* floats: more than a piece */
+#define WIDE   (3 << 20) /* rows of a view of 6 floats each, 72 MiB */
 
 static struct pst_diag diag;
 
@@ -159,6 +161,51 @@ static struct pst_checkpoint *open_it(void)
     return ckpt;
 }
 
+/* A view whose elements overlap is larger than the memory of a reader. */
+static void writes_large_views(void **state)
+{
+    const struct pst_safetensors_entry entries[] = {
+        entry("buffer.b", 2, 2, 3, floats)};
+    static const int64_t tall[2] = {WIDE, 6}, flat[2] = {6, WIDE};
+    float got[6], turned;
+    const struct pst_safetensors_entry *e;
+    struct pst_safetensors *from, *to;
+    struct pst_state_names names;
+    struct pst_budget budget;
+    enum pst_status status;
+    uint64_t bytes = 0;
+
+    (void)state;
+    assert_ok(pst_safetensors_save("from", entries, 1, &diag), &diag);
+    assert_ok(pst_safetensors_open("from", &from, &diag), &diag);
+    pst_state_names_init(&names);
+    add_window(&names, "tall", tall, (const int64_t[2]){0, 1}, 0);
+    add_window(&names, "flat", flat, (const int64_t[2]){1, 0}, 0);
+    pst_budget_begin(&budget, 0);
+    status = pst_state_write("to", &names, find, from, &bytes, &diag);
+    pst_budget_end(&budget);
+    assert_ok(status, &diag);
+    assert_int_equal(bytes, 2 * 6 * (uint64_t)WIDE * sizeof(float));
+    assert_ok(pst_safetensors_open("to", &to, &diag), &diag);
+    e = pst_safetensors_find(to, "tall");
+    for (size_t i = 0; i < WIDE; i += WIDE / 7) {
+        assert_ok(
+            pst_safetensors_read(e, i * sizeof(got), sizeof(got), got, &diag),
+            &diag);
+        assert_memory_equal(got, floats, sizeof(got));
+    }
+    e = pst_safetensors_find(to, "flat");
+    for (size_t i = 0; i < 6 * (size_t)WIDE; i += WIDE / 7) {
+        assert_ok(pst_safetensors_read(e, i * sizeof(turned), sizeof(turned),
+                                       &turned, &diag),
+                  &diag);
+        assert_true(turned == floats[i / WIDE]);
+    }
+    pst_safetensors_close(to);
+    pst_safetensors_close(from);
+    pst_state_names_fini(&names);
+}
+
 static void checkpoints_keep_them(void **state)
 {
     struct pst_state_names names;
@@ -219,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_keys_and_windows),
+        cmocka_unit_test(writes_large_views),
         cmocka_unit_test(checkpoints_keep_them),
     };
 
