@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-#define TAG PST_TAG_GRAPH
+#define TAG      PST_TAG_GRAPH
+#define MAX_SPAN ((int64_t)1 << 35) /* bits of a bitmap, 4 GiB */
 
 /* Dimensions with size > 1 and stride > 0, by stride. */
 struct moves {
@@ -73,47 +74,101 @@ struct bitmap {
     int64_t begin, end; /* the range of elements */
 };
 
+static size_t words_of(const struct bitmap *map)
+{
+    return (size_t)(map->end - map->begin) / 64 + 1;
+}
+
 static enum pst_status bitmap_init(struct bitmap *map, int64_t begin,
                                    int64_t end, struct pst_diag *diag)
 {
-    const size_t n = (size_t)(end - begin) / 64 + 1;
-
-    *map = (struct bitmap){pst_calloc(TAG, n, sizeof(uint64_t)), begin, end};
-    return map->words != NULL ? PST_OK
-                              : pst_diag_nomem(diag, n * sizeof(uint64_t));
+    *map = (struct bitmap){NULL, begin, end};
+    if (end - begin > MAX_SPAN)
+        return pst_diag_set(diag, PST_E_TENSOR_INVALID,
+                            "views that share %lld elements are too large to "
+                            "be compared",
+                            (long long)(end - begin));
+    map->words = pst_calloc(TAG, words_of(map), sizeof(uint64_t));
+    return map->words != NULL
+               ? PST_OK
+               : pst_diag_nomem(diag, words_of(map) * sizeof(uint64_t));
 }
 
-static bool bitmap_has(void *ctx, int64_t offset)
+static bool bitmap_has(const struct bitmap *map, int64_t offset)
 {
-    const struct bitmap *map = ctx;
     const int64_t i = offset - map->begin;
 
     return offset >= map->begin && offset < map->end &&
            (map->words[i / 64] >> (i % 64) & 1) != 0;
 }
 
-static bool bitmap_lacks(void *ctx, int64_t offset)
+static void bitmap_set(struct bitmap *map, int64_t offset)
 {
-    return !bitmap_has(ctx, offset);
-}
-
-/* Sets the bit; never stops. */
-static bool bitmap_set(void *ctx, int64_t offset)
-{
-    struct bitmap *map = ctx;
     const int64_t i = offset - map->begin;
 
     if (offset >= map->begin && offset < map->end)
         map->words[i / 64] |= (uint64_t)1 << (i % 64);
+}
+
+/* Also sets each bit that is `by` behind one that is set. */
+static void bitmap_repeat(struct bitmap *map, int64_t by)
+{
+    const size_t words = (size_t)(by / 64);
+    const unsigned bits = (unsigned)(by % 64);
+
+    for (size_t i = words_of(map); i-- > words;) {
+        uint64_t x = map->words[i - words] << bits;
+
+        if (bits > 0 && i > words)
+            x |= map->words[i - words - 1] >> (64 - bits);
+        map->words[i] |= x;
+    }
+}
+
+/*
+ * Sets the bits without counting indices: the set of k indices of a dimension,
+ * moved by m <= k of them, adds the next m.
+ */
+static void bitmap_add_sets(struct bitmap *map, const struct pst_window *w)
+{
+    const int64_t room = map->end - map->begin;
+
+    bitmap_set(map, w->offset);
+    for (unsigned d = 0; d < w->meta->rank; d++) {
+        const int64_t stride = w->meta->stride[d];
+        const int64_t n =
+            stride > 0 ? PST_MIN(w->meta->size[d], room / stride + 1) : 1;
+
+        for (int64_t k = 1, m; k < n; k += m) {
+            m = PST_MIN(k, n - k);
+            bitmap_repeat(map, m * stride);
+        }
+    }
+}
+
+static bool set_bit(void *ctx, int64_t offset)
+{
+    bitmap_set(ctx, offset);
     return false;
+}
+
+/* Sets the bits of the window's elements up to the map's end; map->begin is at
+ * most the offset. A view of few elements can have any number of indices. */
+static void bitmap_add(struct bitmap *map, const struct pst_window *w)
+{
+    if (pst_meta_numel(w->meta) > map->end - map->begin)
+        bitmap_add_sets(map, w);
+    else
+        (void)any_element(w->meta, w->offset, set_bit, map);
 }
 
 /* Sets the bit; stops if it was already set. */
 static bool bitmap_set_new(void *ctx, int64_t offset)
 {
-    if (bitmap_has(ctx, offset))
-        return true;
-    return bitmap_set(ctx, offset);
+    const bool is_set = bitmap_has(ctx, offset);
+
+    bitmap_set(ctx, offset);
+    return is_set;
 }
 
 enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
@@ -188,32 +243,64 @@ static enum pst_status overlap_in_bytes(const struct pst_window *a,
     return PST_OK; /* undecided */
 }
 
+/* Makes the bitmaps of two windows, of the range [begin, end); the caller frees
+ * their words. */
+static enum pst_status make_bitmaps(const struct pst_window *a,
+                                    const struct pst_window *b, int64_t begin,
+                                    int64_t end, struct bitmap ret[2],
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = bitmap_init(&ret[0], begin, end, diag);
+
+    ret[1].words = NULL;
+    if (status == PST_OK)
+        status = bitmap_init(&ret[1], begin, end, diag);
+    if (status != PST_OK) {
+        pst_free(ret[0].words);
+        return status;
+    }
+    bitmap_add(&ret[0], a);
+    bitmap_add(&ret[1], b);
+    return PST_OK;
+}
+
+/* True if a bit is set in both; lacks: if one of b is not set in a. */
+static bool meet(const struct bitmap *a, const struct bitmap *b, bool lacks)
+{
+    const uint64_t flip = lacks ? UINT64_MAX : 0;
+
+    for (size_t i = 0; i < words_of(a); i++)
+        if (((a->words[i] ^ flip) & b->words[i]) != 0)
+            return true;
+    return false;
+}
+
 enum pst_status pst_windows_overlap(const struct pst_window *a,
                                     const struct pst_window *b, bool *ret,
                                     struct pst_diag *diag)
 {
-    const int64_t begin = PST_MAX(a->offset, b->offset);
     const int64_t end =
         PST_MIN(a->offset + span_of(a->meta), b->offset + span_of(b->meta));
-    struct bitmap map;
+    struct bitmap maps[2];
     enum pst_status status;
 
     *ret = false;
     if (pst_dtype_size(a->meta->dtype) != pst_dtype_size(b->meta->dtype))
         return overlap_in_bytes(a, b, ret, diag);
-    if (begin >= end || pst_meta_numel(a->meta) == 0 ||
+    if (PST_MAX(a->offset, b->offset) >= end || pst_meta_numel(a->meta) == 0 ||
         pst_meta_numel(b->meta) == 0)
         return PST_OK;
     if (pst_windows_same(a, b)) {
         *ret = true;
         return PST_OK;
     }
-    status = bitmap_init(&map, begin, end, diag);
+    /* Behind `end` one of the two has no elements. */
+    status = make_bitmaps(a, b, PST_MIN(a->offset, b->offset), end, maps, diag);
     if (status != PST_OK)
         return status;
-    (void)any_element(a->meta, a->offset, bitmap_set, &map);
-    *ret = any_element(b->meta, b->offset, bitmap_has, &map);
-    pst_free(map.words);
+    *ret = meet(&maps[0], &maps[1], false);
+    pst_free(maps[0].words);
+    pst_free(maps[1].words);
     return PST_OK;
 }
 
@@ -221,9 +308,10 @@ enum pst_status pst_window_covers(const struct pst_window *a,
                                   const struct pst_window *b, bool *ret,
                                   struct pst_diag *diag)
 {
+    const int64_t end = a->offset + span_of(a->meta);
     struct pst_meta metas[2];
+    struct bitmap maps[2];
     struct pst_window u, v;
-    struct bitmap map;
     enum pst_status status;
 
     *ret = pst_meta_numel(b->meta) == 0;
@@ -233,18 +321,17 @@ enum pst_status pst_window_covers(const struct pst_window *a,
         return in_bytes(a, &metas[0], &u) && in_bytes(b, &metas[1], &v)
                    ? pst_window_covers(&u, &v, ret, diag)
                    : PST_OK;
-    if (b->offset < a->offset ||
-        b->offset + span_of(b->meta) > a->offset + span_of(a->meta))
+    if (b->offset < a->offset || b->offset + span_of(b->meta) > end)
         return PST_OK;
     *ret = pst_meta_is_dense(a->meta);
     if (*ret)
         return PST_OK;
-    status = bitmap_init(&map, a->offset, a->offset + span_of(a->meta), diag);
+    status = make_bitmaps(a, b, a->offset, end, maps, diag);
     if (status != PST_OK)
         return status;
-    (void)any_element(a->meta, a->offset, bitmap_set, &map);
-    *ret = !any_element(b->meta, b->offset, bitmap_lacks, &map);
-    pst_free(map.words);
+    *ret = !meet(&maps[0], &maps[1], true);
+    pst_free(maps[0].words);
+    pst_free(maps[1].words);
     return PST_OK;
 }
 
