@@ -125,6 +125,14 @@ static void bitmap_repeat(struct bitmap *map, int64_t by)
     }
 }
 
+/* Number of indices of a dimension that lie within `room` elements. */
+static int64_t indices_of(const struct pst_meta *meta, unsigned d, int64_t room)
+{
+    const int64_t stride = meta->stride[d];
+
+    return stride > 0 ? PST_MIN(meta->size[d], room / stride + 1) : 1;
+}
+
 /*
  * Sets the bits without counting indices: the set of k indices of a dimension,
  * moved by m <= k of them, adds the next m.
@@ -135,15 +143,24 @@ static void bitmap_add_sets(struct bitmap *map, const struct pst_window *w)
 
     bitmap_set(map, w->offset);
     for (unsigned d = 0; d < w->meta->rank; d++) {
-        const int64_t stride = w->meta->stride[d];
-        const int64_t n =
-            stride > 0 ? PST_MIN(w->meta->size[d], room / stride + 1) : 1;
+        const int64_t n = indices_of(w->meta, d, room);
 
         for (int64_t k = 1, m; k < n; k += m) {
             m = PST_MIN(k, n - k);
-            bitmap_repeat(map, m * stride);
+            bitmap_repeat(map, m * w->meta->stride[d]);
         }
     }
+}
+
+/* Words that bitmap_add_sets looks at. */
+static int64_t work_of_sets(const struct pst_meta *meta, int64_t room)
+{
+    int64_t times = 1;
+
+    for (unsigned d = 0; d < meta->rank; d++)
+        for (int64_t k = 1; k < indices_of(meta, d, room); k *= 2)
+            times++;
+    return times * (room / 64 + 1);
 }
 
 static bool set_bit(void *ctx, int64_t offset)
@@ -153,10 +170,10 @@ static bool set_bit(void *ctx, int64_t offset)
 }
 
 /* Sets the bits of the window's elements up to the map's end; map->begin is at
- * most the offset. A view of few elements can have any number of indices. */
+ * most the offset. Indices are counted only where they are few. */
 static void bitmap_add(struct bitmap *map, const struct pst_window *w)
 {
-    if (pst_meta_numel(w->meta) > map->end - map->begin)
+    if (pst_meta_numel(w->meta) > work_of_sets(w->meta, map->end - map->begin))
         bitmap_add_sets(map, w);
     else
         (void)any_element(w->meta, w->offset, set_bit, map);
@@ -275,6 +292,17 @@ static bool meet(const struct bitmap *a, const struct bitmap *b, bool lacks)
     return false;
 }
 
+int64_t pst_windows_work(const struct pst_window *a, const struct pst_window *b)
+{
+    const int64_t room = PST_MAX(span_of(a->meta), span_of(b->meta));
+
+    if (pst_meta_is_dense(a->meta) && pst_meta_is_dense(b->meta))
+        return 1;
+    return PST_MIN(work_of_sets(a->meta, room), pst_meta_numel(a->meta)) +
+           PST_MIN(work_of_sets(b->meta, room), pst_meta_numel(b->meta)) +
+           room / 64 + 1;
+}
+
 enum pst_status pst_windows_overlap(const struct pst_window *a,
                                     const struct pst_window *b, bool *ret,
                                     struct pst_diag *diag)
@@ -290,7 +318,8 @@ enum pst_status pst_windows_overlap(const struct pst_window *a,
     if (PST_MAX(a->offset, b->offset) >= end || pst_meta_numel(a->meta) == 0 ||
         pst_meta_numel(b->meta) == 0)
         return PST_OK;
-    if (pst_windows_same(a, b)) {
+    if (pst_windows_same(a, b) ||
+        (pst_meta_is_dense(a->meta) && pst_meta_is_dense(b->meta))) {
         *ret = true;
         return PST_OK;
     }

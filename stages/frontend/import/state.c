@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the identity of a tensor: kind, record and window. Empty records do
- * not identify a tensor. */
+/* Returns the identity of a tensor: kind, dtype, record and window. Empty
+ * records do not identify a tensor. */
 static enum pst_status identity(const struct pst_weight *w,
                                 enum pst_value_kind kind, struct pst_str *key,
                                 struct pst_diag *diag)
@@ -20,7 +20,8 @@ static enum pst_status identity(const struct pst_weight *w,
     if (!w->stored) {
         pst_str_addf(key, "%d name %s", (int)kind, w->fqn);
     } else {
-        pst_str_addf(key, "%d %s %" PRId64, (int)kind, w->record, w->offset);
+        pst_str_addf(key, "%d %d %s %" PRId64, (int)kind, (int)w->meta.dtype,
+                     w->record, w->offset);
         for (unsigned i = 0; i < w->meta.rank; i++)
             pst_str_addf(key, " %" PRId64 ":%" PRId64, w->meta.size[i],
                          w->meta.stride[i]);

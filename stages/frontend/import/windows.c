@@ -25,11 +25,16 @@
  * pairs. */
 #define MAX_MEETING 4096
 
+/* Most elements that are looked at to compare all windows: some seconds. */
+#define MAX_WORK ((int64_t)1 << 32)
+
 /* Groups by position, with links to others of their component. */
 struct sorted {
     struct pst_state_group **at;
     size_t *root; /* index of one of the same component */
+    size_t *next; /* the next one of it, once all are found; SIZE_MAX: none */
     size_t n;
+    int64_t work; /* elements that were looked at */
 };
 
 static int64_t end_of(const struct pst_weight *w)
@@ -88,18 +93,26 @@ static enum pst_status note_shared(struct pst_import *import,
     return PST_OK;
 }
 
-static enum pst_status compare(struct pst_import *import,
-                               const struct sorted *s, size_t i, size_t k)
+static enum pst_status compare(struct pst_import *import, struct sorted *s,
+                               size_t i, size_t k)
 {
     const struct pst_weight *x = s->at[i]->weight, *y = s->at[k]->weight;
+    const struct pst_window a = {&x->meta, x->offset};
+    const struct pst_window b = {&y->meta, y->offset};
     bool meet = false;
     enum pst_status status;
 
+    if (root_of(s, i) == root_of(s, k))
+        return PST_OK;                  /* by others that both meet */
     if (x->meta.dtype != y->meta.dtype) /* only in a damaged file */
         return note_shared(import, s->at[i], s->at[k]);
-    status = pst_windows_overlap(&(struct pst_window){&x->meta, x->offset},
-                                 &(struct pst_window){&y->meta, y->offset},
-                                 &meet, import->diag);
+    s->work += pst_windows_work(&a, &b);
+    if (s->work > MAX_WORK)
+        return pst_diag_set(import->diag, PST_E_MODEL_SHARED_MEMORY,
+                            "\"%s\" shares memory with others in a way that "
+                            "would take too long to compare",
+                            x->fqn);
+    status = pst_windows_overlap(&a, &b, &meet, import->diag);
     if (status != PST_OK || !meet)
         return status;
     if (!may_join(s->at[i], s->at[k]))
@@ -110,7 +123,7 @@ static enum pst_status compare(struct pst_import *import,
 
 /* Compares each window with the later ones that begin before its end. */
 static enum pst_status find_components(struct pst_import *import,
-                                       const struct sorted *s)
+                                       struct sorted *s)
 {
     enum pst_status status = PST_OK;
 
@@ -131,6 +144,26 @@ static enum pst_status find_components(struct pst_import *import,
         }
     }
     return status;
+}
+
+/* Links the groups of each component, by position from its root on. */
+static enum pst_status link_components(const struct sorted *s,
+                                       struct pst_diag *diag)
+{
+    size_t *last = pst_calloc(TAG, s->n + 1, sizeof(*last)); /* by root */
+
+    if (last == NULL)
+        return pst_diag_nomem(diag, s->n * sizeof(*last));
+    for (size_t i = 0; i < s->n; i++) {
+        const size_t root = root_of(s, i);
+
+        s->next[i] = SIZE_MAX;
+        if (i != root)
+            s->next[last[root]] = i;
+        last[root] = i;
+    }
+    pst_free(last);
+    return PST_OK;
 }
 
 /* --- bases -------------------------------------------------------------- */
@@ -161,14 +194,11 @@ static const struct pst_weight *make_weight(struct pst_import *import,
     const struct pst_weight *like = s->at[root]->weight;
     struct pst_model *model = import->model;
     const int64_t n = end - begin;
-    const size_t last = end_of_record(s, root);
     struct pst_str name = {0};
     struct pst_weight *w = NULL;
 
-    for (size_t i = root; i < last && name.len < 200; i++)
-        if (root_of(s, i) == root)
-            pst_str_addf(&name, "%s%s", i > root ? "+" : "",
-                         s->at[i]->weight->fqn);
+    for (size_t i = root; i != SIZE_MAX && name.len < 200; i = s->next[i])
+        pst_str_addf(&name, "%s%s", i > root ? "+" : "", s->at[i]->weight->fqn);
     if (!name.failed)
         w = pst_map_get(&model->weights_by_fqn, name.text);
     if (w == NULL && !name.failed) {
@@ -193,28 +223,22 @@ static const struct pst_weight *make_weight(struct pst_import *import,
 static enum pst_status make_base(struct pst_state *state,
                                  const struct sorted *s, size_t root)
 {
-    struct pst_state_base *base = pst_arena_alloc(&state->arena, sizeof(*base));
     const int64_t begin = s->at[root]->weight->offset;
-    const size_t last = end_of_record(s, root);
+    struct pst_state_base *base;
     int64_t end = begin;
-    size_t n = 0;
 
+    if (s->next[root] == SIZE_MAX)
+        return PST_OK;
+    base = pst_arena_alloc(&state->arena, sizeof(*base));
     if (base == NULL)
         return pst_diag_nomem(state->import->diag, sizeof(*base));
-    for (size_t i = root; i < last; i++) {
-        if (root_of(s, i) != root)
-            continue;
-        n++;
+    for (size_t i = root; i != SIZE_MAX; i = s->next[i]) {
         end = PST_MAX(end, end_of(s->at[i]->weight));
         base->persistent = base->persistent || s->at[i]->persistent;
     }
-    if (n < 2)
-        return PST_OK;
-    for (size_t i = root; i < last; i++) {
+    for (size_t i = root; i != SIZE_MAX; i = s->next[i]) {
         struct pst_state_group *g = s->at[i];
 
-        if (root_of(s, i) != root)
-            continue;
         g->base = base;
         g->offset = g->weight->offset - begin;
         if (base->weight == NULL && covers(g->weight, begin, end))
@@ -317,7 +341,8 @@ enum pst_status pst_state_find_bases(struct pst_state *state)
 
     s.at = pst_calloc(TAG, state->groups.n + 1, sizeof(*s.at));
     s.root = pst_calloc(TAG, state->groups.n + 1, sizeof(*s.root));
-    if (s.at == NULL || s.root == NULL)
+    s.next = pst_calloc(TAG, state->groups.n + 1, sizeof(*s.next));
+    if (s.at == NULL || s.root == NULL || s.next == NULL)
         status = pst_diag_nomem(state->import->diag, state->groups.n);
     for (size_t i = 0; i < state->groups.n && status == PST_OK; i++) {
         struct pst_state_group *g = state->groups.entries[i].value;
@@ -331,6 +356,8 @@ enum pst_status pst_state_find_bases(struct pst_state *state)
         qsort(s.at, s.n, sizeof(*s.at), by_place);
     if (status == PST_OK)
         status = find_components(state->import, &s);
+    if (status == PST_OK)
+        status = link_components(&s, state->import->diag);
     for (size_t i = 0; i < s.n && status == PST_OK; i++)
         if (root_of(&s, i) == i)
             status = make_base(state, &s, i);
@@ -340,6 +367,7 @@ enum pst_status pst_state_find_bases(struct pst_state *state)
         status = note_all_lost(state, &s);
     pst_free(s.at);
     pst_free(s.root);
+    pst_free(s.next);
     return status;
 }
 
