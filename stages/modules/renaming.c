@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/modules/renaming.h"
 
+#include "stages/base/str.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG PST_TAG_PLAN
+#define TAG        PST_TAG_PLAN
+#define MAX_JOINED 200 /* bytes of names in one */
 
 static enum pst_status no_memory(const struct pst_renaming *r)
 {
@@ -62,6 +65,7 @@ void pst_renaming_init(struct pst_renaming *r, const struct pst_model *old,
         .old = old, .module = module, .model = model, .diag = diag};
     pst_map_init(&r->ties, TAG);
     pst_map_init(&r->storages, TAG);
+    pst_map_init(&r->kept, TAG);
 }
 
 enum pst_status pst_renaming_index(struct pst_renaming *r)
@@ -84,6 +88,7 @@ void pst_renaming_fini(struct pst_renaming *r)
     pst_vec_fini(&r->paths);
     pst_map_fini(&r->ties);
     pst_map_fini(&r->storages);
+    pst_map_fini(&r->kept);
 }
 
 bool pst_renaming_is_path(const struct pst_renaming *r, const char *path)
@@ -101,6 +106,7 @@ static const char *find_name(const struct pst_renaming *r,
 {
     const struct pst_tie *tie = pst_map_get(&r->ties, value->fqn);
     const struct pst_state_storage *s = pst_map_get(&r->storages, value->fqn);
+    const char *kept = pst_map_get(&r->kept, value->fqn);
 
     if ((s == NULL || !s->nameless) && is_below(r, value->fqn) == below)
         return value->fqn;
@@ -110,7 +116,7 @@ static const char *find_name(const struct pst_renaming *r,
     /* A name of a part does not name the whole tensor. */
     for (unsigned i = 0; s != NULL && i < s->n_windows; i++)
         if (is_below(r, s->windows[i].fqn) == below)
-            return value->fqn;
+            return below || kept == NULL ? value->fqn : kept;
     return NULL;
 }
 
@@ -125,6 +131,41 @@ const char *pst_renaming_old(const struct pst_renaming *r,
 {
     return r->stays && !goes(r, value->fqn) ? value->fqn
                                             : find_name(r, value, false);
+}
+
+/* Returns a name made of the parts that stay: "c.k+c.v", or "c.k+". */
+static const char *name_parts(const struct pst_renaming *r,
+                              const struct pst_state_storage *s)
+{
+    struct pst_str name = {0};
+    const char *ret = NULL;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < s->n_windows; i++)
+        if (!goes(r, s->windows[i].fqn) && name.len < MAX_JOINED)
+            pst_str_addf(&name, "%s%s", n++ > 0 ? "+" : "", s->windows[i].fqn);
+    if (n == 1)
+        pst_str_add(&name, "+");
+    if (!name.failed)
+        ret = pst_arena_strdup(&r->model->arena, pst_str_text(&name));
+    pst_str_fini(&name);
+    return ret;
+}
+
+enum pst_status pst_renaming_settle(struct pst_renaming *r)
+{
+    for (size_t i = 0; i < r->old->storages.n; i++) {
+        const struct pst_state_storage *s = &r->old->storages.at[i];
+        const struct pst_value value = {.fqn = s->fqn};
+        const char *name;
+
+        if (!goes(r, s->fqn) || pst_renaming_old(r, &value) != s->fqn)
+            continue;
+        name = name_parts(r, s);
+        if (name == NULL || !pst_map_put(&r->kept, s->fqn, (void *)name))
+            return no_memory(r);
+    }
+    return PST_OK;
 }
 
 static const char *join(const struct pst_renaming *r, const char *prefix,
@@ -177,10 +218,13 @@ static enum pst_status fill_weights(struct pst_renaming *r)
     struct pst_model *to = r->model;
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < r->old->weights.n && status == PST_OK; i++)
-        if (!goes(r, r->old->weights.at[i].fqn))
-            status = add_weight(r, r->old, &r->old->weights.at[i],
-                                r->old->weights.at[i].fqn);
+    for (size_t i = 0; i < r->old->weights.n && status == PST_OK; i++) {
+        const struct pst_weight *w = &r->old->weights.at[i];
+        const char *kept = pst_map_get(&r->kept, w->fqn);
+
+        if (kept != NULL || !goes(r, w->fqn))
+            status = add_weight(r, r->old, w, kept != NULL ? kept : w->fqn);
+    }
     for (size_t i = 0; i < r->module->weights.n; i++)
         for (size_t k = 0; k < n_prefixes(r) && status == PST_OK; k++)
             status = add_weight(
@@ -301,6 +345,7 @@ static enum pst_status add_storage(struct pst_renaming *r,
                                    const struct pst_state_storage *from,
                                    bool is_new)
 {
+    const char *kept = pst_map_get(&r->kept, from->fqn);
     struct pst_state_storage to = *from;
     struct pst_named_window *windows =
         pst_arena_calloc(&r->model->arena, from->n_windows * n_prefixes(r) + 1,
@@ -308,7 +353,9 @@ static enum pst_status add_storage(struct pst_renaming *r,
 
     to.windows = windows;
     to.n_windows = 0;
-    to.fqn = is_new ? pst_renaming_new(r, from->fqn) : from->fqn;
+    to.fqn = is_new         ? pst_renaming_new(r, from->fqn)
+             : kept != NULL ? kept
+                            : from->fqn;
     if (windows == NULL || to.fqn == NULL)
         return no_memory(r);
     for (unsigned i = 0; i < from->n_windows; i++) {

@@ -16,6 +16,7 @@ struct pst_renaming {
     int call;           /* the call to replace; -1: all */
     const char *prefix; /* of the new state, if `stays`; else NULL: paths */
     struct pst_map ties, storages; /* of the old model, by FQN */
+    struct pst_map kept;           /* FQN of an old storage -> its new one */
     struct pst_diag *diag;
 };
 
@@ -24,6 +25,9 @@ void pst_renaming_init(struct pst_renaming *r, const struct pst_model *old,
                        const struct pst_model *module, struct pst_model *model,
                        struct pst_diag *diag);
 enum pst_status pst_renaming_index(struct pst_renaming *r) PST_MUST_CHECK;
+/* Gives new names to storages whose own name is removed while parts of them
+ * stay, once paths and stays are final: the new module may have that name. */
+enum pst_status pst_renaming_settle(struct pst_renaming *r) PST_MUST_CHECK;
 void pst_renaming_fini(struct pst_renaming *r);
 
 bool pst_renaming_is_path(const struct pst_renaming *r, const char *path);

@@ -378,6 +378,8 @@ static enum pst_status replace(struct pst_replacer *r)
         return no_call(r);
     status = see_who_stays(r);
     if (status == PST_OK)
+        status = pst_renaming_settle(&r->names);
+    if (status == PST_OK)
         status = prepare(r);
     if (status == PST_OK)
         status = list_file(r);

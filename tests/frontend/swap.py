@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 # model, what is swapped, the number for x = 1
 CASES = [
@@ -30,6 +31,48 @@ CASES = [
     ("u07", ["n@1=u01"], 1 + 2 + 1 + 15 + 1 + 3 + 1 + 5),
     ("u08", ["n@0=u01", "n@1=u05"], (4 + 15) + (4 * 4 + 3)),
 ]
+
+
+def add_views(old, new, record, value, views):
+    """The model with one more record of a number, and buffers that are views of
+    it: name -> elements, which are all that number."""
+    with zipfile.ZipFile(old) as a, zipfile.ZipFile(new, "w") as b:
+        for name in a.namelist():
+            data = a.read(name)
+            if name.endswith("model_weights_config.json"):
+                table = json.loads(data)
+                for view, n in views.items():
+                    table["config"][view] = {
+                        "path_name": record, "is_param": False,
+                        "use_pickle": False, "tensor_meta": {
+                            "dtype": 7, "sizes": [{"as_int": n}],
+                            "requires_grad": False,
+                            "device": {"type": "cpu", "index": None},
+                            "strides": [{"as_int": 0 if n > 1 else 1}],
+                            "storage_offset": {"as_int": 0}, "layout": 7}}
+                data = json.dumps(table)
+            b.writestr(name, data)
+        b.writestr(f"{name.split('/')[0]}/data/weights/{record}",
+                   struct.pack("<f", value))
+
+
+def views_stay(call, folder, work):
+    """What shares memory with a buffer of the module that goes has its values
+    on, though the new module has a buffer of that name."""
+    add_views(f"{folder}/u01.pt2", f"{work}/old.pt2", "weight_9", 7,
+              {"n.own": 1, "m.part": 2, "m.more": 3})
+    add_views(f"{folder}/u01.pt2", f"{work}/new.pt2", "weight_9", 5,
+              {"own": 1})
+    call("split", "old.pt2", "-o", "views", "--swap", "n=new.pt2")
+    call("weights", "views", "-o", "views.safetensors")
+    with open(os.path.join(work, "views.safetensors"), "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    got = {name: struct.unpack("<%df" % (t["shape"][0]),
+                               data[slice(*t["data_offsets"])])
+           for name, t in header.items() if name != "__metadata__"}
+    assert got["n.own"] == (5,), got
+    assert got["m.part"] == (7, 7) and got["m.more"] == (7, 7, 7), got
 
 
 def main():
@@ -55,6 +98,7 @@ def main():
             with open(os.path.join(work, "out.safetensors"), "rb") as f:
                 got, = struct.unpack("<f", f.read()[-4:])
             assert got == want, (model, swaps, got, want)
+        views_stay(call, folder, work)
     print("ok")
 
 
