@@ -106,13 +106,13 @@ static void fill_ones_ref(const struct pst_call *c)
 /* All-zero bits mean 0 in every dtype. */
 static void fill_zeros_ref(const struct pst_call *c)
 {
-    memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
+    pst_view_zero(c->out[0].meta, c->out[0].data);
 }
 
 #define KERNELS(name)                                                          \
     static const struct pst_kernel name##_kernels[] = {                        \
-        {#name "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,      \
-         name##_ref, 0.0},                                                     \
+        {#name "_ref", PST_ISA_ANY, PST_D_ANY,                                 \
+         PST_K_STRIDED | PST_VIEW_IS_COPIES, NULL, NULL, name##_ref, 0.0},     \
     }
 
 KERNELS(fill_first);

@@ -2,6 +2,7 @@
 /* The device "cuda". */
 #include "stages/ops/cuda/cuda.h"
 
+#include "stages/ops/cuda/copies.h"
 #include "stages/ops/cuda/fallback.h"
 #include "stages/ops/cuda/kernels.h"
 #include "stages/ops/cuda/loops.h"
@@ -40,6 +41,8 @@ static void launch(struct pst_device_memory *mem,
     frame->stream = mem->context;
     if (pst_cuda_is_loop(kernel))
         pst_cuda_loop_run(kernel, frame);
+    else if (pst_cuda_is_copies(kernel))
+        pst_cuda_copies_run(kernel, frame);
     else
         kernel->run(frame);
 }

@@ -6,6 +6,7 @@
 
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/cpu/simd/loops.h"
+#include "stages/ops/cuda/copies.h"
 #include "stages/ops/pointwise/pointwise.h"
 
 static const struct {
@@ -65,9 +66,15 @@ unsigned pst_cuda_loops_take(const struct pst_kernels *from,
     unsigned n = 0;
 
     for (unsigned i = 0; i < from->n && n < most; i++)
-        if (pst_cuda_is_loop(&from->at[i]) && from->at[i].isa == PST_ISA_ANY) {
+        if (from->at[i].isa == PST_ISA_ANY &&
+            (pst_cuda_is_loop(&from->at[i]) ||
+             pst_cuda_is_copies(&from->at[i]))) {
             to[n] = from->at[i];
             to[n].flags |= PST_K_QUEUED;
+            if (pst_cuda_is_copies(&to[n])) {
+                n++;
+                continue;
+            }
             /* CUDA's functions are within 2 ulp where the CPU's are exact. */
             to[n].tolerance = fmax(to[n].tolerance, 1e-6);
             n++;

@@ -8,8 +8,8 @@
  */
 #include "stages/ops/cuda/launch.h"
 
-/* Copies the loop kernels among `from` to `to`, one for each instruction set
- * left out, at most `most`; returns how many. */
+/* Copies the kernels among `from` that run loops or copies (copies.h), for any
+ * instruction set, to `to`, at most `most`; returns how many. */
 unsigned pst_cuda_loops_take(const struct pst_kernels *from,
                              struct pst_kernel *to, unsigned most);
 bool pst_cuda_is_loop(const struct pst_kernel *kernel);

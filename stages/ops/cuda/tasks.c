@@ -10,8 +10,9 @@
 
 void pst_cuda_seed(const struct pst_task *task)
 {
-    struct pst_cuda_fill p = {
-        .to = task->to, .bytes = (uint32_t)pst_dtype_size(task->dtype), .n = 1};
+    struct pst_cuda_fill p = {.nd = {.rank = 1, .numel = 1, .size = {1}},
+                              .to = task->to,
+                              .bytes = (uint32_t)pst_dtype_size(task->dtype)};
 
     pst_store_f64(task->dtype, &p.wide, 0, task->number);
     pst_cuda_launch_n(task->stream, PST_FN_pst_task_fill, 1, &p);

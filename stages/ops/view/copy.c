@@ -326,6 +326,33 @@ static bool is_transposed(struct copy *c)
     return false;
 }
 
+/* --- copies on another device --------------------------------------------- */
+
+static _Thread_local struct {
+    pst_view_copy_fn fn; /* NULL: copies are made here */
+    void *ctx;
+} elsewhere;
+
+void pst_view_run_with(const struct pst_kernel *kernel,
+                       const struct pst_call *call, pst_view_copy_fn fn,
+                       void *ctx)
+{
+    elsewhere.fn = fn;
+    elsewhere.ctx = ctx;
+    kernel->run(call);
+    elsewhere.fn = NULL;
+}
+
+void pst_view_zero(const struct pst_meta *to, void *dst)
+{
+    if (elsewhere.fn != NULL)
+        elsewhere.fn(elsewhere.ctx, NULL, NULL, to, dst, false);
+    else
+        memset(dst, 0, pst_meta_bytes(to));
+}
+
+/* --- copies --------------------------------------------------------------- */
+
 void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
                    const void *src, const struct pst_meta *to, void *dst,
                    bool accumulate)
@@ -344,6 +371,10 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
     };
     bool same = c.from == c.to;
 
+    if (elsewhere.fn != NULL) {
+        elsewhere.fn(elsewhere.ctx, from, src, to, dst, accumulate);
+        return;
+    }
     if (one) { /* the element is converted once */
         c.dst = cell;
         c.accumulate = false;
@@ -445,8 +476,9 @@ static void copy_ref_run(const struct pst_call *c)
 }
 
 const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY] = {
-    {"copy", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
-     NULL, copy_run, 0.0},
+    {"copy", PST_ISA_ANY, PST_D_ANY,
+     PST_K_STRIDED | PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL,
+     copy_run, 0.0},
     {"copy_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
      NULL, copy_ref_run, 0.0},
 };
@@ -458,7 +490,7 @@ void pst_view_fill_window(const struct pst_call *c, bool reference,
     char *dst = c->out[0].data;
 
     if (!c->accumulate)
-        memset(dst, 0, pst_meta_bytes(c->out[0].meta));
+        pst_view_zero(c->out[0].meta, dst);
     dst += offset * (int64_t)pst_dtype_size(window->dtype);
     if (reference)
         pst_view_copy_ref(src->meta, src->data, window, dst, c->accumulate);

@@ -19,7 +19,8 @@
         id##_into(c, true);                                                    \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {#id, PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL, id##_run, 0.0},       \
+        {#id, PST_ISA_ANY, PST_D_ANY, FLAGS | PST_VIEW_IS_COPIES, NULL, NULL,  \
+         id##_run, 0.0},                                                       \
         {#id "_ref", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL, id##_ref,      \
          0.0},                                                                 \
     }

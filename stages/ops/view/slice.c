@@ -310,14 +310,14 @@ static void slice_backward_ref(const struct pst_call *c)
 #define FLAGS (PST_K_STRIDED | PST_K_ACCUMULATE)
 
 static const struct pst_kernel select_backward_kernels[] = {
-    {"select_backward", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
-     select_backward_run, 0.0},
+    {"select_backward", PST_ISA_ANY, PST_D_ANY, FLAGS | PST_VIEW_IS_COPIES,
+     NULL, NULL, select_backward_run, 0.0},
     {"select_backward_ref", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
      select_backward_ref, 0.0},
 };
 static const struct pst_kernel slice_backward_kernels[] = {
-    {"slice_backward", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
-     slice_backward_run, 0.0},
+    {"slice_backward", PST_ISA_ANY, PST_D_ANY, FLAGS | PST_VIEW_IS_COPIES, NULL,
+     NULL, slice_backward_run, 0.0},
     {"slice_backward_ref", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
      slice_backward_ref, 0.0},
 };

@@ -213,15 +213,16 @@ static enum pst_status roll_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel flip_kernels[] = {
-    {"flip_windows", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE,
-     NULL, NULL, flip_run, 0.0},
+    {"flip_windows", PST_ISA_ANY, PST_D_ANY,
+     PST_K_STRIDED | PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL,
+     flip_run, 0.0},
     {"flip_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
      NULL, flip_ref, 0.0},
 };
 /* Contiguous only: without dims, the input is read as one row. */
 static const struct pst_kernel roll_kernels[] = {
-    {"roll_windows", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
-     roll_run, 0.0},
+    {"roll_windows", PST_ISA_ANY, PST_D_ANY,
+     PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL, roll_run, 0.0},
     {"roll_ref", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL, roll_ref,
      0.0},
 };

@@ -30,7 +30,9 @@ struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
 void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
                    const void *src, const struct pst_meta *to, void *dst,
                    bool accumulate);
-/* Reference implementation of the same. */
+/* Fills dst with zeros. */
+void pst_view_zero(const struct pst_meta *to, void *dst);
+/* Reference implementation of pst_view_copy. */
 void pst_view_copy_ref(const struct pst_meta *from, const void *src,
                        const struct pst_meta *to, void *dst, bool accumulate);
 
@@ -51,5 +53,20 @@ extern const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY];
 void pst_view_fill_window(const struct pst_call *c, bool reference,
                           const struct pst_operand *src,
                           const struct pst_meta *window, int64_t offset);
+
+/* A flag of kernels, besides those of op.h, that touch operands only through
+ * pst_view_copy and pst_view_zero: another device can run their copies. A
+ * source of one element may be a number in host memory. */
+#define PST_VIEW_IS_COPIES (1u << 17)
+
+/* from: NULL for zeros. */
+typedef void (*pst_view_copy_fn)(void *ctx, const struct pst_meta *from,
+                                 const void *src, const struct pst_meta *to,
+                                 void *dst, bool accumulate);
+/* Runs such a kernel, with fn instead of each copy. Addresses are not
+ * accessed. */
+void pst_view_run_with(const struct pst_kernel *kernel,
+                       const struct pst_call *call, pst_view_copy_fn fn,
+                       void *ctx);
 
 #endif

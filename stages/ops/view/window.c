@@ -40,8 +40,9 @@ static void overwrite(const struct pst_call *c, bool reference,
         id##_into(c, true);                                                    \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {#id, PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | WRITES, NULL, NULL,      \
-         id##_run, 0.0},                                                       \
+        {#id, PST_ISA_ANY, PST_D_ANY,                                          \
+         PST_K_STRIDED | WRITES | PST_VIEW_IS_COPIES, NULL, NULL, id##_run,    \
+         0.0},                                                                 \
         {#id "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,        \
          id##_ref, 0.0},                                                       \
     }
@@ -327,8 +328,8 @@ static void read_strided_run(const struct pst_call *c)
 
 /* Contiguous inputs only, because windows refer to the row-major order. */
 static const struct pst_kernel read_strided_kernels[] = {
-    {"read_strided", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
-     read_strided_run, 0.0},
+    {"read_strided", PST_ISA_ANY, PST_D_ANY,
+     PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL, read_strided_run, 0.0},
     {"read_strided_ref", PST_ISA_ANY, PST_D_ANY, PST_K_ACCUMULATE, NULL, NULL,
      read_strided_ref, 0.0},
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All kernels, as one module. */
 #include "stages/ops/cuda/code/tasks.cu"
+#include "stages/ops/cuda/code/copies.cu"
 #include "stages/ops/cuda/code/loops.cu"

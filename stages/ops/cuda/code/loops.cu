@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Elementwise loops: a kernel for each line of loops.def. */
+#include "stages/ops/cuda/code/elements.cuh"
 #include "stages/ops/cuda/code/math.cuh"
 
 /* --- elements of any type ------------------------------------------------- */
@@ -13,46 +14,9 @@ PST_OUTLINE float pst_loop_round(uint32_t type, float x)
 
 PST_OUTLINE float pst_loop_load(uint32_t type, const void *x, int64_t i)
 {
-    switch (type) {
-    case PST_CUDA_F32:
-        return ((const float *)x)[i];
-    case PST_CUDA_F64:
-        return (float)((const double *)x)[i];
-    case PST_CUDA_BF16:
-        return pst_from_bf16(((const uint16_t *)x)[i]);
-    case PST_CUDA_F16:
-        return pst_from_f16(((const uint16_t *)x)[i]);
-    case PST_CUDA_BOOL:
-        return (float)(((const uint8_t *)x)[i] != 0);
-    case PST_CUDA_U8:
-        return (float)((const uint8_t *)x)[i];
-    case PST_CUDA_I8:
-        return (float)((const int8_t *)x)[i];
-    case PST_CUDA_I16:
-        return (float)((const int16_t *)x)[i];
-    case PST_CUDA_I32:
-        return (float)((const int32_t *)x)[i];
-    default:
-        return (float)((const int64_t *)x)[i];
-    }
-}
-
-PST_OUTLINE int64_t pst_loop_load_whole(uint32_t type, const void *x, int64_t i)
-{
-    switch (type) {
-    case PST_CUDA_BOOL:
-        return ((const uint8_t *)x)[i] != 0;
-    case PST_CUDA_U8:
-        return ((const uint8_t *)x)[i];
-    case PST_CUDA_I8:
-        return ((const int8_t *)x)[i];
-    case PST_CUDA_I16:
-        return ((const int16_t *)x)[i];
-    case PST_CUDA_I32:
-        return ((const int32_t *)x)[i];
-    default:
-        return ((const int64_t *)x)[i];
-    }
+    return type == PST_CUDA_F32 ? ((const float *)x)[i]
+           : type > PST_CUDA_F16 ? (float)pst_load_whole(type, x, i)
+                                 : (float)pst_load_double(type, x, i);
 }
 
 /* Rounds, adds to the old value, or both. */
@@ -90,7 +54,7 @@ PST_DEVICE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
 {
     return p.x[k] == nullptr
                ? p.whole[k]
-               : pst_loop_load_whole(p.type[k], p.x[k],
+               : pst_load_whole(p.type[k], p.x[k],
                                      pst_nd_at(p.nd, k + 1, i));
 }
 

@@ -52,12 +52,12 @@ struct pst_cuda_loop {
     float s[3];
 };
 
-/* to[0] = value, by dtype; wide: the bits of the value */
+/* to = one value in all elements; wide: the bits of the value */
 struct pst_cuda_fill {
+    struct pst_cuda_nd nd; /* operand 0: to */
     void *to;
     uint64_t wide;
     uint32_t bytes; /* of an element: 1, 2, 4, 8 */
-    int64_t n;
 };
 
 /* to = from, for any strides; operand 0 of nd is `to`. */
@@ -66,6 +66,15 @@ struct pst_cuda_copy {
     void *to;
     const void *from;
     uint32_t bytes; /* of an element: 1, 2, 4, 8, 16 */
+};
+
+/* to = from, or to += from, converted as pst_store_f64 and pst_store_i64 do;
+ * types as enum pst_cuda_type. */
+struct pst_cuda_cast {
+    struct pst_cuda_nd nd; /* operand 0: to, 1: from */
+    void *to;
+    const void *from;
+    uint32_t to_type, from_type, accumulate;
 };
 
 /* Operands that one launch adds. */

@@ -4,20 +4,22 @@
 
 PST_CUDA_KERNEL(pst_task_fill, struct pst_cuda_fill)
 {
-    PST_GRID_LOOP(i, p.n)
+    PST_GRID_LOOP(i, p.nd.numel)
     {
+        const int64_t at = pst_nd_at(p.nd, 0, i);
+
         switch (p.bytes) {
         case 1:
-            ((uint8_t *)p.to)[i] = (uint8_t)p.wide;
+            ((uint8_t *)p.to)[at] = (uint8_t)p.wide;
             break;
         case 2:
-            ((uint16_t *)p.to)[i] = (uint16_t)p.wide;
+            ((uint16_t *)p.to)[at] = (uint16_t)p.wide;
             break;
         case 4:
-            ((uint32_t *)p.to)[i] = (uint32_t)p.wide;
+            ((uint32_t *)p.to)[at] = (uint32_t)p.wide;
             break;
         default:
-            ((uint64_t *)p.to)[i] = p.wide;
+            ((uint64_t *)p.to)[at] = p.wide;
         }
     }
 }
