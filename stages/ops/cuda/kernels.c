@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/cuda/kernels.h"
 
+#include <math.h>
+
 #include "stages/ops/core/order.h"
 #include "stages/ops/cpu/kernels.h"
+#include "stages/ops/cuda/copies.h"
 #include "stages/ops/cuda/loops.h"
 
 #define X(id) extern const struct pst_kernels pst_cuda_kernels_##id;
@@ -15,21 +18,44 @@ const struct pst_kernels *pst_cuda_kernels[PST_N_KERNEL_OPS] = {
 #undef X
 };
 
-#define MOST_LOOPS 8 /* of one operator */
+#define MOST_TAKEN 8 /* of one operator */
 
-/* Fills the entries of elementwise operators from the table of cpu. Runs before
- * anything can look up a kernel. */
-PST_CONSTRUCTOR static void take_loops(void)
+/* Copies the kernels among `from` that run loops or copies, for any instruction
+ * set, to `to`, at most `most`; returns how many. */
+static unsigned take_kernels(const struct pst_kernels *from,
+                             struct pst_kernel *to, unsigned most)
 {
-    static struct pst_kernel loops[PST_N_KERNEL_OPS][MOST_LOOPS];
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < from->n && n < most; i++)
+        if (from->at[i].isa == PST_ISA_ANY &&
+            (pst_cuda_is_loop(&from->at[i]) ||
+             pst_cuda_is_copies(&from->at[i]))) {
+            to[n] = from->at[i];
+            to[n].flags |= PST_K_QUEUED;
+            if (pst_cuda_is_copies(&to[n])) {
+                n++;
+                continue;
+            }
+            /* CUDA's functions are within 2 ulp where the CPU's are exact. */
+            to[n].tolerance = fmax(to[n].tolerance, 1e-6);
+            n++;
+        }
+    return n;
+}
+
+/* Fills the entries of such operators from the table of cpu. Runs before
+ * anything can look up a kernel. */
+PST_CONSTRUCTOR static void fill_table(void)
+{
+    static struct pst_kernel taken[PST_N_KERNEL_OPS][MOST_TAKEN];
     static struct pst_kernels tables[PST_N_KERNEL_OPS];
 
     for (unsigned i = 0; i < PST_N_KERNEL_OPS; i++) {
         if (pst_cuda_kernels[i] != NULL)
             continue;
-        tables[i].at = loops[i];
-        tables[i].n =
-            pst_cuda_loops_take(pst_cpu_kernels[i], loops[i], MOST_LOOPS);
+        tables[i].at = taken[i];
+        tables[i].n = take_kernels(pst_cpu_kernels[i], taken[i], MOST_TAKEN);
         if (tables[i].n > 0)
             pst_cuda_kernels[i] = &tables[i];
     }

@@ -47,3 +47,24 @@ bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
         memcpy(ret->stride[k], nd.stride[k], sizeof(ret->stride[k]));
     return nd.numel > 0;
 }
+
+bool pst_cuda_type_of(enum pst_dtype dtype, uint32_t *ret)
+{
+    static const struct {
+        enum pst_dtype dtype;
+        enum pst_cuda_type type;
+    } types[] = {
+        {PST_F32, PST_CUDA_F32},   {PST_F64, PST_CUDA_F64},
+        {PST_BF16, PST_CUDA_BF16}, {PST_F16, PST_CUDA_F16},
+        {PST_BOOL, PST_CUDA_BOOL}, {PST_U8, PST_CUDA_U8},
+        {PST_I8, PST_CUDA_I8},     {PST_I16, PST_CUDA_I16},
+        {PST_I32, PST_CUDA_I32},   {PST_I64, PST_CUDA_I64},
+    };
+
+    for (size_t i = 0; i < PST_COUNT(types); i++)
+        if (types[i].dtype == dtype) {
+            *ret = types[i].type;
+            return true;
+        }
+    return false;
+}

@@ -27,4 +27,7 @@ void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
 bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
                       struct pst_cuda_nd *ret);
 
+/* Returns the type in device code; false if it has none. */
+bool pst_cuda_type_of(enum pst_dtype dtype, uint32_t *ret);
+
 #endif

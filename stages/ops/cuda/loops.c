@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/cuda/loops.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/cpu/simd/loops.h"
-#include "stages/ops/cuda/copies.h"
 #include "stages/ops/pointwise/pointwise.h"
 
 static const struct {
@@ -34,52 +32,9 @@ static const struct {
 #undef ROW
 };
 
-bool pst_cuda_type_of(enum pst_dtype dtype, uint32_t *ret)
-{
-    static const struct {
-        enum pst_dtype dtype;
-        enum pst_cuda_type type;
-    } types[] = {
-        {PST_F32, PST_CUDA_F32},   {PST_F64, PST_CUDA_F64},
-        {PST_BF16, PST_CUDA_BF16}, {PST_F16, PST_CUDA_F16},
-        {PST_BOOL, PST_CUDA_BOOL}, {PST_U8, PST_CUDA_U8},
-        {PST_I8, PST_CUDA_I8},     {PST_I16, PST_CUDA_I16},
-        {PST_I32, PST_CUDA_I32},   {PST_I64, PST_CUDA_I64},
-    };
-
-    for (size_t i = 0; i < PST_COUNT(types); i++)
-        if (types[i].dtype == dtype) {
-            *ret = types[i].type;
-            return true;
-        }
-    return false;
-}
-
 bool pst_cuda_is_loop(const struct pst_kernel *kernel)
 {
     return (kernel->flags & PST_PW_IS_LOOP) != 0;
-}
-
-unsigned pst_cuda_loops_take(const struct pst_kernels *from,
-                             struct pst_kernel *to, unsigned most)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < from->n && n < most; i++)
-        if (from->at[i].isa == PST_ISA_ANY &&
-            (pst_cuda_is_loop(&from->at[i]) ||
-             pst_cuda_is_copies(&from->at[i]))) {
-            to[n] = from->at[i];
-            to[n].flags |= PST_K_QUEUED;
-            if (pst_cuda_is_copies(&to[n])) {
-                n++;
-                continue;
-            }
-            /* CUDA's functions are within 2 ulp where the CPU's are exact. */
-            to[n].tolerance = fmax(to[n].tolerance, 1e-6);
-            n++;
-        }
-    return n;
 }
 
 static bool find_loop(pst_loop_fn loop, enum pst_cuda_fn *ret)

@@ -8,15 +8,9 @@
  */
 #include "stages/ops/cuda/launch.h"
 
-/* Copies the kernels among `from` that run loops or copies (copies.h), for any
- * instruction set, to `to`, at most `most`; returns how many. */
-unsigned pst_cuda_loops_take(const struct pst_kernels *from,
-                             struct pst_kernel *to, unsigned most);
 bool pst_cuda_is_loop(const struct pst_kernel *kernel);
 /* Enqueues such a kernel; frame->stream is set. */
 void pst_cuda_loop_run(const struct pst_kernel *kernel,
                        const struct pst_call *frame);
-/* Returns the type in device code; false if it has none. */
-bool pst_cuda_type_of(enum pst_dtype dtype, uint32_t *ret);
 
 #endif
