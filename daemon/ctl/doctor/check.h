@@ -42,6 +42,8 @@ bool pstctl_peek(const struct pstctl_doctor *d, const char *path, char *ret,
 /* Returns NULL if the variable is not set or empty. */
 const char *pstctl_environment(const char *name);
 
+/* A row of pstctl_checks_machine (gpus.c). */
+void pstctl_check_gpus(struct pstctl_doctor *d);
 /* The checks of each source file. */
 extern const struct pstctl_check pstctl_checks_programs[],
     pstctl_checks_machine[], pstctl_checks_limits[], pstctl_checks_folders[];

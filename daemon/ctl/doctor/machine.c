@@ -207,5 +207,6 @@ const struct pstctl_check pstctl_checks_machine[] = {
     {"cores", "that may be used", check_cores},
     {"governor", "of the processor", check_governor},
     {"cpu-limit", "of control groups", check_quota},
+    {"gpus", "for --device cuda", pstctl_check_gpus},
 };
 const size_t pstctl_n_machine = PST_COUNT(pstctl_checks_machine);

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* GPUs for ranks with --device cuda. */
+#include "daemon/ctl/doctor/check.h"
+
+#include <unistd.h>
+
+#include "stages/base/str.h"
+#include "stages/ops/cuda/cuda.h"
+
+#define GIB 1073741824.0
+
+static bool has_node(const struct pstctl_doctor *d)
+{
+    struct pst_str path = {0};
+    bool found;
+
+    pst_str_addf(&path, "%s/dev/nvidiactl", d->root);
+    found = !path.failed && access(path.text, F_OK) == 0;
+    pst_str_fini(&path);
+    return found;
+}
+
+/* A host without GPUs has nothing to be said about. */
+void pstctl_check_gpus(struct pstctl_doctor *d)
+{
+    struct pst_device_info info = {.number = 1};
+    struct pst_diag diag;
+
+    for (unsigned i = 0; i < info.number; i++) {
+        pst_diag_init(&diag);
+        if (pst_device_cuda.probe(i, &info, &diag) == PST_OK) {
+            pstctl_found(d, PSTCTL_NOTE, "ranks use it with --device cuda",
+                         "GPU %u: %s, %.1f of %.1f GiB free", i, info.name,
+                         (double)info.free / GIB, (double)info.size / GIB);
+            continue;
+        }
+        if (has_node(d) || i > 0)
+            pstctl_found(d, PSTCTL_WARNING,
+                         "install or update NVIDIA's driver; nvidia-smi tells "
+                         "what it sees",
+                         "GPU %u cannot be used: %s", i, diag.text);
+        return;
+    }
+}
