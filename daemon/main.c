@@ -34,7 +34,7 @@ static void print_help(void)
                 "here hold where a request does not say otherwise.\n"
                 "Every option can be set as PENSTOCK_NAME in the "
                 "environment.\n\n");
-    pstd_config_help(GROUPS, &text);
+    pstd_config_help(GROUPS, NULL, &text);
     pst_str_add(&text, "  --version\n\nschedules:\n");
     for (size_t i = 0; i < n; i++)
         if (rows[i].trains)

@@ -76,19 +76,19 @@ static enum pst_status store_number(struct pstd_config *config,
     if (row->type == PSTD_UINT) {
         if (!pst_parse_i64(text, &i) || i < 0)
             return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                                "%s: \"%s\" is no whole number from %.0f to "
+                                "%s: \"%s\" is not a whole number from %.0f to "
                                 "%.0f",
                                 who, text, row->min, row->max);
         x = (double)i;
     } else if (row->type == PSTD_MIB) {
         if (!parse_mib(text, &x))
             return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                                "%s: \"%s\" is no size: a number of MiB, or "
+                                "%s: \"%s\" is not a size: a number of MiB, or "
                                 "with a unit, as 512MiB or 2GiB",
                                 who, text);
     } else if (!pst_parse_f64(text, &x) || !isfinite(x)) {
-        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: \"%s\" is no number",
-                            who, text);
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "%s: \"%s\" is not a number", who, text);
     }
     if (x < row->min || x > row->max)
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
@@ -186,10 +186,11 @@ static enum pst_status store_from(struct pstd_config *config,
                             "number of a step",
                             who, text);
     if (step < 0 || (step == 0 && text[strspn(text, "+-0")] == '\0'))
-        return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                            "%s: %s is no step of a checkpoint; %s alone takes "
-                            "the newest one, no starts anew",
-                            who, text, who);
+        return pst_diag_set(
+            diag, PST_E_OPTION_VALUE,
+            "%s: %s is not a step of a checkpoint; %s alone takes "
+            "the newest one, no starts anew",
+            who, text, who);
     *from =
         (struct pstd_from){.on = on, .if_any = if_any, .step = (uint64_t)step};
     return PST_OK;

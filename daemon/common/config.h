@@ -261,8 +261,22 @@ void *pstd_config_member(const struct pstd_config *config,
  * become absolute. False if it has no value or is a list. */
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out);
-/* "--schedule NAME   order of the work ... [1f1b]" */
-void pstd_config_help(uint64_t groups, struct pst_str *out);
+/* What --help says of an option in one command; NULL: as in its row. A list
+ * ends with a NULL name. */
+struct pstd_option_help {
+    const char *name;  /* of the option, without dashes */
+    const char *help;  /* what it does in this command */
+    const char *value; /* the values that this command takes */
+    const char *start; /* default */
+};
+
+/* Returns what --help of a command says of a row; own: its list, or NULL. */
+struct pstd_option_help pstd_option_help(const struct pstd_option *row,
+                                         const struct pstd_option_help *own);
+/* "--schedule NAME   order of forwards and backwards ... [1f1b]"; own: texts of
+ * the command, or NULL. */
+void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
+                      struct pst_str *out);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and
  * tests. */
 void pstd_config_dump(const struct pstd_config *config, uint64_t groups,

@@ -89,7 +89,23 @@ static void add_wrapped(struct pst_str *out, const char *text, size_t from)
     pst_str_add(out, "\n");
 }
 
-void pstd_config_help(uint64_t groups, struct pst_str *out)
+struct pstd_option_help pstd_option_help(const struct pstd_option *row,
+                                         const struct pstd_option_help *own)
+{
+    struct pstd_option_help h = {row->name, row->help, row->value, row->start};
+
+    while (own != NULL && own->name != NULL && strcmp(own->name, h.name) != 0)
+        own++;
+    if (own != NULL && own->name != NULL) {
+        h.help = own->help != NULL ? own->help : h.help;
+        h.value = own->value != NULL ? own->value : h.value;
+        h.start = own->start != NULL ? own->start : h.start;
+    }
+    return h;
+}
+
+void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
+                      struct pst_str *out)
 {
     enum { COLUMN = 28 };
     size_t n;
@@ -98,6 +114,7 @@ void pstd_config_help(uint64_t groups, struct pst_str *out)
     for (size_t i = 0; i < n; i++) {
         struct pst_str text = {0};
         const size_t start = out->len;
+        const struct pstd_option_help h = pstd_option_help(&rows[i], own);
         size_t used;
 
         if (!(rows[i].groups & (groups | PSTD_OPT_ALL)))
@@ -106,17 +123,17 @@ void pstd_config_help(uint64_t groups, struct pst_str *out)
             pst_str_addf(out, "  -%c, --%s", rows[i].letter, rows[i].name);
         else
             pst_str_addf(out, "  --%s", rows[i].name);
-        if (rows[i].value != NULL)
+        if (h.value != NULL)
             pst_str_addf(out, rows[i].type == PSTD_FROM ? "[=%s]" : " %s",
-                         rows[i].value);
+                         h.value);
         used = out->len - start;
         if (used + 2 > COLUMN)
             pst_str_addf(out, "\n%*s", COLUMN, "");
         else
             pst_str_addf(out, "%*s", (int)(COLUMN - used), "");
-        pst_str_add(&text, rows[i].help);
-        if (rows[i].start != NULL)
-            pst_str_addf(&text, " [%s]", rows[i].start);
+        pst_str_add(&text, h.help);
+        if (h.start != NULL)
+            pst_str_addf(&text, " [%s]", h.start);
         add_wrapped(out, pst_str_text(&text), COLUMN);
         pst_str_fini(&text);
     }

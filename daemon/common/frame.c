@@ -58,7 +58,7 @@ enum pst_status pstd_frame_unpack(const void *data, size_t size,
         return pst_diag_nomem(diag, size);
     if (frame == NULL)
         return pst_diag_set(diag, PST_E_CONTROL_FRAME,
-                            "bad frame: it is no message of this protocol");
+                            "bad frame: it is not a message of this protocol");
     *ret = frame;
     return PST_OK;
 }

@@ -101,7 +101,7 @@ static enum pst_status look(const char *words, const struct ifaddrs *all,
         if (n == 0 || n >= sizeof(w.text) ||
             (strchr(w.text, '/') != NULL && !read_network(&w)))
             return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                                "--interface %s: '%.*s' is no name of an "
+                                "--interface %s: '%.*s' is not a name of an "
                                 "interface and no NETWORK/BITS",
                                 words, (int)PST_MIN(n, (size_t)64), at);
         found = found || is_there(&w, all);

@@ -218,7 +218,7 @@ static enum pst_status open_file(const char *path, int *ret,
         if (fd >= 0)
             (void)close(fd);
         return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
-                            "the log file %s is no regular file", path);
+                            "the log file %s is not a regular file", path);
     }
     (void)fcntl(fd, F_SETFL, O_APPEND);
     *ret = fd;

@@ -46,9 +46,10 @@
     X(RESUME_CHANGED, "resume_changed", "warn",                                \
       "step= name= before= now= text=; an option, or what is in a file")       \
     X(RUN_AGAIN, "run_again", "warn",                                          \
-      "step= tries=; a run that was being made when the job ended goes on")    \
+      "step= tries=; the run that was interrupted when the job ended goes on") \
     X(RUN_GIVEN_UP, "run_given_up", "error",                                   \
-      "step= id= text=; it does not, and the job waits for another one")       \
+      "step= id= text=; that run does not go on, and the job waits for "       \
+      "another one")                                                           \
     X(MEMORY, "memory", "info",                                                \
       "of_rank= stages= arena= params= grads= optim= buffers= prepared= "      \
       "stash= messages= workspace= outputs=; bytes that are reserved")         \
@@ -64,12 +65,12 @@
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
       "samples_total= tokens_total=; means since the last one")                \
     X(DOUBT, "doubt", "warn",                                                  \
-      "run= text=; data or model are hardly as they were meant; the run goes " \
+      "run= text=; data or model are probably not as intended; the run goes "  \
       "on")                                                                    \
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
       "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \
-      "what other events have told, by the names of --prom")                   \
+      "what other events reported, by the names of --prom")                    \
     X(EVALUATED, "evaluated", "info",                                          \
       "run= step= loss= batches= best= best_step= best_loss= seconds= rows=; " \
       "on --eval-data")                                                        \
@@ -82,7 +83,7 @@
       "better")                                                                \
     X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
     X(BEST_GONE, "best_gone", "warn",                                          \
-      "step= dir= loss=; evaluations up to now are forgotten")                 \
+      "step= dir= loss=; earlier evaluations are forgotten")                   \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
       "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
       "steps, and lost by it")                                                 \
@@ -98,7 +99,7 @@
     X(FAULT, "fault", "error", "step= id= text=; the run ends")                \
     X(STEP_SKIPPED, "step_skipped", "warn",                                    \
       "run= step= skipped= in_a_row= text=; applied on no rank, the run goes " \
-      "on behind it")                                                          \
+      "on after it")                                                           \
     X(UPDATE_PARTIAL, "update_partial", "warn",                                \
       "run= step= text=; elements stay as they were, which would not be "      \
       "finite")                                                                \
@@ -113,7 +114,7 @@
       "run= step= of_rank= kind= ratio= slow= stragglers=; a rank holds the "  \
       "others up; with slow=0 no more")                                        \
     X(RANK_SILENT, "rank_silent", "warn",                                      \
-      "run= step= of_rank= seconds= step_s=; this rank did not hear of it "    \
+      "run= step= of_rank= seconds= step_s=; this rank heard nothing from it " \
       "for so long in that step, and then did")                                \
     X(LOSS_SPIKE, "loss_spike", "warn",                                        \
       "run= step= loss= mean= deviations=; far above the losses before")       \
@@ -141,7 +142,7 @@
       "run= step= name= tensors= dtype= skipped= converted= seconds= digest="  \
       "; another dtype from the next step on")                                 \
     X(ATTR_GOT, "attr_got", "info",                                            \
-      "run= step= name= tensors= path= seconds=; behind the tensors' attr")    \
+      "run= step= name= tensors= path= seconds=; after the tensors' attr")     \
     X(ATTR_REFUSED, "attr_refused", "error",                                   \
       "run= step= name= status= id= text=; nothing was changed on any rank")   \
     X(PAUSED, "paused", "info", "step=")                                       \

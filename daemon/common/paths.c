@@ -115,7 +115,7 @@ static enum pst_status check_own(const char *dir, struct pst_diag *diag)
         return pst_diag_errno(diag, errno, "cannot look at %s", dir);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid())
         return pst_diag_set(diag, PST_E_SOCKET_FOLDER,
-                            "%s is no folder of ours; remove it or choose a "
+                            "%s is not a folder of ours; remove it or choose a "
                             "place with --socket",
                             dir);
     if ((st.st_mode & 077) != 0)

@@ -127,7 +127,7 @@ static enum pst_status check_rate(const struct pstd_config *config,
     if (o->total_steps <= o->warmup_steps)
         return pst_diag_set(
             diag, PST_E_OPTIMIZER_OPTION,
-            "--%s %llu is not more than --warmup %llu, behind which the rate "
+            "--%s %llu is not more than --warmup %llu, after which the rate "
             "falls (--lr-schedule %s)",
             config->lr_steps > 0 ? "lr-steps" : "steps",
             (unsigned long long)o->total_steps,

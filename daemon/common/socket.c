@@ -52,7 +52,7 @@ static enum pst_status remove_stale(const char *path, struct pst_diag *diag)
         return PST_OK;
     if (!S_ISSOCK(st.st_mode))
         return pst_diag_set(diag, PST_E_SOCKET_PATH,
-                            "%s exists and is no socket", path);
+                            "%s exists and is not a socket", path);
     for (unsigned ms = 1; is_heard(path); ms *= 2) {
         if (ms > LOOK_MS)
             return pst_diag_set(diag, PST_E_SOCKET_IN_USE,

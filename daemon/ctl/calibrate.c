@@ -42,8 +42,11 @@ const struct pstctl_command pstctl_calibrate = {
     0,
     PSTD_OPT_JSON,
     "measure this machine once, for all later commands",
-    "How fast products of f32, f64 and bf16 and memory are: what split, plan "
-    "and\nschedule auto estimate times by, and whether --dtype bf16 "
-    "multiplies by bf16\ninstructions or rounds and multiplies in f32. Run it "
-    "on an idle machine. In a\njob what rank 0 knows goes for all ranks.",
+    "Measures the speed of memory and of matmuls in f32, f64 and bf16. split, "
+    "plan\n"
+    "and --schedule auto estimate times from it; it also decides whether "
+    "--dtype\n"
+    "bf16 uses bf16 instructions, or rounds and multiplies in f32. Run it on "
+    "an idle\n"
+    "machine. In a job, all ranks use what rank 0's machine measured.",
     run_calibrate};

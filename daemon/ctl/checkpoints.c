@@ -19,7 +19,7 @@ static enum pst_status parse_step(const char *option, const char *text,
 
     if (!pst_parse_i64(text, &step) || step <= 0)
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                            "--%s: \"%s\" is no number of a step", option,
+                            "--%s: \"%s\" is not a number of a step", option,
                             text);
     *ret = (uint64_t)step;
     return PST_OK;
@@ -166,6 +166,12 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
     return status;
 }
 
+static const struct pstd_option_help checkpoints_options[] = {
+    {"verify", "read every byte; exit code 65 if a checkpoint is damaged", NULL,
+     NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_checkpoints = {
     "checkpoints",
     "DIR",
@@ -173,8 +179,12 @@ const struct pstctl_command pstctl_checkpoints = {
     1,
     PSTD_OPT_CHECKPOINTS | PSTD_OPT_JSON,
     "list, verify, pin and remove the checkpoints of a folder",
-    "Newest first: step, time, size, and whether it is good (--resume takes "
-    "the newest\nof these), bad (its run could not go on from there: take it "
-    "with --resume=STEP),\ndamaged (its files are not what its manifest says) "
-    "or unreadable.",
-    run_checkpoints};
+    "Lists the newest first: step, time, size, and whether it is good "
+    "(--resume\n"
+    "takes the newest good one), bad (the run could not continue from it;\n"
+    "--resume=STEP still takes it), damaged (its files differ from its "
+    "manifest) or\n"
+    "unreadable.",
+    run_checkpoints,
+    false,
+    checkpoints_options};

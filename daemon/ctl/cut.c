@@ -32,7 +32,7 @@ static enum pst_status take_names(struct pstctl_cut *cut, const char *path,
 
         if (name == NULL)
             return pst_diag_set(diag, PST_E_CUT_FILE,
-                                "%s: entry %zu of the list is no name", path,
+                                "%s: entry %zu of the list is not a name", path,
                                 i);
         at[i] = pst_arena_strdup(&cut->arena, name);
         if (at[i] == NULL)

@@ -62,7 +62,7 @@ static void print_help(const struct pstctl_command *command)
         pst_str_add(&text, "\n");
     }
     pst_str_add(&text, "\n");
-    pstd_config_help(command->groups, &text);
+    pstd_config_help(command->groups, command->options, &text);
     pstctl_print(stdout, &text);
     pst_str_fini(&text);
 }

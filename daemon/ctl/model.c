@@ -276,6 +276,11 @@ static enum pst_status run_split(const struct pstd_config *config,
     return status;
 }
 
+static const struct pstd_option_help split_options[] = {
+    {"output", "folder to write the plan to", "PLAN", NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_split = {
     "split",
     "MODEL.pt2 -o PLAN",
@@ -283,8 +288,10 @@ const struct pstctl_command pstctl_split = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
     "cut a model into stages",
-    "MODEL.pt2 is a file that torch.export.save wrote (PyTorch 2.9 or newer) "
-    "at the\nshape of one microbatch. PLAN is a folder that holds all that "
-    "the ranks need.",
+    "MODEL.pt2 is a file that torch.export.save wrote (PyTorch 2.9 or newer),\n"
+    "exported at the shape of one microbatch. PLAN is a folder that will "
+    "contain\n"
+    "everything that the ranks need.",
     run_split,
-    true};
+    true,
+    split_options};

@@ -177,7 +177,9 @@ const struct pstctl_command pstctl_ops = {
     1,
     PSTD_OPT_JSON,
     "list operators: forms, gradients, dtypes, kernels",
-    "TEXT: only those whose name contains it. A form is a kernel, a view that "
-    "costs\nnothing, or a composition of other operators. Kernels are counted "
-    "for each\ninstruction set.",
+    "TEXT: list only operators whose name contains it. The form of an operator "
+    "is a\n"
+    "kernel, a view that costs nothing, or a composition of other operators. "
+    "Kernels\n"
+    "are counted for each instruction set.",
     run_ops};

@@ -497,9 +497,11 @@ const struct pstctl_command pstctl_plan = {
     1,
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_PLAN | PSTD_OPT_PICTURE | PSTD_OPT_JSON,
-    "memory, time and waiting of each rank, before anything runs",
-    "Without --costs, times are estimated from operations and bytes, at rates "
-    "that\npenstock calibrate measures: their ratios are worth more than their "
-    "size.",
+    "predict memory, time and waiting of each rank",
+    "Nothing is run. Without --costs, times are estimated from operations and "
+    "bytes,\n"
+    "at the rates that `penstock calibrate` measures: trust their ratios more "
+    "than\n"
+    "their absolute values.",
     run_plan,
     true};

@@ -324,8 +324,8 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     keep(&p->placement, pstctl_text(event, "placement"));
     keep(&p->checkpoint, pstctl_text(event, "checkpoint"));
     if (strcmp(pstctl_text(event, "dtype"), "bf16-in-f32") == 0)
-        say(p, "factors are rounded to bf16 and multiplied in f32, the faster "
-               "way here");
+        say(p, "matmul operands are rounded to bf16 and multiplied in f32, "
+               "which is faster here");
     pst_str_addf(&text, "stages by rank: %s; arena of rank 0: %.1f MiB",
                  p->placement != NULL ? p->placement : "?",
                  (double)pstctl_integer(event, "planned_bytes") / MIB);

@@ -113,7 +113,10 @@ const struct pstctl_command pstctl_verify = {
     1,
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_VERIFY | PSTD_OPT_DATA | PSTD_OPT_JSON,
-    "compare a plan with the uncut model, and its gradients with slopes",
-    "Runs one step in this process, cut and uncut, in f32 and f64. Without "
-    "--data the\ninputs are random. Exit code 2 if something differs.",
+    "compare a plan with the uncut model, and check its gradients",
+    "Runs one step in this process, cut and uncut, in f32 and f64, and checks "
+    "the\n"
+    "gradients against finite differences in f64. Without --data the inputs "
+    "are\n"
+    "random. Exit code 2 if something differs.",
     run_verify};

@@ -273,15 +273,23 @@ static enum pst_status run_weights(const struct pstd_config *config,
                : status;
 }
 
+static const struct pstd_option_help weights_options[] = {
+    {"output", "file to write (.safetensors); with --adapter also a folder",
+     NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_weights = {
     "weights",
     "CHECKPOINT|PLAN -o FILE.safetensors [--merge|--adapter]",
     1,
     1,
     PSTD_OPT_WEIGHTS | PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
-    "write the state of a model as a file that PyTorch loads",
-    "CHECKPOINT is the folder of --checkpoint (the newest good one is taken) "
-    "or one step\nin it. The file has exactly the keys of the model's "
-    "state_dict, tied names\nincluded, for load_state_dict or transformers.",
+    "write the state of a model to a file that PyTorch loads",
+    "CHECKPOINT is the --checkpoint folder (its newest good checkpoint is "
+    "taken) or\n"
+    "one step in it. The file has exactly the keys of the model's state_dict,\n"
+    "including tied names, for load_state_dict or transformers.",
     run_weights,
-    true};
+    true,
+    weights_options};

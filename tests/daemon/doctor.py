@@ -210,7 +210,7 @@ def folders(m):
         pass
     assert not m.ask(m.at("tmp"), m.at("run"))
     m.finds("folders", "fault", "No such file", words=["none"])
-    m.finds("folders", "fault", "is no folder", words=["file"])
+    m.finds("folders", "fault", "is not a folder", words=["file"])
     m.finds("folders", "fault", "cannot be made", words=["/proc/self"])
     m.finds("temporary", "fault", "No such file", TMPDIR=m.at("none"))
     m.finds("temporary", "fault", "cannot be synced", PLANT="sync")

@@ -108,8 +108,16 @@ def main():
     assert complete(script, ["penstock", "checkpoi"]) == ["checkpoint",
                                                           "checkpoints"]
     total = 0
+    outputs = {}
     for name in names:
-        options = OPTION.findall(ask(penstock, name, "--help"))
+        text = ask(penstock, name, "--help")
+        options = OPTION.findall(text)
+        found = re.search(r"^  -o, --output \S+ +(.*(?:\n {20,}.*)*)", text,
+                          re.MULTILINE)
+        if found:  # says what this command writes, in the page, too
+            outputs[name] = " ".join(found[1].split())
+            with open(f"{folder}/penstock-{name}.1", encoding="utf-8") as file:
+                assert outputs[name] in file.read().replace("\\", ""), name
         with open(f"{folder}/penstock-{name}.1", encoding="utf-8") as file:
             check_page(f"penstock-{name}", file.read(), options)
         assert complete(script, ["penstock", name, "--"]) == options, name
@@ -118,6 +126,8 @@ def main():
         check_page("penstockd", file.read(),
                    [x for x in OPTION.findall(ask(penstockd, "--help"))
                     if x != "--version"])
+    assert len(outputs) > 4 and \
+        len(set(outputs.values())) == len(outputs), outputs
     # Values: of a list, after a sign, files, none.
     assert complete(script, ["penstock", "run", "--dtype", "b"]) == ["bf16"]
     assert complete(script, ["penstock", "run", "--dtype", "=", ""]) == \

@@ -163,12 +163,13 @@ const struct pstctl_command pstctl_doctor = {
     0,
     64,
     PSTD_OPT_JSON | PSTD_OPT_HOSTS,
-    "whether this machine is fit for jobs, and what to do if not",
-    "Looks at programs, memory, limits, the processor, sockets and the folders "
-    "that jobs\nuse; each DIR is looked at as a folder for checkpoints or "
-    "logs. "
-    "With --hosts\nor --hostfile also at the hosts of a job: whether they are "
-    "reached, what each of them\nsays of itself, and whether their clocks "
-    "agree. "
-    "Exit code 1 if there is a fault.",
+    "check whether this machine can run jobs, and say what to do if not",
+    "Checks programs, memory, limits, the processor, sockets and the folders "
+    "that\n"
+    "jobs use, and each DIR as a folder for checkpoints or logs. With --hosts "
+    "or\n"
+    "--hostfile also the hosts of a job: whether they can be reached, what "
+    "doctor\n"
+    "finds on them, and whether their clocks agree. Exit code 1 if there is a "
+    "fault.",
     run_doctor};

@@ -50,7 +50,7 @@ static void check_file(struct pstctl_doctor *d, const char *dir, int fd,
     char byte = 0;
 
     if (write(fd, &byte, 1) != 1)
-        pstctl_found(d, PSTCTL_FAULT, "make room there",
+        pstctl_found(d, PSTCTL_FAULT, "free space there",
                      "a file in %s takes no byte: %s", dir,
                      strerrordesc_np(errno));
     else if (fsync(fd) != 0)
@@ -76,11 +76,11 @@ static void check_space(struct pstctl_doctor *d, const char *dir)
         return;
     left = (double)fs.f_bavail * (double)fs.f_frsize / MIB;
     if (left < LEAST_MIB)
-        pstctl_found(d, PSTCTL_FAULT, "make room there, or take another disk",
+        pstctl_found(d, PSTCTL_FAULT, "free space there, or take another disk",
                      "%s has %.0f MiB left", dir, left);
     else if (fs.f_files > 0 && fs.f_favail < 1000)
         pstctl_found(d, PSTCTL_FAULT, "remove files there",
-                     "%s has room for %llu files", dir,
+                     "%s has space for %llu files", dir,
                      (unsigned long long)fs.f_favail);
 }
 
@@ -97,7 +97,8 @@ static void check_dir(struct pstctl_doctor *d, const char *dir)
         return;
     }
     if (!S_ISDIR(st.st_mode)) {
-        pstctl_found(d, PSTCTL_FAULT, "name a folder", "%s is no folder", dir);
+        pstctl_found(d, PSTCTL_FAULT, "name a folder", "%s is not a folder",
+                     dir);
         return;
     }
     check_space(d, dir);

@@ -290,7 +290,7 @@ static void check_path(struct pstctl_doctor *d)
          !S_ISDIR(st.st_mode)))
         pstctl_found(d, PSTCTL_FAULT,
                      "make the folder, or unset XDG_RUNTIME_DIR",
-                     "XDG_RUNTIME_DIR is %s, which is no folder",
+                     "XDG_RUNTIME_DIR is %s, which is not a folder",
                      pstctl_environment("XDG_RUNTIME_DIR"));
     else if (stat(pst_str_text(&base), &st) == 0 &&
              (st.st_uid != geteuid() || (st.st_mode & 077) != 0))

@@ -214,8 +214,9 @@ const struct pstctl_command pstctl_flight = {
     1,
     1,
     PSTD_OPT_FLIGHT | PSTD_OPT_JSON,
-    "what each rank did last, and who keeps the others waiting",
-    "DIR is the folder of --log-dir, also of a job that was killed. Each rank "
-    "keeps its\nnewest 4096 actions; the newest are shown, with --json all.",
+    "show what each rank did last, and which one the others wait for",
+    "DIR is the --log-dir folder, also of a job that was killed. Each rank "
+    "keeps its\n"
+    "newest 4096 actions; the newest of them are shown, all with --json.",
     run_flight,
     true};

@@ -133,11 +133,11 @@ enum pst_status pstctl_hosts_add(struct pstctl_hosts *h, const char *text,
         const unsigned slots = name < n ? read_slots(at + name + 1, at + n) : 0;
 
         if (!is_name(at, name) || (name < n && slots == 0))
-            return pst_diag_set(diag, PST_E_HOSTS_WORDS,
-                                "\"%.*s\" is no host: NAME or NAME:SLOTS, with "
-                                "1 to %d slots",
-                                (int)PST_MIN(n, (size_t)MAX_NAME), at,
-                                MAX_SLOTS);
+            return pst_diag_set(
+                diag, PST_E_HOSTS_WORDS,
+                "\"%.*s\" is not a host: NAME or NAME:SLOTS, with "
+                "1 to %d slots",
+                (int)PST_MIN(n, (size_t)MAX_NAME), at, MAX_SLOTS);
         status = add_host(h, at, name, slots, diag);
         if (at[n] == '\0')
             break;
@@ -171,11 +171,11 @@ static enum pst_status read_line(struct pstctl_hosts *h, const char *line,
         strncmp(line, key, strlen(key)) == 0)
         slots = read_slots(line + strlen(key), rest);
     if (!is_name(name, length) || (line < rest && slots == 0))
-        return pst_diag_set(diag, PST_E_HOSTS_FILE,
-                            "\"%.*s\" is no host: NAME or NAME slots=N, with 1 "
-                            "to %d slots",
-                            (int)PST_MIN((size_t)(rest - name), 200u), name,
-                            MAX_SLOTS);
+        return pst_diag_set(
+            diag, PST_E_HOSTS_FILE,
+            "\"%.*s\" is not a host: NAME or NAME slots=N, with 1 "
+            "to %d slots",
+            (int)PST_MIN((size_t)(rest - name), 200u), name, MAX_SLOTS);
     return add_host(h, name, length, slots, diag);
 }
 

@@ -250,7 +250,7 @@ static enum pst_status next(struct pstctl_forward *f,
         if (isnan(last[v]))
             return pst_diag_set(
                 diag, PST_E_INFER_PROMPT,
-                "the model gives NaN for token %lld behind %lld "
+                "the model returns NaN for token %lld after %lld "
                 "generated ones",
                 (long long)v, (long long)i);
     *ret = choose(last, w->vocab, config->temperature, &key);

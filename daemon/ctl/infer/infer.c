@@ -167,10 +167,16 @@ const struct pstctl_command pstctl_eval = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_DATA | PSTD_OPT_LOAD | PSTD_OPT_EVAL |
         PSTD_OPT_JSON,
-    "mean loss of a model on data",
+    "compute the mean loss of a model on data",
     "Runs in this process, in the mode of model.eval(), with the newest "
-    "checkpoint of\n--checkpoint or the start values of the plan.",
+    "checkpoint\n"
+    "of --checkpoint or the start values of the plan.",
     run_eval};
+static const struct pstd_option_help infer_options[] = {
+    {"output", "file to write the outputs to (.safetensors)", NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_infer = {
     "infer",
     "PLAN|MODEL.pt2",
@@ -178,11 +184,17 @@ const struct pstctl_command pstctl_infer = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_LOAD | PSTD_OPT_INFER | PSTD_OPT_DATA |
         PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
-    "outputs for rows of data, or text that goes on from a prompt",
+    "compute outputs for data, or continue a text",
     "Runs in this process, in the mode of model.eval(), with the newest "
-    "checkpoint of\n--checkpoint or the start values of the plan. With --data "
-    "and --output: the model's outputs "
-    "for all samples,\nin order. Else a model of tokens goes on with a text: "
-    "bytes are tokens; a model\nwith more than 256 tokens gets and prints "
-    "numbers. A decoder with its cache in buffers\nreads each token once.",
-    run_infer};
+    "checkpoint\n"
+    "of --checkpoint or the start values of the plan.\n"
+    "With --data and --output it writes the model's outputs for all samples, "
+    "in\n"
+    "order. Otherwise a language model continues a text: its tokens are bytes; "
+    "a\n"
+    "model with more than 256 tokens reads and prints token numbers. A decoder "
+    "that\n"
+    "keeps its cache in buffers reads each token once.",
+    run_infer,
+    false,
+    infer_options};

@@ -193,6 +193,7 @@ const struct pstctl_command pstctl_attach = {
     1,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_QUIET,
     "show a job in the background as `run` shows it",
-    "Until its run is over, with the same last line and exit code. Ctrl-C ends "
-    "this command,\nnot the job.",
+    "Shows the job until its run is over, and ends with the same last line and "
+    "exit\n"
+    "code as `penstock run`. Ctrl-C ends this command, not the job.",
     run_attach};

@@ -96,7 +96,7 @@ static void show_cast(const pstctl_event *e)
     const long long tensors = (long long)pstctl_integer(e, "tensors");
     struct pst_str text = {0};
 
-    pst_str_addf(&text, "%lld tensor%s cast behind step %lld", tensors,
+    pst_str_addf(&text, "%lld tensor%s cast after step %lld", tensors,
                  pst_plural((uint64_t)tensors),
                  (long long)pstctl_integer(e, "step"));
     if (skipped > 0)
@@ -130,7 +130,7 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (a->config->json)
         return print_json(a, e);
     if (strcmp(e->name, "attr_set") == 0)
-        pstctl_printf(stdout, "%lld tensor%s set behind step %lld, %.2f s\n", n,
+        pstctl_printf(stdout, "%lld tensor%s set after step %lld, %.2f s\n", n,
                       pst_plural((uint64_t)n), step, seconds);
     else if (strcmp(e->name, "attr_cast") == 0)
         show_cast(e);
@@ -241,7 +241,7 @@ static enum pst_status read_value(const char *text, Pst__Control__Attr *attr,
     *ret_path = attr->path = realpath(text, NULL);
     if (attr->path != NULL)
         return PST_OK;
-    return pst_diag_errno(diag, errno, "%s, which is no number", text);
+    return pst_diag_errno(diag, errno, "%s, which is not a number", text);
 }
 
 static const struct verb {
@@ -328,18 +328,29 @@ static enum pst_status run_attr(const struct pstd_config *config,
     return status;
 }
 
+static const struct pstd_option_help attr_options[] = {
+    {"output", "get: file to write the tensors to (.safetensors)", NULL, NULL},
+    {"state", "set: optimizer state of the parameters, reset or keep", "WHAT",
+     "keep"},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_attr = {
     "attr",
     "get|set|cast NAME [NUMBER|FILE.safetensors|DTYPE]",
     2,
     3,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_ATTR,
-    "parameters and buffers of a running job",
-    "get tells about the tensor NAME, or those of the module NAME, and with -o "
-    "writes\nthem; set gives them other values: a number for all elements, or "
-    "those that a file\nhas under the same names; cast makes f32, bf16, f16 or "
-    "f64 of them. NAME is "
-    "any of a tensor's names.\nAll ranks go on with the change behind one "
-    "step, "
-    "or none does.",
-    run_attr};
+    "read, set or cast parameters and buffers of a running job",
+    "get describes the tensor NAME, or all tensors of the module NAME; with -o "
+    "it\n"
+    "writes them to a file. set gives them new values: one number for all "
+    "elements,\n"
+    "or those in a file under the same names. cast changes their dtype to f32, "
+    "bf16,\n"
+    "f16 or f64. NAME is any of a tensor's names. Either all ranks make the "
+    "change\n"
+    "after the same step, or none does.",
+    run_attr,
+    false,
+    attr_options};

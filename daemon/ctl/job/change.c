@@ -42,7 +42,7 @@ static void show_swap(const pstctl_event *event)
     const long long calls = (long long)pstctl_integer(event, "calls");
     struct pst_str text = {0};
 
-    pst_str_addf(&text, "%s replaced behind step %lld: %lld call%s",
+    pst_str_addf(&text, "%s replaced after step %lld: %lld call%s",
                  pstctl_text(event, "module"),
                  (long long)pstctl_integer(event, "step"), calls,
                  pst_plural((uint64_t)calls));
@@ -71,7 +71,7 @@ static enum pst_status show(const struct pstd_config *config,
     if (strcmp(event->name, "swapped") == 0)
         show_swap(event);
     else
-        pstctl_printf(stdout, "%lld parameter%s %s behind step %lld, %.2f s\n",
+        pstctl_printf(stdout, "%lld parameter%s %s after step %lld, %.2f s\n",
                       n, pst_plural((uint64_t)n), event->name, step, seconds);
     return PST_OK;
 }
@@ -213,10 +213,14 @@ const struct pstctl_command pstctl_swap = {
     2,
     2,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_SWAP,
-    "another module in the place of one of a running job's",
-    "The new module was exported by itself. All ranks prepare it at the end of "
-    "a step\nand go on with it, or none does: then the reason is told, and "
-    "nothing has changed.\nIt is the run's until its end.",
+    "replace a module of a running job by another one",
+    "MODULE.pt2 is the new module, exported by itself. All ranks prepare it at "
+    "the\n"
+    "end of a step. Then either all of them use it, or none does: the command "
+    "prints\n"
+    "the reason, and nothing has changed. The new module stays until the end "
+    "of the\n"
+    "run.",
     run_swap};
 
 static enum pst_status set_frozen(const struct pstd_config *config, bool frozen,
@@ -262,7 +266,7 @@ const struct pstctl_command pstctl_freeze = {
     1,
     1,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON,
-    "parameters of a running job are trained no more",
+    "stop training parameters of a running job",
     "What is frozen costs no backward pass and no memory of the "
     "optimizer.\n" PATTERN,
     run_freeze};
@@ -272,6 +276,6 @@ const struct pstctl_command pstctl_unfreeze = {
     1,
     1,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON,
-    "parameters of a running job are trained again",
+    "train parameters of a running job again",
     PATTERN,
     run_unfreeze};

@@ -303,7 +303,7 @@ const struct pstctl_command pstctl_train = {
     0,
     ASK | PSTD_OPT_TRAIN | PSTD_OPT_QUIET | PSTD_OPT_DETACH | PSTD_OPT_PICTURE,
     "give a training run to a job and watch it",
-    "Interrupting this command does not stop the run: `penstock stop` does.",
+    "Interrupting this command does not stop the run; `penstock stop` does.",
     run_train};
 const struct pstctl_command pstctl_checkpoint = {
     "checkpoint",
@@ -321,7 +321,7 @@ const struct pstctl_command pstctl_pause = {
     0,
     ASK | PSTD_OPT_DETACH,
     "pause the run at the end of the step",
-    "Returns when the run is paused, and says after which step.",
+    "Returns when the run is paused, and prints after which step.",
     run_pause};
 const struct pstctl_command pstctl_resume = {
-    "resume", "", 0, 0, ASK, "go on after a pause", NULL, run_resume};
+    "resume", "", 0, 0, ASK, "continue a paused run", NULL, run_resume};

@@ -143,19 +143,25 @@ static enum pst_status run_trace(const struct pstd_config *config,
     return status;
 }
 
-const struct pstctl_command pstctl_log = {
-    "log", "",     0, 0, ASK | PSTD_OPT_LOG, "newest events of rank 0",
-    NULL,  run_log};
+const struct pstctl_command pstctl_log = {"log",
+                                          "",
+                                          0,
+                                          0,
+                                          ASK | PSTD_OPT_LOG,
+                                          "print the newest events of rank 0",
+                                          NULL,
+                                          run_log};
 const struct pstctl_command pstctl_watch = {
     "watch",
     "",
     0,
     0,
     ASK | PSTD_OPT_WATCH,
-    "events as they come",
-    "With --json each event is an object on a line of its own. Of a job that "
-    "is supervised\n(`penstock run` with --max-restarts or --detach) all "
-    "events are there, numbered through\nall starts of its ranks.",
+    "print events of a job as they come",
+    "With --json each event is an object on a line of its own. If the job is\n"
+    "supervised (`penstock run` with --max-restarts or --detach), all events "
+    "are\n"
+    "printed, with numbers that continue when its ranks are started again.",
     run_watch};
 const struct pstctl_command pstctl_trace = {
     "trace",
@@ -163,8 +169,7 @@ const struct pstctl_command pstctl_trace = {
     0,
     0,
     ASK | PSTD_OPT_PICTURE,
-    "who did what when in a step, measured beside predicted",
-    "Of the step at hand, or of the last one if no run goes on. The "
-    "prediction is what\nthe simulator makes of the measured times of each "
-    "stage.",
+    "show what each rank did when in a step, measured and predicted",
+    "Shows the step in progress, or the last one if no run is going on. The\n"
+    "prediction simulates the schedule with the measured times of each stage.",
     run_trace};

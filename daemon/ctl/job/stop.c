@@ -157,8 +157,9 @@ const struct pstctl_command pstctl_stop = {
     0,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_STOP,
     "end a job at the end of the step, with a checkpoint",
-    "Returns when the job has ended and its name is free. A job whose ranks "
-    "are "
-    "being\nstarted again ends, too. If its last checkpoint could not be "
-    "written, that is said,\nwith the exit code of the run.",
+    "Returns when the job has ended and its name is free. This also ends a job "
+    "whose\n"
+    "ranks are being started again. If the last checkpoint could not be "
+    "written, a\n"
+    "message says so, and the exit code is that of the run.",
     run_stop};

@@ -88,7 +88,7 @@ const struct pstctl_command pstctl_explain = {
     0,
     1,
     PSTD_OPT_EXPLAIN | PSTD_OPT_JSON,
-    "what an error means and what to do about it",
-    "ID: what stands in brackets behind a message, as in "
-    "\"... [file.missing]\".",
+    "explain an error and what to do about it",
+    "ID is the text in brackets at the end of a message, as in \"... "
+    "[file.missing]\".",
     run_explain};

@@ -60,30 +60,34 @@ static void add_head(struct pst_str *out, const char *name, const char *summary,
     pst_str_add(out, "\n");
 }
 
-static void add_option(struct pst_str *out, const struct pstd_option *row)
+static void add_option(struct pst_str *out, const struct pstd_option *row,
+                       const struct pstd_option_help *own)
 {
+    const struct pstd_option_help h = pstd_option_help(row, own);
+
     pst_str_add(out, ".TP\n");
     if (row->letter != 0)
         pst_str_addf(out, "\\fB\\-%c\\fR, ", row->letter);
     pst_str_add(out, "\\fB\\-\\-");
     add_roff(out, row->name);
     pst_str_add(out, "\\fR");
-    if (row->value != NULL) {
+    if (h.value != NULL) {
         pst_str_add(out, row->type == PSTD_FROM ? "[=\\fI" : " \\fI");
-        add_roff(out, row->value);
+        add_roff(out, h.value);
         pst_str_add(out, row->type == PSTD_FROM ? "\\fR]" : "\\fR");
     }
     pst_str_add(out, "\n");
-    add_roff(out, row->help);
-    if (row->start != NULL) {
+    add_roff(out, h.help);
+    if (h.start != NULL) {
         pst_str_add(out, " [");
-        add_roff(out, row->start);
+        add_roff(out, h.start);
         pst_str_add(out, "]");
     }
     pst_str_add(out, "\n");
 }
 
-static void add_options(struct pst_str *out, uint64_t groups)
+static void add_options(struct pst_str *out, uint64_t groups,
+                        const struct pstd_option_help *own)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -91,7 +95,7 @@ static void add_options(struct pst_str *out, uint64_t groups)
     pst_str_add(out, ".SH OPTIONS\n");
     for (size_t i = 0; i < n; i++)
         if (rows[i].groups & (groups | PSTD_OPT_ALL))
-            add_option(out, &rows[i]);
+            add_option(out, &rows[i], own);
     pst_str_add(out, ".SH ENVIRONMENT\nEach option is also a variable: "
                      "\\-\\-log\\-dir is PENSTOCK_LOG_DIR, unless the command "
                      "line has it, too.\n");
@@ -121,7 +125,7 @@ static void add_command(struct pst_str *out, const struct pstctl_command *c)
         add_roff(out, c->help);
         pst_str_add(out, "\n");
     }
-    add_options(out, c->groups);
+    add_options(out, c->groups, c->options);
     add_end(out, "penstock(1), penstockd(1)");
     pst_str_fini(&name);
     pst_str_fini(&words);
@@ -153,7 +157,7 @@ static void add_penstockd(struct pst_str *out)
     pst_str_add(out,
                 ".SH DESCRIPTION\nStarted by `penstock run', or by hand with "
                 "mpirun; runs come from the control socket.\n");
-    add_options(out, OF_PENSTOCKD);
+    add_options(out, OF_PENSTOCKD, NULL);
     add_end(out, "penstock(1), penstock-run(1), penstock-train(1)");
 }
 
@@ -307,9 +311,10 @@ const struct pstctl_command pstctl_manual = {
     0,
     1,
     0,
-    "a page for man: of a command, of penstockd, or of all commands",
-    "Made of the tables that --help is made of: `penstock manual run | man -l "
-    "-` shows one.",
+    "write a man page of a command, of penstockd, or of all commands",
+    "`penstock manual run | man -l -` shows the page of `run`. Pages are made "
+    "from\n"
+    "the same tables as --help.",
     run_manual};
 const struct pstctl_command pstctl_completion = {
     "completion",
@@ -317,6 +322,6 @@ const struct pstctl_command pstctl_completion = {
     0,
     0,
     0,
-    "a script that makes bash complete commands and options",
-    "source <(penstock completion)",
+    "write a bash script that completes commands and options",
+    "Use it with: source <(penstock completion)",
     run_completion};

@@ -84,14 +84,23 @@ static enum pst_status run_report(const struct pstd_config *config,
     return status;
 }
 
+static const struct pstd_option_help report_options[] = {
+    {"output", "page to write; default: DIR/report.html", NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_report = {
     "report",
     "DIR",
     1,
     1,
     PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
-    "a job's logs as one HTML page",
-    "DIR is the folder of --log-dir, also of a job that runs or was killed. "
-    "The page is\nDIR/report.html or -o FILE; it has curves, a step, memory, "
-    "waiting and events, and\nneeds nothing but itself.",
-    run_report};
+    "write a job's logs as one HTML page",
+    "DIR is the --log-dir folder, also of a job that is running or was killed. "
+    "The\n"
+    "page has curves, a step, memory, waiting times and events, and needs no "
+    "other\n"
+    "file.",
+    run_report,
+    false,
+    report_options};

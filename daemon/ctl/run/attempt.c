@@ -176,8 +176,8 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     return PST_OK;
 }
 
-/* Processes all available frames. A missing daemon is no error here: the job is
- * not ready, or its end gives the reason. */
+/* Processes all available frames. A missing daemon is not an error here: the
+ * job is not ready, or its end gives the reason. */
 static enum pst_status take_frames(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {

@@ -275,14 +275,18 @@ const struct pstctl_command pstctl_run = {
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
         PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE | PSTD_OPT_PICTURE |
         PSTD_OPT_RUN | PSTD_OPT_COURSE | PSTD_OPT_DETACH | PSTD_OPT_HOSTS,
-    "start ranks, train, end them",
+    "start ranks, train, end the ranks",
     "Starts mpirun with P ranks of penstockd (or one process with --transport "
-    "self),\nwhich do the run, and shows how it goes. Ctrl-C ends it at the "
-    "end "
-    "of a step, with\na checkpoint if --checkpoint says where; a second one "
-    "ends it at once. If the\nterminal is closed, or this command is killed "
-    "or stopped (Ctrl-Z), the job goes\non to its end, unless "
-    "--die-with-client is given.\nWith --max-restarts a job that died is "
-    "started again from its newest checkpoint,\nby this command: then the job "
-    "ends if this command is killed. --detach does it in\nthe background.",
+    "self)\n"
+    "and shows how the run goes. Ctrl-C ends it at the end of a step, with a\n"
+    "checkpoint if --checkpoint is given; a second Ctrl-C ends it at once. If "
+    "the\n"
+    "terminal is closed, or this command is killed or stopped (Ctrl-Z), the "
+    "job goes\n"
+    "on to its end, unless --die-with-client is given.\n"
+    "With --max-restarts, this command starts a job that died again from its "
+    "newest\n"
+    "checkpoint; such a job ends if this command is killed. With --detach that "
+    "is\n"
+    "done in the background.",
     run_run};

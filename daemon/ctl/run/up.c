@@ -49,14 +49,19 @@ const struct pstctl_command pstctl_up = {
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
         PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_RUN | PSTD_OPT_COURSE |
         PSTD_OPT_DETACH | PSTD_OPT_HOSTS,
-    "start ranks that stay, and wait for runs",
-    "Starts ranks as run does, which wait: `penstock train` gives them runs, "
-    "one after the\nother, for which the options of a run that are given here "
-    "are the defaults. Ctrl-C,\nor `penstock stop`, ends the job at the end of "
-    "a step, with a checkpoint if the run\nhas --checkpoint. Ranks that die "
-    "are started again: ten times without a minute in\nbetween, if "
-    "--max-restarts says nothing else. The run that they were making goes "
-    "on\nfrom its newest checkpoint; after three starts without a newer one it "
-    "is given up.\nThe job ends if this command is killed; --detach does it in "
-    "the background.",
+    "start ranks that wait for runs",
+    "Starts ranks as `penstock run` does. They wait until `penstock train` "
+    "gives\n"
+    "them runs, one after the other; options of a run that are given here are "
+    "the\n"
+    "defaults of these runs. Ctrl-C or `penstock stop` ends the job at the end "
+    "of a\n"
+    "step, with a checkpoint if the run has --checkpoint. Ranks that die are "
+    "started\n"
+    "again, ten times without a minute in between, unless --max-restarts says\n"
+    "otherwise. Their run goes on from its newest checkpoint; after three "
+    "starts\n"
+    "without a newer one it is given up. The job ends if this command is "
+    "killed;\n"
+    "--detach starts it in the background.",
     run_up};

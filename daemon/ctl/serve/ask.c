@@ -393,16 +393,27 @@ static enum pst_status run_ask(const struct pstd_config *config,
     return status;
 }
 
+static const struct pstd_option_help ask_options[] = {
+    {"output", "file to write the answer to (.safetensors or .json)", NULL,
+     NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_ask_job = {
     "ask",
     "INPUTS.safetensors|.json|.csv",
     1,
     1,
     PSTD_OPT_CONNECT | PSTD_OPT_ASK | PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
-    "outputs of a model that a job serves",
-    "Sends the inputs to the job of `penstock serve` and writes what it "
-    "answers: to -o\nFILE.safetensors or FILE.json, else as JSON on standard "
-    "output. More samples than a\nrequest may have go in several. Exit code "
-    "75: the job is busy, is being started again\nor has lost a rank: nothing "
-    "was wrong with the request, ask again.",
-    run_ask};
+    "ask a job that serves a model for outputs",
+    "Sends the inputs to the job of `penstock serve` and writes its answer: to "
+    "-o\n"
+    "FILE.safetensors or FILE.json, else as JSON to standard output. If there "
+    "are\n"
+    "more samples than a request may have, several requests are sent. Exit "
+    "code 75:\n"
+    "the job is busy, is being started again, or lost a rank; the request was\n"
+    "correct, ask again.",
+    run_ask,
+    false,
+    ask_options};

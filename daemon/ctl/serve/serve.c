@@ -19,12 +19,17 @@ const struct pstctl_command pstctl_serve = {
         PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_RUN | PSTD_OPT_DETACH |
         PSTD_OPT_HOSTS,
     "start ranks that answer requests for outputs",
-    "Starts ranks as run does. They run the model forward, in the mode of "
-    "model.eval(),\nwith the newest checkpoint of --checkpoint or the start "
-    "values of the plan; `penstock\nask` asks them. Requests that wait share "
-    "steps. Ctrl-C, or `penstock stop`, ends the\njob when all requests that "
-    "were accepted have their answers; a second one ends it\nat once. Ranks "
-    "that die are started again: ten times without a minute of service,\nif "
-    "--max-restarts says nothing else. The job ends if this command is "
-    "killed;\n--detach does it in the background.",
+    "Starts ranks as `penstock run` does. They run the model forward, in the "
+    "mode of\n"
+    "model.eval(), with the newest checkpoint of --checkpoint or the start "
+    "values of\n"
+    "the plan. `penstock ask` sends them requests; requests that wait share "
+    "steps.\n"
+    "Ctrl-C or `penstock stop` ends the job when all accepted requests are "
+    "answered;\n"
+    "a second Ctrl-C ends it at once. Ranks that die are started again, ten "
+    "times\n"
+    "without a minute of service, unless --max-restarts says otherwise. The "
+    "job ends\n"
+    "if this command is killed; --detach starts it in the background.",
     run_serve};

@@ -150,12 +150,12 @@ static enum pst_status take_json(const char *path, const char *name,
                             PST_MAX_RANK);
     status = pstctl_tensors_add(ret, name, &meta, &tensor, diag);
     if (status == PST_OK && !take_array(value, &meta, 0, tensor->data, &at))
-        status = pst_diag_set(diag, PST_E_ASK_TEXT,
-                              "%s: '%s' is no array of numbers of %s: lists of "
-                              "a depth are alike in length, and element %lld "
-                              "(from 0) is wrong, out of range or missing",
-                              path, name, pst_dtype_name(meta.dtype),
-                              (long long)at - (at > 0));
+        status = pst_diag_set(
+            diag, PST_E_ASK_TEXT,
+            "%s: '%s' is not an array of numbers of %s: lists of "
+            "a depth are alike in length, and element %lld "
+            "(from 0) is wrong, out of range or missing",
+            path, name, pst_dtype_name(meta.dtype), (long long)at - (at > 0));
     return status;
 }
 
@@ -439,9 +439,8 @@ static enum pst_status read_csv(struct csv *c, char *text,
             break;
     }
     if (status == PST_OK && c->lines == 0)
-        status =
-            pst_diag_set(diag, PST_E_ASK_TEXT,
-                         "%s: no sample behind the line of names", c->path);
+        status = pst_diag_set(diag, PST_E_ASK_TEXT,
+                              "%s: no sample after the line of names", c->path);
     if (status == PST_OK)
         status = make_tensors(c, ret, diag);
     for (int64_t row = 0; row < c->lines && status == PST_OK;) {

@@ -235,11 +235,15 @@ const struct pstctl_command pstctl_modules = {
     1,
     1,
     PSTD_OPT_JSON | PSTD_OPT_MODULES,
-    "the modules of a model, their calls, and which of these are alike",
+    "list the modules of a model, their calls, and which calls are alike",
     "A call is named by the path of its module and its number (n, n@1, ...). "
-    "Calls\nwith one template have the same graph: operators, constants, "
-    "attributes and\ncallees. \"graph of\" names the first call of the module "
-    "with that graph. own and\nparameters count elements without and with the "
-    "modules below; FLOPs are those of\none forward pass.",
+    "Calls\n"
+    "with one template have the same graph: operators, constants, attributes "
+    "and\n"
+    "callees. \"graph of\" names the first call of the module with that graph. "
+    "\"own\"\n"
+    "and \"parameters\" count elements without and with the modules below; "
+    "FLOPs are\n"
+    "those of one forward pass.",
     run_modules,
     true};

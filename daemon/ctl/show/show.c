@@ -207,8 +207,8 @@ static enum pst_status show_front(const struct pstd_config *config,
 
     if (pstctl_is_plan(config->args[0]))
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
-                            "--after %s: a pass of the front end, which %s is "
-                            "behind; give the .pt2 file",
+                            "--after %s is a pass of the front end, which ran "
+                            "before %s was made; give the .pt2 file",
                             config->after, config->args[0]);
     if (cut != NULL || PSTD_GIVEN(config, stage))
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
@@ -272,6 +272,8 @@ const struct pstctl_command pstctl_show = {
     1,
     PSTD_OPT_SHOW | PSTD_OPT_SPLIT | PSTD_OPT_JSON,
     "print the graph of a model, or the stages of a plan",
-    NULL,
+    "Without options: of a model its graph, of a plan its stages and what they "
+    "send\n"
+    "to each other.",
     run_show,
     true};

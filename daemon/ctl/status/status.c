@@ -291,10 +291,10 @@ const struct pstctl_command pstctl_status = {
     0,
     1,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON,
-    "what a job is doing, and how it ended last",
-    "Of a job that was started again (`penstock run --max-restarts`) also "
-    "which "
-    "rank ended it,\nand why. DIR: the folder of --log-dir or --checkpoint of "
-    "a "
-    "job that is over.",
+    "show what a job is doing, and how it last ended",
+    "If the job was started again (`penstock run --max-restarts`), also which "
+    "rank\n"
+    "ended it, and why. DIR is the --log-dir or --checkpoint folder of a job "
+    "that\n"
+    "has ended.",
     run_status};

@@ -225,9 +225,12 @@ const struct pstctl_command pstctl_top = {
     0,
     0,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON,
-    "what a job does, once a second, until q",
-    "Ranks with the stages that they have, what they spend a step with (busy, "
-    "waiting for a\nmessage, waiting otherwise) and their memory; the loss, "
-    "the newest events. If the job is\nstarted again, it goes on. Without a "
-    "terminal (also with TERM=dumb), or\nwith --json, it is shown once.",
+    "show what a job is doing, once a second, until q is pressed",
+    "Shows the ranks with their stages, how they spend a step (busy, waiting "
+    "for a\n"
+    "message, waiting for something else) and their memory, the loss, and the "
+    "newest\n"
+    "events. It continues when the job is started again. Without a terminal "
+    "(also\n"
+    "with TERM=dumb), or with --json, it prints once.",
     run_top};

@@ -93,7 +93,7 @@ def refused(b):
             ('cannot hold "1e39"', 65, "set", "n.w", "1e39"),
             ('cannot hold "-1e400"', 65, "set", "n.w", "-1e400"),
             ('cannot hold "true"', 65, "set", "n.w", "true"),
-            ("which is no number", 74, "set", "n.w", "none.safetensors"),
+            ("which is not a number", 74, "set", "n.w", "none.safetensors"),
             ("expected attr get", 64, "put", "n.w"),
             ("expected attr get", 64, "set", "n.w"),
             ("-o is of attr get", 64, "set", "n.w", "3", "-o", "x"),
@@ -151,7 +151,7 @@ def resumed(b):
 
 def no_parameters(b):
     """A buffer that no step writes and a constant: checkpoints hold them, too.
-    y = 2 (x + 3) + 1 + 2 (buf + 1), which c is not in, unless it is no number.
+    y = 2 (x + 3) + 1 + 2 (buf + 1), which c is not in, unless it is not a number.
     """
     b.call("split", f"{b.models}/u08.pt2", "-o", "plan8", "--stages", "2",
            "--loss-fn", "mse:target=x")
@@ -215,7 +215,7 @@ def cast(b):
                   "--checkpoint-every", str(STEPS // 4))
     b.ask("attr", "set", "n.w", "1.1")
     for words, *args in (
-            ("is no dtype", "n.w", "int7"), ("not floating", "n", "i64"),
+            ("is not a dtype", "n.w", "int7"), ("not floating", "n", "i64"),
             ("only f32 is trained", "n.w", "f64"),
             ('nearest name is "n.w"', "m.w", "bf16")):
         assert words in b.ask("attr", "cast", *args, code=65)

@@ -475,7 +475,7 @@ def await_text(b, name, text):
 
 
 def says(b):
-    """No perplexity of what is no cross entropy, as a mean."""
+    """No perplexity of what is not a cross entropy, as a mean."""
     said = b.call("eval", "norm.plan", "--data", "train.safetensors", "-m", "2",
                   "--batches", "2")
     assert re.fullmatch(r"loss \S+ over 16 rows in 2 batches\n", said), said

@@ -301,7 +301,7 @@ def check_changes(b):
 
 
 def left_out(b, checkpoint, *names):
-    """What was trained besides the adapters is no part of what peft loads."""
+    """What was trained besides the adapters is not a part of what peft loads."""
     done = b.done("weights", checkpoint, "-o", "left", "--adapter", "--json")
     assert json.loads(done.stdout).get("left_out", 0) == len(names), done
     assert all(f'"{n}"' in done.stderr for n in names), done
@@ -351,9 +351,9 @@ def check_served(b):
 
 def check_refused(b):
     for spec, code, text in (
-            ("wte:rank=2", 65, '"wte" (Embedding) is no linear layer'),
-            ("h.0:rank=2", 65, '"h.0" (Block) is no linear layer'),
-            ("*:rank=2", 65, "is no linear layer"),
+            ("wte:rank=2", 65, '"wte" (Embedding) is not a linear layer'),
+            ("h.0:rank=2", 65, '"h.0" (Block) is not a linear layer'),
+            ("*:rank=2", 65, "is not a linear layer"),
             ("h.0.attn.qkw:rank=2", 65, 'nearest name is "h.0.attn.qkv"'),
             ("h.0.attn.qkv:rank=129", 65, "the rank is 1 to 128, not 129"),
             ("h.0.attn.qkv:rank=0", 64, "a rank of 1 or more"),

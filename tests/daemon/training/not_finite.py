@@ -21,7 +21,7 @@ import tensor_file  # noqa: E402
 STEPS = 12
 
 
-OUTLIER = 1e25  # its square is no f32
+OUTLIER = 1e25  # its square is not f32
 
 
 def write_data(path, bad, value=float("nan")):

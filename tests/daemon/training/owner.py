@@ -111,7 +111,7 @@ def check_words(b):
             ("n=x", 64, "expected FQN=STAGE")):
         said_it = b.said(*words, "--owner", "n=0", "--owner", owner, code=code)
         assert said in said_it, (owner, said_it)
-    for owner, said in (("a.weight=0", "that is no buffer"),
+    for owner, said in (("a.weight=0", "that is not a buffer"),
                         ("no=0", "the model has no such buffer")):
         assert said in b.said(*words, "--owner", "n=0", "--owner", owner,
                               code=65)

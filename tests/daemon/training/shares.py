@@ -53,7 +53,7 @@ class Bench(job.Bench):
                 "--keep", "0", "--checkpoint-every", "1", "--quiet", *more]
 
     def run(self, plan, mode, changes, *more):
-        """All that is left of a job that is changed behind step AT."""
+        """All that is left of a job that is changed after step AT."""
         if plan == "norm.plan":
             more = ("--eval-data", "more.safetensors", "--eval-every",
                     str(AT), *more)
@@ -70,7 +70,7 @@ class Bench(job.Bench):
                 run.terminate()
             self.ended(run, code=None)
         else:
-            raise AssertionError(f"no pause behind step {AT} of {name}")
+            raise AssertionError(f"no pause after step {AT} of {name}")
         with open(self.path(f"log-{name}/rank-0.log"), encoding="utf-8") as f:
             losses = EVALUATED.findall(f.read())
         return {"said": said, "losses": losses, "name": name,

@@ -147,7 +147,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--transport", "mpi|self", "none of mpi|self");
     refuse("--transport", "", "none of mpi|self");
     refuse("--resume=perhaps", NULL, "no number of a step");
-    refuse("--resume=0", NULL, "0 is no step of a checkpoint");
+    refuse("--resume=0", NULL, "0 is not a step of a checkpoint");
     refuse("--data", "", "empty");
     refuse("--prompt", "x", "unknown option"); /* of another command */
 }
@@ -298,7 +298,7 @@ static void table_is_sound(void **state)
                         rows[i].letter != rows[k].letter);
         }
     }
-    pstd_config_help(~0u, &help);
+    pstd_config_help(~0u, NULL, &help);
     for (const char *p = pst_str_text(&help); *p != '\0';) {
         const size_t len = strcspn(p, "\n");
 

@@ -89,7 +89,7 @@ static void refuses_bad_files(void **state)
         {"", "cut.json:"},
         {"{\"a\": 1}", "a list of names"},
         {"[]", "a list of names"},
-        {"[\"a\", 3]", "entry 1 of the list is no name"},
+        {"[\"a\", 3]", "entry 1 of the list is not a name"},
         {"[\"a\"", "cut.json:1:"},
     };
     const char *const args[] = {"--policy", policy, "--at", "x"};

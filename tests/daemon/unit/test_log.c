@@ -265,7 +265,7 @@ static void makes_legal_transitions(void **state)
     assert_int_equal(pstd_job_demand(&job, PSTD_IN_READY, "train", &diag),
                      PST_ERR_BUSY);
     assert_string_equal(diag.text,
-                        "train is possible when the job is ready; it is "
+                        "train needs a job that is ready; this one is "
                         "training");
     assert_ok(pstd_job_demand(&job, PSTD_IN_ANY, "status", &diag), &diag);
     assert_true(pstd_job_go(&job, PSTD_JOB_STOPPING));

@@ -330,7 +330,7 @@ static void saves_elsewhere_or_later(void **state)
     drive_expect(run("--steps 3 --checkpoint lost --checkpoint-retry 0"), 74);
     drive_says("the last checkpoint, of step 3, is lost");
     drive_says("--checkpoint-fallback DIR");
-    assert_null(strstr(drive.text, "Make room")); /* that is not the fault */
+    assert_null(strstr(drive.text, "Free space")); /* that is not the fault */
     pid = drive_start(run("--steps 3 --checkpoint lost --checkpoint-retry 30 "
                           "--log-dir loglost"));
     drive_await("loglost/rank-0.log", "event=checkpoint_failed", NULL);
@@ -430,7 +430,7 @@ static void tells_which_kernels_multiply(void **state)
     drive_await("logcore/rank-0.log", "Prescott kernels", NULL);
     unsetenv("OPENBLAS_CORETYPE");
     drive_expect("penstock plan tiny.plan -n 2 -m 2 --dtype bf16", 0);
-    drive_says("factors rounded to bf16, multiplied in ");
+    drive_says("operands rounded to bf16, multiplied in ");
     assert_int_equal(setenv("XDG_CACHE_HOME", drive.dir, 1), 0);
     drive_expect("penstock calibrate", 0);
     drive_says("products f32 ");
@@ -659,8 +659,8 @@ static void names_the_line_of_a_fault(void **state)
         {"0F0,0B0\n1F0,1B0,1B0\n",
          "bad.csv: schedule: line 2 (rank 1), action 2 (1B0): done a second"},
         {"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
-         "bad.csv: the schedule stands still, each of these waits for an "
-         "action that comes later; line 1 (rank 0), action 1 (0B0)"},
+         "bad.csv: the schedule deadlocks, each of these actions waits for "
+         "one that comes later; line 1 (rank 0), action 1 (0B0)"},
     };
 
     (void)state;
