@@ -29,7 +29,7 @@
     X(ERR_DIFFERENT, -16, 2, "there is a difference")                          \
     X(ERR_CANCELLED, -17, 130, "cancelled")                                    \
     X(ERR_TERMINATED, -19, 143, "ended by SIGTERM")                            \
-    X(ERR_DAMAGED, -20, 1, "a message came otherwise than it was sent")        \
+    X(ERR_DAMAGED, -20, 1, "checksum mismatch in a message")                   \
     X(ERR_DEVICE, -21, 1, "a device failed")                                   \
     X(ERR_INTERNAL, -18, 1, "internal error") /* the last one */
 

@@ -62,7 +62,7 @@ void pst_str_add_logfmt(struct pst_str *s, const char *text);
 const char *pst_str_text(const struct pst_str *s);
 
 /* Bytes of the UTF-8 character that text begins with; 0 at its end and if it
- * is no valid UTF-8 (overlong, surrogate, cut). */
+ * is not valid UTF-8 (overlong, surrogate, cut). */
 size_t pst_utf8_length(const char *text);
 
 #define PST_VISIBLE 16 /* bytes of a character that is shown, and NUL */

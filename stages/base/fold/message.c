@@ -162,7 +162,7 @@ struct reader {
 static enum pst_status wrong(const struct reader *r)
 {
     return pst_diag_set(r->diag, PST_E_RECORD_DAMAGED,
-                        "a line that is no part of a message");
+                        "a line that is not a part of a message");
 }
 
 static bool next_line(struct reader *r)
