@@ -175,8 +175,8 @@ static void compare_places(struct pstd_session *s,
                                             : " rows");
     (void)snprintf(now, sizeof(now), "%llu", (unsigned long long)is.step);
     pst_str_add(&next, was->tokens == is.tokens
-                           ? ": the data goes on after the last sample, with "
-                           : ": the place in the data is lost, it goes on "
+                           ? ": the data continues after the last sample, with "
+                           : ": the position in the data is lost, it continues "
                              "with ");
     pst_data_rows(s->data, s->step, 0, &next);
     tell(s, name, before, now, pst_str_text(&next));

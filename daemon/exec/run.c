@@ -313,7 +313,7 @@ static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
 {
     const char *remark = s->good == UINT64_MAX ? "there is no checkpoint yet"
                          : s->changes != s->good_changes
-                             ? "the model was changed behind the newest "
+                             ? "the model was changed after the newest "
                                "checkpoint"
                              : NULL;
     char text[PST_DIAG_TEXT + 128];

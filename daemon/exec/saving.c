@@ -127,8 +127,8 @@ void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
     struct pst_diag diag;
 
     (void)pst_diag_set(&diag, PST_E_RUN_NOT_FINITE,
-                       "the checkpoint of step %llu in %s is a bad one, from "
-                       "which no run goes on: %s",
+                       "the checkpoint of step %llu in %s is bad: no run can "
+                       "continue from it: %s",
                        (unsigned long long)step, dir, why);
     pstd_note_error(note, &diag);
 }
@@ -285,7 +285,7 @@ static enum pst_status save_again(struct pstd_session *s,
                 "disk with --checkpoint-fallback DIR; "
                 "--checkpoint-retry SECONDS gives more time",
                 (unsigned long long)s->step, diag->text,
-                is_full(diag->text) ? "Make room, or name" : "Name");
+                is_full(diag->text) ? "Free space, or name" : "Name");
         status = save_anywhere(s, PSTD_SAVE_LAST, what, diag);
         seconds = PST_MIN(2 * seconds, LONG_PAUSE_S);
     }

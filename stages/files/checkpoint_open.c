@@ -42,7 +42,7 @@ static enum pst_status check_size(const char *path, uint64_t bytes,
                    : pst_diag_errno(diag, errno, "%s", path);
     if (!S_ISREG(st.st_mode))
         return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
-                            "%s: is no regular file", path);
+                            "%s: is not a regular file", path);
     if ((uint64_t)st.st_size != bytes)
         return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "%s: has %" PRIu64 " bytes, the manifest says "

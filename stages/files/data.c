@@ -60,9 +60,8 @@ static enum pst_status refuse_shape(const struct pst_data *d,
     add_sizes(in, have, &way_out);
     (void)pst_diag_set(
         diag, PST_E_DATA_SHAPE,
-        "%s: tensor '%s' is %s, which holds no microbatches "
-        "of %s: dtype and all sizes but the samples' must be "
-        "equal%s%s",
+        "%s: tensor '%s' is %s, but a microbatch is %s: dtype and all sizes "
+        "except the number of rows must be equal%s%s",
         d->path, in->name, pst_meta_text(have, a), pst_meta_text(&in->meta, b),
         way_out.len > 0 ? "; try --size " : "", pst_str_text(&way_out));
     pst_str_fini(&way_out);
@@ -137,7 +136,7 @@ static enum pst_status check_whole(const struct pst_data *d,
         if (in->source == PST_DATA_FROM_ROWS && in->there % in->rows != 0)
             return pst_diag_set(diag, PST_E_DATA_SHAPE,
                                 "%s: tensor '%s' has %" PRIu64
-                                " rows, which is no multiple of the %" PRIu64
+                                " rows, which is not a multiple of the %" PRIu64
                                 " rows of one microbatch, as it has to be "
                                 "where inputs differ in them",
                                 d->path, in->name, in->there, in->rows);

@@ -45,7 +45,7 @@ static enum pst_status read_shape(const char *name,
 
     if (!pst_json_is(shape, PST_JSON_ARRAY))
         return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
-                            "tensor '%s': shape is no list", name);
+                            "tensor '%s': shape is not a list", name);
     if (rank > PST_MAX_RANK)
         return pst_diag_set(diag, PST_E_SAFETENSORS_KIND,
                             "tensor '%s' has %zu dimensions, at most %d are "
@@ -57,7 +57,7 @@ static enum pst_status read_shape(const char *name,
 
         if (!get_size(pst_json_at(shape, i), &size))
             return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
-                                "tensor '%s': size %zu is no natural number",
+                                "tensor '%s': size %zu is not a natural number",
                                 name, i);
         /* Strides must not overflow even if an empty dimension hides them. */
         if (PST_MUL(numel, PST_MAX(size, (int64_t)1), &numel) ||
@@ -141,14 +141,14 @@ static enum pst_status read_metadata(struct pst_safetensors *st,
 {
     if (!pst_json_is(metadata, PST_JSON_OBJECT))
         return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
-                            "__metadata__ is no object");
+                            "__metadata__ is not an object");
     for (const struct pst_json *value = NULL;
          (value = pst_json_next(metadata, value)) != NULL;) {
         char *text;
 
         if (!pst_json_is(value, PST_JSON_STRING))
             return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
-                                "__metadata__: '%s' is no text", value->key);
+                                "__metadata__: '%s' is not a text", value->key);
         text = pst_arena_strdup(&st->arena, value->text);
         if (!text || !pst_map_put(&st->metadata, value->key, text))
             return pst_diag_nomem(diag, strlen(value->text));

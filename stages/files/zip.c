@@ -220,7 +220,7 @@ static const char *name_fault(const char *name, size_t len)
         const size_t n = pst_utf8_length(p);
 
         if (n == 0)
-            return "has a name that is no valid UTF-8";
+            return "has a name that is not valid UTF-8";
         if (*p == '\\')
             return "has a name with a backslash";
         p += n;
@@ -285,7 +285,7 @@ static enum pst_status read_entry(struct pst_zip *zip,
     extra = u16(p + 30);
     comment = u16(p + 32);
     if (left - CENTRAL_SIZE < name + extra + comment)
-        return bad_entry(i, diag, "reaches behind the directory");
+        return bad_entry(i, diag, "overlaps the directory");
     method = u16(p + 10);
     e.index = i;
     e.crc = u32(p + 16);

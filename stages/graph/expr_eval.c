@@ -15,7 +15,7 @@ typedef struct pst_number number;
 
 static const char overflows[] = "it does not fit 64 bits";
 static const char by_zero[] = "it divides by zero";
-static const char no_integer[] = "an operand is no integer";
+static const char no_integer[] = "an operand is not an integer";
 
 /* --- numbers ------------------------------------------------------------ */
 

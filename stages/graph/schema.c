@@ -163,7 +163,7 @@ static enum pst_status take_number(struct parser *p, struct pst_arg *ret)
     else if (pst_parse_f64(text, &ret->f))
         ret->kind = PST_ARG_FLOAT;
     else
-        return wrong(p, "the default is no number");
+        return wrong(p, "the default is not a number");
     return PST_OK;
 }
 
@@ -313,7 +313,7 @@ static enum pst_status take_default(struct parser *p,
         enum pst_dtype dtype = PST_F32;
 
         if (ret->kind != PST_ARG_INT || !pst_dtype_from_aten(ret->i, &dtype))
-            return wrong(p, "the default is no dtype that we have");
+            return wrong(p, "the default is not a dtype that we have");
         ret->kind = PST_ARG_DTYPE;
         ret->i = dtype;
     }
@@ -413,7 +413,7 @@ static enum pst_status take_returns(struct parser *p, struct pst_schema *ret)
         status = wrong(p, "a list of results among others");
     skip_blanks(p);
     if (status == PST_OK && *p->at != '\0')
-        status = wrong(p, "text behind the end");
+        status = wrong(p, "text after the end");
     return status;
 }
 

@@ -164,7 +164,7 @@ enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
 
     if (status == PST_OK && (x.kind == PST_NUMBER_FLOAT || x.d != 1))
         status = pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
-                              "the size \"%s\" is no integer", expr);
+                              "the size \"%s\" is not an integer", expr);
     if (status == PST_OK)
         *ret = x.n;
     return status;

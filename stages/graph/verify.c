@@ -112,7 +112,7 @@ static enum pst_status check_meta(const struct verifier *v, unsigned k,
         return bad(v, "%%%s is recorded as %s, inferred as %s", out->name,
                    pst_meta_text(&out->meta, a), pst_meta_text(&c->out[k], b));
     if (alias == NULL && (out->base != NULL || out->offset != 0))
-        return bad(v, "%%%s has a base but is no view", out->name);
+        return bad(v, "%%%s has a base but is not a view", out->name);
     if (alias != NULL &&
         (out->base != pst_value_storage(alias) ||
          out->offset != pst_view_offset(alias, out->meta.dtype, c->offset[k])))

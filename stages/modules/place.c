@@ -138,8 +138,8 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
             r->inner.twins[arg->value->id] = r->replay.twins[given->value->id];
         if (r->inner.twins[arg->value->id] == NULL)
             return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
-                                "module \"%s\" gets \"%s\", which nothing "
-                                "computes in front of it",
+                                "module \"%s\" uses \"%s\" before it is "
+                                "defined",
                                 frame->call->name, r->arguments.at.at[i].path);
     }
     return PST_OK;

@@ -120,7 +120,7 @@ static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
 
     if (!spec || !pst_parse_i64(spec, &size) || size < 1 || size > MAX_RANKS)
         return pst_diag_set(diag, PST_E_NET_TRANSPORT,
-                            "transport self: \"%s\" is no number of ranks "
+                            "transport self: \"%s\" is not a number of ranks "
                             "from 1 to %d",
                             spec ? spec : "", MAX_RANKS);
     t = pst_calloc(PST_TAG_NET, 1, sizeof(*t));

@@ -76,7 +76,7 @@ static enum pst_status verify(const struct pst_pass_table *table,
         table->check != NULL)
         status = table->check(subject, facts, diag);
     if (status != PST_OK)
-        pst_diag_prefix(diag, "%s, behind pass '%s'", table->name, pass->name);
+        pst_diag_prefix(diag, "%s, after pass '%s'", table->name, pass->name);
     return status;
 }
 

@@ -33,7 +33,7 @@ static enum pst_status bind_number(const struct pst_symbols *symbols,
 
     if (status == PST_OK && kind == PST_ARG_INT && !whole)
         return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
-                            "the size \"%s\" is no integer", expr);
+                            "the size \"%s\" is not an integer", expr);
     return status;
 }
 

@@ -451,7 +451,7 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
 
     if (!o->is_tensor)
         return pst_diag_set(diag, PST_E_MODEL_OUTPUT_KIND,
-                            "output '%s' is no tensor", o->path);
+                            "output '%s' is not a tensor", o->path);
     if (!engine->grid.options.keep_outputs)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "outputs were not kept by this engine");

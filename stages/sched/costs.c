@@ -62,7 +62,7 @@ static enum pst_status read_number(const struct reader *r, const json_t *object,
         return PST_OK;
     x = json_number_value(value);
     if (!json_is_number(value) || !(x >= 0.0 && x <= max))
-        return bad(r, what, name, "is no number of 0 or more in range");
+        return bad(r, what, name, "is not a number of 0 or more in range");
     *ret = x;
     return PST_OK;
 }
@@ -74,7 +74,7 @@ static enum pst_status read_seconds(const struct reader *r,
     enum pst_status status;
 
     if (!json_is_object(object))
-        return bad(r, what, "", "is no object");
+        return bad(r, what, "", "is not an object");
     status =
         read_number(r, object, what, "forward", MAX_SECONDS, &ret->forward);
     if (status == PST_OK)
@@ -120,7 +120,7 @@ static enum pst_status read_modules(const struct reader *r, const json_t *list,
     if (!list)
         return PST_OK;
     if (!json_is_array(list) || n > MAX_MODULES)
-        return bad(r, "", "modules", "is no list");
+        return bad(r, "", "modules", "is not a list");
     costs->modules =
         pst_arena_calloc(&costs->arena, n, sizeof(*costs->modules));
     if (!costs->modules)
@@ -156,7 +156,7 @@ static enum pst_status read_rest(const struct reader *r, const json_t *root,
     if (status != PST_OK)
         return status;
     if (plan && !json_is_string(plan))
-        return bad(r, "", "plan", "is no text");
+        return bad(r, "", "plan", "is not a text");
     if (overlap && !json_is_boolean(overlap))
         return bad(r, "", "overlap", "is neither true nor false");
     if (overlap)
@@ -182,7 +182,7 @@ static enum pst_status read_root(const struct reader *r, const json_t *root,
         return pst_diag_set(r->diag, PST_E_COSTS_VERSION,
                             "costs %s: the version is not 1", r->path);
     if (json_array_size(stages) < 1 || json_array_size(stages) > MAX_STAGES)
-        return bad(r, "", "stages", "is no list of 1 to 4096 stages");
+        return bad(r, "", "stages", "is not a list of 1 to 4096 stages");
     status = pst_costs_init(&costs, (unsigned)json_array_size(stages), r->diag);
     if (status != PST_OK)
         return status;

@@ -152,8 +152,8 @@ static enum pst_status refuse_stuck(const struct pst_simulation *m)
         pst_sched_add_place(m->sched, r, m->ranks[r].next, false, &text);
     }
     (void)pst_diag_set(m->diag, PST_E_SCHEDULE_STUCK,
-                       "the schedule stands still, each of these waits for "
-                       "an action that comes later: %s",
+                       "the schedule deadlocks, each of these actions waits "
+                       "for one that comes later: %s",
                        pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;

@@ -178,9 +178,10 @@ static enum pst_status own(struct pst_splitter *s, const char *spec)
     name[n] = '\0';
     index = pst_plan_find_param(s->plan, name);
     if (index < 0 || s->plan->params.at[index].kind != PST_VALUE_BUFFER)
-        return pst_diag_set(
-            s->diag, PST_E_PARAMETER_UNKNOWN, "--owner %.200s: %s", spec,
-            index < 0 ? "the model has no such buffer" : "that is no buffer");
+        return pst_diag_set(s->diag, PST_E_PARAMETER_UNKNOWN,
+                            "--owner %.200s: %s", spec,
+                            index < 0 ? "the model has no such buffer"
+                                      : "that is not a buffer");
     param = &s->plan->params.at[index];
     if (!param->carried)
         return pst_split_note(s,

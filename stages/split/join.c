@@ -55,7 +55,8 @@ static enum pst_status find_param(struct joiner *j,
 
     if (index < 0)
         return pst_diag_set(j->diag, PST_E_INTERNAL_BUG,
-                            "\"%s\" is no parameter of the plan", value->fqn);
+                            "\"%s\" is not a parameter of the plan",
+                            value->fqn);
     *ret = (size_t)index;
     return PST_OK;
 }

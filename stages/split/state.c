@@ -161,10 +161,11 @@ static enum pst_status find_param(struct pst_splitter *s, const char *name,
         return unknown_param(s, name, what);
     *ret = &s->plan->params.at[index];
     if ((*ret)->kind != PST_VALUE_PARAM)
-        return pst_diag_set(s->diag, PST_E_PARAMETER_UNKNOWN,
-                            "\"%.200s\" is no parameter: buffers and constants "
-                            "are copied, there is nothing to %s",
-                            name, what);
+        return pst_diag_set(
+            s->diag, PST_E_PARAMETER_UNKNOWN,
+            "\"%.200s\" is not a parameter: buffers and constants "
+            "are copied, there is nothing to %s",
+            name, what);
     if ((*ret)->n_stages > 1)
         return PST_OK;
     return pst_split_note(

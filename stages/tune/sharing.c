@@ -110,7 +110,7 @@ static const char *obstacle(const struct reader *r, unsigned param)
     const struct pst_plan_param *p = &r->uses->plan->params.at[param];
 
     if (p->kind != PST_VALUE_PARAM)
-        return "is no parameter";
+        return "is not a parameter";
     if (p->transmit)
         return "is transmitted by its home";
     if (pst_uses_total(r->uses, param) == 0)

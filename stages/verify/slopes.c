@@ -40,12 +40,12 @@ static void blame(struct verifier *v, const unsigned *list, unsigned begin,
                    plan->params.at[list[begin]].fqn);
     if (end - begin > 1)
         (void)snprintf(more, sizeof(more),
-                       "or one of the %u behind it, up to grad.%.200s, ",
+                       "or one of the next %u, up to grad.%.200s, ",
                        end - begin - 1, plan->params.at[list[end - 1]].fqn);
     pst_verifier_differs(
         v, name,
-        "%sis not the slope of the loss: off by %.3g times what is allowed "
-        "(in f64, by central differences)",
+        "%sdiffers from the finite difference of the loss by %.3g times what "
+        "is allowed (f64, central differences)",
         more, error);
 }
 
@@ -170,8 +170,8 @@ static void report(struct verifier *v, const struct slopes *s, unsigned groups,
 
     v->report.compared += n;
     pst_str_addf(text,
-                 "gradients of %u parameter%s (%lld element%s) compared with "
-                 "slopes of the loss in f64%s, along %u random direction%s",
+                 "gradients of %u parameter%s (%lld element%s) checked against "
+                 "finite differences in f64%s, along %u random direction%s",
                  n, pst_plural(n), (long long)elements,
                  pst_plural((uint64_t)elements), where, s->directions,
                  pst_plural(s->directions));

@@ -134,7 +134,8 @@ static enum pst_status read_param(struct pst_wide *w,
 
     if (index < 0)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                            "\"%s\" is no parameter of the plan", value->fqn);
+                            "\"%s\" is not a parameter of the plan",
+                            value->fqn);
     param = &w->plan->params.at[index];
     p = &w->params[index];
     raw = pst_arena_alloc(&w->arena, pst_meta_bytes(&param->meta) + 1);
@@ -564,10 +565,10 @@ static double error_of(const struct walk *walk, const struct quotient *q,
         walk->w->rounding / walk->step + kink + DBL_MIN;
     const double error = fabs(q->slope - q->promised) / allowed;
 
-    return isfinite(error) ? error : INFINITY; /* a NaN is no proof */
+    return isfinite(error) ? error : INFINITY; /* a NaN is not a proof */
 }
 
-/* Where the quotient is no proof, one of a tenth of the step says what is a
+/* Where the quotient is not a proof, one of a tenth of the step says what is a
  * kink: of a curve the slopes to both sides come together with the step, at a
  * kink they do not. */
 static enum pst_status measure_slope(struct walk *walk,

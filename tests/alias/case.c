@@ -389,7 +389,7 @@ static const char *const *read_returns(struct alias_case *c, unsigned *ret_n)
     for (unsigned i = 0; i < *ret_n; i++) {
         ret[i] = json_string_value(json_array_get(list, i));
         if (ret[i] == NULL) {
-            fault(c, "return %u is no name", i);
+            fault(c, "return %u is not a name", i);
             ret[i] = "";
         }
     }

@@ -271,7 +271,7 @@ static bool check_order(const struct trial *t, const json_t *check, double *x,
         return judge_fail(t, "the median is %g", x[n / 2]);
     for (size_t i = 0; i < n; i++) {
         if (json_object_get(check, "permutation") && x[i] != (double)i)
-            return judge_fail(t, "this is no permutation");
+            return judge_fail(t, "this is not a permutation");
         if (json_object_get(check, "rows_differ") && i % m > 0 &&
             x[i] == x[i - 1])
             return judge_fail(t, "%g is twice in a row", x[i]);

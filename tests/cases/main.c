@@ -178,7 +178,7 @@ static json_t *load(const char *dir)
     all = json_load_file(path, 0, &error);
     if (!json_is_array(all)) {
         fprintf(stderr, "%s: %s\n", path,
-                all == NULL ? error.text : "this is no array");
+                all == NULL ? error.text : "this is not an array");
         json_decref(all);
         return NULL;
     }

@@ -112,7 +112,7 @@ def infer(args, model, prompt, n, *more):
 
 
 def tokens_of(run, numbers):
-    """A byte that is no text of UTF-8 is U+FFFD in JSON."""
+    """A byte that is not a text of UTF-8 is U+FFFD in JSON."""
     text = json.loads(run.stdout)["text"]
     return ([int(t) for t in text.split()] if numbers else text)
 
@@ -146,7 +146,7 @@ def refusals(args):
     check("a text longer than the cache", long.returncode == 65
           and b"out of" in long.stderr, long.stderr.decode())
     word = infer(args, args.work / "counting.pt2", "5 seven", 4)
-    check("a prompt that is no numbers", word.returncode == 65
+    check("a prompt that is not numbers", word.returncode == 65
           and b"seven" in word.stderr, word.stderr.decode())
     high = infer(args, args.work / "counting.pt2", "5 300", 4)
     check("a token that is none", high.returncode == 65

@@ -60,7 +60,7 @@ def refused(text, *words):
 
 
 class Norms(nn.Module):
-    """Running statistics, complex numbers, a buffer that is no part of the
+    """Running statistics, complex numbers, a buffer that is not a part of the
     state_dict, one that nothing reads, a parameter that nothing reads."""
 
     def __init__(self):

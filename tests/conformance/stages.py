@@ -163,12 +163,12 @@ def wrong_data(t):
     plan, _ = t.split(pt2, "--stages", 2)
     x = batch["x"]
     for wrong, text in (
-            (x[:, :63], "f32[8, 63], which holds no microbatches of "
+            (x[:, :63], "f32[8, 63], but a microbatch is "
              "f32[4, 64]"),
-            (x.int(), "i32[8, 64], which holds no microbatches of f32[4, 64]"),
-            (x.flatten(), "f32[512], which holds no microbatches of "
+            (x.int(), "i32[8, 64], but a microbatch is f32[4, 64]"),
+            (x.flatten(), "f32[512], but a microbatch is "
              "f32[4, 64]"),
-            (x.bfloat16(), "bf16[8, 64], which holds no microbatches of "
+            (x.bfloat16(), "bf16[8, 64], but a microbatch is "
              "f32[4, 64]")):
         said = t.run(plan, {**batch, "x": wrong}, 2, code=65)
         if f"tensor 'x' is {text}" not in said:

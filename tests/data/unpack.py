@@ -14,6 +14,6 @@ for archive in archives:
         for member in files:
             # Nothing but plain files, each directly in the folder.
             if not member.isfile() or "/" in member.name:
-                sys.exit(f"{archive}: {member.name} is no plain file")
+                sys.exit(f"{archive}: {member.name} is not a plain file")
             (folder / member.name).write_bytes(files.extractfile(member).read())
 Path(stamp).write_text("\n".join(archives) + "\n", encoding="utf-8")

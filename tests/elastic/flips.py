@@ -6,7 +6,7 @@ usage: flips.py PENSTOCK TINY.pt2 [N [SEED]]
 
 N times a job has one bit flipped, of a message or of its checksum, when the
 message has come: which bit of which message of which rank is drawn by the seed.
-Each time the job says which rank's message came otherwise than it was sent, is
+Each time the job says which rank's message was damaged, is
 started again, and ends with the bits of a run that nobody disturbed. Those of
 all steps, of replicas and of saves are among them, and not the FIRST ones of a
 start: by these ranks find out whether all have the option, so that they have no
@@ -67,11 +67,11 @@ def flip(b, i, rng, most):
     ends = [x for x in b.events(name, "job_ended") if "=done" not in x]
     if not ends:
         said, = b.events(name, "failed", f"rank-{rank}")
-        assert "came otherwise than it was sent" in said, (what, said)
+        assert "checksum mismatch" in said, (what, said)
         assert b.events(name, "train_end", "rank-0"), what
         return name, what
     assert len(ends) == 1, (what, ends)
-    assert "came otherwise than it was sent" in ends[0], (what, ends)
+    assert "checksum mismatch" in ends[0], (what, ends)
     assert f"rank {rank}" in ends[0], (what, ends)
     assert b.events(name, "job_restart"), what
     return name, what

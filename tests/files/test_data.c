@@ -476,7 +476,7 @@ static void refuses_batches_that_do_not_fit(void **state)
         {{{"x", {PST_F32, 2, {4, 2}}}, {"pos", {PST_I64, 1, {6}}}},
          2,
          PST_ERR_SHAPE,
-         "6 rows, which is no multiple of the 4"},
+         "6 rows, which is not a multiple of the 4"},
         {{{"x", {PST_F32, 2, {0, 2}}}}, 1, PST_ERR_SHAPE, "microbatch has 0"},
         {{{"x", {PST_F32, 2, {3, 2}}}, {"k", {PST_I64, 0, {0}}}},
          2,

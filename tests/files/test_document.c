@@ -512,7 +512,7 @@ static void damaged_documents_are_refused(void **state)
         {PROGRAM("", "", "\"s\": {\"as_expr\": {\"expr_str\": \"2*\"}}", ""),
          "s: "},
         {PROGRAM("", "", "\"s\": {\"as_int\": true}", ""),
-         "\"s\" is no number"},
+         "\"s\" is not a number"},
         {PROGRAM("", "", "", "{\"parameter\": {\"arg\": {\"name\": \"x\"}}}"),
          "parameter: \"parameter_name\" is missing"},
         {PROGRAM("", "", "", "{\"buffer\": {\"buffer_name\": \"b\"}}"),

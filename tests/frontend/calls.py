@@ -115,7 +115,7 @@ def refusals(penstock, folder):
     file = os.path.join(folder, "u04.pt2")
     for name, words in (("oter", 'the nearest name is "outer"'),
                         ("outer@2", "has 2 calls, and none of them is "),
-                        ("outer@x", '"x" is no number of a call of module '
+                        ("outer@x", '"x" is not a number of a call of module '
                                     '"outer"'),
                         ("outer.iner@1", 'nearest name is "outer.inner"')):
         said = run(penstock, "show", file, "--module", name, code=65)
@@ -155,7 +155,7 @@ def cuts(penstock, folder):
         assert operators("u03.pt2", "n@1") == [3, 4]
         assert operators("u03.pt2", "n@1:end") == [4, 3]
         assert operators("u03.pt2", "n@2:end") == [6, 1]
-        # Its child is called before it: that is no call of it.
+        # Its child is called before it: that is not a call of it.
         assert operators("u10.pt2", "k") == [3, 4]
         assert operators("u10.pt2", "k.n@1") == [4, 3]
         said = operators("u03.pt2", "n@3", code=65)

@@ -59,7 +59,7 @@ static void leaves_have_paths(void **state)
     assert_ok(pst_read_tree(&r, "[1, " LEAF "]", &tree), &diag);
     assert_ok(pst_pytree_results(tree, &arena, &paths, &diag), &diag);
     assert_string_equal(paths.at[0], "0");
-    /* A leaf is no pair of arguments and keywords. */
+    /* A leaf is not a pair of arguments and keywords. */
     assert_int_equal(
         pst_pytree_arguments(tree, names, 3, &arena, &paths, &diag),
         PST_ERR_INPUT);

@@ -318,7 +318,7 @@ static void verify_finds_faults(void **state)
     expect_fault(f, "base or offset is wrong");
     t->offset = 0;
     a->base = f->x;
-    expect_fault(f, "is no view");
+    expect_fault(f, "is not a view");
     a->base = NULL;
     first->args[2].kind = PST_ARG_STRING;
     expect_fault(f, "\"alpha\" has the wrong type");

@@ -156,7 +156,7 @@ static void bad_expressions_are_refused(void **state)
         {"s ** 63", "does not fit 64 bits"},
         {"s ** 1000000", "does not fit 64 bits"},
         {"LShift(s, 62)", "does not fit 64 bits"},
-        {"s / 2", "is no integer"},
+        {"s / 2", "is not an integer"},
         {"u + 1", "nothing says what u"},
         {"w + 1", "nothing says what w"},
         {"FloorToInt(1e300)", "does not fit 64 bits"},

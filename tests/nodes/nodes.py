@@ -163,8 +163,8 @@ def check_refused(b):
     for hosts, what in (("n2,n3", "this host is none of those"),
                         ("n1:2,n2:2,n3:1", "have 5 slots, the job has 6"),
                         ("n1,localhost,n2", "are this one"),
-                        ("n1,-oProxyCommand=true", "is no host"),
-                        ("n1,n2:0", "is no host"), ("n1,,n2", "is no host")):
+                        ("n1,-oProxyCommand=true", "is not a host"),
+                        ("n1,n2:0", "is not a host"), ("n1,,n2", "is not a host")):
         said = b.call(*b.words("no", "--hosts", hosts), code=64)
         assert what in said, (hosts, said)
     said = b.call(*b.words("no", "--hosts", "n1", "--transport", "self"),

@@ -182,7 +182,7 @@ static void knows_the_interfaces(void **state)
         assert_ok(pstd_interface_check(good[i], &diag), &diag);
     for (size_t i = 0; i < PST_COUNT(bad); i++) {
         assert_int_equal(pstd_interface_check(bad[i], &diag), PST_ERR_USAGE);
-        assert_non_null(strstr(diag.text, "is no name of an interface"));
+        assert_non_null(strstr(diag.text, "is not a name of an interface"));
     }
     for (size_t i = 0; i < PST_COUNT(away); i++) {
         assert_int_equal(pstd_interface_check(away[i], &diag), PST_ERR_USAGE);

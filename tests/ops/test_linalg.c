@@ -123,7 +123,7 @@ static void pivots_are_checked(void **state)
             assert_int_equal(run(text, fine, &eval),
                              good ? PST_OK : PST_ERR_RANGE);
             if (!good)
-                assert_non_null(strstr(diag.text, "is no pivot of 2 rows"));
+                assert_non_null(strstr(diag.text, "is not a pivot of 2 rows"));
             pst_eval_free(eval);
         }
 }

@@ -190,7 +190,7 @@ static bool alike(float a, float b)
     return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
 }
 
-/* Where the exact result is no rounded number: zeros, infinities, NaN. */
+/* Where the exact result is not a rounded number: zeros, infinities, NaN. */
 static void ends(const struct function *f, enum pst_isa isa)
 {
     static const float x[] = {0.0f,  -0.0f, INFINITY, -INFINITY, NAN,

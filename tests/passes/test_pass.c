@@ -118,7 +118,7 @@ static void checks_what_it_is_told_to(void **state)
     table.check = check;
     assert_int_equal(pst_passes_run(&table, &at, &s, NULL, &diag),
                      PST_ERR_INTERNAL);
-    assert_string_equal(diag.text, "test, behind pass 'lower': planted");
+    assert_string_equal(diag.text, "test, after pass 'lower': planted");
     assert_string_equal(s.ran, "mckcwc");
     assert_int_equal(at.next, 2);
     pst_graph_free(s.graph);
@@ -201,8 +201,8 @@ static void finds_a_broken_graph(void **state)
         rows[0], {"wide", "", MADE, 0, 0, PST_EDITS_ANYTHING, widen}};
     const struct pst_pass_table tables[] = {table_of(torn, 2),
                                             table_of(early, 2)};
-    static const char *const messages[] = {
-        "behind pass 'tear'", "behind pass 'wide': graph, node %y"};
+    static const char *const messages[] = {"after pass 'tear'",
+                                           "after pass 'wide': graph, node %y"};
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {

@@ -211,7 +211,7 @@ static void lists_are_refused_by_line_and_column(void **state)
     static const struct {
         const char *lists, *text;
     } rows[] = {
-        {"0F0,0B0\n1F0,1X0\n", "line 2, column 5: '1X0' is no action"},
+        {"0F0,0B0\n1F0,1X0\n", "line 2, column 5: '1X0' is not an action"},
         {"0F0,0F1junk\n", "line 1, column 5"},
         {"0F0,(0F1;0F2)OVERLAP_F_B\n", "line 1, column 5"},
         {"0F0\n0B0\n", "stage 0 is on rank 0 and on rank 1"},

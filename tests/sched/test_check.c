@@ -567,7 +567,7 @@ static void refuses_bad_compute_lists(void **state)
     s->ranks[0].at[2] = kept;
     assert_int_equal(pst_schedule_lower(s, &link, 1, NULL, 0, 0, &diag),
                      PST_ERR_INPUT);
-    assert_non_null(strstr(diag.text, "stands still"));
+    assert_non_null(strstr(diag.text, "deadlocks"));
     assert_non_null(strstr(diag.text, "rank 0, action 1 (0B0)"));
     assert_non_null(strstr(diag.text, "rank 1, action 0 (1F1)"));
     assert_non_null(strstr(diag.text, "rank 0: 0F0 >>0B0<< 0F1"));

@@ -291,7 +291,7 @@ static uint64_t number(const char *text)
     const uint64_t value = strtoull(text, &end, 10);
 
     if (*text < '0' || *text > '9' || *end != '\0') {
-        (void)fprintf(stderr, "\"%s\" is no number\n", text);
+        (void)fprintf(stderr, "\"%s\" is not a number\n", text);
         exit(64);
     }
     return value;

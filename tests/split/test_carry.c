@@ -90,7 +90,7 @@ static void the_last_user_sends(void **state)
     model_fini(&model);
 }
 
-/* Another stride, and a new value that is no node's: copied. */
+/* Another stride, and a new value that is not a node's: copied. */
 static void what_is_sent_lies_like_the_buffer(void **state)
 {
     static const char turned[] =

@@ -60,7 +60,7 @@ static void finds_outputs(void **state)
     check_loss("1.k", 0, PST_ERR_INPUT, "did you mean \"1.h\"?");
     check_loss("0", 0, PST_ERR_INPUT,
                "it is f32[4, 3], not one floating number");
-    check_loss("2", 0, PST_ERR_INPUT, "it is no tensor");
+    check_loss("2", 0, PST_ERR_INPUT, "it is not a tensor");
 }
 
 /* One element with dimensions, which forward returns before one "loss". */

@@ -385,7 +385,8 @@ static void forged_strides_are_refused(void **state)
         {0, "input %x: f32[2, 3]", "input %x: f32[2, 3]:(0, 0)", false,
          "input 0 of stage 0 has no source"},
         {0, "grad: f32[2, 3]", "grad: f32[2, 3]:(1048576, 1)", false,
-         "stage 0 reads \"w\" otherwise than the plan says"},
+         "stage 0 reads \"w\" as another kind or with another layout than the "
+         "plan says"},
     };
     struct fixture *f = *state;
     size_t size;

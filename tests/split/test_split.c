@@ -82,7 +82,7 @@ static void cuts_at_markers(void **state)
                                "nobody uses what is computed between it and "
                                "the cut before, it is dropped"));
     assert_true(has_note(plan, "marker 5 (module \"\", no source) is ignored: "
-                               "nothing that is used is computed behind it"));
+                               "nothing that is used is computed after it"));
     g = plan->stages.at[0].graph; /* a, flag */
     assert_int_equal(g->nodes.n, 2);
     assert_int_equal(g->outputs.n, 2);

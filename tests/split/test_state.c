@@ -184,8 +184,8 @@ static void refuses_wrong_names(void **state)
 {
     static const char *const cases[][2] = {
         {"m.tie", "nearest name is \"m.tied\""},
-        {"m.p", "is no parameter"},
-        {"c", "is no parameter"},
+        {"m.p", "is not a parameter"},
+        {"c", "is not a parameter"},
         {"", "no parameter \"\""},
     };
     struct fixture *f = *state;

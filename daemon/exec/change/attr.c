@@ -46,7 +46,7 @@ enum pst_status pstd_attr_cast(struct pstd_attr *attr,
 
     if (!pst_dtype_from_name(order->value, &dtype))
         return pst_diag_set(diag, PST_E_ATTR_NAME,
-                            "\"%.60s\" is no dtype: f32, bf16, f16 or f64",
+                            "\"%.60s\" is not a dtype: f32, bf16, f16 or f64",
                             order->value);
     status = pst_attrs_find(plan, order->name, &attr->found, diag);
     if (status != PST_OK)

@@ -69,11 +69,12 @@ static enum pst_status damaged(const char *path, const char *at,
 
     for (; text < at; text++)
         line += *text == '\n';
-    return pst_diag_set(diag, PST_E_EVAL_HISTORY,
-                        "%s: line %zu is no evaluation of a run; without the "
-                        "file the run goes on, and its next evaluation counts "
-                        "as the first",
-                        path, line);
+    return pst_diag_set(
+        diag, PST_E_EVAL_HISTORY,
+        "%s: line %zu is not an evaluation of a run; without the "
+        "file the run goes on, and its next evaluation counts "
+        "as the first",
+        path, line);
 }
 
 static enum pst_status parse(const char *path, const char *text, size_t size,

@@ -46,8 +46,8 @@ enum pst_status pstd_job_demand(const struct pstd_job *job, unsigned states,
             pst_str_addf(&names, "%s%s", names.len > 0 ? " or " : "",
                          rows[i].name);
     status = pst_diag_set(diag, PST_E_JOB_STATE,
-                          "%s is possible when the job is %s; it is %s",
-                          command, pst_str_text(&names), rows[job->state].name);
+                          "%s needs a job that is %s; this one is %s", command,
+                          pst_str_text(&names), rows[job->state].name);
     pst_str_fini(&names);
     return status;
 }

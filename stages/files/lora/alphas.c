@@ -51,7 +51,7 @@ static enum pst_status read_config(struct pst_alphas *a, struct pst_diag *diag)
         return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: byte %d: %s",
                             a->path.text, error.position, error.text);
     if (!json_is_object(a->config))
-        return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: is no object",
+        return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: is not an object",
                             a->path.text);
     return PST_OK;
 }
@@ -222,7 +222,7 @@ enum pst_status pst_alphas_find(const struct pst_alphas *alphas,
         return pst_parse_f64(text, ret)
                    ? PST_OK
                    : pst_diag_set(diag, PST_E_LORA_CONFIG,
-                                  "%s: the alpha of \"%.200s\" is no number",
+                                  "%s: the alpha of \"%.200s\" is not a number",
                                   pst_given_path(alphas->files), module);
     if (peft && alphas->config != NULL)
         return find_in_config(alphas, module, rank, ret, diag);

@@ -286,9 +286,9 @@ static enum pst_status read_ranks(const struct pst_state_names *names,
 
         status = find(ctx, names->adapters.at[i].down, &down, diag);
         if (status == PST_OK && down->meta.rank != 2)
-            status =
-                pst_diag_set(diag, PST_E_LORA_CONFIG, "\"%.200s\" is no matrix",
-                             names->adapters.at[i].down);
+            status = pst_diag_set(diag, PST_E_LORA_CONFIG,
+                                  "\"%.200s\" is not a matrix",
+                                  names->adapters.at[i].down);
         if (status == PST_OK)
             ret[i] = down->meta.size[0];
     }

@@ -101,7 +101,7 @@ static bool read_code(struct parser *s, char **out)
         s->p += 6;
     }
     if (code == 0 || (code >= 0xd800 && code < 0xe000))
-        return wrong(s, "an escape of a text is no character");
+        return wrong(s, "an escape of a text is not a character");
     s->p += 5;
     *out = put_code(*out, code);
     return true;
@@ -401,7 +401,7 @@ static bool read_container(struct parser *s, struct pst_json *ret)
         s->p++;
         skip_space(s);
         if (*s->p == end)
-            return wrong(s, "nothing stands behind \",\"");
+            return wrong(s, "a value is missing after \",\"");
     }
     s->p++;
     return end_container(s, first, ret);
@@ -452,7 +452,7 @@ static bool read_whole(struct parser *s, struct pst_json *json)
     if (!read_value(s, json))
         return false;
     skip_space(s);
-    return s->p == s->end || wrong(s, "something stands behind its end");
+    return s->p == s->end || wrong(s, "there is text after its end");
 }
 
 enum pst_status pst_json_parse(const char *what, const char *text, size_t len,

@@ -80,9 +80,9 @@ static enum pst_status read_size(struct pst_reader *r,
     }
     if (i == SIZE_MAX)
         return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
-                            "%s: %s is no integer >= 0", where, key);
+                            "%s: %s is not an integer >= 0", where, key);
     return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
-                        "%s: %s[%zu] is no integer >= 0", where, key, i);
+                        "%s: %s[%zu] is not an integer >= 0", where, key, i);
 }
 
 static enum pst_status read_sizes(struct pst_reader *r,
@@ -170,6 +170,6 @@ enum pst_status pst_read_number(struct pst_reader *r,
         ret->kind = PST_DOC_NUMBER_FLOAT;
         return PST_OK;
     }
-    return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT, "\"%s\" is no number",
-                        name);
+    return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
+                        "\"%s\" is not a number", name);
 }

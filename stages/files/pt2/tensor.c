@@ -69,7 +69,7 @@ static enum pst_status read_size(const struct judge *j,
     if (i >= 0)
         snprintf(at, sizeof(at), "[%d]", i);
     return pst_diag_set(j->diag, PST_E_PT2_INCONSISTENT,
-                        "%s: %s%s is no integer >= 0", j->tensor->name, key,
+                        "%s: %s%s is not an integer >= 0", j->tensor->name, key,
                         at);
 }
 

@@ -119,7 +119,7 @@ static enum pst_status read_ints(const struct source *s,
             return status;
         if (arg.kind != PST_ARG_INT)
             return pst_diag_set(s->import->diag, PST_E_PT2_INCONSISTENT,
-                                "%s: \"%s\" is no integer", s->where,
+                                "%s: \"%s\" is not an integer", s->where,
                                 list->numbers[i].name);
         ints[i] = arg.i;
         exprs[i] = arg.exprs != NULL ? arg.exprs[0] : NULL;

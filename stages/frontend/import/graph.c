@@ -49,7 +49,7 @@ static enum pst_status add_input(struct pst_import *import,
 
     if (arg->kind != PST_DOC_TENSOR)
         return pst_diag_set(diag, PST_E_MODEL_INPUT_KIND,
-                            "input \"%s\" of the model is no tensor: free "
+                            "input \"%s\" of the model is not a tensor: free "
                             "integers and objects are not supported",
                             path != NULL ? path : "?");
     status = pst_import_meta(import, scope, name, &t);

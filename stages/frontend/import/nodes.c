@@ -304,7 +304,7 @@ static enum pst_status import_inplace(struct pst_import *import,
         return status;
     if (schema->n_args == 0 || args[0].kind != PST_ARG_VALUE)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
-                            "its first argument is no tensor");
+                            "its first argument is not a tensor");
     written = args[0].value;
     if (!(target->op->flags & PST_OP_VIEW))
         status = pst_import_writes_storage(import, written);
@@ -357,8 +357,9 @@ static enum pst_status import_out(struct pst_import *import,
     if (scope->pure)
         return refuse_write(import);
     if (written == NULL || names->n > 1)
-        return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
-                            "its argument \"out\" is no tensor of the graph");
+        return pst_diag_set(
+            import->diag, PST_E_PT2_INCONSISTENT,
+            "its argument \"out\" is not a tensor of the graph");
     status = pst_import_bind(import, scope, doc_node, target, false, &args);
     if (status == PST_OK && target->pairs)
         status = pst_import_pairs(import, scope, doc_node, target, args);

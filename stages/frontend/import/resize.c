@@ -19,9 +19,10 @@ enum pst_status pst_import_resize(struct pst_import *import,
     struct pst_value *v = of != NULL ? pst_import_find(scope, of->name) : NULL;
 
     if (v == NULL)
-        return bad_argument(import, "first argument is no tensor of the graph");
+        return bad_argument(import,
+                            "first argument is not a tensor of the graph");
     if (bytes == NULL)
-        return bad_argument(import, "new size is no number");
+        return bad_argument(import, "new size is not a number");
     if (scope->pure)
         return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "storages that are resized inside of a branch are "

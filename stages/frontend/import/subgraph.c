@@ -57,7 +57,7 @@ static enum pst_status bind_operand(struct pst_import *import,
 
     if (formal->kind != PST_DOC_TENSOR || v == NULL)
         return pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
-                            "operand %u of its sub-graph is no tensor", i);
+                            "operand %u of its sub-graph is not a tensor", i);
     return pst_import_define(import, inner, formal->name, v, &v->meta);
 }
 
@@ -116,9 +116,9 @@ static enum pst_status bind_results(struct pst_import *import,
         if (names->at[i] == NULL)
             continue;
         if (v == NULL)
-            return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
-                                "result %u of its sub-graph is no tensor of it",
-                                i);
+            return pst_diag_set(
+                import->diag, PST_E_PT2_INCONSISTENT,
+                "result %u of its sub-graph is not a tensor of it", i);
         status = pst_import_define(import, scope, names->at[i], v, &v->meta);
     }
     return status;
@@ -250,7 +250,7 @@ static enum pst_status import_branch(struct pst_import *import,
 
         if (v == NULL) {
             status = pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
-                                  "result %u of a branch is no tensor", i);
+                                  "result %u of a branch is not a tensor", i);
             continue;
         }
         ret[i] = pst_functionalise_read(import->functional, v);
@@ -277,7 +277,7 @@ enum pst_status pst_import_cond(struct pst_import *import,
     if (pred == NULL || pred->meta.dtype != PST_BOOL ||
         pst_meta_numel(&pred->meta) != 1)
         return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
-                            "what it depends on is no bool tensor of one "
+                            "what it depends on is not a bool tensor of one "
                             "element");
     pred = pst_functionalise_read(import->functional, pred);
     if (pred == NULL)

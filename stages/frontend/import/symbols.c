@@ -173,7 +173,7 @@ static enum pst_status evaluate(struct pst_import *import,
     }
     if (x.kind == PST_NUMBER_EXACT && x.d != 1)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
-                            "%s: the size \"%s\" is no integer", where,
+                            "%s: the size \"%s\" is not an integer", where,
                             expr->text);
     *ret = x.kind == PST_NUMBER_FLOAT  ? pst_f(x.f)
            : x.kind == PST_NUMBER_BOOL ? pst_b(x.n != 0)

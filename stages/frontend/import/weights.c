@@ -40,7 +40,7 @@ static enum pst_status find_record(const struct table *t,
                             "%s: custom objects are not supported", fqn);
     if (strchr(path, '/') != NULL || strncmp(path, t->prefix, n) != 0)
         return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
-                            "%s: \"%s\" is no name of a record of %s", fqn,
+                            "%s: \"%s\" is not a name of a record of %s", fqn,
                             path, t->folder);
     if (!payload->raw)
         return refuse_pickles(diag, fqn);

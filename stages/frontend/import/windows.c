@@ -316,7 +316,8 @@ static enum pst_status note_lost(struct pst_state *state,
         "for it, %s: what shared memory with it in the model has a copy of its "
         "own in the file",
         w->fqn, (size_t)w->entry->size,
-        gaps ? "and the rest is no tensor's" : "and no tensor has all of them");
+        gaps ? "and the rest is not a tensor's"
+             : "and no tensor has all of them");
     if (note == NULL || !pst_vec_push(TAG, &model->notes, note))
         return pst_diag_nomem(state->import->diag, 0);
     return PST_OK;

@@ -149,7 +149,7 @@ static enum pst_status take_dtype(struct pst_parser *p, struct pst_arg *ret)
     if (status != PST_OK)
         return status;
     if (!pst_dtype_from_name(word, &dtype))
-        return pst_scan_fail(&p->scan, "\"%.100s\" is no argument", word);
+        return pst_scan_fail(&p->scan, "\"%.100s\" is not an argument", word);
     *ret = pst_dtype_arg(dtype);
     return PST_OK;
 }

@@ -426,7 +426,7 @@ static enum pst_status take_graph(struct pst_parser *p)
         return status;
     pst_scan_lines(&p->scan);
     if (*p->scan.at != '\0')
-        return pst_scan_fail(&p->scan, "text behind the end");
+        return pst_scan_fail(&p->scan, "text after the end");
     p->graph->next_node_id = PST_MAX(p->graph->next_node_id, next_id);
     return PST_OK;
 }

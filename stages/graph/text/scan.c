@@ -193,7 +193,7 @@ enum pst_status pst_scan_i64(struct pst_scan *s, int64_t *ret)
     const size_t n = number_text(s, buf);
 
     if (!pst_parse_i64(buf, ret))
-        return pst_scan_fail(s, "\"%s\" is no integer", buf);
+        return pst_scan_fail(s, "\"%s\" is not an integer", buf);
     s->at += n;
     return PST_OK;
 }
@@ -212,11 +212,11 @@ enum pst_status pst_scan_number(struct pst_scan *s, struct pst_arg *ret)
         ret->kind = PST_ARG_FLOAT;
         memcpy(&ret->f, &bits, sizeof(bits));
         if (*end != '\0' || ret->f == ret->f)
-            return pst_scan_fail(s, "\"%s\" is no number", buf);
+            return pst_scan_fail(s, "\"%s\" is not a number", buf);
     } else if (pst_parse_f64(buf, &ret->f)) {
         ret->kind = PST_ARG_FLOAT;
     } else {
-        return pst_scan_fail(s, "\"%s\" is no number", buf);
+        return pst_scan_fail(s, "\"%s\" is not a number", buf);
     }
     s->at += n;
     return PST_OK;
@@ -299,7 +299,7 @@ enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret,
     if (status != PST_OK)
         return status;
     if (!pst_dtype_from_name(word, &dtype))
-        return pst_scan_fail(s, "\"%s\" is no dtype", word);
+        return pst_scan_fail(s, "\"%s\" is not a dtype", word);
     status = pst_scan_expect(s, "[");
     if (status == PST_OK)
         status = take_sizes(s, "]", size, exprs, &rank);

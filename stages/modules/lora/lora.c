@@ -408,10 +408,11 @@ static enum pst_status add_note(struct pst_adapting *a)
         n += pst_meta_numel(&a->pairs.at[i].down->meta) +
              pst_meta_numel(&a->pairs.at[i].up->meta);
     note = pst_arena_printf(a->arena,
-                            "%zu linear layers have an adapter, with %" PRId64
-                            " parameters in all; others are trained only if "
-                            "--unfreeze names them",
-                            a->pairs.n, n);
+                            "%zu linear layer%s %s an adapter, with %" PRId64
+                            " parameters in all; other parameters are frozen "
+                            "unless --unfreeze names them",
+                            a->pairs.n, a->pairs.n == 1 ? "" : "s",
+                            a->pairs.n == 1 ? "has" : "have", n);
     return note != NULL && pst_vec_push(TAG, &a->model->notes, note)
                ? PST_OK
                : no_memory(a);

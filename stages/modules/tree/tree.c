@@ -260,7 +260,7 @@ static enum pst_status refuse_name(const struct pst_tree *tree,
         pst_str_addn(&module, path, (size_t)(at - path));
     if (at != NULL && find_row(tree, pst_str_text(&module)) >= 0) {
         status = pst_diag_set(diag, PST_E_MODULE_CALL_NUMBER,
-                              "\"%.200s\" is no number of a call of module "
+                              "\"%.200s\" is not a number of a call of module "
                               "\"%.200s\": a call is written NAME@NUMBER",
                               at + 1, pst_str_text(&module));
         pst_str_fini(&module);

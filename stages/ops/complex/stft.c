@@ -25,7 +25,7 @@ static struct pst_value *window_of(struct pst_rewrite *w, struct pst_value *x,
                            !pst_extent_is(w->build, pst_rw_size(w, window, 0),
                                           pst_extent(wide)))) {
         (void)pst_rewrite_fail(w,
-                               "the window is no vector of %lld numbers, "
+                               "the window is not a vector of %lld numbers, "
                                "or of more than a piece",
                                (long long)wide);
         return NULL;

@@ -67,7 +67,7 @@ enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
 {
     if (value->id >= eval->n || eval->graph->values.at[value->id] != value)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                            "\"%s\" is no value of this graph", value->name);
+                            "\"%s\" is not a value of this graph", value->name);
     eval->data[value->id] = data;
     return PST_OK;
 }

@@ -40,7 +40,7 @@ static enum pst_status infer_rows(struct pst_infer *c, unsigned keep)
     if (status != PST_OK)
         return status;
     if (table->rank != 2 || pst_dtype_kind(table->dtype) != PST_KIND_FLOAT)
-        return pst_infer_fail(c, "the table is no matrix of floats");
+        return pst_infer_fail(c, "the table is not a matrix of floats");
     status = check_list(c, 1, pst_meta_numel(from), is_index(from));
     if (status == PST_OK)
         status = check_list(c, 2, pst_meta_numel(from), is_index(to));

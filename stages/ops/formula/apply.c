@@ -149,7 +149,7 @@ struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
     if (a.kind == PST_ARG_DTYPE && b.kind == PST_ARG_DTYPE)
         return pst_b((a.i == b.i) == (op[0] == '='));
     if ((!na && a.kind != PST_ARG_VALUE) || (!nb && b.kind != PST_ARG_VALUE))
-        return pst_formula_fail(f, "%s of what is no tensor or number", op);
+        return pst_formula_fail(f, "%s of what is not a tensor or number", op);
     for (size_t i = 0; i < PST_COUNT(infix); i++) {
         if (strcmp(infix[i].op, op) != 0)
             continue;
@@ -184,7 +184,7 @@ struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
                                    : pst_f(-pst_formula_number(&a)));
     }
     if (a.kind != PST_ARG_VALUE)
-        return pst_formula_fail(f, "the negative of what is no tensor");
+        return pst_formula_fail(f, "the negative of what is not a tensor");
     return emit(f, logical ? &pst_op_logical_not : &pst_op_neg, PST_ARGS(a));
 }
 
@@ -249,7 +249,7 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
     if (f->build->status != PST_OK)
         return pst_none();
     if (list.kind != PST_ARG_INTS && list.kind != PST_ARG_VALUES)
-        return pst_formula_fail(f, "this is no list");
+        return pst_formula_fail(f, "this is not a list");
     if (i < 0)
         i += list.n;
     if (i < 0 || i >= list.n)

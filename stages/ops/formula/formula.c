@@ -403,7 +403,7 @@ static void set_results(struct pst_rewrite *w, struct pst_formula *f,
         if (values[k].kind == PST_ARG_VALUE)
             w->outs[k] = values[k].value;
         else if (values[k].kind != PST_ARG_NONE)
-            (void)pst_formula_fail(f, "result %u is no tensor", k);
+            (void)pst_formula_fail(f, "result %u is not a tensor", k);
     }
 }
 

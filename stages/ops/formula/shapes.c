@@ -106,7 +106,7 @@ static struct pst_arg along(struct pst_formula *f,
     dim = pst_meta_dim(&like->meta, c->args[2].i);
     if (x->meta.rank > 1 || dim < 0) {
         f->build->status = pst_diag_set(f->build->diag, PST_E_OP_SHAPE,
-                                        "%s: the index is no vector along a "
+                                        "%s: the index is not a vector along a "
                                         "dimension",
                                         f->schema->name);
         return pst_none();

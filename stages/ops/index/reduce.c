@@ -263,7 +263,7 @@ static enum pst_status infer_scatter_reduce(struct pst_infer *c)
     if (status != PST_OK)
         return status;
     if (read_how(&c->args[4]) == N_HOW)
-        return pst_infer_fail(c, "\"%s\" is no reduction", c->args[4].s);
+        return pst_infer_fail(c, "\"%s\" is not a reduction", c->args[4].s);
     for (unsigned d = 0; d < index->rank; d++)
         if (index->rank != x->rank || index->rank != src->rank ||
             index->size[d] != src->size[d] ||

@@ -48,7 +48,7 @@ static enum pst_status infer_check(struct pst_infer *c)
     if (status != PST_OK)
         return status;
     if (info->dtype != PST_I32)
-        return pst_infer_fail(c, "info is no i32");
+        return pst_infer_fail(c, "info is not i32");
     c->n_outs = 0;
     return PST_OK;
 }

@@ -33,7 +33,8 @@ static double x_at(const struct rows *r, int64_t i, int64_t k)
                         pst_meta_offset(r->x->meta, i * r->classes + k));
 }
 
-/* Returns integer `at` of the target, or -1 after a fault if it is no class. */
+/* Returns integer `at` of the target, or -1 after a fault if it is not a class.
+ */
 static int64_t class_at(const struct pst_call *c, const struct rows *r,
                         int64_t at, int64_t lowest)
 {

@@ -220,8 +220,8 @@ void pst_rates_describe_bf16(struct pst_str *out)
     const struct pst_rates *rates = pst_rates_here();
 
     pst_str_add(out, pst_rates_use_bf16()
-                         ? "factors rounded to bf16, multiplied in bf16 ("
-                         : "factors rounded to bf16, multiplied in f32 (");
+                         ? "operands rounded to bf16, multiplied in bf16 ("
+                         : "operands rounded to bf16, multiplied in f32 (");
     if (!pst_gemm_has_bf16())
         pst_str_add(out, "no bf16 instructions)");
     else if (rates->measured)

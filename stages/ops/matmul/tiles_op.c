@@ -20,7 +20,7 @@ static enum pst_status tiles_infer(struct pst_infer *c)
     if (status != PST_OK)
         return status;
     if (x->rank != 2 || x->size[trans] % PST_TILE_K != 0)
-        return pst_infer_fail(c, "%s is no matrix of rows in groups of %d",
+        return pst_infer_fail(c, "%s is not a matrix of rows in groups of %d",
                               pst_meta_text(x, text), PST_TILE_K);
     tiles = pst_tiles_meta(x->size[trans], x->size[!trans]);
     return pst_infer_set(c, 0, tiles.dtype, tiles.rank, tiles.size);

@@ -181,7 +181,7 @@ static struct pst_node *cell(struct pst_rewrite *w, const char *mode,
     struct pst_value *x;
 
     if (pst_rewrite_in(w, 0)->meta.rank != 2) {
-        pst_rewrite_fail(w, "the input is no matrix");
+        pst_rewrite_fail(w, "the input is not a matrix");
         return NULL;
     }
     x = pst_rw(w, &pst_op_linear, PST_ARGS(w->args[0], w->args[2], w->args[4]));

@@ -133,7 +133,7 @@ static enum pst_status infer_flatten(struct pst_infer *c)
     if (x->rank == 0)
         return infer_sizes(c, 1, sizes);
     if (first > last)
-        return pst_infer_fail(c, "start_dim %u is behind end_dim %u", first,
+        return pst_infer_fail(c, "start_dim %u is after end_dim %u", first,
                               last);
     for (unsigned d = 0; d < x->rank; d++) {
         if (d > first && d <= last)

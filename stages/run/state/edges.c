@@ -61,7 +61,8 @@ static enum pst_status write_edge(struct pst_safetensors_writer *w,
         status = pst_file_read_at(file, head->offset, back, bytes, diag);
     if (status == PST_OK && memcmp(back, data, bytes) != 0)
         status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
-                              "%s: reads back otherwise than it was written",
+                              "%s: was read back with other bytes than were "
+                              "written",
                               file->path);
     pst_alive_goes_on();
     return status;

@@ -307,7 +307,8 @@ static enum pst_status judge_piece(struct target *t, const struct source *from,
 
     if (status == PST_OK && memcmp(t->buffer, from->data + at, n) != 0)
         status = pst_diag_set(diag, PST_E_CHECKPOINT_READ_BACK,
-                              "'%s' reads back otherwise than it was written",
+                              "'%s' was read back with other bytes than were "
+                              "written",
                               from->item->name);
     if (status == PST_OK)
         judge_numbers(t, from, at, n);

@@ -255,7 +255,7 @@ static enum pst_status take(const struct file *file, const char *path,
         head->records != PST_FLIGHT_RECORDS ||
         head->record_size != sizeof(*at) || head->rank >= head->ranks)
         return pst_diag_set(diag, PST_E_RECORD_DAMAGED,
-                            "%s is no flight record of this version", path);
+                            "%s is not a flight record of this version", path);
     at = pst_alloc(PST_TAG_EXEC, sizeof(file->at));
     if (at == NULL)
         return pst_diag_nomem(diag, sizeof(file->at));
@@ -285,8 +285,9 @@ enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
         return pst_diag_nomem(diag, sizeof(*copy));
     status = pst_file_open(path, &file, diag);
     if (status == PST_OK && file.size != sizeof(*copy))
-        status = pst_diag_set(diag, PST_E_RECORD_DAMAGED,
-                              "%s is no flight record of this version", path);
+        status =
+            pst_diag_set(diag, PST_E_RECORD_DAMAGED,
+                         "%s is not a flight record of this version", path);
     if (status == PST_OK)
         status = pst_file_read_at(&file, 0, copy, sizeof(*copy), diag);
     if (status == PST_OK)

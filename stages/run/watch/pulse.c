@@ -501,8 +501,8 @@ static enum pst_status wait_for(struct pst_transport *t,
             status = pst_pulse_look(t->pulse, peer, diag);
         else if (status == PST_ERR_DAMAGED)
             return pst_diag_set(diag, PST_E_RUN_MESSAGE_DAMAGED,
-                                "rank %u: a message from rank %u came "
-                                "otherwise than it was sent (CRC32C)",
+                                "rank %u: checksum mismatch (CRC32C) in a "
+                                "message from rank %u",
                                 t->ops->rank(t), peer);
         else
             (void)pst_diag_carry(diag, PST_E_NET_MESSAGE, status,

@@ -452,7 +452,7 @@ static enum pst_status play(struct greedy *g, struct pst_greedy_result *ret,
     for (unsigned s = 0; s < g->sched->n_stages; s++)
         if (g->stages[s].next[PST_ACT_W] < g->sched->n_microbatches)
             return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                                "the search for a schedule stands still at "
+                                "the search for a schedule deadlocks at "
                                 "stage %u",
                                 s);
     join_pairs(g);

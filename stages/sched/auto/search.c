@@ -207,7 +207,7 @@ static void describe(const struct found *f, const char *place,
     else if (f->how.backlog == 0)
         pst_str_add(out, "parameter gradients in gaps, ");
     else
-        pst_str_addf(out, "parameter gradients in gaps, at most %u behind, ",
+        pst_str_addf(out, "parameter gradients in gaps, at most %u delayed, ",
                      f->how.backlog);
     if (f->how.memory_limit > 0.0)
         pst_str_addf(out, "at most %.2f MiB", f->how.memory_limit / 1048576.0);

@@ -174,7 +174,7 @@ static enum pst_status check_compound(const struct pst_check *c, unsigned rank,
         (a->kind != PST_ACT_F || i + 1 == c->sched->ranks[rank].n ||
          a[1].kind != PST_ACT_B))
         return pst_check_refuse(c, rank, i,
-                                "a compound is an F and the B behind it");
+                                "a compound is an F and the B after it");
     return PST_OK;
 }
 

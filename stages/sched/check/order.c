@@ -99,8 +99,8 @@ static enum pst_status play(struct order *o, struct pst_diag *diag)
     if (!text.len && !text.failed)
         return PST_OK;
     (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
-                       "the schedule stands still, each of these waits for an "
-                       "action that comes later%s",
+                       "the schedule deadlocks, each of these actions waits "
+                       "for one that comes later%s",
                        pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;

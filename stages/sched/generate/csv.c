@@ -58,7 +58,7 @@ static enum pst_status read_cell(struct reader *r, const char *text, size_t len,
     if (n == 0)
         return pst_diag_set(
             r->diag, PST_E_SCHEDULE_CSV,
-            "%s line %u, column %zu: '%.*s' is no action: [stage][kind]"
+            "%s line %u, column %zu: '%.*s' is not an action: [stage][kind]"
             "[microbatch], for instance 2F0, 2B0, 0SEND_F1, 0UNSHARD or "
             "(0F1;3B0)OVERLAP_F_B",
             r->name, r->line, column, (int)PST_MIN(len, (size_t)40), text);

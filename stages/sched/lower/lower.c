@@ -118,8 +118,8 @@ static enum pst_status refuse_stuck(const struct pst_lower *l)
 
     pst_sched_add_stuck(l->sched, l->next, &text);
     (void)pst_diag_set(l->diag, PST_E_SCHEDULE_STUCK,
-                       "the schedule stands still, each of these waits for "
-                       "an action that comes later%s",
+                       "the schedule deadlocks, each of these actions waits "
+                       "for one that comes later%s",
                        pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;

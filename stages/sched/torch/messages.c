@@ -109,8 +109,8 @@ static enum pst_status refuse_stuck(const struct sender *s,
 
     pst_sched_add_stuck(s->sched, s->next, &text);
     (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
-                       "the schedule stands still, each of these waits for "
-                       "an action that comes later%s",
+                       "the schedule deadlocks, each of these actions waits "
+                       "for one that comes later%s",
                        pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;

@@ -96,8 +96,8 @@ static enum pst_status run(struct ticker *t, struct pst_diag *diag)
     if (!left)
         return PST_OK;
     pst_sched_add_stuck(t->sched, t->next, &text);
-    (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK,
-                       "the schedule stands still%s", pst_str_text(&text));
+    (void)pst_diag_set(diag, PST_E_SCHEDULE_STUCK, "the schedule deadlocks%s",
+                       pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_INPUT;
 }

@@ -96,8 +96,8 @@ static enum pst_status note_ignored(struct pst_splitter *s,
     dead_first = any_dead(parts, 0, first);
     dead_last = any_dead(parts, last + 1, n + 1);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
-        const char *where = i < first   ? "in front of it"
-                            : i >= last ? "behind it"
+        const char *where = i < first   ? "before it"
+                            : i >= last ? "after it"
                                         : "between it and the cut before";
         const bool dead = i < first   ? dead_first
                           : i >= last ? dead_last

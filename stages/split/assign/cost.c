@@ -134,9 +134,10 @@ static enum pst_status take_times(struct pst_splitter *s,
 
     for (size_t i = 0; i < o->n_costs; i++)
         if (!(o->costs[i].seconds >= 0.0 && o->costs[i].seconds < 1e9))
-            return pst_diag_set(s->diag, PST_E_CUT_COST,
-                                "the cost of \"%.200s\" is no time in seconds",
-                                o->costs[i].name);
+            return pst_diag_set(
+                s->diag, PST_E_CUT_COST,
+                "the cost of \"%.200s\" is not a time in seconds",
+                o->costs[i].name);
     for (size_t i = 0; i < o->n_costs; i++)
         if (!is_known(s, o->costs[i].name) && !take_call(s, &o->costs[i], g) &&
             !take_node(s, &o->costs[i], g))

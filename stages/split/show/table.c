@@ -104,7 +104,7 @@ void pst_plan_print(const struct pst_plan *plan, struct pst_str *out)
         const struct pst_edge *edge = &plan->edges.at[i];
         char text[PST_META_TEXT];
 
-        pst_str_addf(out, "edge %u: %%%s from stage %u to %u, %s, ", edge->id,
+        pst_str_addf(out, "edge %u: %%%s, stage %u -> %u, %s, ", edge->id,
                      edge->value, edge->from_stage, edge->to_stage,
                      pst_meta_text(&edge->meta, text));
         pst_show_amount(out, 0, (double)pst_meta_bytes(&edge->meta), 1024.0,
@@ -112,7 +112,7 @@ void pst_plan_print(const struct pst_plan *plan, struct pst_str *out)
         if (edge->carries != NULL)
             pst_str_add(out, ", for the next microbatch\n");
         else
-            pst_str_addf(out, ", %u gradient%s\n", edge->grad_parts,
+            pst_str_addf(out, ", %u gradient%s back\n", edge->grad_parts,
                          edge->grad_parts == 1 ? "" : "s");
     }
     add_shared(out, plan);
@@ -121,9 +121,10 @@ void pst_plan_print(const struct pst_plan *plan, struct pst_str *out)
                      plan->outputs.at[plan->loss].path,
                      plan->outputs.at[plan->loss].stage);
     else
-        pst_str_add(out, "loss: none, the plan can only infer\n");
+        pst_str_add(out, "no loss: the plan can infer and serve; to train, "
+                         "split with --loss-fn or return a scalar loss\n");
     if (plan->cut_by != NULL)
-        pst_str_addf(out, "cut by times: %s\n", plan->cut_by);
+        pst_str_addf(out, "cut by estimated times: %s\n", plan->cut_by);
     for (size_t i = 0; i < plan->notes.n; i++)
         pst_str_addf(out, "note: %s\n", plan->notes.at[i]);
 }

@@ -147,7 +147,9 @@ static enum pst_status check_state(const struct checker *c, unsigned stage,
         param->requires_grad != value->requires_grad ||
         param->persistent != value->persistent ||
         !same_layout(&param->meta, &value->meta))
-        return bad(c, "stage %u reads \"%.200s\" otherwise than the plan says",
+        return bad(c,
+                   "stage %u reads \"%.200s\" as another kind or with "
+                   "another layout than the plan says",
                    stage, value->fqn);
     for (unsigned k = 0; k < param->n_stages; k++)
         listed = listed || param->stages[k] == stage;
@@ -208,7 +210,7 @@ static enum pst_status check_output(const struct checker *c, unsigned i)
         if (output->stage != -1 || output->output >= c->plan->inputs.n ||
             !pst_meta_same(&output->meta,
                            &c->plan->inputs.at[output->output].meta))
-            return bad(c, "output %u is no input", i);
+            return bad(c, "output %u is not an input", i);
         return PST_OK;
     }
     value = output_value(c->plan, (unsigned)output->stage, output->output);

@@ -118,5 +118,5 @@ void fuzz_check_values(enum pst_dtype dtype, const void *data, size_t bytes)
 {
     for (size_t i = 0; dtype == PST_BOOL && i < bytes; i++)
         fuzz_check(((const uint8_t *)data)[i] <= 1,
-                   "a byte of a bool that is no value");
+                   "a byte of a bool that is not a value");
 }

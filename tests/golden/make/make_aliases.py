@@ -546,7 +546,7 @@ def fills():
 
 def histories():
     """Gradients go with tensors that are views of one another, not with bytes:
-    what is no view of the written one is refused where it would follow."""
+    what is not a view of the written one is refused where it would follow."""
     apart = {"w": ("w", [4], [1], 0), "a": ("s", [4], [1], 0),
              "b": ("s", [4], [1], 2), "c": ("s", [4], [1], 6)}
     both = {**floats(), "w": ("float32", [2., 3., 4., 5.])}

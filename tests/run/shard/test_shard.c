@@ -283,7 +283,7 @@ static void refuses_what_cannot_be_shared(void **state)
         {0, "zero3,a.wei=zero3", "no parameter and no module"},
         {0, "f=zero3", "'f.weight' is not trained"},
         {0, "u.weight=zero1", "'u.weight' is not trained"},
-        {0, "n=zero2", "'n.seen' is no parameter"},
+        {0, "n=zero2", "'n.seen' is not a parameter"},
         {NET_TRANSMIT, "e=zero2", "'e.weight' is transmitted"},
         {0, "0=zero1,1=zero3", "'e.weight' is of stages 0 and 1"},
     };

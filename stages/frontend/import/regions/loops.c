@@ -52,7 +52,7 @@ static enum pst_status read_operands(struct pst_import *import,
 
         if (v == NULL)
             return pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
-                                "operand %u of a loop is no tensor", i);
+                                "operand %u of a loop is not a tensor", i);
         ret[i] = pst_functionalise_read(import->functional, v);
         if (ret[i] == NULL)
             return import->build.status;
@@ -93,7 +93,7 @@ static enum pst_status run_body(struct pst_import *import,
 
         if (v == NULL)
             status = pst_diag_set(import->diag, PST_E_MODEL_OUTPUT_KIND,
-                                  "result %u of a loop is no tensor", i);
+                                  "result %u of a loop is not a tensor", i);
         else if ((out[i] = pst_functionalise_read(import->functional, v)) ==
                  NULL)
             status = import->build.status;

@@ -50,9 +50,9 @@ static enum pst_status failed(const struct pst_traffic *t,
                             m->send ? "to" : "from", m->peer);
     if (status == PST_ERR_DAMAGED)
         return pst_diag_set(t->diag, PST_E_RUN_MESSAGE_DAMAGED,
-                            "rank %u: a message of %zu bytes from rank %u came "
-                            "otherwise than it was sent (CRC32C, tag %d): "
-                            "memory or network of one of them is at fault",
+                            "rank %u: checksum mismatch (CRC32C) in a message "
+                            "of %zu bytes from rank %u (tag %d): memory or "
+                            "network of one of them is faulty",
                             t->rank, m->len, m->peer, m->tag);
     return pst_diag_carry(t->diag, PST_E_NET_MESSAGE, status,
                           "rank %u: a message %s rank %u failed (tag %d)",
