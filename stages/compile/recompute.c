@@ -24,7 +24,7 @@ struct recompute {
     struct pst_diag *diag;
     struct pst_replay replay;
     struct PST_VEC(struct fact) facts;
-    struct PST_VEC(struct pst_value *) twins;
+    struct PST_VEC(struct pst_value *) map;
     struct pst_node **newest; /* by node index: the node, or its last copy */
     size_t *first;            /* by segment: index of its first reader */
     unsigned *next;           /* by segment: another one with that index, + 1 */
@@ -54,10 +54,10 @@ static enum pst_status extend(struct recompute *r)
         const struct fact fact = {0};
 
         if (!pst_vec_push(TAG, &r->facts, fact) ||
-            !pst_vec_push(TAG, &r->twins, graph->values.at[i]))
+            !pst_vec_push(TAG, &r->map, graph->values.at[i]))
             return pst_diag_nomem(r->diag, sizeof(fact));
     }
-    r->replay.twins = r->twins.at;
+    r->replay.map = r->map.at;
     return PST_OK;
 }
 
@@ -120,7 +120,7 @@ static void settle(struct recompute *r, unsigned level)
         r->facts.at[i].home = 0;
         r->facts.at[i].leaves = false;
         r->facts.at[i].phase = PST_PHASE_F;
-        r->twins.at[i] = r->graph->values.at[i];
+        r->map.at[i] = r->graph->values.at[i];
     }
     for (size_t s = 0; s < r->segments->list.n; s++) {
         const struct pst_segment *segment = &r->segments->list.at[s];
@@ -286,36 +286,36 @@ static enum pst_status emit_again(struct recompute *r, size_t s)
         if (status == PST_OK)
             status = extend(r);
         for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++) {
-            struct pst_value *twin;
+            struct pst_value *copy;
 
             if (node->outs[k] == NULL)
                 continue;
-            twin = r->twins.at[node->outs[k]->id];
-            fact_of(r, twin)->again = r->segments->list.at[s].level + 1;
-            twin->version_of = NULL; /* only the original updates it */
-            twin->def->phase = phase;
-            *newest = twin->def;
+            copy = r->map.at[node->outs[k]->id];
+            fact_of(r, copy)->again = r->segments->list.at[s].level + 1;
+            copy->version_of = NULL; /* only the original updates it */
+            copy->def->phase = phase;
+            *newest = copy->def;
         }
     }
     return status;
 }
 
-static void take_twin(void *ctx, struct pst_value **slot, unsigned arg)
+static void map_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct recompute *r = ctx;
 
     (void)arg;
     if (is_inner(r, *slot))
-        *slot = r->twins.at[(*slot)->id];
+        *slot = r->map.at[(*slot)->id];
 }
 
-static void read_twins(struct recompute *r, struct pst_node *node)
+static void map_uses(struct recompute *r, struct pst_node *node)
 {
-    pst_node_uses(node, take_twin, r);
+    pst_node_uses(node, map_use, r);
     for (unsigned k = 0; k < node->n_outs; k++)
         if (node->outs[k] != NULL && node->outs[k]->base != NULL &&
             is_inner(r, node->outs[k]->base))
-            node->outs[k]->base = r->twins.at[node->outs[k]->base->id];
+            node->outs[k]->base = r->map.at[node->outs[k]->base->id];
 }
 
 static enum pst_status rebuild(void *ctx, struct pst_node *node)
@@ -327,7 +327,7 @@ static enum pst_status rebuild(void *ctx, struct pst_node *node)
          s = r->next[s - 1])
         status = emit_again(r, s - 1);
     if (status == PST_OK && is_reader(r, node))
-        read_twins(r, node);
+        map_uses(r, node);
     if (status == PST_OK &&
         !pst_vec_push(PST_TAG_GRAPH, &r->graph->nodes, node))
         status = pst_diag_nomem(r->diag, sizeof(*node));
@@ -410,7 +410,7 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
     r.replay.again = true;
     status = run(&r, split);
     pst_vec_fini(&r.facts);
-    pst_vec_fini(&r.twins);
+    pst_vec_fini(&r.map);
     pst_free(r.newest);
     pst_free(r.first);
     pst_free(r.next);

@@ -199,7 +199,7 @@ enum pst_status pst_graph_sign_call(struct pst_graph *graph,
 }
 
 static enum pst_status carry_leaves(struct pst_graph *to,
-                                    struct pst_value *const *twins,
+                                    struct pst_value *const *map,
                                     struct pst_call_leaf **leaves, unsigned n,
                                     struct pst_diag *diag)
 {
@@ -210,13 +210,13 @@ static enum pst_status carry_leaves(struct pst_graph *to,
         return pst_diag_nomem(diag, n * sizeof(*copy));
     for (unsigned i = 0; i < n; i++) {
         struct pst_arg *arg = &copy[i].arg;
-        struct pst_value *twin =
-            arg->kind == PST_ARG_VALUE ? twins[arg->value->id] : NULL;
+        struct pst_value *mapped =
+            arg->kind == PST_ARG_VALUE ? map[arg->value->id] : NULL;
 
         if (arg->kind == PST_ARG_VALUE)
-            *arg = (struct pst_arg){.kind = twin != NULL ? PST_ARG_VALUE
-                                                         : PST_ARG_IGNORED,
-                                    .value = twin};
+            *arg = (struct pst_arg){.kind = mapped != NULL ? PST_ARG_VALUE
+                                                           : PST_ARG_IGNORED,
+                                    .value = mapped};
     }
     *leaves = copy;
     return PST_OK;
@@ -224,7 +224,7 @@ static enum pst_status carry_leaves(struct pst_graph *to,
 
 enum pst_status pst_graph_carry_signatures(const struct pst_graph *from,
                                            struct pst_graph *to,
-                                           struct pst_value *const *twins,
+                                           struct pst_value *const *map,
                                            struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -240,9 +240,9 @@ enum pst_status pst_graph_carry_signatures(const struct pst_graph *from,
         if (there == NULL || there->signature != NULL)
             continue;
         s = *call->signature;
-        status = carry_leaves(to, twins, &s.inputs, s.n_inputs, diag);
+        status = carry_leaves(to, map, &s.inputs, s.n_inputs, diag);
         if (status == PST_OK)
-            status = carry_leaves(to, twins, &s.outputs, s.n_outputs, diag);
+            status = carry_leaves(to, map, &s.outputs, s.n_outputs, diag);
         if (status == PST_OK)
             status = pst_graph_sign_call(to, there, &s, diag);
     }

@@ -40,11 +40,11 @@ enum pst_status pst_graph_sign_call(struct pst_graph *graph,
                                     const struct pst_call_signature *signature,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies signatures from `from` to the calls of `to` that have none. Values
- * are mapped by id through `twins`; a leaf without a counterpart becomes
+ * are mapped by id through `map`; a leaf without a counterpart becomes
  * IGNORED. */
 enum pst_status pst_graph_carry_signatures(
     const struct pst_graph *from, struct pst_graph *to,
-    struct pst_value *const *twins, struct pst_diag *diag) PST_MUST_CHECK;
+    struct pst_value *const *map, struct pst_diag *diag) PST_MUST_CHECK;
 /* Marks leaves as IGNORED if their values are dead. */
 void pst_graph_trim_signatures(struct pst_graph *graph);
 

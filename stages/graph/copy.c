@@ -13,7 +13,8 @@ struct copier {
     struct pst_diag *diag;
 };
 
-static struct pst_value *twin(struct copier *c, const struct pst_value *value)
+static struct pst_value *copy_of(struct copier *c,
+                                 const struct pst_value *value)
 {
     return value == NULL ? NULL : c->to->values.at[value->id];
 }
@@ -51,8 +52,8 @@ static enum pst_status copy_values(struct copier *c)
     for (size_t i = 0; i < c->to->values.n; i++) {
         struct pst_value *value = c->to->values.at[i];
 
-        value->base = twin(c, value->base);
-        value->version_of = twin(c, value->version_of);
+        value->base = copy_of(c, value->base);
+        value->version_of = copy_of(c, value->version_of);
     }
     return PST_OK;
 }
@@ -65,9 +66,9 @@ static enum pst_status copy_arg(struct copier *c, const struct pst_arg *from,
     if (status != PST_OK)
         return status;
     if (to->kind == PST_ARG_VALUE)
-        to->value = twin(c, to->value);
+        to->value = copy_of(c, to->value);
     for (unsigned k = 0; to->kind == PST_ARG_VALUES && k < to->n; k++)
-        to->values[k] = twin(c, to->values[k]);
+        to->values[k] = copy_of(c, to->values[k]);
     return PST_OK;
 }
 
@@ -96,7 +97,7 @@ static enum pst_status copy_node(struct copier *c, const struct pst_node *old)
             return status;
     }
     for (unsigned k = 0; k < old->n_outs; k++) {
-        node->outs[k] = twin(c, old->outs[k]);
+        node->outs[k] = copy_of(c, old->outs[k]);
         node->outs[k]->def = node;
     }
     return pst_vec_push(TAG, &c->to->nodes, node) ? PST_OK : no_memory(c);
@@ -121,7 +122,7 @@ static void rebind_leaves(struct copier *c, struct pst_call_leaf *leaves,
 {
     for (unsigned i = 0; i < n; i++)
         if (leaves[i].arg.kind == PST_ARG_VALUE)
-            leaves[i].arg.value = twin(c, leaves[i].arg.value);
+            leaves[i].arg.value = copy_of(c, leaves[i].arg.value);
 }
 
 static enum pst_status copy_signatures(struct copier *c)
@@ -146,7 +147,7 @@ static enum pst_status copy_signatures(struct copier *c)
     do {                                                                       \
         for (size_t i_ = 0; i_ < c->from->list.n; i_++)                        \
             if (!pst_vec_push(TAG, &c->to->list,                               \
-                              twin(c, c->from->list.at[i_])))                  \
+                              copy_of(c, c->from->list.at[i_])))               \
                 return no_memory(c);                                           \
     } while (0)
 
@@ -161,7 +162,7 @@ static enum pst_status copy_lists(struct copier *c)
         struct pst_output output = c->from->outputs.at[i];
         enum pst_status status = copy_arg(c, &output.arg, &output.arg);
 
-        output.target = twin(c, output.target);
+        output.target = copy_of(c, output.target);
         if (status == PST_OK)
             status = pst_graph_add_output(c->to, &output, c->diag);
         if (status != PST_OK)

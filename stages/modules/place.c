@@ -18,7 +18,7 @@ static void note_versions(const struct pst_replacer *r,
         const struct pst_value *of = node->outs[k]->version_of;
 
         if (of != NULL)
-            r->current[of->id] = r->replay.twins[node->outs[k]->id];
+            r->current[of->id] = r->replay.map[node->outs[k]->id];
     }
 }
 
@@ -126,7 +126,7 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
     unsigned n = 0;
 
     for (size_t i = 0; i < r->file->values.n; i++)
-        r->inner.twins[i] = r->holds[i];
+        r->inner.map[i] = r->holds[i];
     for (size_t i = 0; i < r->arguments.at.n; i++) {
         const struct pst_arg *arg = &r->arguments.at.at[i].arg;
         const struct pst_arg *given;
@@ -135,8 +135,8 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
             continue;
         given = &frame->ins.at.at[match->ins[n++]].arg;
         if (given->kind == PST_ARG_VALUE)
-            r->inner.twins[arg->value->id] = r->replay.twins[given->value->id];
-        if (r->inner.twins[arg->value->id] == NULL)
+            r->inner.map[arg->value->id] = r->replay.map[given->value->id];
+        if (r->inner.map[arg->value->id] == NULL)
             return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                                 "module \"%s\" uses \"%s\" before it is "
                                 "defined",
@@ -151,7 +151,7 @@ static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++)
         if (node->outs[k]->version_of != NULL)
-            r->replay.twins[node->outs[k]->id] =
+            r->replay.map[node->outs[k]->id] =
                 r->current[node->outs[k]->version_of->id];
 }
 
@@ -208,7 +208,7 @@ static enum pst_status unify(struct pst_replacer *r, struct pst_unified *u)
 
             if (arg->kind == PST_ARG_VALUE)
                 status = (pass == 0 ? pst_unified_bind : pst_unified_compare)(
-                    u, arg->value, r->inner.twins[arg->value->id], r->diag);
+                    u, arg->value, r->inner.map[arg->value->id], r->diag);
         }
     if (status == PST_OK)
         status = pst_unified_limit(u, r->diag);
@@ -283,17 +283,16 @@ static enum pst_status give_results(struct pst_replacer *r,
             continue;
         result = &r->results.at.at[match->outs[i]].arg;
         status = check_sizes(r, frame, r->results.at.at[match->outs[i]].path,
-                             out->value, r->inner.twins[result->value->id]);
+                             out->value, r->inner.map[result->value->id]);
         if (status != PST_OK)
             return status;
-        r->replay.twins[out->value->id] = r->inner.twins[result->value->id];
+        r->replay.map[out->value->id] = r->inner.map[result->value->id];
     }
     for (size_t i = 0; i < r->file->outputs.n; i++) {
         const struct pst_output *output = &r->file->outputs.at[i];
 
         if (output->kind == PST_OUTPUT_BUFFER_UPDATE)
-            r->holds[output->target->id] =
-                r->inner.twins[output->arg.value->id];
+            r->holds[output->target->id] = r->inner.map[output->arg.value->id];
     }
     return PST_OK;
 }
@@ -311,7 +310,7 @@ static enum pst_status put_nodes(struct pst_replacer *r,
         status = pst_replay_node(&r->inner, node);
         for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
             if (node->outs[k]->version_of != NULL)
-                r->inner.twins[node->outs[k]->id]->version_of =
+                r->inner.map[node->outs[k]->id]->version_of =
                     r->state[node->outs[k]->version_of->id];
         if (status == PST_OK)
             status = translate(r, u, r->graph->nodes.at[r->graph->nodes.n - 1]);
@@ -360,7 +359,7 @@ static void find_gone(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (v->version_of != NULL)
         v = v->version_of;
-    if (pst_value_is_state(v) && g->r->replay.twins[v->id] == NULL)
+    if (pst_value_is_state(v) && g->r->replay.map[v->id] == NULL)
         g->gone = v;
 }
 

@@ -123,8 +123,8 @@ static enum pst_status add_given(struct pst_replacer *r)
                 continue;
         }
         if (status == PST_OK)
-            status = add_value(r, v, v->name, fqn, &r->replay.twins[i]);
-        r->current[i] = r->replay.twins[i];
+            status = add_value(r, v, v->name, fqn, &r->replay.map[i]);
+        r->current[i] = r->replay.map[i];
     }
     if (status == PST_OK && !added)
         status = add_new(r);
@@ -142,12 +142,12 @@ static enum pst_status put_outputs(struct pst_replacer *r)
         struct pst_output output = old->outputs.at[i];
 
         if (output.target != NULL) {
-            output.target = r->replay.twins[output.target->id];
+            output.target = r->replay.map[output.target->id];
             if (output.target == NULL)
                 continue; /* a buffer of the old module */
         }
         if (output.arg.kind == PST_ARG_VALUE) {
-            output.arg.value = r->replay.twins[output.arg.value->id];
+            output.arg.value = r->replay.map[output.arg.value->id];
             if (output.arg.value == NULL)
                 return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                                     "output \"%s\" of the model is state of "
@@ -181,13 +181,13 @@ static enum pst_status put_calls(struct pst_replacer *r)
     for (size_t i = 0; i < old->calls.n && status == PST_OK; i++) {
         const struct pst_module_call *call = old->calls.at[i];
         const int frame = pst_frames_of(&r->frames, call);
-        struct pst_module_call *twin;
+        struct pst_module_call *copy;
 
         if (frame < 0 || r->frames.at.at[frame].call == call)
-            status = pst_graph_adopt_call(r->graph, call, &twin, r->diag);
+            status = pst_graph_adopt_call(r->graph, call, &copy, r->diag);
     }
-    return status == PST_OK ? pst_graph_carry_signatures(
-                                  old, r->graph, r->replay.twins, r->diag)
+    return status == PST_OK ? pst_graph_carry_signatures(old, r->graph,
+                                                         r->replay.map, r->diag)
                             : status;
 }
 
@@ -309,15 +309,14 @@ static enum pst_status prepare(struct pst_replacer *r)
     struct pst_arena *arena = &r->frames.arena;
     const size_t n = r->old->graph->values.n + 1, m = r->file->values.n + 1;
 
-    r->replay.twins = pst_arena_calloc(arena, n, sizeof(void *));
+    r->replay.map = pst_arena_calloc(arena, n, sizeof(void *));
     r->current = pst_arena_calloc(arena, n, sizeof(void *));
-    r->inner.twins = pst_arena_calloc(arena, m, sizeof(void *));
+    r->inner.map = pst_arena_calloc(arena, m, sizeof(void *));
     r->state = pst_arena_calloc(arena, m, sizeof(void *));
     r->holds = pst_arena_calloc(arena, m, sizeof(void *));
     r->done = pst_arena_calloc(arena, r->frames.at.n + 1, sizeof(bool));
-    if (r->replay.twins == NULL || r->current == NULL ||
-        r->inner.twins == NULL || r->state == NULL || r->holds == NULL ||
-        r->done == NULL)
+    if (r->replay.map == NULL || r->current == NULL || r->inner.map == NULL ||
+        r->state == NULL || r->holds == NULL || r->done == NULL)
         return no_memory(r);
     pst_build_init(&r->replay.build, r->graph, r->diag);
     pst_build_init(&r->inner.build, r->graph, r->diag);

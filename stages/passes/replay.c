@@ -16,8 +16,8 @@ enum pst_dtype pst_replay_dtype(const struct pst_replay *r,
                                                                : dtype;
 }
 
-static enum pst_status no_twin(struct pst_replay *r,
-                               const struct pst_value *value)
+static enum pst_status fail_unmapped(struct pst_replay *r,
+                                     const struct pst_value *value)
 {
     return pst_diag_set(r->build.diag, PST_E_INTERNAL_BUG,
                         "%%%s is used before it is made", value->name);
@@ -97,16 +97,16 @@ static enum pst_status copy_arg(struct pst_replay *r,
     if (from->kind == PST_ARG_DTYPE)
         to->i = pst_replay_dtype(r, (enum pst_dtype)from->i);
     if (from->kind == PST_ARG_VALUE) {
-        to->value = r->twins[from->value->id];
+        to->value = r->map[from->value->id];
         if (to->value == NULL)
-            return no_twin(r, from->value);
+            return fail_unmapped(r, from->value);
     }
     for (unsigned k = 0; from->kind == PST_ARG_VALUES && k < from->n; k++) {
         if (from->values[k] == NULL)
             continue;
-        to->values[k] = r->twins[from->values[k]->id];
+        to->values[k] = r->map[from->values[k]->id];
         if (to->values[k] == NULL)
-            return no_twin(r, from->values[k]);
+            return fail_unmapped(r, from->values[k]);
     }
     return r->symbols == NULL
                ? PST_OK
@@ -214,11 +214,11 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
                                 &copy->outs[k]->dims, r->build.diag);
         if (status != PST_OK)
             return status;
-        r->twins[from->id] = widen_result(r, from, copy->outs[k]);
-        if (r->twins[from->id] == NULL)
+        r->map[from->id] = widen_result(r, from, copy->outs[k]);
+        if (r->map[from->id] == NULL)
             return r->build.status;
         if (from->version_of != NULL)
-            r->twins[from->id]->version_of = r->twins[from->version_of->id];
+            r->map[from->id]->version_of = r->map[from->version_of->id];
     }
     return PST_OK;
 }
@@ -250,7 +250,7 @@ static enum pst_status wanted(struct pst_replay *r,
 static enum pst_status compare(struct pst_replay *r,
                                const struct pst_value *value)
 {
-    const struct pst_meta *got = &r->twins[value->id]->meta;
+    const struct pst_meta *got = &r->map[value->id]->meta;
     char a[PST_META_TEXT], b[PST_META_TEXT];
     struct pst_meta want;
     enum pst_status status = wanted(r, value, got, &want);
@@ -273,7 +273,7 @@ enum pst_status pst_replay_node(struct pst_replay *r,
     if (same == NULL)
         status = emit(r, node);
     for (unsigned k = 0; same != NULL && k < node->n_outs; k++)
-        r->twins[node->outs[k]->id] = same->outs[k];
+        r->map[node->outs[k]->id] = same->outs[k];
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
         status = compare(r, node->outs[k]);
     return status;

@@ -3,18 +3,18 @@
 #define PENSTOCK_STAGES_PASSES_REPLAY_H
 /*
  * Emits nodes of one graph into another: ids, names, modules and operators are
- * kept, metas are inferred again. The caller sets the counterparts (`twins`) of
+ * kept, metas are inferred again. The caller sets the counterparts (`map`) of
  * values that are not results of nodes. One thread.
  */
 #include "stages/graph/build.h"
 #include "stages/graph/symbol.h"
 
 struct pst_replay {
-    struct pst_build build;   /* for the destination graph; set by
-                                 pst_build_init */
-    struct pst_value **twins; /* counterparts, by value id of the source
+    struct pst_build build; /* for the destination graph; set by
+                               pst_build_init */
+    struct pst_value **map; /* counterparts, by value id of the source
                                  graph */
-    bool widen;               /* floats become f64, also in arguments */
+    bool widen;             /* floats become f64, also in arguments */
     bool again; /* copies nodes that exist already, under new names */
     bool eval;  /* emit the next node as in model.eval() (ops/mode.h) */
     /* If not NULL: numbers that depend on free sizes are evaluated with

@@ -348,18 +348,18 @@ static enum pst_status add_output(struct cutter *c,
 {
     struct fate *fate = fate_of(c, value);
     struct pst_output output = {.kind = PST_OUTPUT_USER, .path = value->name};
-    struct pst_value *twin;
-    enum pst_status status = bring(c, value, &twin);
+    struct pst_value *mapped;
+    enum pst_status status = bring(c, value, &mapped);
 
     if (status == PST_OK)
-        status = make_dense(c, &twin);
+        status = make_dense(c, &mapped);
     if (status != PST_OK)
         return status;
-    fate->meta = twin->meta;
+    fate->meta = mapped->meta;
     if (pst_meta_is_contiguous(&fate->meta))
         pst_meta_set_contiguous(&fate->meta);
     fate->output = (unsigned)c->build.graph->outputs.n;
-    output.arg = pst_v(twin);
+    output.arg = pst_v(mapped);
     return pst_graph_add_output(c->build.graph, &output, c->s->diag);
 }
 
@@ -466,22 +466,22 @@ static enum pst_status add_updates(struct cutter *c)
 static enum pst_status keep_modules(struct cutter *c)
 {
     const size_t n = c->whole->values.n;
-    struct pst_value **twins = pst_calloc(TAG, n + 1, sizeof(*twins));
+    struct pst_value **map = pst_calloc(TAG, n + 1, sizeof(*map));
     enum pst_status status;
 
-    if (twins == NULL)
+    if (map == NULL)
         return no_memory(c);
     for (size_t i = 0; i < n; i++)
-        twins[i] = c->fates[i].here;
+        map[i] = c->fates[i].here;
     for (size_t i = 0; i < n; i++) {
         const struct pst_value *of = c->whole->values.at[i]->version_of;
 
-        if (of != NULL && twins[i] != NULL && twins[i]->def != NULL)
-            twins[i]->version_of = twins[of->id];
+        if (of != NULL && map[i] != NULL && map[i]->def != NULL)
+            map[i]->version_of = map[of->id];
     }
     status =
-        pst_graph_carry_signatures(c->whole, c->build.graph, twins, c->s->diag);
-    pst_free(twins);
+        pst_graph_carry_signatures(c->whole, c->build.graph, map, c->s->diag);
+    pst_free(map);
     return status;
 }
 

@@ -14,7 +14,7 @@ struct joiner {
     struct pst_plan *from, *to;
     struct pst_graph *graph; /* of the only stage of `to` */
     struct pst_build build;
-    struct pst_value ***twins; /* [stage][value id of its graph] */
+    struct pst_value ***map;   /* [stage][value id of its graph] */
     struct pst_value **inputs; /* by index in from->inputs */
     struct pst_value **params; /* by index in from->params */
     struct PST_VEC(struct pst_stage_input) stage_inputs;
@@ -65,14 +65,14 @@ static enum pst_status add_param(struct joiner *j,
                                  const struct pst_value *value,
                                  struct pst_value **ret)
 {
-    struct pst_value *twin = pst_graph_add_value(
+    struct pst_value *copy = pst_graph_add_value(
         j->graph, value->kind, value->name, value->fqn, &value->meta);
 
-    if (twin == NULL)
+    if (copy == NULL)
         return no_memory(j);
-    twin->requires_grad = value->requires_grad;
-    twin->persistent = value->persistent;
-    *ret = twin;
+    copy->requires_grad = value->requires_grad;
+    copy->persistent = value->persistent;
+    *ret = copy;
     return PST_OK;
 }
 
@@ -112,8 +112,8 @@ static struct pst_value *given_by(const struct joiner *j,
 
     if (edge->carries != NULL)
         return j->params[pst_plan_find_param(j->from, edge->carries)];
-    return j->twins[edge->from_stage]
-                   [from->outputs.at[edge->from_output].arg.value->id];
+    return j->map[edge->from_stage]
+                 [from->outputs.at[edge->from_output].arg.value->id];
 }
 
 static enum pst_status join_given(struct joiner *j, unsigned stage)
@@ -123,12 +123,12 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
 
     for (size_t i = 0; i < s->graph->inputs.n && status == PST_OK; i++) {
         const struct pst_value *value = s->graph->inputs.at[i];
-        struct pst_value **twin = &j->twins[stage][value->id];
+        struct pst_value **copy = &j->map[stage][value->id];
 
         if (s->inputs[i].kind == PST_SOURCE_EDGE)
-            *twin = given_by(j, &j->from->edges.at[s->inputs[i].index]);
+            *copy = given_by(j, &j->from->edges.at[s->inputs[i].index]);
         else
-            status = join_input(j, s->inputs[i].index, value, twin);
+            status = join_input(j, s->inputs[i].index, value, copy);
     }
     for (size_t i = 0; i < s->graph->values.n && status == PST_OK; i++) {
         const struct pst_value *value = s->graph->values.at[i];
@@ -138,7 +138,7 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
             continue;
         status = find_param(j, value, &index);
         if (status == PST_OK)
-            j->twins[stage][value->id] = j->params[index];
+            j->map[stage][value->id] = j->params[index];
     }
     return status;
 }
@@ -149,11 +149,11 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
     struct pst_replay replay = {.build = j->build};
     enum pst_status status;
 
-    j->twins[stage] = pst_arena_calloc(&j->to->arena, graph->values.n + 1,
-                                       sizeof(struct pst_value *));
-    if (j->twins[stage] == NULL)
+    j->map[stage] = pst_arena_calloc(&j->to->arena, graph->values.n + 1,
+                                     sizeof(struct pst_value *));
+    if (j->map[stage] == NULL)
         return no_memory(j);
-    replay.twins = j->twins[stage];
+    replay.map = j->map[stage];
     j->graph->next_node_id =
         PST_MAX(j->graph->next_node_id, graph->next_node_id);
     status = join_given(j, stage);
@@ -166,7 +166,7 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
             j->graph->nodes.at[k]->stage = (int)stage;
     }
     return status == PST_OK ? pst_graph_carry_signatures(graph, j->graph,
-                                                         replay.twins, j->diag)
+                                                         replay.map, j->diag)
                             : status;
 }
 
@@ -208,8 +208,8 @@ static enum pst_status join_outputs(struct joiner *j)
             to.stage = 0;
             status = place_output(
                 j,
-                j->twins[from->stage]
-                        [graph->outputs.at[from->output].arg.value->id],
+                j->map[from->stage]
+                      [graph->outputs.at[from->output].arg.value->id],
                 &to.output);
         }
         if (status != PST_OK)
@@ -231,8 +231,8 @@ static enum pst_status join_updates(struct joiner *j)
 
             if (output.kind != PST_OUTPUT_BUFFER_UPDATE)
                 continue;
-            output.arg = pst_v(j->twins[s][output.arg.value->id]);
-            output.target = j->twins[s][output.target->id];
+            output.arg = pst_v(j->map[s][output.arg.value->id]);
+            output.target = j->map[s][output.target->id];
             status = pst_graph_add_output(j->graph, &output, j->diag);
             if (status != PST_OK)
                 return status;
@@ -301,10 +301,10 @@ static enum pst_status join_all(struct joiner *j)
     struct pst_stage stage = {.weights = "stage-000.safetensors"};
     enum pst_status status;
 
-    j->twins = pst_arena_calloc(arena, j->from->stages.n + 1, sizeof(void *));
+    j->map = pst_arena_calloc(arena, j->from->stages.n + 1, sizeof(void *));
     j->inputs = pst_arena_calloc(arena, j->from->inputs.n + 1, sizeof(void *));
     j->params = pst_arena_calloc(arena, j->from->params.n + 1, sizeof(void *));
-    if (j->twins == NULL || j->inputs == NULL || j->params == NULL)
+    if (j->map == NULL || j->inputs == NULL || j->params == NULL)
         return no_memory(j);
     status = pst_graph_new(&stage.graph, j->diag);
     if (status != PST_OK)

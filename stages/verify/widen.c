@@ -49,7 +49,7 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
                                       const struct pst_node *node)
 {
     const struct pst_value *table = node->args[0].value;
-    struct pst_value **twin = &replay->twins[table->id], *whole = *twin, *row;
+    struct pst_value **copy = &replay->map[table->id], *whole = *copy, *row;
     const struct pst_value *old = pst_graph_find(frozen->from, table->name);
     const int64_t padding = padding_of(node);
     struct pst_meta meta = {.rank = 1};
@@ -69,12 +69,12 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
     if (row == NULL)
         return replay->build.diag->status;
     replay->build.node_id = UINT32_MAX;
-    *twin =
+    *copy =
         pst_emit(&replay->build, &pst_op_select_scatter,
                  PST_ARGS(pst_v(whole), pst_v(row), pst_i(0), pst_i(padding)));
     status =
-        *twin == NULL ? replay->build.status : pst_replay_node(replay, node);
-    *twin = whole;
+        *copy == NULL ? replay->build.status : pst_replay_node(replay, node);
+    *copy = whole;
     return status;
 }
 
@@ -86,16 +86,16 @@ static enum pst_status freeze(struct pst_replay *replay,
     for (unsigned k = 0; k < node->n_outs; k++) {
         const struct pst_value *value =
             pst_graph_find(frozen->from, node->outs[k]->name);
-        struct pst_value *twin;
+        struct pst_value *copy;
 
         if (value == NULL)
             return pst_diag_set(replay->build.diag, PST_E_INTERNAL_BUG,
                                 "no value %s", node->outs[k]->name);
-        twin = add_frozen(replay, frozen, value->name, &value->meta,
+        copy = add_frozen(replay, frozen, value->name, &value->meta,
                           pst_eval_get(frozen->eval, value));
-        if (twin == NULL)
+        if (copy == NULL)
             return replay->build.diag->status;
-        replay->twins[node->outs[k]->id] = twin;
+        replay->map[node->outs[k]->id] = copy;
     }
     return PST_OK;
 }
@@ -127,26 +127,26 @@ static enum pst_status grow(struct pst_replay *replay,
     for (size_t i = 0; i < from->values.n; i++) {
         const struct pst_value *value = from->values.at[i];
         struct pst_meta meta = value->meta;
-        struct pst_value *twin;
+        struct pst_value *copy;
 
         if (value->kind == PST_VALUE_NODE)
             continue;
         meta.dtype = pst_replay_dtype(replay, meta.dtype);
-        twin = pst_graph_add_value(to, value->kind, value->name, value->fqn,
+        copy = pst_graph_add_value(to, value->kind, value->name, value->fqn,
                                    &meta);
-        if (twin == NULL)
-            return pst_diag_nomem(diag, sizeof(*twin));
-        twin->requires_grad = value->requires_grad;
-        replay->twins[i] = twin;
+        if (copy == NULL)
+            return pst_diag_nomem(diag, sizeof(*copy));
+        copy->requires_grad = value->requires_grad;
+        replay->map[i] = copy;
     }
     for (size_t i = 0; i < from->nodes.n && status == PST_OK; i++)
         status = widen_node(replay, frozen, from->nodes.at[i]);
     for (size_t i = 0; i < from->outputs.n && status == PST_OK; i++) {
         struct pst_output output = from->outputs.at[i];
 
-        output.arg = pst_v(replay->twins[output.arg.value->id]);
+        output.arg = pst_v(replay->map[output.arg.value->id]);
         if (output.target != NULL)
-            output.target = replay->twins[output.target->id];
+            output.target = replay->map[output.target->id];
         status = pst_graph_add_output(to, &output, diag);
     }
     return status;
@@ -163,10 +163,10 @@ enum pst_status pst_widen(const struct pst_graph *from,
     if (status != PST_OK)
         return status;
     pst_build_init(&replay.build, graph, diag);
-    replay.twins = pst_arena_calloc(&graph->arena, from->values.n + 1,
-                                    sizeof(struct pst_value *));
-    status = replay.twins == NULL ? pst_diag_nomem(diag, from->values.n)
-                                  : grow(&replay, frozen, from);
+    replay.map = pst_arena_calloc(&graph->arena, from->values.n + 1,
+                                  sizeof(struct pst_value *));
+    status = replay.map == NULL ? pst_diag_nomem(diag, from->values.n)
+                                : grow(&replay, frozen, from);
     if (status == PST_OK)
         *ret = graph;
     else

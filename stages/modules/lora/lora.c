@@ -26,18 +26,18 @@ static enum pst_status add_old(struct pst_adapting *a)
 
     for (size_t i = 0; i < old->values.n && status == PST_OK; i++) {
         const struct pst_value *v = old->values.at[i];
-        struct pst_value *twin;
+        struct pst_value *copy;
 
         if (v->kind == PST_VALUE_NODE)
             continue;
-        twin =
+        copy =
             pst_graph_add_value(a->graph, v->kind, v->name, v->fqn, &v->meta);
-        if (twin == NULL)
+        if (copy == NULL)
             return no_memory(a);
-        twin->persistent = v->persistent;
-        a->replay.twins[i] = twin;
+        copy->persistent = v->persistent;
+        a->replay.map[i] = copy;
         status = pst_exprs_copy(&a->graph->arena, v->dims, v->meta.rank,
-                                &twin->dims, a->diag);
+                                &copy->dims, a->diag);
     }
     return status;
 }
@@ -132,10 +132,10 @@ static enum pst_status put_adapter(struct pst_adapting *a, size_t frame)
     const struct pst_lora *lora = &a->loras[p->lora];
     const enum pst_dtype dtype =
         l->weight->meta.dtype == PST_F64 ? PST_F64 : PST_F32;
-    struct pst_value *x = a->replay.twins[l->x->id], *y, *sum;
+    struct pst_value *x = a->replay.map[l->x->id], *y, *sum;
     struct pst_build *b = &a->build;
 
-    y = a->replay.twins[l->y->id];
+    y = a->replay.map[l->y->id];
     pst_build_like(b, l->product);
     b->origin = NULL;
     b->node_id = UINT32_MAX;
@@ -149,7 +149,7 @@ static enum pst_status put_adapter(struct pst_adapting *a, size_t frame)
     sum = pst_emit(b, &pst_op_add_Tensor, PST_ARGS(pst_v(y), pst_v(sum)));
     sum = convert(a, sum, y->meta.dtype);
     if (b->status == PST_OK)
-        a->replay.twins[l->y->id] = sum;
+        a->replay.map[l->y->id] = sum;
     return b->status;
 }
 
@@ -178,28 +178,28 @@ static enum pst_status put_rest(struct pst_adapting *a)
         struct pst_output output = old->outputs.at[i];
 
         if (output.target != NULL)
-            output.target = a->replay.twins[output.target->id];
+            output.target = a->replay.map[output.target->id];
         if (output.arg.kind == PST_ARG_VALUE)
-            output.arg.value = a->replay.twins[output.arg.value->id];
+            output.arg.value = a->replay.map[output.arg.value->id];
         status = pst_graph_add_output(a->graph, &output, a->diag);
     }
     for (size_t i = 0; i < old->calls.n && status == PST_OK; i++) {
-        struct pst_module_call *twin;
+        struct pst_module_call *copy;
 
         status =
-            pst_graph_adopt_call(a->graph, old->calls.at[i], &twin, a->diag);
+            pst_graph_adopt_call(a->graph, old->calls.at[i], &copy, a->diag);
     }
     if (status == PST_OK)
         status =
-            pst_graph_carry_signatures(old, a->graph, a->replay.twins, a->diag);
+            pst_graph_carry_signatures(old, a->graph, a->replay.map, a->diag);
     return status == PST_OK ? pst_graph_verify(a->graph, a->diag) : status;
 }
 
 static enum pst_status prepare(struct pst_adapting *a)
 {
-    a->replay.twins =
+    a->replay.map =
         pst_arena_calloc(a->arena, a->old->graph->values.n + 1, sizeof(void *));
-    if (a->replay.twins == NULL)
+    if (a->replay.map == NULL)
         return no_memory(a);
     a->graph->next_node_id = a->old->graph->next_node_id;
     pst_build_init(&a->replay.build, a->graph, a->diag);

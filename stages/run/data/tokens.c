@@ -138,15 +138,15 @@ static bool is_wanted(const struct copier *k, const struct pst_node *node)
 static enum pst_status copy_given(struct copier *k,
                                   const struct pst_value *value)
 {
-    struct pst_value *twin;
+    struct pst_value *copy;
 
     if (value->kind != PST_VALUE_INPUT)
         return refuse(k->diag, "its targets depend on more than inputs");
-    twin = pst_graph_add_value(k->c->graph, PST_VALUE_INPUT, value->name, NULL,
+    copy = pst_graph_add_value(k->c->graph, PST_VALUE_INPUT, value->name, NULL,
                                &value->meta);
-    if (twin == NULL)
-        return pst_diag_nomem(k->diag, sizeof(*twin));
-    k->replay.twins[value->id] = twin;
+    if (copy == NULL)
+        return pst_diag_nomem(k->diag, sizeof(*copy));
+    k->replay.map[value->id] = copy;
     return PST_OK;
 }
 
@@ -167,7 +167,7 @@ static enum pst_status copy_nodes(struct copier *k,
         if (is_wanted(k, from->nodes.at[i]))
             status = pst_replay_node(&k->replay, from->nodes.at[i]);
     if (status == PST_OK)
-        k->c->target = k->replay.twins[target->id];
+        k->c->target = k->replay.map[target->id];
     return status;
 }
 
@@ -182,12 +182,11 @@ static enum pst_status copy_target(struct counter *c,
     if (status != PST_OK)
         return status;
     pst_build_init(&k.replay.build, c->graph, diag);
-    k.replay.twins = pst_calloc(TAG, n, sizeof(*k.replay.twins));
+    k.replay.map = pst_calloc(TAG, n, sizeof(*k.replay.map));
     k.wanted = pst_calloc(TAG, n, sizeof(*k.wanted));
-    status = k.replay.twins == NULL || k.wanted == NULL
-                 ? pst_diag_nomem(diag, n)
-                 : copy_nodes(&k, target);
-    pst_free(k.replay.twins);
+    status = k.replay.map == NULL || k.wanted == NULL ? pst_diag_nomem(diag, n)
+                                                      : copy_nodes(&k, target);
+    pst_free(k.replay.map);
     pst_free(k.wanted);
     return status;
 }
@@ -201,10 +200,10 @@ static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
 
     for (size_t i = 0; i < c->joined->inputs.n && status == PST_OK; i++) {
         const struct pst_plan_input *in = &c->joined->inputs.at[i];
-        struct pst_value *twin = pst_graph_find(c->graph, in->name);
+        struct pst_value *copy = pst_graph_find(c->graph, in->name);
         void *data = NULL;
 
-        if (twin != NULL && twin->kind == PST_VALUE_INPUT) {
+        if (copy != NULL && copy->kind == PST_VALUE_INPUT) {
             data = pst_alloc(TAG, pst_meta_bytes(&in->meta) + 1);
             if (data == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&in->meta));
@@ -214,7 +213,7 @@ static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
             return pst_diag_nomem(diag, sizeof(data));
         }
         if (data != NULL)
-            status = pst_eval_set(c->eval, twin, data, diag);
+            status = pst_eval_set(c->eval, copy, data, diag);
     }
     return status;
 }

@@ -23,9 +23,9 @@ struct binder {
     struct pst_plan *from, *to;
     int64_t rows; /* 0: other sizes than rows are bound */
     struct PST_VEC(struct wanted) wanted;
-    char what[160];           /* for messages */
-    struct pst_build build;   /* for the current stage */
-    struct pst_value **twins; /* by value id of its graph */
+    char what[160];         /* for messages */
+    struct pst_build build; /* for the current stage */
+    struct pst_value **map; /* by value id of its graph */
     struct pst_diag *diag;
 };
 
@@ -296,16 +296,16 @@ static enum pst_status bind_given(struct binder *b,
                                   const struct pst_value *value,
                                   const struct pst_meta *meta)
 {
-    struct pst_value *twin = pst_graph_add_value(b->build.graph, value->kind,
+    struct pst_value *copy = pst_graph_add_value(b->build.graph, value->kind,
                                                  value->name, value->fqn, meta);
 
-    if (twin == NULL)
+    if (copy == NULL)
         return no_memory(b);
-    twin->requires_grad = value->requires_grad;
-    twin->persistent = value->persistent;
-    b->twins[value->id] = twin;
+    copy->requires_grad = value->requires_grad;
+    copy->persistent = value->persistent;
+    b->map[value->id] = copy;
     return pst_exprs_copy(&b->build.graph->arena, value->dims, value->meta.rank,
-                          &twin->dims, b->diag);
+                          &copy->dims, b->diag);
 }
 
 static const struct pst_meta *input_meta(const struct binder *b,
@@ -342,9 +342,9 @@ static enum pst_status bind_stage_outputs(struct binder *b,
         struct pst_output output = graph->outputs.at[i];
         enum pst_status status;
 
-        output.arg = pst_v(b->twins[output.arg.value->id]);
+        output.arg = pst_v(b->map[output.arg.value->id]);
         if (output.target != NULL)
-            output.target = b->twins[output.target->id];
+            output.target = b->map[output.target->id];
         status = pst_graph_add_output(b->build.graph, &output, b->diag);
         if (status != PST_OK)
             return status;
@@ -389,13 +389,13 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
     }
     pst_build_init(&b->build, stage.graph, b->diag);
     stage.graph->next_node_id = from->graph->next_node_id;
-    b->twins = pst_arena_calloc(&b->to->arena, from->graph->values.n + 1,
-                                sizeof(*b->twins));
-    if (b->twins == NULL)
+    b->map = pst_arena_calloc(&b->to->arena, from->graph->values.n + 1,
+                              sizeof(*b->map));
+    if (b->map == NULL)
         return no_memory(b);
     status = bind_givens(b, from);
     replay.build = b->build;
-    replay.twins = b->twins;
+    replay.map = b->map;
     for (size_t i = 0; i < from->graph->nodes.n && status == PST_OK; i++) {
         const struct pst_node *node = from->graph->nodes.at[i];
 
