@@ -332,7 +332,7 @@ static const char *full_name(struct alias_case *c, const json_t *op)
     if (last == strchr(name, '.'))
         return pst_arena_printf(&c->arena, "%s.default", name);
     row = pst_op_find(name) != NULL ? pst_op_find(name)
-                                    : pst_functional_twin(name);
+                                    : pst_functional_variant(name);
     if (strcmp(last, ".Tensor") == 0 && json_is_number(second) &&
         (row == NULL || pst_schema_arg(pst_op_schema(row), "other") == 1))
         return pst_arena_printf(&c->arena, "%.*s.Scalar", (int)(last - name),

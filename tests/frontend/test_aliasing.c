@@ -245,7 +245,7 @@ static bool run_op(struct machine *m, const json_t *op)
     full_name(op, name);
     row = pst_op_find(name);
     if (row == NULL)
-        twin = pst_functional_twin(name);
+        twin = pst_functional_variant(name);
     if (row == NULL && twin == NULL) {
         print_message("    no row for %s\n", name);
         m->missing = true;

@@ -42,7 +42,7 @@ static struct pst_value *get(const struct fixture *x, const char *name)
 static struct pst_value *write_number(struct fixture *x, const char *op,
                                       struct pst_value *v, double number)
 {
-    const struct pst_op *twin = pst_functional_twin(op);
+    const struct pst_op *twin = pst_functional_variant(op);
 
     assert_non_null(twin);
     return pst_functionalise_inplace(x->f, twin,
@@ -126,7 +126,7 @@ static void copied_sources_stay_apart(void **state)
     (void)state;
     begin(&x, text);
     assert_non_null(pst_functionalise_inplace(
-        x.f, pst_functional_twin("aten.copy_.default"),
+        x.f, pst_functional_variant("aten.copy_.default"),
         PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
     assert_non_null(write_number(&x, "aten.add_.Scalar", get(&x, "y"), 1));
     finish(&x, want);
@@ -264,7 +264,7 @@ static void results_must_fit_the_target(void **state)
                                "  input %k: i64[3]\n"
                                "  input %y: f32[2, 3]\n"
                                "}\n";
-    const struct pst_op *add = pst_functional_twin("aten.add_.Tensor");
+    const struct pst_op *add = pst_functional_variant("aten.add_.Tensor");
     struct fixture x;
 
     (void)state;
@@ -302,7 +302,7 @@ static void twins_are_found_by_name(void **state)
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(pairs); i++) {
-        const struct pst_op *twin = pst_functional_twin(pairs[i][0]);
+        const struct pst_op *twin = pst_functional_variant(pairs[i][0]);
 
         if (pairs[i][1] == NULL) {
             assert_null(twin);
@@ -311,15 +311,15 @@ static void twins_are_found_by_name(void **state)
         assert_non_null(twin);
         assert_string_equal(pst_op_schema(twin)->name, pairs[i][1]);
     }
-    assert_ptr_equal(pst_out_twin("aten.div.out"),
+    assert_ptr_equal(pst_out_variant("aten.div.out"),
                      pst_op_find("aten.div.Tensor"));
-    assert_ptr_equal(pst_out_twin("aten.sum.IntList_out"), NULL);
-    assert_ptr_equal(pst_out_twin("aten.add.Scalar_out"),
+    assert_ptr_equal(pst_out_variant("aten.sum.IntList_out"), NULL);
+    assert_ptr_equal(pst_out_variant("aten.add.Scalar_out"),
                      pst_op_find("aten.add.Scalar"));
-    assert_ptr_equal(pst_out_twin("aten.silu.out"),
+    assert_ptr_equal(pst_out_variant("aten.silu.out"),
                      pst_op_find("aten.silu.default"));
-    assert_null(pst_out_twin("aten.div.Tensor"));
-    assert_null(pst_out_twin("aten.nothing.out"));
+    assert_null(pst_out_variant("aten.div.Tensor"));
+    assert_null(pst_out_variant("aten.nothing.out"));
 }
 
 static struct pst_meta window(unsigned rank, const int64_t *sizes,

@@ -81,12 +81,12 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
                                           struct pst_value *v,
                                           struct pst_value *update);
 /*
- * Emits the functional variant (from pst_functional_twin) of an in-place
+ * Emits the functional variant (from pst_functional_variant) of an in-place
  * operator such as "aten.add_.Tensor" on current values and writes the result
  * to args[0].
  */
 struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
-                                            const struct pst_op *twin,
+                                            const struct pst_op *variant,
                                             const struct pst_arg *args,
                                             unsigned n_args);
 /*
@@ -107,9 +107,9 @@ enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
 /* Returns the functional variant of an in-place operator: "aten.add.Tensor" for
  * "aten.add_.Tensor" (also copy_, fill_, zero_, masked_fill_, ...); NULL if
  * there is none. */
-const struct pst_op *pst_functional_twin(const char *name);
+const struct pst_op *pst_functional_variant(const char *name);
 /* Returns "aten.div.Tensor" for "aten.div.out"; NULL if the name is not an
  * `out` variant. */
-const struct pst_op *pst_out_twin(const char *name);
+const struct pst_op *pst_out_variant(const char *name);
 
 #endif

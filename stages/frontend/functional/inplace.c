@@ -133,14 +133,14 @@ static bool check_result(struct pst_functionalise *f,
 }
 
 /* True if all elements get the same number. */
-static bool is_fill(const struct pst_op *twin)
+static bool is_fill(const struct pst_op *variant)
 {
-    return twin == &pst_op_fill_Scalar || twin == &pst_op_fill_Tensor ||
-           twin == &pst_op_zero;
+    return variant == &pst_op_fill_Scalar || variant == &pst_op_fill_Tensor ||
+           variant == &pst_op_zero;
 }
 
 struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
-                                            const struct pst_op *twin,
+                                            const struct pst_op *variant,
                                             const struct pst_arg *args,
                                             unsigned n_args)
 {
@@ -156,21 +156,21 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                          "an in-place operator has no tensor to write");
         return NULL;
     }
-    if (twin->flags & PST_OP_VIEW) { /* t_(): only the geometry of the name
+    if (variant->flags & PST_OP_VIEW) { /* t_(): only the geometry of the name
                                         changes */
         t = (struct pst_write_target){
             .value = pst_versions_follow(f, args[0].value)};
         now = current_args(f, &t, args, n_args);
-        result = now != NULL ? pst_emit(f->build, twin, now, n_args) : NULL;
+        result = now != NULL ? pst_emit(f->build, variant, now, n_args) : NULL;
         if (result == NULL || !pst_versions_learn(f))
             return NULL;
         return f->facts[t.value->id].renamed = result;
     }
-    if (!pst_versions_prepare(f, args[0].value, is_fill(twin), &t))
+    if (!pst_versions_prepare(f, args[0].value, is_fill(variant), &t))
         return NULL;
-    t.op = twin;
+    t.op = variant;
     /* copy_ does not read the old content of its target. */
-    if (twin == &pst_op_copy && n_args > 1 && args[1].kind == PST_ARG_VALUE)
+    if (variant == &pst_op_copy && n_args > 1 && args[1].kind == PST_ARG_VALUE)
         return current_arg(f, &t, false, &args[1], &from) == PST_OK
                    ? pst_functionalise_write(f, args[0].value, from.value)
                    : NULL;
@@ -178,7 +178,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     if (now == NULL)
         return NULL;
     current = now[0].value;
-    result = pst_emit(f->build, twin, now, n_args);
+    result = pst_emit(f->build, variant, now, n_args);
     if (result == NULL || !check_result(f, &t, result))
         return NULL;
     if (pst_value_storage(result) == pst_value_storage(current) &&

@@ -60,7 +60,7 @@ static const struct pst_op *find(const struct parts *parts,
     return op;
 }
 
-const struct pst_op *pst_functional_twin(const char *name)
+const struct pst_op *pst_functional_variant(const char *name)
 {
     struct parts parts;
     char scalar[MAX_NAME + 16];
@@ -82,7 +82,7 @@ const struct pst_op *pst_functional_twin(const char *name)
     return op;
 }
 
-const struct pst_op *pst_out_twin(const char *name)
+const struct pst_op *pst_out_variant(const char *name)
 {
     struct parts parts;
     const struct pst_op *op;

@@ -130,11 +130,11 @@ static bool find_row(const char *name, struct pst_target *ret)
     ret->kind = PST_TARGET_OP;
     /* A functional variant may have another overload than the rejected one. */
     if (ret->op == NULL && pst_op_refusal(name) == NULL) {
-        ret->op = pst_functional_twin(name);
+        ret->op = pst_functional_variant(name);
         ret->kind = PST_TARGET_INPLACE;
     }
     if (ret->op == NULL) {
-        ret->op = pst_out_twin(name);
+        ret->op = pst_out_variant(name);
         ret->kind = PST_TARGET_OUT;
     }
     return ret->op != NULL;
@@ -225,21 +225,21 @@ static bool drops_imaginary_parts(const char *name)
 /* Finds the row for pairs, also for an in-place or `out` variant. */
 static bool find_complex_row(const char *name, struct pst_target *ret)
 {
-    const struct pst_op *twin = NULL;
+    const struct pst_op *functional = NULL;
 
     ret->kind = PST_TARGET_OP;
     ret->op = pst_import_complex_row(name, &ret->mover);
     if (ret->op == NULL && pst_op_find(name) == NULL) {
-        twin = pst_functional_twin(name);
+        functional = pst_functional_variant(name);
         ret->kind = PST_TARGET_INPLACE;
-        if (twin == NULL) {
-            twin = pst_out_twin(name);
+        if (functional == NULL) {
+            functional = pst_out_variant(name);
             ret->kind = PST_TARGET_OUT;
         }
     }
-    if (twin != NULL)
-        ret->op =
-            pst_import_complex_row(pst_op_schema(twin)->name, &ret->mover);
+    if (functional != NULL)
+        ret->op = pst_import_complex_row(pst_op_schema(functional)->name,
+                                         &ret->mover);
     return ret->op != NULL;
 }
 
