@@ -64,12 +64,12 @@ static enum pst_status write_adapter(struct pst_state_names *names,
                                      struct written *ret, struct pst_diag *diag)
 {
     struct pst_str file = {0}, path = {0}, config = {0}, left_out = {0};
-    struct pst_str twins = {0};
+    struct pst_str shared = {0};
     enum pst_status status;
-    size_t n_twins;
+    size_t n_shared;
 
     ret->left_out = pst_state_names_left_out(names, &left_out);
-    n_twins = pst_state_names_twins(names, &twins);
+    n_shared = pst_state_names_shared_adapters(names, &shared);
     status = pst_state_names_peft(names, find, ctx, &config, diag);
     if (status == PST_OK)
         status = name_file(ret->file, &file, &path, diag);
@@ -84,14 +84,14 @@ static enum pst_status write_adapter(struct pst_state_names *names,
                       "adapters were trained or changed and are not in it: %s; "
                       "without --adapter all is written\n",
                       ret->left_out, pst_str_text(&left_out));
-    if (status == PST_OK && n_twins > 0)
+    if (status == PST_OK && n_shared > 0)
         pstctl_printf(stderr,
                       "penstock: warning: %s: if they are one module under two "
                       "names, peft gives the adapter to the first of these "
                       "alone, and the model computes something else by the "
                       "other; --merge writes weights that are right for both\n",
-                      pst_str_text(&twins));
-    pst_str_fini(&twins);
+                      pst_str_text(&shared));
+    pst_str_fini(&shared);
     pst_str_fini(&left_out);
     pst_str_fini(&file);
     pst_str_fini(&path);

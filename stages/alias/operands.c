@@ -75,7 +75,7 @@ static unsigned root_of(const struct analysis *a, unsigned i)
 
 /* Finds tensors that are passed several times and change their content or
  * geometry. */
-static void find_twins(const struct analysis *a)
+static void merge_repeated(const struct analysis *a)
 {
     for (unsigned i = 0; i < a->ret->n; i++) {
         bool written = false;
@@ -266,7 +266,7 @@ enum pst_status pst_alias_analyse(const struct pst_alias_operand *operands,
         return pst_diag_nomem(diag, n);
     for (unsigned i = 0; i < n; i++)
         a.root[i] = i;
-    find_twins(&a);
+    merge_repeated(&a);
     status = join_pairs(&a);
     if (status != PST_OK)
         return status;

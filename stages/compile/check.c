@@ -60,7 +60,7 @@ static enum pst_status hold(struct check *c, const struct holding *h)
 
 /* True if both are equal results of list P, of this or another program of the
  * rank, which may share a location. */
-static bool is_prepared_twin(const struct holding *a, const struct holding *b)
+static bool is_same_prepared(const struct holding *a, const struct holding *b)
 {
     return a->storage != NULL && b->storage != NULL &&
            a->storage->def != NULL && b->storage->def != NULL &&
@@ -78,7 +78,7 @@ static void lose(struct check *c, const struct holding *h)
         const struct holding *old = &c->holdings.at[i];
 
         if (old->storage == h->storage ||
-            (meet(old, h) && !is_prepared_twin(old, h)))
+            (meet(old, h) && !is_same_prepared(old, h)))
             c->held[old->storage->id] = false;
         else
             c->holdings.at[n++] = *old;

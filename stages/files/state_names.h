@@ -74,8 +74,8 @@ size_t pst_state_names_left_out(const struct pst_state_names *names,
 /* Counts pairs of layers that have one adapter and all tensors in common, and
  * appends the first. The two may be names of one module, which peft knows by
  * its first name only: there, uses by the second name have no adapter. */
-size_t pst_state_names_twins(const struct pst_state_names *names,
-                             struct pst_str *out);
+size_t pst_state_names_shared_adapters(const struct pst_state_names *names,
+                                       struct pst_str *out);
 /* Keeps only the adapters, by peft's keys; *ret_config: their
  * adapter_config.json, to be freed by pst_str_fini. PST_ERR_INPUT: there are
  * none. */

@@ -117,8 +117,8 @@ static bool is_same(const struct pst_state_name *a,
 
 /* True if the module named by the first n bytes of key has the adapter too,
  * though peft may not see it as a module of its own. */
-static bool is_twin(const struct pst_state_names *names, size_t adapter,
-                    const char *key, size_t n)
+static bool shares_adapter(const struct pst_state_names *names, size_t adapter,
+                           const char *key, size_t n)
 {
     const struct pst_adapter *a = &names->adapters.at[adapter];
     const size_t own = strlen(a->module);
@@ -135,8 +135,8 @@ static bool is_twin(const struct pst_state_names *names, size_t adapter,
     return !a->shared;
 }
 
-size_t pst_state_names_twins(const struct pst_state_names *names,
-                             struct pst_str *out)
+size_t pst_state_names_shared_adapters(const struct pst_state_names *names,
+                                       struct pst_str *out)
 {
     size_t found = 0;
 
@@ -151,7 +151,7 @@ size_t pst_state_names_twins(const struct pst_state_names *names,
 
             if (other == weight || !is_same(weight, other) ||
                 !pst_has_suffix(other->key, ".weight") ||
-                !is_twin(names, i, other->key, n - strlen(".weight")))
+                !shares_adapter(names, i, other->key, n - strlen(".weight")))
                 continue;
             if (found < SHOWN)
                 pst_str_addf(out, "%s\"%.120s\" and \"%.*s\"",

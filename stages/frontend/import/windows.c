@@ -285,16 +285,16 @@ static bool leaves_bytes(const struct sorted *s, size_t i, size_t k)
 static bool is_second_copy(const struct sorted *s, size_t i, size_t k)
 {
     const struct pst_weight *w = s->at[i]->weight;
-    bool apart = k - i > 1, twin = false;
+    bool apart = k - i > 1, has_full = false;
 
     for (size_t g = i; g < k; g++)
         apart =
             apart && !s->at[g]->persistent &&
             pst_meta_bytes(&s->at[g]->weight->meta) < (size_t)w->entry->size;
-    for (size_t g = 0; g < s->n && apart && !twin; g++)
-        twin = s->at[g]->persistent && s->at[g]->weight->entry != NULL &&
-               s->at[g]->weight->entry->size == w->entry->size;
-    return apart && twin;
+    for (size_t g = 0; g < s->n && apart && !has_full; g++)
+        has_full = s->at[g]->persistent && s->at[g]->weight->entry != NULL &&
+                   s->at[g]->weight->entry->size == w->entry->size;
+    return apart && has_full;
 }
 
 /* Adds a note on windows [i, k) of one record, ordered by position: the file

@@ -251,7 +251,8 @@ static struct pst_resample describe(const struct pst_call *c, bool transposed,
 }
 
 static enum pst_status resample_vjp(struct pst_vjp *v,
-                                    const struct pst_op *twin, bool transposed)
+                                    const struct pst_op *adjoint,
+                                    bool transposed)
 {
     const struct pst_node *node = v->node;
     const struct pst_meta *m = &node->args[0].value->meta;
@@ -269,8 +270,8 @@ static enum pst_status resample_vjp(struct pst_vjp *v,
         for (unsigned i = 1; i < n; i++)
             args[i + 1] = node->args[i];
     }
-    return pst_vjp_set(v, 0,
-                       pst_vjp_emit(v, twin, args, transposed ? n - 1 : n + 1));
+    return pst_vjp_set(
+        v, 0, pst_vjp_emit(v, adjoint, args, transposed ? n - 1 : n + 1));
 }
 
 #define RUN_SET(id, axis, back, suffix)                                        \
@@ -281,7 +282,7 @@ static enum pst_status resample_vjp(struct pst_vjp *v,
         pst_resample_run(&r, back, c->pool, c->scratch,                        \
                          pst_simd_axpy_##suffix);                              \
     }
-#define DIRECTION(id, how, back, twin)                                         \
+#define DIRECTION(id, how, back, adjoint)                                      \
     static enum pst_status id##_infer(struct pst_infer *c)                     \
     {                                                                          \
         const enum pst_status status = is_floating(c);                         \
@@ -293,7 +294,7 @@ static enum pst_status resample_vjp(struct pst_vjp *v,
     }                                                                          \
     static enum pst_status id##_vjp(struct pst_vjp *v)                         \
     {                                                                          \
-        return resample_vjp(v, &pst_op_##twin, back);                          \
+        return resample_vjp(v, &pst_op_##adjoint, back);                       \
     }                                                                          \
     RUN_SET(id, how##_axis, back, any)                                         \
     PST_SIMD_IF_AVX2(RUN_SET(id, how##_axis, back, avx2))                      \

@@ -149,9 +149,10 @@ static void select_scatter_into(const struct pst_call *c, bool reference)
 }
 
 /* The base gets the gradient with zeros in the window, the source gets the
- * window. `twin` is the operator that reads the window; it takes the arguments
- * after the source. */
-static enum pst_status scatter_vjp(struct pst_vjp *v, const struct pst_op *twin)
+ * window. `reader` is the operator that reads the window; it takes the
+ * arguments after the source. */
+static enum pst_status scatter_vjp(struct pst_vjp *v,
+                                   const struct pst_op *reader)
 {
     const struct pst_node *node = v->node;
     struct pst_value *g = pst_vjp_grad(v, 0), *part;
@@ -169,7 +170,7 @@ static enum pst_status scatter_vjp(struct pst_vjp *v, const struct pst_op *twin)
         args[0] = pst_v(g);
         for (unsigned k = 2; k < n; k++)
             args[k - 1] = node->args[k];
-        part = pst_vjp_emit(v, twin, args, n - 1);
+        part = pst_vjp_emit(v, reader, args, n - 1);
         (void)pst_vjp_set(v, 1,
                           pst_vjp_cast(v, part, pst_vjp_in(v, 1)->meta.dtype));
     }
