@@ -130,7 +130,7 @@ static enum pst_status read_tensors(struct pst_manifest *m, json_t *table,
 }
 
 /* Manifests of older programs lack these: they count as good. */
-static bool read_verdict(struct pst_checkpoint_info *info, const json_t *root)
+static bool read_optional(struct pst_checkpoint_info *info, const json_t *root)
 {
     const json_t *is_bad = json_object_get(root, "bad");
     const json_t *time = json_object_get(root, "time");
@@ -189,7 +189,7 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     if (!get_text(root, "optimizer", m->info.optimizer,
                   sizeof(m->info.optimizer)))
         return bad(diag, "optimizer");
-    if (!read_verdict(&m->info, root))
+    if (!read_optional(&m->info, root))
         return bad(diag, "bad");
     if (!pst_manifest_read_options(&m->info, json_object_get(root, "options")))
         return bad(diag, "options");

@@ -79,11 +79,11 @@ static int longest_waiter(const struct pst_flight_log *logs, unsigned ranks)
     return found;
 }
 
-struct pstctl_verdict pstctl_blame(const struct pst_flight_log *logs,
-                                   unsigned ranks)
+struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
+                                  unsigned ranks)
 {
-    struct pstctl_verdict v = {.rank = longest_waiter(logs, ranks),
-                               .waiter = -1};
+    struct pstctl_blamed v = {.rank = longest_waiter(logs, ranks),
+                              .waiter = -1};
 
     if (v.rank < 0)
         return v;
@@ -123,8 +123,8 @@ void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out)
     pst_str_addf(out, " of step %llu", (unsigned long long)r->step + 1);
 }
 
-void pstctl_verdict_text(const struct pstctl_verdict *v,
-                         const struct pst_flight_log *logs, struct pst_str *out)
+void pstctl_blamed_text(const struct pstctl_blamed *v,
+                        const struct pst_flight_log *logs, struct pst_str *out)
 {
     const struct pst_flight_record *last, *wait;
 

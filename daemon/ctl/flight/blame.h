@@ -11,7 +11,7 @@
 #include "stages/base/str.h"
 #include "stages/run/watch/flight.h"
 
-struct pstctl_verdict {
+struct pstctl_blamed {
     int rank;     /* rank at the end of the waits; -1: no wait is known */
     bool cycle;   /* the waits form a cycle */
     bool missing; /* that rank has no record */
@@ -20,15 +20,14 @@ struct pstctl_verdict {
 };
 
 /* logs: one per rank of the job; n is 0 if a rank has none. */
-struct pstctl_verdict pstctl_blame(const struct pst_flight_log *logs,
-                                   unsigned ranks);
+struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
+                                  unsigned ranks);
 /* Returns the newest record; NULL: none. */
 const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log);
 /* Appends the action of a record: "1F3 of step 12". */
 void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out);
 /* Appends the result as a sentence. */
-void pstctl_verdict_text(const struct pstctl_verdict *v,
-                         const struct pst_flight_log *logs,
-                         struct pst_str *out);
+void pstctl_blamed_text(const struct pstctl_blamed *v,
+                        const struct pst_flight_log *logs, struct pst_str *out);
 
 #endif

@@ -164,7 +164,7 @@ static json_t *record_json(const struct pst_flight_record *r)
 }
 
 static json_t *to_json(const struct logs *logs,
-                       const struct pstctl_verdict *verdict, const char *text)
+                       const struct pstctl_blamed *blamed, const char *text)
 {
     json_t *ranks = json_array();
 
@@ -179,8 +179,8 @@ static json_t *to_json(const struct logs *logs,
                              (json_int_t)log->pid, "records", records));
     }
     return json_pack("{s:{s:i, s:i, s:b, s:s}, s:o}", "verdict", "rank",
-                     verdict->rank, "waiter", verdict->waiter, "cycle",
-                     (int)verdict->cycle, "text", text, "ranks", ranks);
+                     blamed->rank, "waiter", blamed->waiter, "cycle",
+                     (int)blamed->cycle, "text", text, "ranks", ranks);
 }
 
 static enum pst_status run_flight(const struct pstd_config *config,
@@ -188,16 +188,16 @@ static enum pst_status run_flight(const struct pstd_config *config,
 {
     struct logs logs = {0};
     struct pst_str text = {0};
-    struct pstctl_verdict verdict;
+    struct pstctl_blamed blamed;
     enum pst_status status =
         read_all(config->args[0], config->before, &logs, diag);
 
     if (status == PST_OK) {
-        verdict = pstctl_blame(logs.at, logs.ranks);
-        pstctl_verdict_text(&verdict, logs.at, &text);
+        blamed = pstctl_blame(logs.at, logs.ranks);
+        pstctl_blamed_text(&blamed, logs.at, &text);
         if (config->json) {
             status = pstctl_json_print(
-                to_json(&logs, &verdict, pst_str_text(&text)), diag);
+                to_json(&logs, &blamed, pst_str_text(&text)), diag);
         } else {
             print_logs(&logs);
             pstctl_printf(stdout, "%s\n", pst_str_text(&text));

@@ -45,7 +45,7 @@ struct pstd_evaluation {
 };
 
 /* Rank 0's decision after an evaluation; plain bytes. */
-struct verdict {
+struct eval_decision {
     uint32_t best, enough;
     uint64_t best_step;
     double best_loss;
@@ -367,11 +367,11 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
     return status == PST_OK ? find_best(s, diag) : status;
 }
 
-static struct verdict judge(const struct pstd_session *s)
+static struct eval_decision judge(const struct pstd_session *s)
 {
     const struct pstd_evals *past = &s->evaluation->past;
     const struct pstd_eval *best = pstd_evals_best(past);
-    struct verdict v = {.best_loss = NAN};
+    struct eval_decision v = {.best_loss = NAN};
 
     if (best != NULL) {
         v.best = best->step == s->step;
@@ -383,7 +383,7 @@ static struct verdict judge(const struct pstd_session *s)
     return v;
 }
 
-static void take(struct pstd_session *s, const struct verdict *v)
+static void take(struct pstd_session *s, const struct eval_decision *v)
 {
     s->enough = v->enough != 0;
     s->result->enough = s->enough;
@@ -393,7 +393,7 @@ static void take(struct pstd_session *s, const struct verdict *v)
 
 /* COLLECTIVE. Broadcasts rank 0's decision. */
 static enum pst_status spread(struct pstd_session *s, enum pst_status status,
-                              struct verdict *v, struct pst_diag *diag)
+                              struct eval_decision *v, struct pst_diag *diag)
 {
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && s->w->size > 1)
@@ -403,7 +403,7 @@ static enum pst_status spread(struct pstd_session *s, enum pst_status status,
     return status;
 }
 
-static void emit_enough(struct pstd_session *s, const struct verdict *v)
+static void emit_enough(struct pstd_session *s, const struct eval_decision *v)
 {
     struct pstd_note note;
 
@@ -442,7 +442,7 @@ static void find_doubts(struct pstd_session *s)
 
 enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
 {
-    struct verdict v = {.best_loss = NAN};
+    struct eval_decision v = {.best_loss = NAN};
     struct pstd_evaluation *e;
     enum pst_status status = PST_OK;
 
@@ -595,7 +595,7 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
 }
 
 static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
-                           const struct verdict *v)
+                           const struct eval_decision *v)
 {
     struct pstd_note note;
 
@@ -617,7 +617,7 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
                                 double seconds, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
-    struct verdict v = {.best_loss = NAN};
+    struct eval_decision v = {.best_loss = NAN};
     enum pst_status status = PST_OK;
 
     if (s->w->rank == 0) {

@@ -72,7 +72,7 @@ static void blames(const int *peers, unsigned n, int rank, bool cycle)
 {
     struct pst_flight_record at[8];
     struct pst_flight_log logs[8] = {0};
-    struct pstctl_verdict v;
+    struct pstctl_blamed v;
     struct pst_str text = {0};
 
     for (unsigned i = 0; i < n; i++) {
@@ -87,7 +87,7 @@ static void blames(const int *peers, unsigned n, int rank, bool cycle)
     if (!cycle)
         assert_int_equal(v.rank, rank);
     assert_int_equal(v.cycle, cycle);
-    pstctl_verdict_text(&v, logs, &text);
+    pstctl_blamed_text(&v, logs, &text);
     assert_true(text.len > 0);
     assert_int_equal(v.missing, rank >= 0 && !cycle && peers[rank] == -3);
     pst_str_fini(&text);
@@ -115,7 +115,7 @@ static void finds_who_stands_still(void **state)
             struct pst_flight_record at[4];
             struct pst_flight_log logs[4] = {0};
             struct pst_str text = {0};
-            struct pstctl_verdict v;
+            struct pstctl_blamed v;
 
             for (unsigned i = 0; i < n; i++) {
                 at[i] = (struct pst_flight_record){
@@ -131,7 +131,7 @@ static void finds_who_stands_still(void **state)
             assert_int_equal(v.waiter, (still + n - 1) % n);
             assert_false(v.cycle);
             assert_true(v.still > 5 && v.still < 7);
-            pstctl_verdict_text(&v, logs, &text);
+            pstctl_blamed_text(&v, logs, &text);
             assert_non_null(strstr(text.text, "has looked for no message"));
             pst_str_fini(&text);
         }

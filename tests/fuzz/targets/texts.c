@@ -390,14 +390,14 @@ bool fuzz_flight(const uint8_t *data, size_t size)
         return fuzz_refused(status, &diag);
     if (log.ranks <= 64) {
         struct pst_flight_log all[64] = {{0}};
-        struct pstctl_verdict verdict;
+        struct pstctl_blamed verdict;
 
         for (unsigned i = 0; i < log.ranks; i++) {
             all[i] = log;
             all[i].n -= PST_MIN(i, log.n);
         }
         verdict = pstctl_blame(all, log.ranks);
-        pstctl_verdict_text(&verdict, all, &out);
+        pstctl_blamed_text(&verdict, all, &out);
         for (size_t i = 0; i < log.n; i++)
             pstctl_record_text(&log.at[i], &out);
     }
