@@ -239,7 +239,7 @@ static enum pst_status pause_before(struct pstd_session *s, double until,
         if (pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
             go_on = 0;
         (void)usleep(LOOK_US);
-        pst_alive_goes_on();
+        pst_alive_progress();
     }
     *ret_go_on = false;
     if (s->w->size > 1) {

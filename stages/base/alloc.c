@@ -100,7 +100,7 @@ static void *adopt(struct head *h, enum pst_tag tag, size_t size)
 {
     *h = (struct head){size, (size_t)tag};
     count_bytes(size, 0);
-    pst_alive_goes_on(); /* any long operation outside of a step allocates */
+    pst_alive_progress(); /* any long operation outside of a step allocates */
     atomic_fetch_add_explicit(&live[tag], size, memory_order_relaxed);
     return h + 1;
 }

@@ -52,7 +52,7 @@ enum pst_status pst_host_open(unsigned ordinal, size_t size,
     for (size_t at = 0; at < size; at += POPULATE_PIECE) {
         (void)madvise((char *)p + at, PST_MIN(size - at, POPULATE_PIECE),
                       MADV_POPULATE_WRITE);
-        pst_alive_goes_on();
+        pst_alive_progress();
     }
 #endif
     ret->base = p;

@@ -39,7 +39,7 @@ static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
     const uint64_t h =
         pst_hash(pst_rank_pull(pst_rank_device(r), offset, bytes), bytes, seed);
 
-    pst_alive_goes_on();
+    pst_alive_progress();
     return h == 0 ? 1 : h;
 }
 

@@ -365,7 +365,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     enum pst_status status;
 
     pst_alive_step(step);
-    pst_alive_goes_on();
+    pst_alive_progress();
     status = pst_engine_weigh(engine, step, diag);
     if (status == PST_OK)
         status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);

@@ -162,7 +162,7 @@ static enum pst_status look(struct pst_lanes *lanes)
         return pst_engine_watch(lanes->engine, &lanes->at[0].diag);
     lanes->moves = moves;
     lanes->engine->awake = (struct pst_awake){0};
-    pst_alive_goes_on();
+    pst_alive_progress();
     return PST_OK;
 }
 

@@ -394,7 +394,7 @@ static void go_on(struct rank *r)
     if (op->kind == WAIT)
         r->tokens[op->peer]--;
     if (op->kind == WORK || op->kind == SAVE) {
-        pst_alive_goes_on();
+        pst_alive_progress();
         if (--r->pieces > 0) {
             sim_at(sim_now() + piece(r), on_exec, r, 0);
             return;

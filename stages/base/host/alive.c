@@ -100,7 +100,7 @@ void pst_alive_help(atomic_uint_fast64_t *count)
     helped = count;
 }
 
-void pst_alive_goes_on(void)
+void pst_alive_progress(void)
 {
     if (helped != NULL)
         bump(helped);

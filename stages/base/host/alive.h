@@ -52,7 +52,7 @@ struct pst_alive_state {
 };
 
 /* Hook that reports progress of this rank to others: called by
- * pst_alive_goes_on and at the beginning of a phase, on the watched thread. */
+ * pst_alive_progress and at the beginning of a phase, on the watched thread. */
 typedef void (*pst_alive_fn)(void *ctx);
 
 /* Signs of life of a process, accessed only by the functions below. */
@@ -90,7 +90,7 @@ void pst_alive_meet(bool meets);
 void pst_alive_moved(void);
 /* The same in loops over files and tensors, where a piece takes long; also
  * calls the hook (pst_alive_hook). */
-void pst_alive_goes_on(void);
+void pst_alive_progress(void);
 /* The calling thread works for the watched one: its work is counted in *count,
  * which the watched thread polls while it waits. NULL ends this. */
 void pst_alive_help(atomic_uint_fast64_t *count);

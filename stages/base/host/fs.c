@@ -129,7 +129,7 @@ enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
             return pst_diag_errno(diag, errno, "cannot read %s", file->path);
         if (n == 0)
             return refuse_cut(file, diag);
-        pst_alive_goes_on();
+        pst_alive_progress();
         to += n;
         bytes -= (size_t)n;
         offset += (uint64_t)n;
@@ -389,7 +389,7 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
             (void)sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
             file->waiting = 0;
         }
-        pst_alive_goes_on();
+        pst_alive_progress();
         p += n;
         size -= (size_t)n;
         offset += (uint64_t)n;

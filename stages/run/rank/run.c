@@ -48,7 +48,7 @@ static void progress(struct pst_rank *r)
     if (now - r->step.last_progress < PROGRESS_EVERY)
         return;
     r->step.last_progress = now;
-    pst_alive_goes_on();
+    pst_alive_progress();
     look_at_messages(r);
 }
 

@@ -192,7 +192,7 @@ static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
                                        pst_device_host(&d->mem, at), diag);
         if (status == PST_OK)
             pst_device_push(&d->mem, at, p->bytes);
-        pst_alive_goes_on();
+        pst_alive_progress();
     }
     return status;
 }

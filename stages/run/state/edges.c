@@ -64,7 +64,7 @@ static enum pst_status write_edge(struct pst_safetensors_writer *w,
                               "%s: was read back with other bytes than were "
                               "written",
                               file->path);
-    pst_alive_goes_on();
+    pst_alive_progress();
     return status;
 }
 

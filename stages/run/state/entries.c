@@ -29,7 +29,7 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
         return pst_diag_set(diag, PST_E_CHECKPOINT_NAME_TOO_LONG,
                             "parameter name '%.60s...' is too long",
                             param->fqn);
-    pst_alive_goes_on();
+    pst_alive_progress();
     return fn(ctx, r, &e, diag);
 }
 

@@ -92,7 +92,7 @@ static enum pst_status pass(const struct pst_migration *p,
     for (unsigned i = 0; i < n * n && status == PST_OK; i++)
         if (!whole || i / n == i % n)
             status = pass_part(p, i / n, i % n, diag);
-    pst_alive_goes_on();
+    pst_alive_progress();
     return status;
 }
 

@@ -177,7 +177,7 @@ void pst_saver_wait(struct pst_saver *s)
         const uint_fast64_t now = atomic_load(&s->moves);
 
         if (now != seen)
-            pst_alive_goes_on();
+            pst_alive_progress();
         seen = now;
         (void)usleep(LOOK_US);
     }

@@ -189,7 +189,7 @@ static void copy_item(struct pst_shard *s, struct item *item)
             item->bytes);
     item->data = item->copy;
     item->copy = NULL;
-    pst_alive_goes_on();
+    pst_alive_progress();
 }
 
 /* Device memory other than the host's is accessed by one thread only. */
@@ -331,7 +331,7 @@ static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
         if (status == PST_OK && !from->item->is_unread)
             status = judge_piece(t, from, at, n, diag);
         at += n;
-        pst_alive_goes_on();
+        pst_alive_progress();
     } while (at < end && status == PST_OK);
     return status;
 }

@@ -67,7 +67,7 @@ static enum pst_status load_params(struct pst_rank_device *d,
         const struct pst_rank_param *p = &layout->params.at[i];
         void *at = pst_rank_at(d, p->data);
 
-        pst_alive_goes_on();
+        pst_alive_progress();
         if (pst_role_gathers(role, (unsigned)p->index)) {
             status = load_share(d, role, p, diag);
             continue;
