@@ -122,7 +122,7 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
                                struct pst_diag *diag)
 {
     uint64_t step = 0;
-    bool any = false, goes_on;
+    bool any = false, continues;
     enum pst_status status = PST_OK;
 
     *ret = (struct pstd_past_next){0};
@@ -131,13 +131,13 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
     if (status != PST_OK)
         return status;
     /* --resume=STEP sets newer ones aside, which must happen only once. */
-    goes_on = config->resume.on ? past->resumed : step > 0;
-    if (goes_on && !config->resume.if_any)
+    continues = config->resume.on ? past->resumed : step > 0;
+    if (continues && !config->resume.if_any)
         ret->resume = "yes";
-    if (goes_on && config->adopt)
+    if (continues && config->adopt)
         ret->adopt = "no";
     /* Our own checkpoints are moved away if none is good. */
-    if (!config->resume.on && !goes_on && any)
+    if (!config->resume.on && !continues && any)
         ret->adopt = "yes";
     return PST_OK;
 }

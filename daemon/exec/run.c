@@ -186,18 +186,18 @@ static enum pst_status obey_paused(struct pstd_session *s,
 static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
-    bool stops = false, goes_on = false;
+    bool stops = false, resumed = false;
 
     tell_newest(s);
     emit_at_step(s, PSTD_EVENT_PAUSED);
-    while (status == PST_OK && !stops && !goes_on) {
+    while (status == PST_OK && !stops && !resumed) {
         struct pstd_order order = {0};
 
         status = pstd_next_order(s->w, &order, diag);
         if (status == PST_OK)
             status = obey_paused(s, &order, diag);
         stops = order.kind == PSTD_ORDER_STOP;
-        goes_on = order.kind == PSTD_ORDER_RESUME;
+        resumed = order.kind == PSTD_ORDER_RESUME;
         pst_free(order.data);
     }
     if (status != PST_OK)

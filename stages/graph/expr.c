@@ -93,11 +93,11 @@ static unsigned count_levels(const struct pst_expr_row *row, const expr *args,
     unsigned ret = 0;
 
     for (unsigned i = 0; i < n; i++) {
-        const bool goes_on = i == 0 && row->infix != NULL &&
-                             row->binds != BIND_POW &&
-                             binds(args[i]) >= row->binds;
+        const bool same_level = i == 0 && row->infix != NULL &&
+                                row->binds != BIND_POW &&
+                                binds(args[i]) >= row->binds;
 
-        ret = PST_MAX(ret, args[i]->levels + !goes_on);
+        ret = PST_MAX(ret, args[i]->levels + !same_level);
     }
     return ret;
 }

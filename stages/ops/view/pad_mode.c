@@ -59,7 +59,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     const bool crops = pst_extent_less(w->build, before, zero);
     const bool cuts = pst_extent_less(w->build, behind, zero);
     const bool grows = pst_extent_less(w->build, zero, before);
-    const bool goes_on = pst_extent_less(w->build, zero, behind);
+    const bool extends = pst_extent_less(w->build, zero, behind);
     struct pst_extent least = pst_extent(1); /* elements that padding needs */
     struct pst_extent start = zero, end = pst_rw_size(w, x, dim);
     struct pst_value *parts[3];
@@ -71,7 +71,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
         end = pst_extent_add(w->build, end, behind);
     if (crops || cuts)
         x = slice(w, x, dim, start, end);
-    if (x == NULL || (!grows && !goes_on))
+    if (x == NULL || (!grows && !extends))
         return x;
     if (mode == REFLECT || mode == CIRCULAR)
         least = pst_extent_max(w->build, before, behind);
@@ -86,7 +86,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     if (grows)
         parts[n++] = edge(w, x, dim, before, mode, true);
     parts[n++] = x;
-    if (goes_on)
+    if (extends)
         parts[n++] = edge(w, x, dim, behind, mode, false);
     return pst_rw(w, &pst_op_cat, PST_ARGS(pst_values(parts, n), pst_i(dim)));
 }

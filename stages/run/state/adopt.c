@@ -390,8 +390,8 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
 }
 
 /* Returns the parameter whose states it continues; NULL: they start anew. */
-static const struct pst_plan_param *goes_on_from(const struct adoption *a,
-                                                 unsigned param)
+static const struct pst_plan_param *continued_param(const struct adoption *a,
+                                                    unsigned param)
 {
     const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
     const char *name = a->how->states(a->how->ctx, p->fqn);
@@ -409,7 +409,7 @@ static void adopt_counts(const struct adoption *a)
 {
     a->to->updates = a->from->updates;
     for (unsigned i = 0; i < a->to->grid.plan->params.n; i++) {
-        const struct pst_plan_param *of = goes_on_from(a, i);
+        const struct pst_plan_param *of = continued_param(a, i);
 
         a->to->since[i] =
             of != NULL ? a->from->since[of - a->from->grid.plan->params.at]
