@@ -90,7 +90,7 @@ static bool goes_before(const struct pstd_client *a,
 
 /* Drops a client of the user with most connections (we or the others), so that
  * neither can keep the other out. */
-static bool make_room(struct pstd_control *c)
+static bool drop_one_if_full(struct pstd_control *c)
 {
     const uint64_t now = uv_now(c->loop);
     struct pstd_client *worst = NULL;
@@ -124,7 +124,7 @@ static void accept_waiting(struct pstd_control *c)
         return;
     if (!pstd_control_busy(c))
         c->accepts = ACCEPTS;
-    if (c->accepts == 0 || !make_room(c)) {
+    if (c->accepts == 0 || !drop_one_if_full(c)) {
         pstd_control_again(c);
         return;
     }

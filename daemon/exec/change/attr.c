@@ -254,7 +254,7 @@ static enum pst_status declare(struct getter *g)
                             : status;
 }
 
-static enum pst_status make_room(struct getter *g)
+static enum pst_status alloc_buffers(struct getter *g)
 {
     size_t all = 1, part = 1;
 
@@ -286,7 +286,7 @@ static enum pst_status prepare(struct getter *g)
                               "module in it, or write them with -o FILE",
                               g->order->name, g->found.at.n);
     if (status == PST_OK && g->s->w->rank == 0)
-        status = make_room(g);
+        status = alloc_buffers(g);
     if (status == PST_OK && g->s->w->rank == 0 && g->order->path[0] != '\0')
         status = declare(g);
     return pstd_agree(g->s->w, status, g->diag);

@@ -142,8 +142,8 @@ static enum pst_status add_digest(const struct table *t, const char *text,
 }
 
 /* Reserves capacity for all weights at once, because the map points to them. */
-static enum pst_status make_room(struct pst_model *model, size_t more,
-                                 struct pst_diag *diag)
+static enum pst_status reserve_weights(struct pst_model *model, size_t more,
+                                       struct pst_diag *diag)
 {
     const struct pst_weight *before = model->weights.at;
 
@@ -198,7 +198,7 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
         pst_payloads_parse(path, text, (size_t)entry->size, &payloads, diag);
     pst_free(text);
     if (status == PST_OK)
-        status = make_room(model, payloads.n, diag);
+        status = reserve_weights(model, payloads.n, diag);
     for (size_t i = 0; i < payloads.n && status == PST_OK; i++)
         status = add_weight(&t, &payloads.at[i]);
     pst_payloads_fini(&payloads);

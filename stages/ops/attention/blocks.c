@@ -64,7 +64,7 @@ static int64_t row_length(const struct pst_sdpa *p)
 }
 
 /* The scratch of one thread. */
-struct room {
+struct sdpa_scratch {
     float *kt, *vt;          /* (e, ld), (ev, ld): keys, values transposed */
     float *k, *v;            /* (s, e), (s, ev): dense copies, if x has gaps */
     float *q, *g;            /* (ROWS, e), (ROWS, ev): dense rows of a block */
@@ -74,13 +74,13 @@ struct room {
 
 /* Divides the scratch at base (NULL: only counts); returns its floats, a
  * multiple of a cache line. */
-static int64_t make_room(const struct pst_sdpa *p, bool backward, float *base,
-                         struct room *r)
+static int64_t divide_scratch(const struct pst_sdpa *p, bool backward,
+                              float *base, struct sdpa_scratch *r)
 {
     const int64_t block = PST_MIN(p->l, ROWS) * row_length(p);
     int64_t n = 0;
 
-    *r = (struct room){.ld = row_length(p)};
+    *r = (struct sdpa_scratch){.ld = row_length(p)};
 #define TAKE(member, count)                                                    \
     do {                                                                       \
         if (base != NULL)                                                      \
@@ -106,9 +106,9 @@ static int64_t make_room(const struct pst_sdpa *p, bool backward, float *base,
 
 static int64_t thread_scratch(const struct pst_sdpa *p, bool backward)
 {
-    struct room r;
+    struct sdpa_scratch r;
 
-    return make_room(p, backward, NULL, &r);
+    return divide_scratch(p, backward, NULL, &r);
 }
 
 size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads)
@@ -268,7 +268,7 @@ static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
 /* prob (rows, cols) = softmax of the scores in prob, plus the mask */
 static void softmax(const struct pst_sdpa *p,
                     const struct pst_sdpa_loops *loops, const struct block *b,
-                    const struct room *r)
+                    const struct sdpa_scratch *r)
 {
     for (int64_t i = 0; i < b->rows; i++) {
         const int64_t n = PST_MIN(visible(p, b->first + i), b->cols);
@@ -281,7 +281,7 @@ static void softmax(const struct pst_sdpa *p,
 
 static void probabilities(const struct pst_sdpa *p,
                           const struct pst_sdpa_loops *loops,
-                          const struct block *b, const struct room *r,
+                          const struct block *b, const struct sdpa_scratch *r,
                           const float *q, int64_t ldq)
 {
     scores(p, loops, b, q, ldq, p->e, (float)p->scale, r->kt, r->prob);
@@ -291,8 +291,8 @@ static void probabilities(const struct pst_sdpa *p,
 /* Computes the probabilities of few rows from keys that are not transposed. */
 static void few_probabilities(const struct pst_sdpa *p,
                               const struct pst_sdpa_loops *loops,
-                              const struct block *b, const struct room *r,
-                              const float *q)
+                              const struct block *b,
+                              const struct sdpa_scratch *r, const float *q)
 {
     const struct pst_gemm g = {.tb = true,
                                .m = b->rows,
@@ -333,22 +333,23 @@ static void run(const struct pst_call *c, const struct pst_sdpa *p,
         fn, job);
 }
 
-/* Returns dense rows of x: x itself, or a copy in `room` if x has gaps. */
+/* Returns dense rows of x: x itself, or a copy in `sdpa_scratch` if x has gaps.
+ */
 static const float *dense(const struct pst_sdpa_factor *x, const float *from,
-                          int64_t rows, int64_t width, float *room)
+                          int64_t rows, int64_t width, float *sdpa_scratch)
 {
     if (x->row == width)
         return from;
     for (int64_t i = 0; i < rows; i++)
-        memcpy(room + i * width, from + i * x->row,
-               (size_t)width * sizeof(*room));
-    return room;
+        memcpy(sdpa_scratch + i * width, from + i * x->row,
+               (size_t)width * sizeof(*sdpa_scratch));
+    return sdpa_scratch;
 }
 
 /* --- forward ------------------------------------------------------------ */
 
 static void forward_block(const struct job *job, const struct block *b,
-                          const struct room *r, const float *v)
+                          const struct sdpa_scratch *r, const float *v)
 {
     const struct pst_sdpa *p = job->p;
     const float *q = at(p, &p->q, b->i, false) + b->first * p->q.row;
@@ -371,10 +372,11 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
     const int64_t blocks = (p->l + ROWS - 1) / ROWS;
     const float *v = NULL;
     int64_t begin, end, head = -1;
-    struct room r;
+    struct sdpa_scratch r;
 
-    make_room(p, false,
-              (float *)job->c->scratch + part * thread_scratch(p, false), &r);
+    divide_scratch(p, false,
+                   (float *)job->c->scratch + part * thread_scratch(p, false),
+                   &r);
     pst_pool_share(p->batches * blocks, 1, part, parts, &begin, &end);
     for (int64_t n = begin; n < end; n++) {
         struct block b = {.i = n / blocks, .first = n % blocks * ROWS};
@@ -410,7 +412,7 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 /* Stores ds, the gradient of the mask, with zeros for keys that a row does not
  * see. */
 static void store_scores(const struct job *job, const struct block *b,
-                         const struct room *r)
+                         const struct sdpa_scratch *r)
 {
     const int64_t s = job->p->s;
     float *to =
@@ -426,8 +428,8 @@ static void store_scores(const struct job *job, const struct block *b,
 
 /* dq = scale ds k; dk += scale ds^T q; dv += dropout(p)^T g */
 static void backward_block(const struct job *job, const struct block *b,
-                           const struct room *r, const float *k, float *dk,
-                           float *dv)
+                           const struct sdpa_scratch *r, const float *k,
+                           float *dk, float *dv)
 {
     const struct pst_sdpa *p = job->p;
     const struct pst_sdpa_loops *loops = job->loops;
@@ -461,10 +463,10 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
     const struct job *job = ctx;
     const struct pst_sdpa *p = job->p;
     int64_t begin, end;
-    struct room r;
+    struct sdpa_scratch r;
 
-    make_room(p, true,
-              (float *)job->c->scratch + part * thread_scratch(p, true), &r);
+    divide_scratch(
+        p, true, (float *)job->c->scratch + part * thread_scratch(p, true), &r);
     pst_pool_share(p->batches / p->group, 1, part, parts, &begin, &end);
     for (int64_t n = begin; n < end; n++) {
         const int64_t first = n * p->group;

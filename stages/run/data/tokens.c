@@ -194,7 +194,7 @@ static enum pst_status copy_target(struct counter *c,
 /* --- counting ----------------------------------------------------------- */
 
 /* Allocates the inputs that are needed, at fixed addresses. */
-static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
+static enum pst_status alloc_inputs(struct counter *c, struct pst_diag *diag)
 {
     enum pst_status status = pst_eval_new(c->graph, &c->eval, diag);
 
@@ -238,7 +238,7 @@ static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
         return status;
     c->ignored = arg_of(loss, "ignore_index")->i;
     status = copy_target(c, arg_of(loss, "target")->value, diag);
-    return status == PST_OK ? make_room(c, diag) : status;
+    return status == PST_OK ? alloc_inputs(c, diag) : status;
 }
 
 static void counter_fini(struct counter *c)

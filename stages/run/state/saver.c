@@ -219,7 +219,7 @@ static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
 
 /* Reserves addresses; the thread, which first writes to them, touches the
  * pages. */
-static enum pst_status make_room(struct pst_saver *s, struct pst_diag *diag)
+static enum pst_status alloc_copies(struct pst_saver *s, struct pst_diag *diag)
 {
     for (unsigned i = 0; i < s->n_local; i++) {
         const size_t bytes = pst_shard_bytes(s->local[i].shard);
@@ -279,7 +279,7 @@ static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
             engine,
             pst_claims_check(engine, bytes, "to copy their state", diag), diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, make_room(s, diag), diag);
+        status = pst_engine_settle(engine, alloc_copies(s, diag), diag);
     drop_shards(s);
     pst_free(bytes);
     s->refused = status != PST_OK && status != PST_ERR_PEER;

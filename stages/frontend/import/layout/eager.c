@@ -163,8 +163,8 @@ static struct pst_value *shadow(struct shadows *s,
 }
 
 /* Room for them; false: no memory. */
-static bool make_room(struct shadows *s, const struct pst_schema *schema,
-                      const struct pst_arg *args)
+static bool alloc_shadows(struct shadows *s, const struct pst_schema *schema,
+                          const struct pst_arg *args)
 {
     unsigned n = 0;
 
@@ -257,7 +257,7 @@ enum pst_status pst_import_expect(struct pst_import *import,
     struct pst_meta m = value->meta;
 
     import->expected.known = false;
-    if (!make_room(&s, schema, args)) {
+    if (!alloc_shadows(&s, schema, args)) {
         fini_shadows(&s);
         return pst_diag_nomem(import->diag, schema->n_args);
     }
