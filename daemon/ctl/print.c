@@ -156,12 +156,12 @@ static void keep(char **at, const char *text)
  * only knows how long it took, not when it began. */
 static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 {
-    const bool later = p->told_steps > 0 && p->step > p->told_step;
-    const uint64_t from = later ? p->told_step : p->first_step;
+    const bool later = p->n_step_events > 0 && p->step > p->first_event_step;
+    const uint64_t from = later ? p->first_event_step : p->first_step;
 
     if (!later && p->came_later)
         return pstctl_number(event, "step_s");
-    return (now_s() - (later ? p->told_s : p->first_s)) /
+    return (now_s() - (later ? p->first_event_s : p->first_s)) /
            (double)PST_MAX(p->step - from, (uint64_t)1);
 }
 
@@ -268,9 +268,9 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
     const double now = now_s();
     const double gap = p->live ? LIVE_GAP_S : PLAIN_GAP_S;
 
-    if (p->told_steps++ == 0) {
-        p->told_s = now;
-        p->told_step = p->step;
+    if (p->n_step_events++ == 0) {
+        p->first_event_s = now;
+        p->first_event_step = p->step;
     }
     fit_line(p, event, p->live ? width(p->out) - 1 : SIZE_MAX, &p->pending);
     if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
@@ -304,7 +304,7 @@ static void go_on(struct pstctl_progress *p)
 
     if (p->paused_s > 0) {
         p->first_s += gone;
-        p->told_s += gone;
+        p->first_event_s += gone;
     }
     p->paused_s = 0;
 }
@@ -317,7 +317,7 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     p->came_later = false;
     p->live = !p->quiet && pstctl_is_live(p->out);
     p->first_s = now_s();
-    p->told_steps = 0;
+    p->n_step_events = 0;
     p->first_step = (uint64_t)pstctl_integer(event, "first_step");
     p->step = p->first_step;
     p->steps = (uint64_t)pstctl_integer(event, "steps");

@@ -32,11 +32,11 @@ struct pstctl_progress {
     bool came_later;                  /* the run had begun before */
     uint64_t first_step, steps, step; /* of the run; newest */
     double first_s, last_s;           /* times: begin, last print */
-    uint64_t told_steps,
-        told_step;           /* step events so far; step of the first one */
-    double told_s, paused_s; /* times: that event; a pause, 0: none */
-    char *placement, *checkpoint; /* owned */
-    uint64_t saved_step;          /* newest checkpoint */
+    uint64_t n_step_events,
+        first_event_step; /* step events so far; step of the first one */
+    double first_event_s, paused_s; /* times: that event; a pause, 0: none */
+    char *placement, *checkpoint;   /* owned */
+    uint64_t saved_step;            /* newest checkpoint */
     bool saved;
     struct pst_str pending; /* line not printed yet because of the rate limit */
     struct pst_str shown;   /* current live line */

@@ -105,14 +105,14 @@ static void tell(void)
  * signal that was sent is not. */
 static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag reported = ATOMIC_FLAG_INIT;
 
     if (number == SIGBUS && info->si_code > 0 && pst_flight_mend(info->si_addr))
         return;
     for (size_t i = 0; i < PST_COUNT(faults); i++)
         if (faults[i] == number)
             (void)sigaction(number, &before[i], NULL);
-    if (!atomic_flag_test_and_set(&told))
+    if (!atomic_flag_test_and_set(&reported))
         tell();
     if (info->si_code <= 0)
         (void)raise(number);

@@ -49,13 +49,13 @@ double pstd_spikes_take(struct pstd_spikes *s, double loss)
     if (!isfinite(loss))
         return 0;
     if (s->seen++ >= WARM_UP && far > FAR) {
-        const bool is_told = s->last == 0 || s->seen - s->last > QUIET;
+        const bool is_reported = s->last == 0 || s->seen - s->last > QUIET;
 
         /* If losses stay at the new level, mean and variance adapt to it. */
         s->variance += weight * (off * off - s->variance) / WINDOW;
         s->mean += weight * off / 2;
         s->last = s->seen;
-        return is_told ? far : 0;
+        return is_reported ? far : 0;
     }
     s->mean += weight * off;
     s->variance = (1 - weight) * (s->variance + weight * off * off);

@@ -28,7 +28,7 @@ static double now_s(void)
 /* True if the step is reported. Of fast steps only some are: since delays
  * decide which ones, times of a single step would be misleading, so means are
  * reported. */
-static bool is_told(const struct pstd_session *s, double now)
+static bool is_due(const struct pstd_session *s, double now)
 {
     if (s->step == s->config.steps || s->done == 1)
         return true;
@@ -39,9 +39,9 @@ static bool is_told(const struct pstd_session *s, double now)
 
 /* Adds the mean of a sum since the last event, per step or second. */
 static void add_mean(struct pstd_note *note, const char *key, double sum,
-                     double told, double n)
+                     double reported, double n)
 {
-    pstd_note_real(note, key, (sum - told) / n);
+    pstd_note_real(note, key, (sum - reported) / n);
 }
 
 /* Reports the newest step, with means over the steps since the last event.
@@ -51,9 +51,10 @@ static void emit_step(struct pstd_session *s, bool must)
     const struct pst_step_result *r = &s->newest.result;
     const double samples = (double)pst_batch_rows(&s->w->batch);
     const double tokens = (double)s->step_tokens;
-    const double n = (double)(s->done - s->told.done);
-    const double seconds = (s->sums.seconds - s->told.seconds) / n;
-    const struct pst_times *sum = &s->sums.times, *told = &s->told.times;
+    const double n = (double)(s->done - s->reported.done);
+    const double seconds = (s->sums.seconds - s->reported.seconds) / n;
+    const struct pst_times *sum = &s->sums.times,
+                           *reported = &s->reported.times;
     struct pstd_note note;
 
     pstd_note_init(&note, PSTD_EVENT_STEP);
@@ -69,24 +70,24 @@ static void emit_step(struct pstd_session *s, bool must)
     pstd_note_real(&note, "tok_s", tokens / seconds);
     if (s->peak > 0)
         pstd_note_real(&note, "mfu", pstd_mfu(s, seconds));
-    add_mean(&note, "bubble", s->sums.idle, s->told.idle,
-             sum->step - told->step);
-    add_mean(&note, "forward_s", sum->forward, told->forward, n);
-    add_mean(&note, "backward_s", sum->backward, told->backward, n);
-    add_mean(&note, "optim_s", sum->optim, told->optim, n);
-    add_mean(&note, "wait_recv_s", sum->wait_recv, told->wait_recv, n);
-    add_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
+    add_mean(&note, "bubble", s->sums.idle, s->reported.idle,
+             sum->step - reported->step);
+    add_mean(&note, "forward_s", sum->forward, reported->forward, n);
+    add_mean(&note, "backward_s", sum->backward, reported->backward, n);
+    add_mean(&note, "optim_s", sum->optim, reported->optim, n);
+    add_mean(&note, "wait_recv_s", sum->wait_recv, reported->wait_recv, n);
+    add_mean(&note, "wait_other_s", sum->wait_other, reported->wait_other, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
     pstd_mailbox_post(s->w->mailbox, &note, must);
-    s->told = s->sums;
+    s->reported = s->sums;
 }
 
 /* Reports the newest step if it was skipped so far, before an event that
  * follows it. */
-static void tell_newest(struct pstd_session *s)
+static void emit_newest(struct pstd_session *s)
 {
-    if (s->done > s->told.done)
+    if (s->done > s->reported.done)
         emit_step(s, true);
 }
 
@@ -149,7 +150,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
                        (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
     emit_spike(s, r->loss);
-    if (is_told(s, now)) {
+    if (is_due(s, now)) {
         s->last_event = now;
         /* Steps that the user asked for are not dropped. */
         emit_step(s, s->step == s->config.steps || s->config.log_every > 0);
@@ -188,7 +189,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = PST_OK;
     bool stops = false, resumed = false;
 
-    tell_newest(s);
+    emit_newest(s);
     emit_at_step(s, PSTD_EVENT_PAUSED);
     while (status == PST_OK && !stops && !resumed) {
         struct pstd_order order = {0};
@@ -442,7 +443,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_session_look_at_flights(s);
     }
     if (status != PST_OK)
-        tell_newest(s);
+        emit_newest(s);
     if (status == PST_ERR_RANGE)
         status = pstd_session_explain(s, &r, diag);
     if (status == PST_ERR_RANGE && r.diverged &&
@@ -530,7 +531,7 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = steps(s, &now, diag);
     enum pst_status saved = PST_OK, dumped = PST_OK;
 
-    tell_newest(s);
+    emit_newest(s);
     if (status == PST_OK && !now)
         status = end_updates(s, diag);
     if (status == PST_OK)

@@ -538,7 +538,7 @@ static bool best_is_under_way(const struct pstd_session *s)
 
 /* Reports an existing checkpoint of this state to the client that asked for
  * one. */
-static void tell_again(struct pstd_session *s)
+static void report_again(struct pstd_session *s)
 {
     struct pstd_note note;
 
@@ -567,7 +567,7 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
     if (s->saved == s->step && !changed && how != PSTD_SAVE_NOW)
         return fault != NULL ? mark(s, fault, diag) : PST_OK;
     if (s->saved == s->step && !changed && s->good == s->step) {
-        tell_again(s);
+        report_again(s);
         return PST_OK;
     }
     if (s->done == 0 && !changed && how != PSTD_SAVE_NOW)

@@ -89,12 +89,12 @@ struct pstd_session {
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
-    bool refused;          /* the last step was applied on no rank */
-    bool diverged;         /* the fault is a non-finite number */
-    struct pstd_sums sums; /* of this run */
-    struct pstd_sums told; /* the sums at the last event */
-    double last_event;     /* time of the last event */
-    double peak;           /* see peak.h; 0: unknown */
+    bool refused;              /* the last step was applied on no rank */
+    bool diverged;             /* the fault is a non-finite number */
+    struct pstd_sums sums;     /* of this run */
+    struct pstd_sums reported; /* the sums at the last event */
+    double last_event;         /* time of the last event */
+    double peak;               /* see peak.h; 0: unknown */
     struct {
         uint64_t step;
         struct pst_step_result result;  /* its losses are freed */

@@ -5,13 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define AGAIN_MS 50
-#define ACCEPTS  100 /* connections in that time */
-#define GRACE_MS 100 /* activity protects a client for so long */
-#define SPARE    4   /* clients use at most one of so many descriptors */
-#define IDLE     30  /* multiple of --client-timeout, without requests */
-#define STUCK    (256u << 10) /* queued bytes of a stuck watcher */
-#define TOLD_MS  1000
+#define AGAIN_MS  50
+#define ACCEPTS   100 /* connections in that time */
+#define GRACE_MS  100 /* activity protects a client for so long */
+#define SPARE     4   /* clients use at most one of so many descriptors */
+#define IDLE      30  /* multiple of --client-timeout, without requests */
+#define STUCK     (256u << 10) /* queued bytes of a stuck watcher */
+#define REPORT_MS 1000
 
 static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
                       const char *reason)
@@ -20,15 +20,15 @@ static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
     struct pstd_note note;
 
     c->dropped++;
-    if (c->told > 0 && now - c->told_ms < TOLD_MS)
+    if (c->reported > 0 && now - c->reported_ms < REPORT_MS)
         return; /* many drops must not flood the log */
     pstd_note_init(&note, PSTD_EVENT_CLIENT_DROPPED);
     pstd_note_int(&note, "uid", client->uid);
     pstd_note_int(&note, "pid", client->pid);
     pstd_note_text(&note, "reason", reason);
-    pstd_note_int(&note, "dropped", (int64_t)(c->dropped - c->told));
-    c->told = c->dropped;
-    c->told_ms = now;
+    pstd_note_int(&note, "dropped", (int64_t)(c->dropped - c->reported));
+    c->reported = c->dropped;
+    c->reported_ms = now;
     c->hooks.publish(c->hooks.ctx, &note);
 }
 

@@ -93,8 +93,8 @@ struct pstd_control {
     size_t queued;    /* queued bytes of all clients */
     size_t held;      /* memory of incomplete frames */
     uint64_t dropped; /* clients dropped so far */
-    uint64_t told_ms,
-        told;          /* time of the last report of drops, number reported */
+    uint64_t reported_ms,
+        reported;      /* time of the last report of drops, number reported */
     char chunk[16384]; /* buffer of one read */
 };
 

@@ -39,9 +39,9 @@ static void emit_tensorboard(struct pstd_daemon *d)
 {
     struct pstd_note note;
 
-    if (!d->tensorboard.failing || d->tensorboard.told)
+    if (!d->tensorboard.failing || d->tensorboard.reported)
         return;
-    d->tensorboard.told = true;
+    d->tensorboard.reported = true;
     pstd_note_init(&note, PSTD_EVENT_TENSORBOARD_FAILED);
     pstd_note_error(&note, &d->tensorboard.why);
     pstd_daemon_publish(d, &note);
@@ -50,26 +50,26 @@ static void emit_tensorboard(struct pstd_daemon *d)
 /* Reports lost lines once lines can be written again. */
 static void emit_lost(struct pstd_daemon *d)
 {
-    const uint64_t lost = d->log.lost - d->log_told;
+    const uint64_t lost = d->log.lost - d->log_reported;
     struct pstd_note note;
 
     if (lost == 0 || d->log.failing)
         return;
-    d->log_told = d->log.lost;
+    d->log_reported = d->log.lost;
     pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
     pstd_note_int(&note, "lines", (int64_t)lost);
     pstd_note_error(&note, &d->log.why);
     pstd_daemon_publish(d, &note);
 }
 
-void pstd_daemon_tell_dropped(struct pstd_daemon *d)
+void pstd_daemon_emit_dropped(struct pstd_daemon *d)
 {
-    const uint64_t lost = pstd_mailbox_lost(d->mailbox) - d->dropped_told;
+    const uint64_t lost = pstd_mailbox_lost(d->mailbox) - d->dropped_reported;
     struct pstd_note note;
 
     if (lost == 0)
         return;
-    d->dropped_told += lost;
+    d->dropped_reported += lost;
     pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
     pstd_note_int(&note, "lines", (int64_t)lost);
     pstd_note_text(&note, "text",
@@ -88,7 +88,7 @@ static void emit_suppressed(struct pstd_daemon *d, enum pstd_event event,
     pstd_daemon_publish(d, &note);
 }
 
-void pstd_daemon_tell_suppressed(struct pstd_daemon *d)
+void pstd_daemon_emit_suppressed(struct pstd_daemon *d)
 {
     enum pstd_event event;
     uint64_t suppressed;

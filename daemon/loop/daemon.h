@@ -67,8 +67,9 @@ struct pstd_daemon {
     struct pstd_watch watch;
     struct pstd_history history;
     struct pstd_journal journal;
-    uint64_t log_told;     /* lost log lines reported so far */
-    uint64_t dropped_told; /* the same for events dropped by a full mailbox */
+    uint64_t log_reported; /* lost log lines reported so far */
+    uint64_t
+        dropped_reported; /* the same for events dropped by a full mailbox */
     unsigned rank, ranks, processes;
     bool started;            /* rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
@@ -85,9 +86,9 @@ struct pstd_daemon {
 /* Logs the note, adds it to the history, sends it to watchers. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
 /* Reports the number of notes suppressed in past seconds. */
-void pstd_daemon_tell_suppressed(struct pstd_daemon *d);
+void pstd_daemon_emit_suppressed(struct pstd_daemon *d);
 /* Reports the number of notes dropped by a full mailbox so far. */
-void pstd_daemon_tell_dropped(struct pstd_daemon *d);
+void pstd_daemon_emit_dropped(struct pstd_daemon *d);
 /* Records that the job has failed; logs it, and prints it unless another rank
  * does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);

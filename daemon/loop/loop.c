@@ -362,8 +362,8 @@ static void on_tick(uv_timer_t *timer)
     if (d->ticks % TOTALS_S == 0 && d->job.state == PSTD_JOB_SERVING &&
         d->rank == 0)
         pstd_serving_emit(d);
-    pstd_daemon_tell_suppressed(d);
-    pstd_daemon_tell_dropped(d);
+    pstd_daemon_emit_suppressed(d);
+    pstd_daemon_emit_dropped(d);
     pstd_daemon_write_prom(d);
     pstd_once_trim(d);
 }
@@ -411,7 +411,7 @@ static void on_done(void *ctx)
     if (d->failure.status == PST_OK && d->refused.status != PST_OK)
         d->failure = d->refused;
     pstd_once_record(d);
-    pstd_daemon_tell_dropped(d);
+    pstd_daemon_emit_dropped(d);
     if (d->started)
         emit_totals(d); /* includes all steps, even of a short job */
     pstd_note_init(&note, PSTD_EVENT_STOPPED);

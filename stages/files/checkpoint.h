@@ -110,8 +110,8 @@ enum pst_status pst_checkpoint_commit(const char *dir,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
 /* text begins with "step-NNNNNNNN/FILE: ". */
-typedef void (*pst_checkpoint_tell_fn)(void *ctx, const char *dir,
-                                       uint64_t step, const char *text);
+typedef void (*pst_checkpoint_report_fn)(void *ctx, const char *dir,
+                                         uint64_t step, const char *text);
 
 struct pst_checkpoint_rule {
     unsigned keep; /* newest good ones; 0: all */
@@ -119,7 +119,7 @@ struct pst_checkpoint_rule {
      * not count as good. */
     const uint64_t *damaged;
     size_t n_damaged;
-    pst_checkpoint_tell_fn
+    pst_checkpoint_report_fn
         stays; /* called for one that cannot be read or removed; may be NULL */
     void *ctx;
 };
@@ -143,7 +143,7 @@ struct pst_checkpoint_query {
     const char *model_digest; /* NULL: any */
     bool verify;              /* verify digests of shards, reading every byte */
     /* Called for each checkpoint that is skipped, newest first; may be NULL. */
-    pst_checkpoint_tell_fn skipped;
+    pst_checkpoint_report_fn skipped;
     void *ctx;
 };
 

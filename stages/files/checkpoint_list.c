@@ -136,8 +136,8 @@ enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
     return status;
 }
 
-static void tell_stays(const struct pst_checkpoint_rule *rule, const char *dir,
-                       uint64_t step, const char *text)
+static void report_kept(const struct pst_checkpoint_rule *rule, const char *dir,
+                        uint64_t step, const char *text)
 {
     pst_debug("archive", "old checkpoint: %s", text);
     if (rule->stays)
@@ -170,7 +170,7 @@ static void prune_rows(const char *dir, uint64_t step,
         const bool whole = is_good(rule, row);
 
         if (row->state == PST_CHECKPOINT_UNREADABLE)
-            tell_stays(rule, dir, row->step, row->text);
+            report_kept(rule, dir, row->step, row->text);
         if (row->step > step || row->state == PST_CHECKPOINT_UNREADABLE)
             continue;
         all++;
@@ -178,7 +178,7 @@ static void prune_rows(const char *dir, uint64_t step,
         if (row->step == step || row->pinned || (whole ? good : all) <= keep)
             continue;
         if (pst_checkpoint_delete(dir, row->step, &diag) != PST_OK)
-            tell_stays(rule, dir, row->step, diag.text);
+            report_kept(rule, dir, row->step, diag.text);
     }
 }
 
@@ -194,7 +194,7 @@ static void prune_rests(const char *dir, uint64_t step,
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
         if (pst_checkpoint_is_rest(dir, steps.at[i]) &&
             pst_checkpoint_delete(dir, steps.at[i], &diag) != PST_OK)
-            tell_stays(rule, dir, steps.at[i], diag.text);
+            report_kept(rule, dir, steps.at[i], diag.text);
     }
     if (status != PST_OK)
         pst_debug("archive", "old checkpoints: %s", diag.text);
@@ -215,7 +215,7 @@ void pst_checkpoint_prune(const char *dir, uint64_t step,
     if (status == PST_OK)
         prune_rests(dir, step, rule);
     else
-        tell_stays(rule, dir, step, diag.text);
+        report_kept(rule, dir, step, diag.text);
     pst_vec_fini(&rows);
 }
 

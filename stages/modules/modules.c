@@ -50,7 +50,7 @@ static void add_value(const struct describer *d, const struct places *p,
                       const struct pst_module_call *call,
                       const struct pst_value *value, struct pst_str *out)
 {
-    const struct pst_value *v = pst_outline_told(value);
+    const struct pst_value *v = pst_outline_source(value);
     const char *name = pst_outline_attribute(d->outline, v, call), *text;
     char key[16];
 

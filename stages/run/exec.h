@@ -176,7 +176,7 @@ struct pst_load_choice {
     /* On rank 0: receives the differences to the export of the model that wrote
      * the checkpoint; may be NULL. */
     struct pst_str *differs;
-    pst_checkpoint_tell_fn skipped; /* on rank 0; may be NULL */
+    pst_checkpoint_report_fn skipped; /* on rank 0; may be NULL */
     void *ctx;
 };
 

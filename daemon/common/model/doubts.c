@@ -8,7 +8,7 @@
 #include "stages/run/data/tokens.h"
 #include "stages/run/data/width.h"
 
-static void tell_text(struct pst_str *text, pstd_doubt_fn tell, void *ctx)
+static void report_text(struct pst_str *text, pstd_doubt_fn tell, void *ctx)
 {
     if (!text->failed)
         tell(ctx, pst_str_text(text));
@@ -28,7 +28,7 @@ static void look_at_size(const char *path, const struct pst_data *data,
                  ": each step has some of them more than once; give fewer -m "
                  "or rows",
                  path, there, there == 1 ? "" : "s", rows);
-    tell_text(&text, tell, ctx);
+    report_text(&text, tell, ctx);
 }
 
 /* Skipped if the dtype was given, which shows that it is intended. */
@@ -47,7 +47,7 @@ static void look_at_width(const struct pstd_config *config, const char *path,
                  "integers of two: give --token-dtype uint16 (or uint8, if it "
                  "is right)",
                  path);
-    tell_text(&text, tell, ctx);
+    report_text(&text, tell, ctx);
 }
 
 static void look_at_targets(const char *path, struct pst_plan *plan, int input,
@@ -67,7 +67,7 @@ static void look_at_targets(const char *path, struct pst_plan *plan, int input,
                  "learns the token after the next; let the model return its "
                  "logits and split it with --loss-fn cross_entropy",
                  path, plan->inputs.at[input].name);
-    tell_text(&text, tell, ctx);
+    report_text(&text, tell, ctx);
 }
 
 void pstd_doubts_of_data(const struct pstd_config *config, const char *path,

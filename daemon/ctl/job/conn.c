@@ -236,7 +236,7 @@ enum pst_status pstctl_await(const struct pstd_config *config,
                              struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    bool was_owned = true, told = config->quiet;
+    bool was_owned = true, reported = config->quiet;
     enum pst_status status = pstctl_where(config, &path, diag);
 
     *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
@@ -246,9 +246,9 @@ enum pst_status pstctl_await(const struct pstd_config *config,
      * before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
-        if (was_owned && !told)
+        if (was_owned && !reported)
             (void)fputs("penstock: the ranks are being started\n", stderr);
-        told = told || was_owned;
+        reported = reported || was_owned;
         if (was_owned)
             (void)usleep(1000 * PSTCTL_OWNED_MS);
         status = pstctl_open_patiently(path.text, ret, diag);

@@ -18,10 +18,10 @@
 struct ending {
     const struct pstd_config *config;
     struct pst_str socket;
-    int owner;      /* process that started the ranks; 0: none alive */
-    bool told;      /* a process of the job was signalled to stop */
-    bool signalled; /* the owner has been asked */
-    double gone;    /* time at which notified ranks went away; 0: not yet */
+    int owner;          /* process that started the ranks; 0: none alive */
+    bool signalled_any; /* a process of the job was signalled to stop */
+    bool signalled;     /* the owner has been asked */
+    double gone;        /* time at which notified ranks went away; 0: not yet */
     struct pst_diag lost; /* failure reported at the end of the run */
 };
 
@@ -45,11 +45,11 @@ static void take_end(struct ending *e, const pstctl_event *event)
 
 /* Asks the owner too, which must not restart the ranks, even if they die before
  * the end of the step. */
-static void tell_owner(struct ending *e)
+static void signal_owner(struct ending *e)
 {
     if (e->owner > 0 && !e->signalled)
         e->signalled = pstctl_ask_owner(e->socket.text, e->owner);
-    e->told |= e->signalled;
+    e->signalled_any |= e->signalled;
 }
 
 /* Waits until the daemon closes the connection, when it has ended. */
@@ -74,7 +74,7 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
         if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
             status = pstctl_reply_status(frame->reply, diag);
             if (status == PST_OK && frame->reply->id == id)
-                tell_owner(e);
+                signal_owner(e);
             done = e->config->no_wait && frame->reply->id == id;
         } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
                    strcmp(frame->event->name, "train_end") == 0) {
@@ -86,7 +86,7 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
     }
     if (status != PST_ERR_NO_DAEMON)
         return status;
-    tell_owner(e); /* it may have gone without an answer */
+    signal_owner(e); /* it may have gone without an answer */
     return PST_OK;
 }
 
@@ -97,7 +97,7 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
     struct pstctl_conn conn;
     enum pst_status status = PST_ERR_NO_DAEMON;
 
-    if (e->told &&
+    if (e->signalled_any &&
         (e->owner == 0 || pstd_socket_owner(e->socket.text) != e->owner))
         return PST_OK; /* regardless of the current owner of that name */
     if (!e->signalled || e->config->now)
@@ -105,11 +105,11 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
     if (status == PST_OK) {
         status = stop_ranks(e, &conn, diag);
         pstctl_close(&conn);
-        e->told |= status == PST_OK;
+        e->signalled_any |= status == PST_OK;
         e->gone = pst_now();
     }
     if (status != PST_OK && status != PST_ERR_NO_DAEMON)
-        tell_owner(e); /* they hang, or have failed and are about to end */
+        signal_owner(e); /* they hang, or have failed and are about to end */
     if (status != PST_ERR_NO_DAEMON)
         return status != PST_OK && !e->signalled ? status
                : e->config->no_wait              ? PST_OK
@@ -117,8 +117,8 @@ static enum pst_status look(struct ending *e, struct pst_diag *diag)
     if (e->owner == 0)
         return status;
     if (!e->signalled && (e->gone == 0 || pst_now() - e->gone > ENDING_S)) {
-        tell_owner(e);
-        if (!e->signalled && !e->told) /* the job has gone meanwhile */
+        signal_owner(e);
+        if (!e->signalled && !e->signalled_any) /* the job has gone meanwhile */
             return status;
     }
     if (e->config->no_wait || (e->gone > 0 && pst_now() - e->gone > LET_GO_S))

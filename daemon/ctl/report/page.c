@@ -388,7 +388,7 @@ static void add_events(const struct pstctl_story *s, struct pst_str *out)
                      s->left_out);
     pst_str_add(out, "<table>\n");
     for (size_t i = 0; i < s->events.n; i++) {
-        const struct pstctl_told *e = &s->events.at[i];
+        const struct pstctl_shown_event *e = &s->events.at[i];
 
         pst_str_addf(out, "<tr class=\"%s\"><td class=\"dim\">",
                      strcmp(e->level, "error") == 0  ? "error"

@@ -205,22 +205,22 @@ static bool is_worth(const struct pstctl_line *line)
 static bool tell(struct pstctl_story *s, const struct pstctl_line *line)
 {
     struct pst_str text = {0};
-    struct pstctl_told told = {.time = line->time, .rank = line->rank};
+    struct pstctl_shown_event shown = {.time = line->time, .rank = line->rank};
     bool ok;
 
     for (size_t i = 0; i < line->n; i++)
         pst_str_addf(&text, "%s%s=%.300s", i > 0 ? " " : "", line->keys[i],
                      line->values[i]);
-    told.level = keep(s, line->level);
-    told.event = keep(s, line->event);
-    told.text = keep(s, pst_str_text(&text));
-    ok = !text.failed && pst_vec_push(TAG, &s->events, told);
+    shown.level = keep(s, line->level);
+    shown.event = keep(s, line->event);
+    shown.text = keep(s, pst_str_text(&text));
+    ok = !text.failed && pst_vec_push(TAG, &s->events, shown);
     pst_str_fini(&text);
     if (s->events.n >= 2 * (size_t)MAX_EVENTS) {
         s->left_out += MAX_EVENTS;
         s->events.n -= MAX_EVENTS;
         memmove(s->events.at, s->events.at + MAX_EVENTS,
-                s->events.n * sizeof(told));
+                s->events.n * sizeof(shown));
     }
     return ok;
 }
@@ -283,9 +283,9 @@ static int compare_names(const void *a, const void *b)
     return strverscmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int compare_told(const void *a, const void *b)
+static int compare_events(const void *a, const void *b)
 {
-    const struct pstctl_told *x = a, *y = b;
+    const struct pstctl_shown_event *x = a, *y = b;
 
     return (x->time > y->time) - (x->time < y->time);
 }
@@ -328,7 +328,8 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
     if (s->newest_ranks > 0)
         s->ranks = s->newest_ranks;
     if (s->events.n > 1)
-        qsort(s->events.at, s->events.n, sizeof(s->events.at[0]), compare_told);
+        qsort(s->events.at, s->events.n, sizeof(s->events.at[0]),
+              compare_events);
     return status;
 }
 

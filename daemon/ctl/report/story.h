@@ -58,7 +58,7 @@ struct pstctl_rank_story {
     double rss;                  /* newest, in bytes; 0: unknown */
 };
 
-struct pstctl_told {
+struct pstctl_shown_event {
     double time;
     int rank;
     const char *level, *event, *text;
@@ -83,7 +83,7 @@ struct pstctl_story {
     bool tokens;           /* rates count tokens, else samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
-    struct PST_VEC(struct pstctl_told) events; /* events to be shown */
+    struct PST_VEC(struct pstctl_shown_event) events; /* events to be shown */
     uint64_t lines, bad; /* lines read; lines that could not be parsed */
     size_t left_out;     /* dropped events: only the newest are kept */
     /* The newest complete step of the flight records. */

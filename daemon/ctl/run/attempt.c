@@ -172,7 +172,7 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     if (strcmp(event->name, "train_end") == 0 && !r->config->stay)
         r->over = true;
     if (is_stop(event))
-        r->asked = r->told = true;
+        r->asked = r->stop_sent = true;
     return PST_OK;
 }
 
@@ -200,8 +200,9 @@ static void ask_to_stop(struct pstctl_attempt *r)
 {
     struct pst_diag ignored;
 
-    if ((r->signals > 0 || r->asked) && !r->told && r->follow.conn.fd >= 0)
-        r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
+    if ((r->signals > 0 || r->asked) && !r->stop_sent && r->follow.conn.fd >= 0)
+        r->stop_sent =
+            pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
 /* mpirun waits minutes for hosts that no longer answer: once rank 0, which is
@@ -257,7 +258,7 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
         status = take_signal(r, diag);
     pstctl_launch_pump(&r->launch);
     if (r->launch.asked)
-        r->asked = r->told = true;
+        r->asked = r->stop_sent = true;
     if (status == PST_OK)
         status = take_frames(r, diag);
     if (status == PST_OK)
@@ -733,7 +734,7 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
                                  .quiet = r->progress.quiet,
                                  .saved = r->progress.saved,
                                  .saved_step = r->progress.saved_step};
-    r->waits = r->told = r->begun = r->over = r->answered = r->died =
+    r->waits = r->stop_sent = r->begun = r->over = r->answered = r->died =
         r->homeless = false;
     r->awake = (struct pst_awake){0};
     r->gone_ms = r->stuck_ms = 0;

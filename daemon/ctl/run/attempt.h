@@ -42,7 +42,7 @@ struct pstctl_attempt {
     uint64_t
         gone_ms; /* time since which rank 0 has been gone; 0: it is there */
     uint64_t stuck_ms; /* time since which we wait for a killed process */
-    bool told;         /* the job was asked to stop */
+    bool stop_sent;    /* the job was asked to stop */
     bool left;         /* the terminal was closed: the job continues */
     bool begun;        /* it trains, serves or waits for runs */
     double begun_at;   /* time of that */

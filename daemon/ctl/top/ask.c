@@ -180,7 +180,7 @@ static void take_of_rank(struct pstctl_top_rank *r, const pstctl_event *event)
     }
 }
 
-static bool is_told(const pstctl_event *event)
+static bool is_shown(const pstctl_event *event)
 {
     return strcmp(event->name, "step") != 0 &&
            strcmp(event->name, "totals") != 0 &&
@@ -220,7 +220,7 @@ static void take(struct pstctl_ask *ask, struct pstctl_top_view *v,
         v->eval_loss = pstctl_number(event, "loss");
         v->eval_best = pstctl_number(event, "best_loss");
     }
-    if (is_told(event))
+    if (is_shown(event))
         add_event(v, event);
 }
 

@@ -51,7 +51,7 @@ enum pst_status pstd_attr_cast(struct pstd_attr *attr,
     status = pst_attrs_find(plan, order->name, &attr->found, diag);
     if (status != PST_OK)
         return status;
-    return pst_model_cast(model, plan, &attr->found, dtype, &attr->told,
+    return pst_model_cast(model, plan, &attr->found, dtype, &attr->counts,
                           &attr->casting, diag);
 }
 

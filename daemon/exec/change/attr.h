@@ -13,8 +13,8 @@ struct pstd_attr {
         *file; /* with the new values; NULL: the value is a number */
     struct pst_setting *setting;
     struct pst_casting *casting;
-    struct pst_cast_told told; /* CAST */
-    struct pst_str nans;       /* names of tensors that are set to NaN */
+    struct pst_cast_counts counts; /* CAST */
+    struct pst_str nans;           /* names of tensors that are set to NaN */
 };
 
 /* model is the reconstructed model of plan; model, plan and path must outlive

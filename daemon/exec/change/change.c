@@ -216,7 +216,7 @@ static enum pst_status edit(struct change *x,
         return status;
     case PSTD_CHANGE_CAST:
         status = pstd_attr_cast(&x->attr, x->before, x->old, order, diag);
-        x->n = x->attr.told.cast;
+        x->n = x->attr.counts.cast;
         return status;
     default:
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
@@ -334,7 +334,7 @@ void pstd_changed_free(struct pstd_changed *changed)
 
 /* --- what becomes of it --------------------------------------------------- */
 
-static void tell_done(struct pstd_session *s, const struct change *x,
+static void emit_done(struct pstd_session *s, const struct change *x,
                       const struct pstd_change_order *order, double seconds)
 {
     struct pstd_note note;
@@ -342,8 +342,8 @@ static void tell_done(struct pstd_session *s, const struct change *x,
     pstd_change_done(s, order, x->n, &note);
     if (order->kind == PSTD_CHANGE_CAST) {
         pstd_note_text(&note, "dtype", order->value);
-        pstd_note_int(&note, "skipped", (int64_t)x->attr.told.skipped);
-        pstd_note_int(&note, "converted", (int64_t)x->attr.told.converted);
+        pstd_note_int(&note, "skipped", (int64_t)x->attr.counts.skipped);
+        pstd_note_int(&note, "converted", (int64_t)x->attr.counts.converted);
     }
     if (order->kind == PSTD_CHANGE_SWAP)
         pstd_note_int(&note, "frozen", (int64_t)x->replaced.frozen);
@@ -401,7 +401,7 @@ static enum pst_status change(struct pstd_session *s,
         status = prepare(s, &x, order, &engine, diag);
     if (status == PST_OK) {
         take_over(s, &x, engine);
-        tell_done(s, &x, order, pstd_change_clock() - begin);
+        emit_done(s, &x, order, pstd_change_clock() - begin);
     } else {
         pst_engine_free(engine);
         pstd_changed_free(x.changed);

@@ -321,7 +321,7 @@ static int replace(const char *path, const struct pst_str *text)
 enum pst_status pstd_prom_write(struct pstd_prom *prom, struct pst_diag *diag)
 {
     struct pst_str text = {0};
-    bool told = prom->failing;
+    bool reported = prom->failing;
     int err;
 
     if (prom->path == NULL || !prom->changed)
@@ -331,7 +331,7 @@ enum pst_status pstd_prom_write(struct pstd_prom *prom, struct pst_diag *diag)
     err = replace(prom->path, &text);
     pst_str_fini(&text);
     prom->failing = err != 0;
-    if (err == 0 || told)
+    if (err == 0 || reported)
         return PST_OK;
     return pst_diag_errno(diag, err, "cannot write --prom %s", prom->path);
 }

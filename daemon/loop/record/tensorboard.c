@@ -62,7 +62,7 @@ static void put_le(unsigned char *at, uint64_t x, size_t bytes)
 static void fail(struct pstd_tensorboard *t, int err)
 {
     if (!t->failing)
-        t->told = false;
+        t->reported = false;
     t->failing = true;
     (void)pst_diag_errno(&t->why, err, "cannot write %s", t->path);
 }

@@ -15,8 +15,9 @@
 struct pstd_tensorboard {
     int fd; /* -1: nothing is written */
     char *path;
-    bool begun;         /* the version record, which is the first, is written */
-    bool failing, told; /* the last record was not written; that was reported */
+    bool begun; /* the version record, which is the first, is written */
+    bool failing,
+        reported; /* the last record was not written; that was reported */
     struct pst_diag why;
 };
 

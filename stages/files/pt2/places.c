@@ -253,17 +253,17 @@ enum pst_status pst_read_place(struct pst_reader *r,
     const char *trace = pst_json_string(pst_json_get(metadata, "stack_trace"));
     const char *function = pst_json_string(pst_json_get(metadata, "torch_fn"));
     struct pst_doc_place place = *r->place, *copy;
-    const struct pst_trace *told = NULL;
+    const struct pst_trace *recorded = NULL;
     enum pst_status status = PST_OK;
 
     if (stack != NULL &&
         strstr(stack, "_empty_nn_module_stack_from_metadata_hook") == NULL)
         status = read_stack(r, stack, &place);
     if (status == PST_OK && trace != NULL)
-        status = pst_read_trace(r, trace, &told);
-    if (told != NULL)
-        place.source = told->source;
-    read_function(told, stack, function, &place);
+        status = pst_read_trace(r, trace, &recorded);
+    if (recorded != NULL)
+        place.source = recorded->source;
+    read_function(recorded, stack, function, &place);
     /* Texts are interned: equal texts have equal pointers. */
     if (status != PST_OK ||
         (place.stack == r->place->stack && place.source == r->place->source &&

@@ -364,7 +364,7 @@ static enum pst_status find_outside(struct pst_layout *l, unsigned stage,
 
 /* Sets the copies that each action waits for and allows, as positions in one
  * queue. */
-static void tell_actions(const struct pst_spills *s,
+static void mark_actions(const struct pst_spills *s,
                          struct pst_actions *actions)
 {
     unsigned t = 0, issued = 0, need = 0;
@@ -403,7 +403,7 @@ enum pst_status pst_spill_order(const struct pst_rank_role *role,
                                        k < PST_R_BOUNDARY && status == PST_OK;
              k++)
             status = find_outside(layout, i, k, trips, diag);
-    tell_actions(s, actions);
+    mark_actions(s, actions);
     pst_free(trips);
     return status;
 }

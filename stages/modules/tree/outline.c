@@ -84,7 +84,7 @@ static void take(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
     struct outliner *d = u->d;
-    const struct pst_value *v = pst_outline_told(*slot);
+    const struct pst_value *v = pst_outline_source(*slot);
     const struct pst_module_call *call = u->node->call;
     const struct pst_module_call *end = pst_common_call(call, home_of(d, v));
 

@@ -39,7 +39,7 @@ void pst_outline_fini(struct pst_outline *outline);
 
 /* Returns the state value that a new content belongs to, since it is known by
  * that name; else the value itself. */
-static inline const struct pst_value *pst_outline_told(
+static inline const struct pst_value *pst_outline_source(
     const struct pst_value *value)
 {
     return value->version_of != NULL ? value->version_of : value;

@@ -21,7 +21,7 @@ static void add_attribute(struct printer *p, const struct pst_value *value)
         [PST_VALUE_BUFFER] = "buffer",
         [PST_VALUE_CONST] = "const",
     };
-    const struct pst_value *v = pst_outline_told(value);
+    const struct pst_value *v = pst_outline_source(value);
     const char *name = pst_outline_attribute(&p->modules->outline, v, p->call);
 
     if (name == NULL || pst_map_has(&p->listed, name))

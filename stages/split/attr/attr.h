@@ -71,7 +71,7 @@ void pst_setting_free(struct pst_setting *setting);
 
 struct pst_casting;
 
-struct pst_cast_told {
+struct pst_cast_counts {
     unsigned cast, skipped; /* numbers of tensors */
     unsigned converted;     /* operands converted back to their old dtype */
 };
@@ -89,7 +89,7 @@ enum pst_status pst_model_cast(struct pst_model *model,
                                const struct pst_plan *plan,
                                const struct pst_attrs *attrs,
                                enum pst_dtype dtype,
-                               struct pst_cast_told *ret_told,
+                               struct pst_cast_counts *ret_counts,
                                struct pst_casting **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Converts elements of a tensor that the plan keeps in f32 to the values that

@@ -87,7 +87,7 @@ static enum pst_status set_target(struct pst_caster *c, struct pst_value *v,
 
     if (status != PST_OK)
         return status;
-    c->told.cast++;
+    c->counts.cast++;
     t->is = true;
     t->was_rounded = param->rounded;
     t->old = param->rounded ? param->rounds : v->meta.dtype;
@@ -154,11 +154,11 @@ static enum pst_status set_targets(struct pst_caster *c,
             return pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                                 "no value is \"%s\"", param->fqn);
         status = look_at(c, v, param, attrs->at.at[i].name, one, &skip);
-        c->told.skipped += skip;
+        c->counts.skipped += skip;
         if (status == PST_OK && !skip)
             status = set_target(c, v, param);
     }
-    if (status == PST_OK && c->told.cast == 0)
+    if (status == PST_OK && c->counts.cast == 0)
         return pst_diag_set(c->diag, PST_E_CAST_NONE,
                             "none of these tensors is floating");
     return status;
@@ -317,7 +317,7 @@ enum pst_status pst_model_cast(struct pst_model *model,
                                const struct pst_plan *plan,
                                const struct pst_attrs *attrs,
                                enum pst_dtype dtype,
-                               struct pst_cast_told *ret_told,
+                               struct pst_cast_counts *ret_counts,
                                struct pst_casting **ret, struct pst_diag *diag)
 {
     struct pst_caster c = {.model = model,
@@ -342,7 +342,7 @@ enum pst_status pst_model_cast(struct pst_model *model,
         return status;
     }
     redirect(&c, casting);
-    *ret_told = c.told;
+    *ret_counts = c.counts;
     *ret = casting;
     return PST_OK;
 }

@@ -25,7 +25,7 @@ struct pst_caster {
     enum pst_dtype *was;    /* original dtype, */
     struct pst_value **now; /* its replacement, or NULL, */
     struct pst_cast_target *targets; /* and for state its cast */
-    struct pst_cast_told told;
+    struct pst_cast_counts counts;
     struct pst_str sites; /* calls that prevent the cast */
     unsigned n_sites;
     struct pst_diag *diag;

@@ -87,7 +87,7 @@ static void restore(void *ctx, struct pst_value **slot, unsigned arg)
     if ((*slot)->meta.dtype == was)
         return;
     *slot = convert(o->c, o->node, *slot, was);
-    o->c->told.converted++;
+    o->c->counts.converted++;
 }
 
 /* True if PyTorch promotes operands of different dtypes. */

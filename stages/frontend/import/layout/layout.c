@@ -69,8 +69,8 @@ static enum pst_status want(struct pst_import *import,
                : pst_diag_nomem(import->diag, 0);
 }
 
-static enum pst_status want_if_told(struct pst_import *import,
-                                    const struct pst_storage_note *note)
+static enum pst_status want_if_noted(struct pst_import *import,
+                                     const struct pst_storage_note *note)
 {
     return note->origin != NULL && note->doubtful && note->written
                ? want(import, note)
@@ -181,7 +181,7 @@ enum pst_status pst_import_lay_out(struct pst_import *import,
         note->origin = key;
         note->doubtful = (*value)->base != NULL;
     }
-    return want_if_told(import, note);
+    return want_if_noted(import, note);
 }
 
 /* --- the graph's inputs ------------------------------------------------- */
@@ -257,7 +257,7 @@ enum pst_status pst_import_writes_storage(struct pst_import *import,
     if (note == NULL)
         return import->build.status;
     note->written = true;
-    return want_if_told(import, note);
+    return want_if_noted(import, note);
 }
 
 /* Is a result perhaps a view of an argument? */
@@ -280,8 +280,8 @@ static enum pst_status join(struct pst_import *import, struct pst_value *from,
         return PST_OK;
     a->doubtful = b->doubtful = true;
     b->origin = a->origin;
-    status = want_if_told(import, a);
-    return status != PST_OK ? status : want_if_told(import, b);
+    status = want_if_noted(import, a);
+    return status != PST_OK ? status : want_if_noted(import, b);
 }
 
 enum pst_status pst_import_joins_storages(struct pst_import *import,
