@@ -11,7 +11,7 @@
 
 /* State of a value, by its id. */
 struct fact {
-    unsigned home;        /* current segment that computes it, + 1; 0: none */
+    unsigned in_segment;  /* current segment that computes it, + 1; 0: none */
     unsigned again;       /* round that added it, + 1; 0: original */
     bool constant;        /* the same in all microbatches: always present */
     bool leaves;          /* of a storage: read outside its segment */
@@ -65,7 +65,7 @@ struct look {
     struct recompute *r;
     const struct pst_node *node;
     size_t place;
-    unsigned home; /* segment of the node */
+    unsigned in_segment; /* segment of the node */
     bool all;
 };
 
@@ -117,7 +117,7 @@ static bool is_of_level(const struct recompute *r, size_t s, unsigned level)
 static void settle(struct recompute *r, unsigned level)
 {
     for (size_t i = 0; i < r->facts.n; i++) {
-        r->facts.at[i].home = 0;
+        r->facts.at[i].in_segment = 0;
         r->facts.at[i].leaves = false;
         r->facts.at[i].phase = PST_PHASE_F;
         r->map.at[i] = r->graph->values.at[i];
@@ -133,15 +133,15 @@ static void settle(struct recompute *r, unsigned level)
             for (unsigned k = 0; k < node->n_outs; k++)
                 if (node->outs[k] != NULL &&
                     fact_of(r, node->outs[k])->again == level)
-                    fact_of(r, node->outs[k])->home = (unsigned)s + 1;
+                    fact_of(r, node->outs[k])->in_segment = (unsigned)s + 1;
         }
     }
 }
 
-static unsigned home_of(struct recompute *r, const struct pst_node *node)
+static unsigned segment_of(struct recompute *r, const struct pst_node *node)
 {
     return node->n_outs > 0 && node->outs[0] != NULL
-               ? fact_of(r, node->outs[0])->home
+               ? fact_of(r, node->outs[0])->in_segment
                : 0;
 }
 
@@ -166,9 +166,10 @@ static void look_leaving(void *ctx, struct pst_value **slot, unsigned arg)
     struct fact *fact = storage_fact(look->r, *slot);
 
     (void)arg;
-    if (fact->home == 0 || fact->home == look->home)
+    if (fact->in_segment == 0 || fact->in_segment == look->in_segment)
         return;
-    if (look->home != 0 || !look->r->segments->list.at[fact->home - 1].results)
+    if (look->in_segment != 0 ||
+        !look->r->segments->list.at[fact->in_segment - 1].results)
         fact->leaves = true;
 }
 
@@ -178,7 +179,7 @@ static void find_leaving(struct recompute *r)
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i];
-        struct look look = {.r = r, .home = home_of(r, node)};
+        struct look look = {.r = r, .in_segment = segment_of(r, node)};
 
         if (!is_backward(r, node))
             pst_node_uses(node, look_leaving, &look);
@@ -193,7 +194,7 @@ static bool is_inner(struct recompute *r, struct pst_value *value)
 {
     const struct fact *fact = storage_fact(r, value);
 
-    return fact->home != 0 && !fact->leaves && !fact->constant;
+    return fact->in_segment != 0 && !fact->leaves && !fact->constant;
 }
 
 static void need(struct recompute *r, struct pst_value *value,
@@ -214,7 +215,7 @@ static void look_needed(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (!is_inner(r, *slot))
         return;
-    first = &r->first[storage_fact(r, *slot)->home - 1];
+    first = &r->first[storage_fact(r, *slot)->in_segment - 1];
     *first = PST_MIN(*first, look->place);
     need(r, *slot, look->node->phase);
 }

@@ -24,8 +24,8 @@ struct pst_weight {
     int64_t offset;              /* elements */
     struct pst_zip_entry *entry; /* of that record; used by pst_model_read */
     const void *data; /* first element, if the model is only in memory */
-    const struct pst_model *home; /* model whose file has the record; NULL: this
-                                     one */
+    const struct pst_model *source; /* model whose file has the record; NULL:
+                                     this one */
     /* Not NULL: reads the whole tensor, contiguous, for a model without a
      * file. */
     enum pst_status (*read)(void *ctx, unsigned number, void *dst,

@@ -190,7 +190,7 @@ enum pst_status pst_model_read(const struct pst_model *model,
                                struct pst_diag *diag)
 {
     struct pst_zip *zip =
-        weight->home != NULL ? weight->home->file : model->file;
+        weight->source != NULL ? weight->source->file : model->file;
     enum pst_status status;
 
     if (pst_meta_numel(&weight->meta) == 0)

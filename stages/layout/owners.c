@@ -14,7 +14,7 @@ struct pst_owners pst_owners_of(const struct pst_rank_role *role,
         pst_flats_range(flats, (unsigned)param, role->options.replicas,
                         role->replica, &o.begin, &o.numel);
     o.item = pst_dtype_size(o.param->meta.dtype);
-    o.home = (unsigned)role->sched->rank_of[o.param->home];
+    o.owner = (unsigned)role->sched->rank_of[o.param->owner_stage];
     for (unsigned i = 0; i < o.param->n_stages; i++) {
         unsigned rank = (unsigned)role->sched->rank_of[o.param->stages[i]];
         unsigned k = 0;
@@ -65,7 +65,7 @@ size_t pst_owners_work(const struct pst_rank_role *role,
 {
     struct pst_owners o = pst_owners_of(role, flats, param);
 
-    if (o.n < 2 || (o.param->transmit && o.home != role->rank))
+    if (o.n < 2 || (o.param->transmit && o.owner != role->rank))
         return 0;
     return pst_size_mul(pst_owners_slot(&o), o.n_parts);
 }

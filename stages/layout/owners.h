@@ -22,7 +22,7 @@ struct pst_owners {
     unsigned ranks[PST_MAX_SHARED_STAGES];
     unsigned n, me; /* me: position of this rank */
     /* the owner's rank, if transmitted */
-    unsigned home;
+    unsigned owner;
     struct {
         unsigned stage, use, rank;
     } parts[PST_MAX_SHARED_STAGES]; /* in summation order */

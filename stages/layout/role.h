@@ -63,7 +63,8 @@ static inline bool pst_role_owns(const struct pst_rank_role *role,
 {
     const struct pst_plan_param *p = &role->plan->params.at[param];
 
-    return !p->transmit || role->sched->rank_of[p->home] == (int)role->rank;
+    return !p->transmit ||
+           role->sched->rank_of[p->owner_stage] == (int)role->rank;
 }
 
 /* Returns how the parameter is sharded over replicas: without training only its

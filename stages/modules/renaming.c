@@ -187,14 +187,14 @@ const char *pst_renaming_new(const struct pst_renaming *r, const char *name)
 /* --- weights -------------------------------------------------------------- */
 
 static enum pst_status add_weight(struct pst_renaming *r,
-                                  const struct pst_model *home,
+                                  const struct pst_model *source,
                                   const struct pst_weight *from,
                                   const char *fqn)
 {
     struct pst_weight w = *from;
 
-    if (w.home == NULL)
-        w.home = home;
+    if (w.source == NULL)
+        w.source = source;
     w.fqn = fqn;
     return fqn != NULL && pst_vec_push(TAG, &r->model->weights, w)
                ? PST_OK

@@ -107,7 +107,7 @@ static uint64_t expected(const struct table *t, unsigned param, bool states)
         if (d != 0 && 2 * count(t, param, states, d, &n) > n)
             return d;
     }
-    return entry(t, pst_engine_home(t->engine, param), param, states);
+    return entry(t, pst_engine_owner(t->engine, param), param, states);
 }
 
 /* Returns the first stage on the rank that uses the parameter. */

@@ -265,8 +265,8 @@ static enum pst_status add_params(struct pst_engine *engine,
     for (unsigned i = 0; i < engine->grid.plan->params.n && status == PST_OK;
          i++) {
         const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
-        unsigned home = pst_engine_home(engine, i);
-        struct pst_rank *r = pst_engine_local(engine, home);
+        unsigned owner = pst_engine_owner(engine, i);
+        struct pst_rank *r = pst_engine_local(engine, owner);
         const void *src = NULL;
         void *dst = NULL;
         size_t at;
@@ -288,7 +288,7 @@ static enum pst_status add_params(struct pst_engine *engine,
             status = pst_engine_fetch_shares(
                 engine, i, offset_of == grad_offset, dst, diag);
         } else {
-            status = fetch_or_zero(engine, home, src, dst,
+            status = fetch_or_zero(engine, owner, src, dst,
                                    pst_meta_bytes(&p->meta), diag);
         }
         if (status == PST_OK && dst != NULL && is_buffer(p))

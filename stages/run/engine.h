@@ -80,7 +80,7 @@ struct pst_rank *pst_engine_local(const struct pst_engine *engine,
                                   unsigned rank);
 /* Returns the owner of a parameter: the rank of its first stage in replica 0;
  * rank 0 if no stage uses it. */
-unsigned pst_engine_home(const struct pst_engine *engine, unsigned param);
+unsigned pst_engine_owner(const struct pst_engine *engine, unsigned param);
 /* Copies the value of a parameter that no stage reads to dst. */
 enum pst_status pst_engine_read_unread(const struct pst_engine *engine,
                                        unsigned param, void *dst,

@@ -37,12 +37,13 @@ struct pst_rank *pst_engine_local(const struct pst_engine *engine,
     return engine->ranks[rank - engine->first];
 }
 
-unsigned pst_engine_home(const struct pst_engine *engine, unsigned param)
+unsigned pst_engine_owner(const struct pst_engine *engine, unsigned param)
 {
     const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
 
-    return p->n_stages == 0 ? 0
-                            : (unsigned)engine->grid.sched->rank_of[p->home];
+    return p->n_stages == 0
+               ? 0
+               : (unsigned)engine->grid.sched->rank_of[p->owner_stage];
 }
 
 enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,

@@ -296,7 +296,7 @@ static enum pst_status list_transmitted(struct pst_splitter *s,
         if (!param->carried)
             continue;
         owners[options->n_owner] =
-            pst_arena_printf(arena, "%s=%u", param->fqn, param->home);
+            pst_arena_printf(arena, "%s=%u", param->fqn, param->owner_stage);
         if (owners[options->n_owner++] == NULL)
             return pst_diag_nomem(s->diag, 0);
     }

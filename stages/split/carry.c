@@ -190,7 +190,7 @@ static enum pst_status own(struct pst_splitter *s, const char *spec)
                               param->fqn);
     for (unsigned k = 0; k < param->n_stages; k++)
         if ((int64_t)param->stages[k] == stage) {
-            param->home = (unsigned)stage;
+            param->owner_stage = (unsigned)stage;
             return pst_split_note(
                 s,
                 "\"%.200s\" goes from microbatch to microbatch: the "

@@ -284,7 +284,7 @@ static enum pst_status join_params(struct joiner *j)
 
         param.stages = pst_arena_calloc(&j->to->arena, 1, sizeof(unsigned));
         param.n_stages = j->params[i] != NULL ? 1 : 0;
-        param.home = 0;
+        param.owner_stage = 0;
         param.carried = false;
         param.uses = pst_arena_calloc(&j->to->arena, 2, sizeof(unsigned));
         param.transmit = false;

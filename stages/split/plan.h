@@ -115,7 +115,7 @@ struct pst_plan_param {
     unsigned *stages; /* stages that read it, ascending; none: unused */
     unsigned *uses;   /* contributions of each of them to its gradient */
     unsigned n_stages;
-    unsigned home; /* owner: the stage whose file has it */
+    unsigned owner_stage; /* owner: the stage whose file has it */
     /* A buffer that several stages write: each microbatch starts with the value
      * that the previous one left in stage `writer`, the last that writes or
      * reads it. Edges carry it to the stages that start with it; for the first

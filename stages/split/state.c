@@ -117,7 +117,7 @@ static enum pst_status list_readers(struct pst_splitter *s, bool list)
         struct pst_plan_param *param = &plan->params.at[i];
 
         if (list) {
-            param->home = param->n_stages > 0 ? param->stages[0] : 0;
+            param->owner_stage = param->n_stages > 0 ? param->stages[0] : 0;
             continue;
         }
         param->stages = pst_arena_calloc(&plan->arena, param->n_stages + 1,

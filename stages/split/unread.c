@@ -147,7 +147,7 @@ struct bytes {
 static struct bytes bytes_of(const struct pst_model *model,
                              const struct pst_weight *w)
 {
-    return (struct bytes){w->home != NULL ? w->home->file : model->file,
+    return (struct bytes){w->source != NULL ? w->source->file : model->file,
                           w->entry};
 }
 

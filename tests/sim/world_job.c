@@ -486,7 +486,7 @@ static enum pst_status be_away(unsigned ranks, struct pstctl_fate *ret,
     const unsigned all = ranks * w.replicas;
 
     ret->room = (unsigned)sim_pick(all);
-    ret->died = ret->homeless = true;
+    ret->died = ret->no_hosts = true;
     reckon(AWAY, all - ret->room);
     sim_tell("there is place for %u of %u ranks", ret->room, all);
     return pst_diag_set(why, PST_E_HOSTS_UNUSABLE, "hosts are away");

@@ -74,7 +74,7 @@ static void the_last_user_sends(void **state)
     (void)state;
     assert_true(n->carried);
     assert_int_equal(n->writer, 2);
-    assert_int_equal(n->home, 0);
+    assert_int_equal(n->owner_stage, 0);
     assert_int_equal(n->n_stages, 2); /* stage 1 makes it of something else */
     assert_int_equal(n->stages[1], 2);
     assert_int_equal(edge->from_stage, 2);
@@ -119,7 +119,7 @@ static void what_is_sent_lies_like_the_buffer(void **state)
         struct pst_plan *plan = split(&model, texts[i], "n=1");
         const struct pst_output *update = update_of(plan, 1);
 
-        assert_int_equal(plan->params.at[0].home, 1);
+        assert_int_equal(plan->params.at[0].owner_stage, 1);
         assert_true(pst_meta_is_contiguous(&carrying(plan, 0)->meta));
         assert_non_null(update);
         assert_non_null(strstr(update->arg.value->name, "_carried"));

@@ -219,9 +219,9 @@ static void damaged_weights_are_refused(void **state)
     fputc(bytes[length - 1] ^ 1, file);
     fclose(file);
     assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
-    assert_int_equal(plan->params.at[1].home, 1);
+    assert_int_equal(plan->params.at[1].owner_stage, 1);
     assert_ok(pst_plan_read_param(plan, 1, data, &diag), &diag);
-    assert_int_equal(plan->params.at[0].home, 0);
+    assert_int_equal(plan->params.at[0].owner_stage, 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pst_plan_read_param(plan, 0, data, &diag),
                          PST_ERR_INPUT);

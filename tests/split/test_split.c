@@ -104,7 +104,7 @@ static void cuts_at_markers(void **state)
     assert_int_equal(plan->edges.at[1].to_input, 3);
     assert_int_equal(plan->params.n, 2);
     assert_int_equal(plan->params.at[0].n_stages, 2);
-    assert_int_equal(plan->params.at[0].home, 0);
+    assert_int_equal(plan->params.at[0].owner_stage, 0);
     assert_int_equal(plan->params.at[1].n_stages, 0);
     assert_int_equal(plan->outputs.n, 4);
     assert_int_equal(plan->outputs.at[0].stage, 2);

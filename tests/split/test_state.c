@@ -100,7 +100,7 @@ static void lists_readers(void **state)
     assert_int_equal(p->n_stages, 2);
     assert_int_equal(p->stages[0], 0);
     assert_int_equal(p->stages[1], 2);
-    assert_int_equal(p->home, 0);
+    assert_int_equal(p->owner_stage, 0);
     assert_false(p->transmit);
     assert_int_equal(param_of(f->plan, "m.u")->n_stages, 0);
     p = param_of(f->plan, "m.p");
@@ -108,7 +108,7 @@ static void lists_readers(void **state)
     assert_int_equal(p->stages[1], 1);
     assert_true(p->persistent);
     p = param_of(f->plan, "m.q");
-    assert_int_equal(p->home, 2);
+    assert_int_equal(p->owner_stage, 2);
     assert_false(p->persistent);
     assert_int_equal(param_of(f->plan, "c")->n_stages, 2);
 }

@@ -637,7 +637,7 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
     if (status != PST_ERR_NO_DAEMON || r->restarts == 0)
         return status;
     if (pstctl_hosts_room(&r->hosts) < ranks) {
-        r->homeless = r->died = true; /* the hosts may come back */
+        r->no_hosts = r->died = true; /* the hosts may come back */
         return status;
     }
     pstctl_printf(stderr, "penstock: %s; the job goes on without them%s\n",
@@ -735,7 +735,7 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
                                  .saved = r->progress.saved,
                                  .saved_step = r->progress.saved_step};
     r->waits = r->stop_sent = r->begun = r->over = r->answered = r->died =
-        r->homeless = false;
+        r->no_hosts = false;
     r->awake = (struct pst_awake){0};
     r->gone_ms = r->stuck_ms = 0;
 }

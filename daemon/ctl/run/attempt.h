@@ -49,7 +49,7 @@ struct pstctl_attempt {
     bool over;         /* train_end seen */
     bool answered;     /* its result has been received */
     bool spread;       /* ranks are on more than one host */
-    bool homeless;     /* it died before it began: hosts were missing */
+    bool no_hosts;     /* it died before it began: hosts were missing */
     bool died;         /* it ended without a result */
     bool waits;        /* we wait for a process to end, and have said so */
 };

@@ -72,7 +72,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
 
     if (fate->died)
         pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
-    if (fate->homeless) {
+    if (fate->no_hosts) {
         ret->cause = PSTCTL_CAUSE_HOSTS;
         missing = ret->ranks - fate->room;
     }

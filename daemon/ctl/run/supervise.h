@@ -17,7 +17,7 @@ struct pstctl_fate {
     bool died;            /* it ended without a result */
     enum pst_error asked; /* kind of stop that was requested, or none */
     bool begun;           /* options and files were accepted */
-    bool homeless;        /* it died before it began: hosts were missing */
+    bool no_hosts;        /* it died before it began: hosts were missing */
     unsigned room;        /* in that case: number of ranks that have a host */
     bool oom;             /* the kernel killed a process for memory meanwhile */
     uint64_t step;        /* newest finished step seen */

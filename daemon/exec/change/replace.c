@@ -86,7 +86,7 @@ bool pstd_replaced_has(const struct pstd_replaced *replaced, const char *fqn)
                                      ? NULL
                                      : pst_model_weight(replaced->model, fqn);
 
-    return w != NULL && w->home == replaced->module;
+    return w != NULL && w->source == replaced->module;
 }
 
 static void keep_frozen(const struct pst_plan *before,

@@ -68,9 +68,10 @@ static bool is_near(const struct pst_plan_param *to,
         bool found = false;
 
         for (unsigned k = 0; k < from->n_stages; k++)
-            found = found || (from->stages[k] == to->stages[i] &&
-                              (!from->transmit || from->home == to->stages[i]));
-        if (!found && (!to->transmit || to->home == to->stages[i]))
+            found = found ||
+                    (from->stages[k] == to->stages[i] &&
+                     (!from->transmit || from->owner_stage == to->stages[i]));
+        if (!found && (!to->transmit || to->owner_stage == to->stages[i]))
             return false;
     }
     return true;

@@ -70,8 +70,8 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
                                          struct pst_value *v,
                                          int64_t bytes) PST_MUST_CHECK;
 /* Returns the original that v stands for; v itself if it is not such a copy. */
-struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
-                                         struct pst_value *v);
+struct pst_value *pst_functionalise_original(const struct pst_functionalise *f,
+                                             struct pst_value *v);
 /* True if anything but state was written. */
 bool pst_functionalise_has_written(const struct pst_functionalise *f);
 /* Replaces the window of v by update (broadcast and converted to v's shape and

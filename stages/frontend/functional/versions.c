@@ -340,8 +340,8 @@ enum pst_status pst_functionalise_stand_for(struct pst_functionalise *f,
     return PST_OK;
 }
 
-struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
-                                         struct pst_value *v)
+struct pst_value *pst_functionalise_original(const struct pst_functionalise *f,
+                                             struct pst_value *v)
 {
     const struct pst_value *owner = pst_value_storage(v);
 

@@ -194,7 +194,7 @@ static enum pst_status add_update(struct pst_import *import,
 
     out.target = pst_map_get(buffer ? &import->state : &scope->values, name);
     if (out.target != NULL)
-        out.target = pst_functionalise_home(import->functional, out.target);
+        out.target = pst_functionalise_original(import->functional, out.target);
     /* Updates the base, so that other names of its bytes see the new
      * content. */
     if (out.target != NULL && buffer && is_window(import, out.target)) {

@@ -281,8 +281,8 @@ static enum pst_status fill_weights(struct pst_adapting *a)
     for (size_t i = 0; i < a->old->weights.n && status == PST_OK; i++) {
         struct pst_weight w = a->old->weights.at[i];
 
-        if (w.home == NULL)
-            w.home = a->old;
+        if (w.source == NULL)
+            w.source = a->old;
         w.requires_grad = false;
         status = add_weight(a, &w);
     }

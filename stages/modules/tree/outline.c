@@ -54,7 +54,7 @@ const char *pst_outline_attribute(const struct pst_outline *outline,
     return ret;
 }
 
-static const struct pst_module_call *home_of(const struct outliner *d,
+static const struct pst_module_call *call_of(const struct outliner *d,
                                              const struct pst_value *value)
 {
     return value->def != NULL ? value->def->call : d->graph->calls.at[0];
@@ -86,7 +86,7 @@ static void take(void *ctx, struct pst_value **slot, unsigned arg)
     struct outliner *d = u->d;
     const struct pst_value *v = pst_outline_source(*slot);
     const struct pst_module_call *call = u->node->call;
-    const struct pst_module_call *end = pst_common_call(call, home_of(d, v));
+    const struct pst_module_call *end = pst_common_call(call, call_of(d, v));
 
     (void)arg;
     for (; call != end && pst_outline_attribute(d->outline, v, call) == NULL;
@@ -159,7 +159,7 @@ static enum pst_status visit_all(struct outliner *d)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < graph->values.n; i++)
-        d->reach[i] = home_of(d, graph->values.at[i]);
+        d->reach[i] = call_of(d, graph->values.at[i]);
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct use_ctx u = {d, graph->nodes.at[i], false};
 

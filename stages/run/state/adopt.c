@@ -69,13 +69,13 @@ enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
                                         unsigned param, bool grad, void *dst,
                                         struct pst_diag *diag)
 {
-    const unsigned home = pst_engine_home(engine, param);
+    const unsigned owner = pst_engine_owner(engine, param);
     const unsigned n = engine->grid.options.replicas;
     const struct pst_flats *flats = &pst_rank_layout(engine->ranks[0])->flats;
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        const unsigned from = k * engine->grid.options.ranks + home;
+        const unsigned from = k * engine->grid.options.ranks + owner;
         struct pst_rank *r = pst_engine_local(engine, from);
         unsigned char *to = dst;
         const void *src = NULL;
@@ -103,8 +103,8 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        struct pst_diag *diag)
 {
     const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
-    const unsigned home = pst_engine_home(engine, param);
-    struct pst_rank *r = pst_engine_local(engine, home);
+    const unsigned owner = pst_engine_owner(engine, param);
+    struct pst_rank *r = pst_engine_local(engine, owner);
     const struct pst_rank_param *at =
         r != NULL ? pst_layout_param(pst_rank_layout(r), param) : NULL;
     const void *src = NULL;
@@ -117,10 +117,10 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                    : PST_OK;
     if (r != NULL && at == NULL)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",
-                            home, p->fqn);
+                            owner, p->fqn);
     if (at != NULL)
         src = pst_rank_pull(pst_rank_device(r), at->data, at->bytes);
-    return pst_engine_fetch(engine, home, src, dst, pst_meta_bytes(&p->meta),
+    return pst_engine_fetch(engine, owner, src, dst, pst_meta_bytes(&p->meta),
                             diag);
 }
 

@@ -36,7 +36,7 @@ static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
     const struct pst_plan_param *param =
         &engine->grid.plan->params.at[p->index];
 
-    return pst_engine_home(engine, (unsigned)p->index) ==
+    return pst_engine_owner(engine, (unsigned)p->index) ==
                pst_role_number(pst_rank_role(r)) &&
            (param->kind == PST_VALUE_CONST ||
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&

@@ -34,7 +34,7 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
 }
 
 enum pst_status pst_each_entry(const struct pst_engine *engine,
-                               struct pst_rank *r, bool home, pst_entry_fn fn,
+                               struct pst_rank *r, bool owner, pst_entry_fn fn,
                                void *ctx, struct pst_diag *diag)
 {
     const struct pst_rank_role *role = pst_rank_role(r);
@@ -47,8 +47,9 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
         const struct pst_plan_param *param =
             &engine->grid.plan->params.at[p->index];
         const bool here =
-            !home || pst_engine_home(engine, (unsigned)p->index) == role->rank;
-        const bool first = !home || role->replica == 0;
+            !owner ||
+            pst_engine_owner(engine, (unsigned)p->index) == role->rank;
+        const bool first = !owner || role->replica == 0;
         bool gathers;
 
         if (!here || (!first && !pst_role_shares(role, (unsigned)p->index)))

@@ -23,10 +23,10 @@ typedef enum pst_status (*pst_entry_fn)(void *ctx, struct pst_rank *r,
                                         const struct pst_entry *entry,
                                         struct pst_diag *diag);
 
-/* Calls fn for every tensor of the state that this rank holds; if `home`, only
+/* Calls fn for every tensor of the state that this rank holds; if `owner`, only
  * for those that it owns and for its shard of sharded ones. */
 enum pst_status pst_each_entry(const struct pst_engine *engine,
-                               struct pst_rank *r, bool home, pst_entry_fn fn,
+                               struct pst_rank *r, bool owner, pst_entry_fn fn,
                                void *ctx, struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -143,9 +143,9 @@ enum pst_status pst_save_open(const struct pst_engine *engine,
 }
 
 /* The rank of another replica that is the index-th to write into the file of
- * rank `home`. At least one of the two is in this process. */
+ * rank `owner`. At least one of the two is in this process. */
 struct pair {
-    unsigned home, peer, index;
+    unsigned owner, peer, index;
     struct pst_shard *file, *part; /* NULL: on another process */
 };
 
@@ -167,8 +167,8 @@ static enum pst_status each_pair(struct pst_engine *engine,
          peer < pst_grid_size(&engine->grid) && one != PST_ERR_PEER; peer++) {
         struct pair pair = {peer % ranks, peer, peer / ranks - 1, NULL, NULL};
 
-        if (pst_engine_local(engine, pair.home) != NULL)
-            pair.file = shards[pair.home - engine->first];
+        if (pst_engine_local(engine, pair.owner) != NULL)
+            pair.file = shards[pair.owner - engine->first];
         if (pst_engine_local(engine, peer) != NULL)
             pair.part = shards[peer - engine->first];
         if (pair.file != NULL || pair.part != NULL)
@@ -200,7 +200,7 @@ static enum pst_status join_one(struct pst_engine *engine,
         return pst_engine_transfer(engine, true, pair->peer, &opened,
                                    sizeof(opened), diag);
     if (pair->file == NULL)
-        status = pst_engine_transfer(engine, false, pair->home, &opened,
+        status = pst_engine_transfer(engine, false, pair->owner, &opened,
                                      sizeof(opened), diag);
     opened.path[sizeof(opened.path) - 1] = '\0';
     return status == PST_OK
@@ -224,7 +224,7 @@ static enum pst_status announce_edges(struct pst_engine *engine,
     enum pst_status status = PST_OK;
 
     if (pair->file == NULL)
-        return pst_engine_transfer(engine, true, pair->home, &bytes,
+        return pst_engine_transfer(engine, true, pair->owner, &bytes,
                                    sizeof(bytes), diag);
     if (pair->part == NULL)
         status = pst_engine_transfer(engine, false, pair->peer, &bytes,
@@ -243,7 +243,7 @@ static enum pst_status send_edges(struct pst_engine *engine,
         pair->file != NULL ? pst_shard_expected(pair->file, pair->index) : NULL;
 
     if (to == NULL)
-        return from->n > 0 ? pst_engine_transfer(engine, true, pair->home,
+        return from->n > 0 ? pst_engine_transfer(engine, true, pair->owner,
                                                  from->at, from->n, diag)
                            : PST_OK;
     if (to->n > 0 && from != NULL)

@@ -90,7 +90,7 @@ static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
         struct pst_str name = {0};
 
         if (p->n_stages != 0 || !pst_plan_is_state(p) ||
-            pst_engine_home(s->engine, i) !=
+            pst_engine_owner(s->engine, i) !=
                 pst_role_number(pst_rank_role(s->rank)))
             continue;
         pst_plan_tensor_name(p, &name);

@@ -225,7 +225,7 @@ void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out)
         for (unsigned k = 1; pst_show_is_shared(param) && k < param->n_stages;
              k++) {
             pst_str_addf(out, "  s%u -> s%u [style=dashed, dir=%s, label=\"",
-                         param->home, param->stages[k],
+                         param->owner_stage, param->stages[k],
                          param->transmit ? "forward" : "none");
             add_quoted(out, &text);
             pst_str_add(out, "\"];\n");

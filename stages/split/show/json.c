@@ -246,7 +246,7 @@ static json_t *parameters(const struct pst_plan *plan)
                     "dtype", pst_dtype_name(p->meta.dtype), "shape",
                     shape(&p->meta), "requires_grad", p->requires_grad,
                     "persistent", p->kind != PST_VALUE_BUFFER || p->persistent,
-                    "transmit", p->transmit, "home", (json_int_t)p->home,
+                    "transmit", p->transmit, "home", (json_int_t)p->owner_stage,
                     "stages", numbers(p->stages, p->n_stages)));
     }
     return ret;

@@ -82,9 +82,9 @@ static void add_shared(struct pst_str *out, const struct pst_plan *plan)
         for (unsigned k = 0; k < param->n_stages; k++)
             pst_str_addf(out, "%s %u", k ? "," : "", param->stages[k]);
         if (param->carried)
-            pst_str_addf(out, "; stage %u owns it", param->home);
+            pst_str_addf(out, "; stage %u owns it", param->owner_stage);
         else if (param->transmit)
-            pst_str_addf(out, "; stage %u transmits it", param->home);
+            pst_str_addf(out, "; stage %u transmits it", param->owner_stage);
         else
             pst_str_add(out, "; replicated");
         pst_str_add(out,

@@ -257,14 +257,15 @@ static enum pst_status check_windows(struct checker *c,
 
 /* True if the owner is valid: any reader of a carried buffer, else the first
  * reader. */
-static bool is_at_home(const struct pst_plan_param *param)
+static bool has_owner_stage(const struct pst_plan_param *param)
 {
     bool reads = false;
 
     if (!param->carried)
-        return param->home == (param->n_stages > 0 ? param->stages[0] : 0);
+        return param->owner_stage ==
+               (param->n_stages > 0 ? param->stages[0] : 0);
     for (unsigned k = 0; k < param->n_stages; k++)
-        reads = reads || param->stages[k] == param->home;
+        reads = reads || param->stages[k] == param->owner_stage;
     return reads;
 }
 
@@ -287,7 +288,7 @@ static enum pst_status check_param(struct checker *c,
         if (param->uses[k] > (param->requires_grad ? MAX_PARTS : 0))
             return bad(c, "the gradient of \"%.200s\" cannot have %u terms",
                        param->fqn, param->uses[k]);
-    if (!is_at_home(param))
+    if (!has_owner_stage(param))
         return bad(c, "\"%.200s\" is not at home", param->fqn);
     if (param->transmit &&
         (param->kind != PST_VALUE_PARAM || param->n_stages < 2))

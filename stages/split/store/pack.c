@@ -278,7 +278,7 @@ static void pack_params(struct packer *p, pb_plan *ret)
         items[i].n_stages = param->n_stages;
         items[i].uses = param->uses;
         items[i].n_uses = param->n_stages;
-        items[i].home = param->home;
+        items[i].home = param->owner_stage;
         items[i].transmit = param->transmit;
         if (param->n_windows > 0)
             pack_windows(p, param, &items[i]);

@@ -71,7 +71,7 @@ static enum pst_status declare(struct pst_plan *plan, unsigned stage,
         const struct pst_plan_param *param = &plan->params.at[i];
         enum pst_status status;
 
-        if (param->home != stage)
+        if (param->owner_stage != stage)
             continue;
         status =
             pst_safetensors_writer_declare(w, param->fqn, &param->meta, diag);
@@ -117,7 +117,7 @@ static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
     for (size_t i = 0; i < plan->params.n; i++) {
         enum pst_status status;
 
-        if (plan->params.at[i].home != stage)
+        if (plan->params.at[i].owner_stage != stage)
             continue;
         status = put(plan, (unsigned)i, w, index++, diag);
         if (status != PST_OK)

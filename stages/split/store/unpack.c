@@ -326,7 +326,7 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
                                    .is_complex = pb->pairs,
                                    .n_aliases = (unsigned)pb->n_aliases,
                                    .n_stages = (unsigned)pb->n_stages,
-                                   .home = pb->home,
+                                   .owner_stage = pb->home,
                                    .transmit = pb->transmit};
     enum pst_status status;
 

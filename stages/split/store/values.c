@@ -119,7 +119,8 @@ static enum pst_status find_entry(struct pst_plan *plan,
 {
     const struct pst_safetensors_entry *entry;
     struct pst_plan_file *file = NULL;
-    enum pst_status status = open_weights(plan, param->home, &file, diag);
+    enum pst_status status =
+        open_weights(plan, param->owner_stage, &file, diag);
     bool fits;
 
     if (status != PST_OK)
@@ -127,14 +128,14 @@ static enum pst_status find_entry(struct pst_plan *plan,
     entry = pst_safetensors_find(file->st, param->fqn);
     fits = entry != NULL && pst_meta_same(&entry->meta, &param->meta);
     if (whole || !fits)
-        status = check_whole(plan, param->home, file, diag);
+        status = check_whole(plan, param->owner_stage, file, diag);
     if (status != PST_OK)
         return status;
     if (!fits)
-        return pst_diag_set(diag, PST_E_PLAN_WEIGHTS,
-                            "%s/%s does not hold \"%s\" as the plan wants it",
-                            plan->dir, plan->stages.at[param->home].weights,
-                            param->fqn);
+        return pst_diag_set(
+            diag, PST_E_PLAN_WEIGHTS,
+            "%s/%s does not hold \"%s\" as the plan wants it", plan->dir,
+            plan->stages.at[param->owner_stage].weights, param->fqn);
     *ret = entry;
     return PST_OK;
 }
@@ -317,7 +318,7 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
 
     while (plan->parent != NULL)
         plan = plan->parent;
-    param = &plan->params.at[i]; /* `home` is the owner in this plan */
+    param = &plan->params.at[i]; /* `owner_stage` is the owner in this plan */
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,

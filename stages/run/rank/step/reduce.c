@@ -200,20 +200,20 @@ static enum pst_status post_piece(struct pst_reductions *r,
                                   int64_t n)
 {
     const struct pst_owners *o = &x->o;
-    const bool home = o->home == r->role->rank;
+    const bool owner = o->owner == r->role->rank;
     enum pst_status status = PST_OK;
 
     r->n_posted = 0;
     for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++)
-        if ((o->parts[i].rank == r->role->rank) != home)
-            status = post(r, !home, home ? o->parts[i].rank : o->home,
+        if ((o->parts[i].rank == r->role->rank) != owner)
+            status = post(r, !owner, owner ? o->parts[i].rank : o->owner,
                           tag_of(x, i, false), part_at(r, x, i, begin),
                           (size_t)n * o->item);
     return status;
 }
 
-static enum pst_status reduce_to_home(struct pst_reductions *r,
-                                      const struct pst_reduction *x)
+static enum pst_status reduce_to_owner(struct pst_reductions *r,
+                                       const struct pst_reduction *x)
 {
     const int64_t begin = (int64_t)(r->state / 2) * PST_OWNERS_PIECE;
     const int64_t n = PST_MIN(PST_OWNERS_PIECE, x->o.numel - begin);
@@ -227,10 +227,10 @@ static enum pst_status reduce_to_home(struct pst_reductions *r,
     }
     if (r->waiting > 0)
         return PST_AGAIN;
-    if (x->o.home == r->role->rank)
+    if (x->o.owner == r->role->rank)
         sum(r, x, begin, n);
     r->state = begin + n < x->o.numel ? r->state + 1 : 0;
-    return r->state == 0 ? PST_OK : reduce_to_home(r, x);
+    return r->state == 0 ? PST_OK : reduce_to_owner(r, x);
 }
 
 enum pst_status pst_reduce(struct pst_reductions *r,
@@ -244,7 +244,7 @@ enum pst_status pst_reduce(struct pst_reductions *r,
         return PST_OK;
     }
     if (x->o.param->transmit)
-        return reduce_to_home(r, x);
+        return reduce_to_owner(r, x);
     if (r->state == 0) {
         r->n_posted = 0;
         status = post_parts(r, x);

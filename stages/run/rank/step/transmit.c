@@ -29,7 +29,8 @@ static int source_of(const struct pst_rank_role *role,
         return role->options.replicas > 1 ? (int)role->rank : -1;
     if (param->transmit && pst_uses_total(role->uses, (unsigned)p->index) > 0 &&
         pst_role_optim(role) != NULL)
-        return (int)pst_role_first(role) + role->sched->rank_of[param->home];
+        return (int)pst_role_first(role) +
+               role->sched->rank_of[param->owner_stage];
     return -1;
 }
 
