@@ -16,7 +16,7 @@
 
 /* --- supported calls ---------------------------------------------------- */
 
-static bool rows_fit(const struct pst_sdpa_factor *f, int64_t rows,
+static bool rows_fit(const struct pst_sdpa_operand *f, int64_t rows,
                      int64_t cols)
 {
     return (f->col == 1 || cols == 1) && (rows == 1 || f->row >= cols);
@@ -186,7 +186,8 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
 }
 
 static const float *at(const struct pst_sdpa *p,
-                       const struct pst_sdpa_factor *f, int64_t i, bool grouped)
+                       const struct pst_sdpa_operand *f, int64_t i,
+                       bool grouped)
 {
     return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
 }
@@ -335,7 +336,7 @@ static void run(const struct pst_call *c, const struct pst_sdpa *p,
 
 /* Returns dense rows of x: x itself, or a copy in `sdpa_scratch` if x has gaps.
  */
-static const float *dense(const struct pst_sdpa_factor *x, const float *from,
+static const float *dense(const struct pst_sdpa_operand *x, const float *from,
                           int64_t rows, int64_t width, float *sdpa_scratch)
 {
     if (x->row == width)

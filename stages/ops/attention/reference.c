@@ -6,10 +6,10 @@
 
 /* --- description (shared with the fast kernels) --------------------------- */
 
-static struct pst_sdpa_factor factor_of(const struct pst_operand *x,
-                                        unsigned n_batch)
+static struct pst_sdpa_operand operand_of(const struct pst_operand *x,
+                                          unsigned n_batch)
 {
-    struct pst_sdpa_factor f = {.x = x};
+    struct pst_sdpa_operand f = {.x = x};
     const struct pst_meta *m = x->meta;
     const unsigned own = m->rank > 2 ? m->rank - 2 : 0;
 
@@ -56,17 +56,17 @@ void pst_sdpa_describe(const struct pst_call *c, unsigned first,
     }
     if (args[7].b && n > 0 && k->size[n - 1] > 0)
         ret->group = q->size[n - 1] / k->size[n - 1];
-    ret->q = factor_of(&x[0], n);
-    ret->k = factor_of(&x[1], n);
-    ret->v = factor_of(&x[2], n);
+    ret->q = operand_of(&x[0], n);
+    ret->k = operand_of(&x[1], n);
+    ret->v = operand_of(&x[2], n);
     if (args[3].kind == PST_ARG_VALUE)
-        ret->mask = factor_of(&x[3], n);
+        ret->mask = operand_of(&x[3], n);
     if (first == 1)
-        ret->g = factor_of(&c->in[0], n);
+        ret->g = operand_of(&c->in[0], n);
 }
 
 int64_t pst_sdpa_offset(const struct pst_sdpa *p,
-                        const struct pst_sdpa_factor *f, int64_t i,
+                        const struct pst_sdpa_operand *f, int64_t i,
                         bool grouped)
 {
     int64_t offset = 0;
@@ -96,7 +96,7 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 
 /* --- reference ---------------------------------------------------------- */
 
-static double load(const struct pst_sdpa_factor *f, int64_t offset)
+static double load(const struct pst_sdpa_operand *f, int64_t offset)
 {
     if (f->x->meta->dtype == PST_F64) /* the usual case, as pst_verify computes
                                        * in f64 */
@@ -105,7 +105,7 @@ static double load(const struct pst_sdpa_factor *f, int64_t offset)
 }
 
 /* Returns the elements from offset on if they are contiguous f64, else NULL. */
-static const double *line(const struct pst_sdpa_factor *f, int64_t offset)
+static const double *line(const struct pst_sdpa_operand *f, int64_t offset)
 {
     return f->x->meta->dtype == PST_F64 && f->col == 1
                ? (const double *)f->x->data + offset
@@ -135,8 +135,8 @@ static void add_line(double *restrict to, const double *restrict x, double by,
 }
 
 /* Returns the dot product of n elements of a and b at these offsets. */
-static double dot(const struct pst_sdpa_factor *a, int64_t at_a,
-                  const struct pst_sdpa_factor *b, int64_t at_b, int64_t n)
+static double dot(const struct pst_sdpa_operand *a, int64_t at_a,
+                  const struct pst_sdpa_operand *b, int64_t at_b, int64_t n)
 {
     const double *x = line(a, at_a), *y = line(b, at_b);
     double sum = 0.0;
@@ -268,10 +268,10 @@ static int64_t dense_offset(const struct pst_sdpa *p,
 {
     struct pst_meta dense = *like;
     const struct pst_operand x = {.meta = &dense};
-    struct pst_sdpa_factor f;
+    struct pst_sdpa_operand f;
 
     pst_meta_set_contiguous(&dense);
-    f = factor_of(&x, p->n_batch);
+    f = operand_of(&x, p->n_batch);
     return pst_sdpa_offset(p, &f, i, true);
 }
 

@@ -19,7 +19,7 @@
 #include "stages/ops/matmul/gemm.h"
 
 /* One operand with its strides, 0 along broadcast dimensions. */
-struct pst_sdpa_factor {
+struct pst_sdpa_operand {
     const struct pst_operand *x; /* mask: data NULL if absent */
     int64_t batch[PST_MAX_RANK], row, col;
 };
@@ -28,7 +28,7 @@ struct pst_sdpa {
     unsigned n_batch;
     int64_t batch[PST_MAX_RANK], batches;
     int64_t l, s, e, ev, group;
-    struct pst_sdpa_factor q, k, v, mask, g; /* g: gradient of out */
+    struct pst_sdpa_operand q, k, v, mask, g; /* g: gradient of out */
     double scale, dropout;
     bool causal;
     struct pst_rng_key rng;
@@ -41,7 +41,7 @@ void pst_sdpa_describe(const struct pst_call *c, unsigned first,
 /* Returns the offset of batch number i in an operand; grouped: for key and
  * value heads. */
 int64_t pst_sdpa_offset(const struct pst_sdpa *p,
-                        const struct pst_sdpa_factor *f, int64_t i,
+                        const struct pst_sdpa_operand *f, int64_t i,
                         bool grouped);
 /* Returns the factor by which dropout scales probability (row, col) of batch
  * i. */

@@ -131,14 +131,14 @@ static void block(const struct job *j, int64_t i, int64_t m, float *y)
         j->loop(m, x, 0, j->s, y);
     }
     if (j->scale.data != NULL) {
-        const void *const factors[2] = {y, weights(&j->scale, i, m, room)};
+        const void *const operands[2] = {y, weights(&j->scale, i, m, room)};
 
-        j->mul(m, factors, 0, j->s, y);
+        j->mul(m, operands, 0, j->s, y);
     }
     if (j->g != NULL) {
-        const void *const factors[2] = {y, j->g + i};
+        const void *const operands[2] = {y, j->g + i};
 
-        j->mul(m, factors, 0, j->s, y);
+        j->mul(m, operands, 0, j->s, y);
     }
 }
 

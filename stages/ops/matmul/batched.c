@@ -46,13 +46,13 @@ static enum pst_status baddbmm_infer(struct pst_infer *c)
                             : pst_matmul_set_added(c, 0, dtype, 3, size);
 }
 
-static struct pst_factor factor_of(const struct pst_operand *x)
+static struct pst_product_operand operand_of(const struct pst_operand *x)
 {
     const unsigned rank = x->meta->rank;
 
-    return (struct pst_factor){.data = x->data,
-                               .row = x->meta->stride[rank - 2],
-                               .col = x->meta->stride[rank - 1]};
+    return (struct pst_product_operand){.data = x->data,
+                                        .row = x->meta->stride[rank - 2],
+                                        .col = x->meta->stride[rank - 1]};
 }
 
 static void bmm_operands(const struct pst_call *c, unsigned first,
@@ -61,14 +61,14 @@ static void bmm_operands(const struct pst_call *c, unsigned first,
     const struct pst_operand *a = &c->in[first], *b = &c->in[first + 1];
 
     *p = (struct pst_product){.dtype = c->out[0].meta->dtype,
-                              .factors = a->meta->dtype,
+                              .operand_dtype = a->meta->dtype,
                               .n_batch = 1,
                               .batch = {a->meta->size[0]},
                               .m = a->meta->size[1],
                               .k = a->meta->size[2],
                               .n = b->meta->size[2],
-                              .a = factor_of(a),
-                              .b = factor_of(b),
+                              .a = operand_of(a),
+                              .b = operand_of(b),
                               .alpha = 1.0,
                               .out = c->out[0].data,
                               .accumulate = c->accumulate};
@@ -221,7 +221,7 @@ static void matmul_describe(const struct pst_call *c, struct pst_product *p)
 
     *p =
         (struct pst_product){.dtype = c->out[0].meta->dtype,
-                             .factors = a->dtype,
+                             .operand_dtype = a->dtype,
                              .n = rb == 2 ? b->size[b->rank - 1] : 1,
                              .a.data = c->in[0].data,
                              .b = {.data = c->in[1].data,

@@ -131,7 +131,7 @@ static void describe(const struct pst_call *c, struct pst_product *p)
 
     *p = (struct pst_product){
         .dtype = a->dtype,
-        .factors = a->dtype,
+        .operand_dtype = a->dtype,
         .m = a->size[0],
         .k = a->size[1],
         .n = b->size[b->rank - 1],

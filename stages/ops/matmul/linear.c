@@ -35,7 +35,7 @@ static void linear_describe(const struct pst_call *c, struct pst_product *p)
     const struct pst_meta *y = c->out[0].meta, *bias = c->in[2].meta;
 
     *p = (struct pst_product){.dtype = y->dtype,
-                              .factors = c->in[1].meta->dtype,
+                              .operand_dtype = c->in[1].meta->dtype,
                               .a.data = c->in[0].data,
                               .c.data = c->in[2].data,
                               .alpha = 1.0,
@@ -139,7 +139,7 @@ static void mm_operands(const struct pst_call *c, unsigned first,
 
     *p = (struct pst_product){
         .dtype = c->out[0].meta->dtype,
-        .factors = a->meta->dtype,
+        .operand_dtype = a->meta->dtype,
         .m = a->meta->size[0],
         .k = a->meta->size[1],
         .a = {a->data, .row = a->meta->stride[0], .col = a->meta->stride[1]},

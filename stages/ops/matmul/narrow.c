@@ -15,8 +15,8 @@ struct narrow {
     struct pst_product q; /* the matmul that the library runs */
     bool bf16;            /* operands are bf16, otherwise f32 */
     struct pack {
-        const struct pst_factor *from; /* NULL: used in place, without
-                                        * conversion */
+        const struct pst_product_operand *from; /* NULL: used in place, without
+                                                 * conversion */
         int64_t rows, cols; /* storage order: cols elements are contiguous */
         int64_t ld, n;      /* n: number of matrices */
         void *to;
@@ -42,11 +42,11 @@ static void *take(struct narrow *w, char *base, size_t bytes)
     return at;
 }
 
-static void plan_factor(struct narrow *w, unsigned i, char *base)
+static void plan_operand(struct narrow *w, unsigned i, char *base)
 {
     const struct pst_product *p = w->p;
-    const struct pst_factor *f = i == 0 ? &p->a : &p->b;
-    struct pst_factor *to = i == 0 ? &w->q.a : &w->q.b;
+    const struct pst_product_operand *f = i == 0 ? &p->a : &p->b;
+    struct pst_product_operand *to = i == 0 ? &w->q.a : &w->q.b;
     struct pack *pack = &w->pack[i];
     const int64_t rows = i == 0 ? p->m : p->k, cols = i == 0 ? p->k : p->n;
     int64_t step = rows * cols;
@@ -54,7 +54,7 @@ static void plan_factor(struct narrow *w, unsigned i, char *base)
 
     if (p->dtype == PST_BF16 && w->bf16)
         return;
-    pst_factor_layout(f, rows, cols, &trans, &pack->ld);
+    pst_product_operand_layout(f, rows, cols, &trans, &pack->ld);
     pack->from = f;
     pack->rows = trans ? cols : rows;
     pack->cols = trans ? rows : cols;
@@ -64,7 +64,7 @@ static void plan_factor(struct narrow *w, unsigned i, char *base)
             pack->n = pst_product_batches(p);
     pack->to =
         take(w, base, (size_t)(pack->n * rows * cols) * (w->bf16 ? 2 : 4));
-    *to = (struct pst_factor){
+    *to = (struct pst_product_operand){
         .data = pack->to, .row = trans ? 1 : cols, .col = trans ? rows : 1};
     for (unsigned d = p->n_batch; pack->n > 1 && d-- > 0; step *= p->batch[d])
         to->batch[d] = step;
@@ -75,9 +75,9 @@ static void plan(const struct pst_product *p, char *base, struct narrow *w)
     *w = (struct narrow){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
     w->bf16 = w->bf16 && pst_rates_use_bf16();
     w->q.dtype = PST_F32;
-    w->q.factors = w->bf16 ? PST_BF16 : PST_F32;
-    plan_factor(w, 0, base);
-    plan_factor(w, 1, base);
+    w->q.operand_dtype = w->bf16 ? PST_BF16 : PST_F32;
+    plan_operand(w, 0, base);
+    plan_operand(w, 1, base);
     if (p->dtype == PST_F32)
         return;
     w->sum =
@@ -195,7 +195,7 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
 enum pst_form pst_product_form(const struct pst_call *c,
                                const struct pst_product *p, bool is_b)
 {
-    if (!c->bf16 || p->factors != PST_F32)
+    if (!c->bf16 || p->operand_dtype != PST_F32)
         return PST_FORM_OWN;
     if (!pst_rates_use_bf16())
         return PST_FORM_ROUNDED;
@@ -204,7 +204,7 @@ enum pst_form pst_product_form(const struct pst_call *c,
 
 bool pst_product_is_prepared(const struct pst_product *p)
 {
-    return p->dtype == PST_F32 && p->factors == PST_BF16 &&
+    return p->dtype == PST_F32 && p->operand_dtype == PST_BF16 &&
            pst_rates_use_bf16();
 }
 

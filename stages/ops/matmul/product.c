@@ -27,7 +27,7 @@ static double flops_of(const struct pst_product *p)
 }
 
 int64_t pst_product_offset(const struct pst_product *p,
-                           const struct pst_factor *f, int64_t i)
+                           const struct pst_product_operand *f, int64_t i)
 {
     int64_t offset = 0;
 
@@ -85,7 +85,7 @@ void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
     const bool trans = form == PST_FORM_TILES_T;
 
     p->n = n;
-    p->b = (struct pst_factor){.data = b->data};
+    p->b = (struct pst_product_operand){.data = b->data};
     p->b_form = form;
     p->b_tiled = pst_tiles_is(b->meta, p->k, n);
     if (p->b_tiled)
@@ -101,8 +101,8 @@ static double dot(const struct pst_product *p, int64_t a, int64_t b)
     double sum = 0.0;
 
     for (int64_t k = 0; k < p->k; k++)
-        sum += pst_load_f64(p->factors, p->a.data, a + k * p->a.col) *
-               pst_load_f64(p->factors, p->b.data, b + k * p->b.row);
+        sum += pst_load_f64(p->operand_dtype, p->a.data, a + k * p->a.col) *
+               pst_load_f64(p->operand_dtype, p->b.data, b + k * p->b.row);
     return sum;
 }
 
@@ -165,8 +165,9 @@ void pst_product_ref(const struct pst_product *p)
 
 /* --- libraries ---------------------------------------------------------- */
 
-bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
-                       bool *trans, int64_t *ld)
+bool pst_product_operand_layout(const struct pst_product_operand *f,
+                                int64_t rows, int64_t cols, bool *trans,
+                                int64_t *ld)
 {
     *trans = false;
     *ld = f->row;
@@ -180,7 +181,7 @@ bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
 
 bool pst_product_is_plain(const struct pst_product *p)
 {
-    return p->factors == p->dtype;
+    return p->operand_dtype == p->dtype;
 }
 
 bool pst_product_fits_blas(const struct pst_product *p)
@@ -189,8 +190,9 @@ bool pst_product_fits_blas(const struct pst_product *p)
     int64_t ld;
 
     return p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX &&
-           pst_factor_layout(&p->a, p->m, p->k, &trans, &ld) &&
-           (p->b_tiled || pst_factor_layout(&p->b, p->k, p->n, &trans, &ld));
+           pst_product_operand_layout(&p->a, p->m, p->k, &trans, &ld) &&
+           (p->b_tiled ||
+            pst_product_operand_layout(&p->b, p->k, p->n, &trans, &ld));
 }
 
 /* The others are too small, or their left operand is not row-major. */
@@ -203,7 +205,7 @@ bool pst_product_likes_tiles(const struct pst_product *p)
            pst_product_batches(p) == 1 && p->alpha == 1.0 && p->m >= 32 &&
            p->n >= 32 && p->k >= PST_TILE_K && p->k % PST_TILE_K == 0 &&
            pst_product_fits_blas(p) &&
-           pst_factor_layout(&p->a, p->m, p->k, &trans, &ld) && !trans;
+           pst_product_operand_layout(&p->a, p->m, p->k, &trans, &ld) && !trans;
 }
 
 typedef bool (*likes_fn)(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
@@ -215,8 +217,8 @@ static bool likes(const struct pst_product *p, likes_fn ask)
 
     if (!pst_product_is_plain(p))
         return false;
-    pst_factor_layout(&p->a, p->m, p->k, &ta, &ld);
-    pst_factor_layout(&p->b, p->k, p->n, &tb, &ld);
+    pst_product_operand_layout(&p->a, p->m, p->k, &ta, &ld);
+    pst_product_operand_layout(&p->b, p->k, p->n, &tb, &ld);
     return ask(ta, tb, p->m, p->n, p->k);
 }
 
@@ -288,8 +290,8 @@ static struct pst_gemm gemm_of(const struct pst_product *p,
                          .alpha = p->alpha,
                          .beta = p->accumulate || has_c ? 1.0 : 0.0};
 
-    pst_factor_layout(&p->a, p->m, p->k, &g.ta, &g.lda);
-    pst_factor_layout(&p->b, p->k, p->n, &g.tb, &g.ldb);
+    pst_product_operand_layout(&p->a, p->m, p->k, &g.ta, &g.lda);
+    pst_product_operand_layout(&p->b, p->k, p->n, &g.tb, &g.ldb);
     *a = pst_product_offset(p, &p->a, k->batch) + k->row[0] * p->a.row;
     *b = pst_product_offset(p, &p->b, k->batch) + k->col[0] * p->b.col;
     *o = (k->batch * p->m + k->row[0]) * p->n + k->col[0];
@@ -474,7 +476,7 @@ static void pack_part(void *ctx, unsigned part, unsigned parts)
     int64_t first, last, ld;
     bool trans;
 
-    pst_factor_layout(&p->b, p->k, p->n, &trans, &ld);
+    pst_product_operand_layout(&p->b, p->k, p->n, &trans, &ld);
     pst_pool_share(pst_tiles_numel(1, p->n) / PST_TILE_N, 1, part, parts,
                    &first, &last);
     pst_tiles_pack(p->k, p->n, p->b.data, trans, ld, first, last,

@@ -10,18 +10,18 @@
  */
 #include "stages/ops/core/op.h"
 
-struct pst_factor {
+struct pst_product_operand {
     const void *data;                      /* c only: NULL if absent */
     int64_t batch[PST_MAX_RANK], row, col; /* strides, elements */
 };
 
 struct pst_product {
-    enum pst_dtype dtype;   /* of c and out */
-    enum pst_dtype factors; /* of a and b: their dtype, or bf16 for f32 */
-    unsigned n_batch;       /* batch dimensions */
+    enum pst_dtype dtype;         /* of c and out */
+    enum pst_dtype operand_dtype; /* of a and b: their dtype, or bf16 for f32 */
+    unsigned n_batch;             /* batch dimensions */
     int64_t batch[PST_MAX_RANK];
     int64_t m, n, k;
-    struct pst_factor a, b, c;
+    struct pst_product_operand a, b, c;
     double alpha, beta;
     /* The same for integers, for which double is too imprecise; 0: use
      * those. */
@@ -40,11 +40,12 @@ typedef void (*pst_product_fn)(const struct pst_call *c,
 int64_t pst_product_batches(const struct pst_product *p);
 /* Returns the offset of batch number i in an operand, in elements. */
 int64_t pst_product_offset(const struct pst_product *p,
-                           const struct pst_factor *f, int64_t i);
+                           const struct pst_product_operand *f, int64_t i);
 /* True if it is a row-major (*trans false) or column-major matrix of rows x
  * cols with leading dimension *ld. */
-bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
-                       bool *trans, int64_t *ld);
+bool pst_product_operand_layout(const struct pst_product_operand *f,
+                                int64_t rows, int64_t cols, bool *trans,
+                                int64_t *ld);
 
 /* True if the operands have the result's dtype. */
 bool pst_product_is_plain(const struct pst_product *p);

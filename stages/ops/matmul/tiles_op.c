@@ -63,11 +63,12 @@ static void tiles_ref(const struct pst_call *c)
 static bool tiles_fits(const struct pst_call *c)
 {
     const struct matrix m = matrix_of(c);
-    const struct pst_factor f = {.row = m.row, .col = m.col};
+    const struct pst_product_operand f = {.row = m.row, .col = m.col};
     bool trans;
     int64_t ld;
 
-    return pst_tiles_has() && pst_factor_layout(&f, m.k, m.n, &trans, &ld);
+    return pst_tiles_has() &&
+           pst_product_operand_layout(&f, m.k, m.n, &trans, &ld);
 }
 
 /* Each thread holds 16 rounded columns of the operand. */
@@ -80,13 +81,13 @@ static void tiles_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct pst_call *c = ctx;
     const struct matrix m = matrix_of(c);
-    const struct pst_factor f = {.row = m.row, .col = m.col};
+    const struct pst_product_operand f = {.row = m.row, .col = m.col};
     const pst_to_16_fn round = pst_simd_to_16_best(PST_BF16, pst_cpu_isa());
     uint16_t *to = (uint16_t *)c->scratch + part * m.k * PST_TILE_N;
     int64_t first, last, ld;
     bool trans;
 
-    pst_factor_layout(&f, m.k, m.n, &trans, &ld);
+    pst_product_operand_layout(&f, m.k, m.n, &trans, &ld);
     pst_pool_share(c->out[0].meta->size[0], 1, part, parts, &first, &last);
     for (int64_t i = first; i < last; i++) {
         const int64_t n = PST_MIN(m.n - i * PST_TILE_N, (int64_t)PST_TILE_N);
