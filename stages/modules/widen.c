@@ -9,7 +9,7 @@
 struct widener {
     struct pst_graph *graph;
     struct pst_value *param;
-    enum pst_dtype narrow;
+    enum pst_dtype stored;
     struct pst_build build;
     struct pst_node *node; /* current */
     struct pst_diag *diag;
@@ -53,7 +53,7 @@ static void convert(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (*slot != w->param)
         return;
-    ret = pst_rewrite_dtype(&w->build, w->node, w->param, w->narrow);
+    ret = pst_rewrite_dtype(&w->build, w->node, w->param, w->stored);
     if (ret != NULL)
         *slot = ret;
 }
@@ -108,7 +108,7 @@ enum pst_status pst_model_widen(struct pst_model *model,
 {
     struct widener w = {.graph = model->graph,
                         .param = param,
-                        .narrow = param->meta.dtype,
+                        .stored = param->meta.dtype,
                         .diag = diag};
     struct pst_weight *weight = pst_map_get(&model->weights_by_fqn, param->fqn);
     enum pst_status status = check(model, param, diag);
@@ -119,7 +119,7 @@ enum pst_status pst_model_widen(struct pst_model *model,
     param->meta.dtype = PST_F32;
     if (weight != NULL && weight->read != NULL) {
         weight->rounded = true;
-        weight->rounds = w.narrow;
+        weight->rounds = w.stored;
     }
     status = pst_graph_rewrite(w.graph, widen, &w);
     model->identity[0] = '\0';

@@ -232,24 +232,24 @@ static bool is_comparable(const struct pst_plan_param *p)
 
 /* 16 bits are too coarse for slopes: a model that has nothing finer must not
  * pass as verified. */
-static enum pst_status refuse_narrow(const struct verifier *v)
+static enum pst_status refuse_16bit(const struct verifier *v)
 {
-    const struct pst_plan_param *narrow = NULL;
+    const struct pst_plan_param *param = NULL;
 
     for (size_t i = 0; i < v->joined->params.n; i++) {
         const struct pst_plan_param *p = &v->joined->params.at[i];
 
         if (is_comparable(p))
             return PST_OK;
-        if (narrow == NULL && is_trained(p))
-            narrow = p;
+        if (param == NULL && is_trained(p))
+            param = p;
     }
-    if (narrow == NULL || v->report.different > 0)
+    if (param == NULL || v->report.different > 0)
         return PST_OK; /* the difference is the answer */
     return pst_diag_set(v->diag, PST_E_RUN_VERIFY_DTYPE,
                         "gradients cannot be verified: parameter %s is %s, "
                         "and none is f32 or f64 (cut and uncut model agree)",
-                        narrow->fqn, pst_dtype_name(narrow->meta.dtype));
+                        param->fqn, pst_dtype_name(param->meta.dtype));
 }
 
 /* Nothing has a slope there, and no gradient is to blame. */
@@ -358,7 +358,7 @@ static enum pst_status verify(struct verifier *v)
     enum pst_status status = compare_cuts(v);
 
     if (status == PST_OK && v->options.train)
-        status = refuse_narrow(v);
+        status = refuse_16bit(v);
     if (status == PST_OK && v->options.train)
         status = check_gradients(v);
     if (status != PST_OK)

@@ -62,7 +62,7 @@ void pst_cpu_sum(const struct pst_task *task)
         sum_f32(task);
 }
 
-void pst_cpu_narrow(const struct pst_task *task)
+void pst_cpu_downcast(const struct pst_task *task)
 {
     pst_simd_to_16_best(PST_BF16, task->isa)(task->n, task->from[0], task->to);
 }

@@ -11,7 +11,7 @@ void pst_cpu_sum(const struct pst_task *task);
 void pst_cpu_sumsq(const struct pst_task *task);
 /* f32 to bf16; and back in place: `to` holds n bf16 values in its upper
  * half. */
-void pst_cpu_narrow(const struct pst_task *task);
+void pst_cpu_downcast(const struct pst_task *task);
 void pst_cpu_upcast(const struct pst_task *task);
 void pst_cpu_update_sgd(const struct pst_task *task);
 void pst_cpu_update_adamw(const struct pst_task *task);
@@ -22,7 +22,7 @@ void pst_cpu_update_adamw(const struct pst_task *task);
     X("copy", pst_cpu_copy)                                                    \
     X("sum", pst_cpu_sum)                                                      \
     X("sumsq", pst_cpu_sumsq)                                                  \
-    X("narrow", pst_cpu_narrow)                                                \
+    X("downcast", pst_cpu_downcast)                                            \
     X("upcast", pst_cpu_upcast)                                                \
     X("update.sgd", pst_cpu_update_sgd)                                        \
     X("update.adamw", pst_cpu_update_adamw)

@@ -8,7 +8,7 @@
 #define MAX_OPERANDS 16
 
 /* The call of the inner kernel, with its operands as f32. */
-struct wide {
+struct x32 {
     struct pst_call call;
     struct pst_operand in[MAX_OPERANDS], out[MAX_OPERANDS];
     struct pst_meta in_metas[MAX_OPERANDS], out_metas[MAX_OPERANDS];
@@ -16,7 +16,7 @@ struct wide {
 };
 
 /* Gives a 16-bit operand f32 memory in the scratch at base (may be NULL). */
-static void widen(struct wide *w, const struct pst_operand *from, char *base,
+static void widen(struct x32 *w, const struct pst_operand *from, char *base,
                   struct pst_operand *to, struct pst_meta *meta)
 {
     *to = *from;
@@ -30,7 +30,7 @@ static void widen(struct wide *w, const struct pst_operand *from, char *base,
     w->size += (pst_meta_bytes(to->meta) + 63) / 64 * 64;
 }
 
-static void describe(const struct pst_call *c, char *base, struct wide *w)
+static void describe(const struct pst_call *c, char *base, struct x32 *w)
 {
     w->call = *c;
     w->call.in = w->in;
@@ -44,7 +44,7 @@ static void describe(const struct pst_call *c, char *base, struct wide *w)
 
 static size_t scratch(const struct pst_call *c, unsigned threads)
 {
-    struct wide w;
+    struct x32 w;
 
     describe(c, NULL, &w);
     return w.size + (c->inner->scratch != NULL
@@ -53,42 +53,42 @@ static size_t scratch(const struct pst_call *c, unsigned threads)
 }
 
 struct conversion {
-    const struct pst_operand *narrow, *wide;
+    const struct pst_operand *x16, *x32;
     bool back;
 };
 
 static void convert_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct conversion *v = ctx;
-    const enum pst_dtype dtype = v->narrow->meta->dtype;
-    uint16_t *narrow = v->narrow->data;
-    float *wide = v->wide->data;
+    const enum pst_dtype dtype = v->x16->meta->dtype;
+    uint16_t *x16 = v->x16->data;
+    float *x32 = v->x32->data;
     int64_t first, last;
 
-    pst_pool_share(pst_meta_numel(v->wide->meta), 64, part, parts, &first,
+    pst_pool_share(pst_meta_numel(v->x32->meta), 64, part, parts, &first,
                    &last);
     if (v->back)
-        pst_simd_to_16_best(dtype, pst_cpu_isa())(last - first, wide + first,
-                                                  narrow + first);
+        pst_simd_to_16_best(dtype, pst_cpu_isa())(last - first, x32 + first,
+                                                  x16 + first);
     else
-        pst_simd_from_16_best(dtype, pst_cpu_isa())(
-            last - first, narrow + first, wide + first);
+        pst_simd_from_16_best(dtype, pst_cpu_isa())(last - first, x16 + first,
+                                                    x32 + first);
 }
 
-static void convert(const struct pst_call *c, const struct pst_operand *narrow,
-                    const struct pst_operand *wide, bool back)
+static void convert(const struct pst_call *c, const struct pst_operand *x16,
+                    const struct pst_operand *x32, bool back)
 {
-    struct conversion v = {narrow, wide, back};
+    struct conversion v = {x16, x32, back};
 
-    if (pst_simd_is_16(narrow->meta->dtype) && narrow->data != NULL)
+    if (pst_simd_is_16(x16->meta->dtype) && x16->data != NULL)
         pst_pool_run(
-            pst_pool_if(c->pool, pst_meta_numel(wide->meta) >= PST_ND_SERIAL),
+            pst_pool_if(c->pool, pst_meta_numel(x32->meta) >= PST_ND_SERIAL),
             convert_part, &v);
 }
 
 static void run(const struct pst_call *c)
 {
-    struct wide w;
+    struct x32 w;
 
     describe(c, c->scratch, &w);
     w.call.scratch = (char *)c->scratch + w.size;
@@ -111,7 +111,7 @@ static const struct pst_kernel widened = {
 const struct pst_kernel *pst_cpu_adapt(const struct pst_kernels *kernels,
                                        struct pst_call *call, enum pst_isa isa)
 {
-    struct wide w;
+    struct x32 w;
 
     if (call->n_in > MAX_OPERANDS || call->n_out > MAX_OPERANDS)
         return NULL;

@@ -173,7 +173,7 @@ static void scatter_src_ref(const struct pst_call *c)
 }
 
 /* True for 16-bit floats, which are summed in f32 and rounded once. */
-static bool is_narrow(const struct pst_call *c)
+static bool is_16bit(const struct pst_call *c)
 {
     const enum pst_dtype dtype = c->out[0].meta->dtype;
 
@@ -184,8 +184,8 @@ static bool is_narrow(const struct pst_call *c)
 static size_t scatter_add_scratch(const struct pst_call *c,
                                   unsigned threads PST_UNUSED)
 {
-    return is_narrow(c) ? (size_t)pst_meta_numel(c->out[0].meta) * sizeof(float)
-                        : 0;
+    return is_16bit(c) ? (size_t)pst_meta_numel(c->out[0].meta) * sizeof(float)
+                       : 0;
 }
 
 static void scatter_add_ref(const struct pst_call *c)
@@ -194,7 +194,7 @@ static void scatter_add_ref(const struct pst_call *c)
     struct pst_operand wide = {.data = c->scratch, .meta = &f32};
     struct pst_call call = *c;
 
-    if (!is_narrow(c)) {
+    if (!is_16bit(c)) {
         scatter(c, scatter_add_at);
         return;
     }
@@ -256,10 +256,10 @@ static void scatter_value_run(const struct pst_call *c)
 static size_t scatter_add_room(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {
-    return is_narrow(c) ? (size_t)(pst_meta_numel(c->out[0].meta) +
-                                   pst_meta_numel(c->in[2].meta)) *
-                              sizeof(float)
-                        : 0;
+    return is_16bit(c) ? (size_t)(pst_meta_numel(c->out[0].meta) +
+                                  pst_meta_numel(c->in[2].meta)) *
+                             sizeof(float)
+                       : 0;
 }
 
 static void scatter_add_run(const struct pst_call *c)
@@ -269,7 +269,7 @@ static void scatter_add_run(const struct pst_call *c)
     const struct pst_operand sum = {c->scratch, &sum_meta};
     struct pst_operand list = {.meta = &list_meta};
 
-    if (!is_narrow(c)) {
+    if (!is_16bit(c)) {
         scatter_blocks(c, PST_PLACES_ADD, out, src);
         return;
     }

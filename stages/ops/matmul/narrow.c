@@ -10,7 +10,7 @@
 /* A 16-bit matmul: operands that do not have the library's dtype are converted
  * into scratch, one dense matrix after the other, in storage order. A result
  * that is not f32 is summed in scratch and rounded at the end. */
-struct narrow {
+struct matmul16 {
     const struct pst_product *p;
     struct pst_product q; /* the matmul that the library runs */
     bool bf16;            /* operands are bf16, otherwise f32 */
@@ -25,8 +25,7 @@ struct narrow {
     size_t size;
 };
 
-bool pst_product_is_narrow(const struct pst_call *c,
-                           const struct pst_product *p)
+bool pst_product_is_16bit(const struct pst_call *c, const struct pst_product *p)
 {
     return pst_product_is_plain(p) &&
            (p->dtype == PST_BF16 || p->dtype == PST_F16 ||
@@ -34,7 +33,7 @@ bool pst_product_is_narrow(const struct pst_call *c,
 }
 
 /* Reserves bytes, rounded up to 64, of the scratch at base (may be NULL). */
-static void *take(struct narrow *w, char *base, size_t bytes)
+static void *take(struct matmul16 *w, char *base, size_t bytes)
 {
     char *at = base == NULL ? NULL : base + w->size;
 
@@ -42,7 +41,7 @@ static void *take(struct narrow *w, char *base, size_t bytes)
     return at;
 }
 
-static void plan_operand(struct narrow *w, unsigned i, char *base)
+static void plan_operand(struct matmul16 *w, unsigned i, char *base)
 {
     const struct pst_product *p = w->p;
     const struct pst_product_operand *f = i == 0 ? &p->a : &p->b;
@@ -70,9 +69,9 @@ static void plan_operand(struct narrow *w, unsigned i, char *base)
         to->batch[d] = step;
 }
 
-static void plan(const struct pst_product *p, char *base, struct narrow *w)
+static void plan(const struct pst_product *p, char *base, struct matmul16 *w)
 {
-    *w = (struct narrow){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
+    *w = (struct matmul16){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
     w->bf16 = w->bf16 && pst_rates_use_bf16();
     w->q.dtype = PST_F32;
     w->q.operand_dtype = w->bf16 ? PST_BF16 : PST_F32;
@@ -88,9 +87,9 @@ static void plan(const struct pst_product *p, char *base, struct narrow *w)
     w->q.c.data = NULL;
 }
 
-size_t pst_product_narrow_scratch(const struct pst_product *p, unsigned threads)
+size_t pst_product_16bit_scratch(const struct pst_product *p, unsigned threads)
 {
-    struct narrow w;
+    struct matmul16 w;
 
     plan(p, NULL, &w);
     return w.size + (w.bf16 ? pst_product_bf16_scratch(&w.q, threads) : 0);
@@ -98,7 +97,7 @@ size_t pst_product_narrow_scratch(const struct pst_product *p, unsigned threads)
 
 /* --- conversion --------------------------------------------------------- */
 
-static void convert(const struct narrow *w, int64_t n, const char *x, char *y)
+static void convert(const struct matmul16 *w, int64_t n, const char *x, char *y)
 {
     const enum pst_isa isa = pst_cpu_isa();
 
@@ -113,7 +112,7 @@ static void convert(const struct narrow *w, int64_t n, const char *x, char *y)
 
 static void pack_part(void *ctx, unsigned part, unsigned parts)
 {
-    const struct narrow *w = ctx;
+    const struct matmul16 *w = ctx;
     const int64_t from_size = (int64_t)pst_dtype_size(w->p->dtype);
     const int64_t to_size = w->bf16 ? 2 : 4;
 
@@ -137,7 +136,7 @@ static void pack_part(void *ctx, unsigned part, unsigned parts)
 /* out = round(sum + beta c), plus the old out if the matmul accumulates. */
 static void store_part(void *ctx, unsigned part, unsigned parts)
 {
-    const struct narrow *w = ctx;
+    const struct matmul16 *w = ctx;
     const struct pst_product *p = w->p;
     const bool has_c = p->c.data != NULL && p->beta != 0.0;
     int64_t first, last;
@@ -168,9 +167,9 @@ static void run_bf16(const struct pst_call *c, const struct pst_product *p,
         pst_call_fault(c, PST_FAULT_LIBRARY_MEMORY, {0});
 }
 
-void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
+void pst_product_16bit(const struct pst_call *c, const struct pst_product *p)
 {
-    struct narrow w;
+    struct matmul16 w;
     bool worth;
 
     if (p->m == 0 || p->n == 0 || p->k == 0 || pst_product_batches(p) == 0) {

@@ -91,11 +91,10 @@ bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
  * once. If pst_rates_use_bf16 is false, f32 matmuls of the rounded operands are
  * used.
  */
-bool pst_product_is_narrow(const struct pst_call *c,
-                           const struct pst_product *p);
-size_t pst_product_narrow_scratch(const struct pst_product *p,
-                                  unsigned threads);
-void pst_product_narrow(const struct pst_call *c, const struct pst_product *p);
+bool pst_product_is_16bit(const struct pst_call *c,
+                          const struct pst_product *p);
+size_t pst_product_16bit_scratch(const struct pst_product *p, unsigned threads);
+void pst_product_16bit(const struct pst_call *c, const struct pst_product *p);
 
 /*
  * Matmuls with converted operands (narrow.c): operands were rounded to bf16
@@ -151,23 +150,23 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
         .supports = id##_##fits, .run = id##_##what, .tolerance = precision,   \
         __VA_ARGS__                                                            \
     }
-#define PST_D_NARROW (PST_D(F32) | PST_D(BF16) | PST_D(F16))
+#define PST_D_16BIT (PST_D(F32) | PST_D(BF16) | PST_D(F16))
 
 #define PST_PRODUCT_KERNELS(id, describe, first)                               \
     PST_PRODUCT_RUN(id, describe, ref, pst_product_ref(&p))                    \
     PST_PRODUCT_RUN(id, describe, blas, pst_product_blas(&p, c->pool))         \
     PST_PRODUCT_RUN(id, describe, dnnl, pst_product_dnnl(&p, c->pool))         \
     PST_PRODUCT_RUN(id, describe, packed, pst_product_packed(&p, c->pool))     \
-    PST_PRODUCT_RUN(id, describe, narrow, pst_product_narrow(c, &p))           \
+    PST_PRODUCT_RUN(id, describe, 16bit, pst_product_16bit(c, &p))             \
     PST_PRODUCT_RUN(id, describe, bf16, pst_product_prepared(c, &p))           \
-    PST_PRODUCT_SCRATCH(id, describe, narrow)                                  \
+    PST_PRODUCT_SCRATCH(id, describe, 16bit)                                   \
     PST_PRODUCT_SCRATCH(id, describe, prepared)                                \
     PST_PRODUCT_ASK(id, describe, is_prepared, pst_product_is_prepared(&p))    \
     PST_PRODUCT_ASK(id, describe, fits_prepared,                               \
                     pst_product_is_prepared(&p) && pst_product_fits_blas(&p))  \
-    PST_PRODUCT_ASK(id, describe, is_narrow, pst_product_is_narrow(c, &p))     \
-    PST_PRODUCT_ASK(id, describe, fits_narrow,                                 \
-                    pst_product_is_narrow(c, &p) && pst_product_fits_blas(&p)) \
+    PST_PRODUCT_ASK(id, describe, is_16bit, pst_product_is_16bit(c, &p))       \
+    PST_PRODUCT_ASK(id, describe, fits_16bit,                                  \
+                    pst_product_is_16bit(c, &p) && pst_product_fits_blas(&p))  \
     PST_PRODUCT_ASK(id, describe, is_plain, pst_product_is_plain(&p))          \
     PST_PRODUCT_ASK(id, describe, fits_plain,                                  \
                     pst_product_is_plain(&p) && pst_product_fits_blas(&p))     \
@@ -193,11 +192,11 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
         PST_PRODUCT_KERNEL(id, "_bf16_copy", PST_D(F32) | PST_D(BF16), 0,      \
                            is_prepared, 1e-2, bf16,                            \
                            .scratch = id##_prepared_scratch),                  \
-        PST_PRODUCT_KERNEL(id, "_narrow", PST_D_NARROW, PST_K_STRIDED,         \
-                           fits_narrow, 1e-2, narrow,                          \
-                           .scratch = id##_narrow_scratch, .form = id##_form), \
-        PST_PRODUCT_KERNEL(id, "_narrow_copy", PST_D_NARROW, 0, is_narrow,     \
-                           1e-2, narrow, .scratch = id##_narrow_scratch,       \
+        PST_PRODUCT_KERNEL(id, "_narrow", PST_D_16BIT, PST_K_STRIDED,          \
+                           fits_16bit, 1e-2, 16bit,                            \
+                           .scratch = id##_16bit_scratch, .form = id##_form),  \
+        PST_PRODUCT_KERNEL(id, "_narrow_copy", PST_D_16BIT, 0, is_16bit, 1e-2, \
+                           16bit, .scratch = id##_16bit_scratch,               \
                            .form = id##_form),                                 \
         PST_PRODUCT_KERNEL(id, "_f32_dnnl", PST_D(F32), PST_K_STRIDED,         \
                            fits_dnnl, 1e-5, dnnl),                             \

@@ -12,7 +12,7 @@
 #define TAG       PST_TAG_PLAN
 #define MAX_SITES 12 /* in a message */
 
-static bool is_narrow(enum pst_dtype dtype)
+static bool is_16bit(enum pst_dtype dtype)
 {
     return dtype == PST_BF16 || dtype == PST_F16;
 }
@@ -92,7 +92,7 @@ static enum pst_status set_target(struct pst_caster *c, struct pst_value *v,
     t->was_rounded = param->rounded;
     t->old = param->rounded ? param->rounds : v->meta.dtype;
     t->new = c->dtype;
-    t->rounds = v->requires_grad && is_narrow(c->dtype);
+    t->rounds = v->requires_grad && is_16bit(c->dtype);
     v->meta.dtype = t->rounds ? PST_F32 : c->dtype;
     return PST_OK;
 }

@@ -21,7 +21,7 @@ static enum pst_status find_tasks(struct pst_rank_device *d,
         {"sum", &d->sum},
         {"sumsq", &d->sumsq},
         {optim != NULL ? optim->task : NULL, &d->update},
-        {role->options.gather_bf16 ? "narrow" : NULL, &d->narrow},
+        {role->options.gather_bf16 ? "downcast" : NULL, &d->downcast},
         {role->options.gather_bf16 ? "upcast" : NULL, &d->upcast},
     };
     enum pst_status status = PST_OK;

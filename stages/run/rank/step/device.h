@@ -17,7 +17,7 @@ struct pst_rank_device {
     struct pst_device_memory mem;
     pst_task_fn seed, copy, sum, sumsq; /* tasks */
     pst_task_fn update;                 /* NULL: no optimizer */
-    pst_task_fn narrow, upcast;         /* NULL: nothing is gathered in bf16 */
+    pst_task_fn downcast, upcast;       /* NULL: nothing is gathered in bf16 */
     struct pst_pool *pool;
     size_t high_water; /* highest byte used by steps, plus 1 */
     /* True while another thread reads parameters and optimizer states: steps

@@ -14,7 +14,7 @@ struct pst_replica_sum {
     size_t own;
     /* sums overwrite the kept gradients instead of being added */
     bool assigns;
-    bool narrow; /* gathered values are sent as bf16 */
+    bool as_bf16; /* gathered values are sent as bf16 */
     bool busy;
     int tag; /* of the first message */
     struct lane *lane;
@@ -96,7 +96,7 @@ enum pst_status pst_replicas_init(struct pst_replicas *r,
 
 static size_t wire_item(const struct pst_replica_sum *s)
 {
-    return s->narrow ? sizeof(uint16_t) : pst_dtype_size(s->bucket->dtype);
+    return s->as_bf16 ? sizeof(uint16_t) : pst_dtype_size(s->bucket->dtype);
 }
 
 /* Returns the address to send from or receive into. This replica's shard is
@@ -107,7 +107,7 @@ static unsigned char *own_data(const struct piece *p)
     const struct pst_replica_sum *s = p->sum;
     const struct pst_bucket *b = s->bucket;
 
-    if (s->narrow)
+    if (s->as_bf16)
         return pst_rank_at(s->replicas->device,
                            s->offset + (size_t)p->begin * sizeof(float) +
                                (size_t)p->n * sizeof(uint16_t));
@@ -223,7 +223,7 @@ static void sum(const struct piece *p)
 }
 
 /* Rounds the own piece's f32 values to bf16. */
-static void narrow(const struct piece *p)
+static void round_piece(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;
     struct pst_rank_device *d = s->replicas->device;
@@ -235,7 +235,7 @@ static void narrow(const struct piece *p)
                                   .n_from = 1,
                                   .isa = pst_cpu_isa()};
 
-    d->mem.device->run(&d->mem, d->narrow, &task);
+    d->mem.device->run(&d->mem, d->downcast, &task);
 }
 
 static void upcast(const struct piece *p)
@@ -267,8 +267,8 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
         p->begin = begin + PST_MIN(round * size, share);
         p->n = PST_MIN(size, begin + share - p->begin);
         p->summed = s->task == PST_REPLICAS_GATHER;
-        if (s->narrow && k == s->replicas->role->replica)
-            narrow(p);
+        if (s->as_bf16 && k == s->replicas->role->replica)
+            round_piece(p);
         status = post_half(p);
     }
     return status;
@@ -287,7 +287,7 @@ static enum pst_status go_on(void *ctx)
         if (s->task == PST_REPLICAS_SUM)
             return post_half(p);
     }
-    if (s->narrow)
+    if (s->as_bf16)
         upcast(p);
     if (--s->lane[p->lane].left > 0)
         return PST_OK;
@@ -366,8 +366,8 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
     struct pst_device_memory *mem = &r->device->mem;
     enum pst_status status;
 
-    s->narrow = r->role->options.gather_bf16;
-    if (!s->narrow)
+    s->as_bf16 = r->role->options.gather_bf16;
+    if (!s->as_bf16)
         mem->device->copy(
             mem, PST_QUEUE_COMPUTE,
             pst_rank_at(r->device, b->data + (size_t)b->begin * item),
