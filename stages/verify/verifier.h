@@ -35,11 +35,10 @@ enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_dump **ret) PST_MUST_CHECK;
 /* Are the gradients of the parameters in list slopes of the loss? Adds those to
- * *unsure that hang on a kink or a jump (slopes.c). where: for the report. */
-enum pst_status pst_verifier_slopes(struct verifier *v, struct pst_wide *wide,
-                                    const unsigned *list, unsigned n,
-                                    const char *where,
-                                    struct pst_unsure *unsure) PST_MUST_CHECK;
+ * *unsure that hang on a kink or a jump (differences.c). where: for the report. */
+enum pst_status pst_verifier_differences(
+    struct verifier *v, struct pst_wide *wide, const unsigned *list, unsigned n,
+    const char *where, struct pst_unsure *unsure) PST_MUST_CHECK;
 /* Names and counts them in the report. */
 void pst_verifier_unchecked(struct verifier *v, const struct pst_unsure *unsure,
                             const char *why);

@@ -296,7 +296,8 @@ static enum pst_status check_beside(struct verifier *v, double seconds,
     pst_verifier_tell(v, "gradients beside a kink");
     status = new_wide(v, true, &wide);
     if (status == PST_OK && isfinite(pst_wide_loss(wide)))
-        status = pst_verifier_slopes(v, wide, unsure->at, (unsigned)unsure->n,
+        status =
+            pst_verifier_differences(v, wide, unsure->at, (unsigned)unsure->n,
                                      " beside a kink or a jump", &left);
     else if (status == PST_OK)
         pst_verifier_unchecked(v, unsure,
@@ -340,7 +341,7 @@ static enum pst_status check_gradients(struct verifier *v)
     if (status == PST_OK)
         status = refuse_not_finite(v, wide);
     if (status == PST_OK)
-        status = pst_verifier_slopes(v, wide, list, n, "", &unsure);
+        status = pst_verifier_differences(v, wide, list, n, "", &unsure);
     if (status == PST_OK)
         status = pst_verifier_precision(v, wide, list, n);
     pst_free(list);

@@ -466,7 +466,7 @@ static bool takes_part(const struct walk *walk, size_t i)
 
 /* Many parameters at once: those that weigh most are held back, so that they
  * do not drown an error in a light one. */
-static void balance(struct walk *walk, double *ret_slope)
+static void balance(struct walk *walk, double *ret_derivative)
 {
     const size_t n = walk->w->plan->params.n;
     double most = 0, sum = 0;
@@ -492,14 +492,14 @@ static void balance(struct walk *walk, double *ret_slope)
         weight = norm(p->grad, p->numel) * walk->scale[i];
         sum += weight * weight;
     }
-    *ret_slope = sqrt(sum);
+    *ret_derivative = sqrt(sum);
 }
 
 /* Puts the parameters at start + sign * step * direction; sign 0: back. Adds
  * up the slope that the gradients promise. */
 static double move(const struct walk *walk, double sign)
 {
-    double slope = 0;
+    double derivative = 0;
 
     for (size_t i = 0; i < walk->w->plan->params.n; i++) {
         const struct wide_param *p = &walk->w->params[i];
@@ -518,10 +518,10 @@ static double move(const struct walk *walk, double sign)
                                           ? pst_sign_at(signs, (uint64_t)e)
                                           : pst_rng_normal(&key, (uint64_t)e));
             p->data[e] = p->start[e] + sign * walk->step * d;
-            slope += p->grad != NULL ? p->grad[e] * d : 0;
+            derivative += p->grad != NULL ? p->grad[e] * d : 0;
         }
     }
-    return slope;
+    return derivative;
 }
 
 /* The losses on both sides of the start. */
@@ -542,7 +542,7 @@ static enum pst_status look(struct walk *walk, double *ret_up, double *ret_down,
 
 /* What two losses beside the start say. */
 struct quotient {
-    double slope, promised;
+    double derivative, promised;
     double kink; /* half of how far the slopes to both sides are apart */
 };
 
@@ -552,7 +552,7 @@ static enum pst_status measure(struct walk *walk, struct quotient *ret,
     double up = 0, down = 0;
     enum pst_status status = look(walk, &up, &down, &ret->promised, diag);
 
-    ret->slope = (up - down) / (2 * walk->step);
+    ret->derivative = (up - down) / (2 * walk->step);
     ret->kink = fabs(up + down - 2 * walk->w->loss) / (2 * walk->step);
     return status;
 }
@@ -563,7 +563,7 @@ static double error_of(const struct walk *walk, const struct quotient *q,
     const double allowed =
         TOLERANCE * PST_MAX(walk->typical, fabs(q->promised)) +
         walk->w->rounding / walk->step + kink + DBL_MIN;
-    const double error = fabs(q->slope - q->promised) / allowed;
+    const double error = fabs(q->derivative - q->promised) / allowed;
 
     return isfinite(error) ? error : INFINITY; /* a NaN is not a proof */
 }
@@ -571,9 +571,9 @@ static double error_of(const struct walk *walk, const struct quotient *q,
 /* Where the quotient is not a proof, one of a tenth of the step says what is a
  * kink: of a curve the slopes to both sides come together with the step, at a
  * kink they do not. */
-static enum pst_status measure_slope(struct walk *walk,
-                                     struct pst_wide_error *ret,
-                                     struct pst_diag *diag)
+static enum pst_status measure_derivative(struct walk *walk,
+                                          struct pst_wide_error *ret,
+                                          struct pst_diag *diag)
 {
     struct quotient far, near;
     double kink;
@@ -638,7 +638,7 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
         return status;
     if (walk.typical * walk.step > share * fabs(wide->loss))
         walk.step = PST_MAX(share * fabs(wide->loss) / walk.typical, 1e-15);
-    status = measure_slope(&walk, ret, diag);
+    status = measure_derivative(&walk, ret, diag);
     pst_free(walk.scale);
     return status;
 }

@@ -15,15 +15,15 @@
 /* What central differences may take, in steps and in seconds at least: as many
  * groups of parameters are compared as fit, and halves of one where that finds
  * an error. */
-#define SLOPE_STEPS   6
-#define SLOPE_SECONDS 1.0
+#define DIFFERENCE_STEPS   6
+#define DIFFERENCE_SECONDS 1.0
 /* At a kink a gradient has to lie between the slopes to both sides in so many
  * directions, but for a few that meet another kink. */
 #define KINK_ATTEMPTS 16
 #define KINK_OUTSIDE  1
 /* Slopes to both sides that are no further apart than this share of a usual
  * slope decide; so many such directions are enough. */
-#define KINK_NARROW  0.1
+#define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
 #define KINK_HURRIED 2 /* where there is no time for more */
 /* Names in a line of what was not checked. */
@@ -49,7 +49,7 @@ static void blame(struct verifier *v, const unsigned *list, unsigned begin,
         more, error);
 }
 
-struct slopes {
+struct differences {
     struct pst_wide *wide;
     const unsigned *list;
     unsigned n;
@@ -64,32 +64,32 @@ enum answer { RIGHT, WRONG, OPEN };
 /* Are the gradients of the chosen parameters slopes of the loss? *ret_best: how
  * near the best attempt was. OPEN: between slopes that are too far apart to
  * tell, or no time was left to find more. */
-static enum pst_status check_chosen(struct verifier *v, struct slopes *s,
+static enum pst_status check_chosen(struct verifier *v, struct differences *s,
                                     enum answer *ret, double *ret_best)
 {
     struct pst_wide_error error = {.plain = INFINITY};
     enum pst_status status = PST_OK;
-    unsigned outside = 0, narrow = 0;
+    unsigned outside = 0, near_kinks = 0;
 
     *ret_best = INFINITY;
     *ret = OPEN;
     for (unsigned a = 0; a < KINK_ATTEMPTS && status == PST_OK; a++) {
         if (a > 0 && outside == 0 && pst_now() > s->until) {
-            *ret = narrow >= KINK_HURRIED ? RIGHT : OPEN;
+            *ret = near_kinks >= KINK_HURRIED ? RIGHT : OPEN;
             return PST_OK;
         }
         s->directions++;
         status = pst_wide_check(s->wide, s->chosen, a, &error, v->diag);
         *ret_best = PST_MIN(*ret_best, error.plain);
         outside += error.kinked > 1;
-        narrow += error.kinked <= 1 && error.apart <= KINK_NARROW;
+        near_kinks += error.kinked <= 1 && error.apart <= KINK_CLOSE;
         if (a < PST_WIDE_ATTEMPTS && error.plain <= 1)
             *ret = RIGHT;
         else if (a + 1 < PST_WIDE_ATTEMPTS)
             continue;
         else if (outside > KINK_OUTSIDE)
             *ret = WRONG;
-        else if (narrow >= KINK_ENOUGH)
+        else if (near_kinks >= KINK_ENOUGH)
             *ret = RIGHT;
         if (*ret != OPEN)
             return status;
@@ -97,8 +97,9 @@ static enum pst_status check_chosen(struct verifier *v, struct slopes *s,
     return status;
 }
 
-static enum pst_status put_aside(struct verifier *v, const struct slopes *s,
-                                 unsigned begin, unsigned end)
+static enum pst_status put_aside(struct verifier *v,
+                                 const struct differences *s, unsigned begin,
+                                 unsigned end)
 {
     for (unsigned k = begin; k < end; k++)
         if (!pst_vec_push(PST_TAG_EXEC, s->unsure, s->list[k]))
@@ -107,7 +108,7 @@ static enum pst_status put_aside(struct verifier *v, const struct slopes *s,
 }
 
 /* Checks the parameters [begin, end) of those in list at once. */
-static enum pst_status check_range(struct verifier *v, struct slopes *s,
+static enum pst_status check_range(struct verifier *v, struct differences *s,
                                    unsigned begin, unsigned end)
 {
     const unsigned *list = s->list, middle = begin + (end - begin) / 2;
@@ -141,7 +142,7 @@ static enum pst_status check_range(struct verifier *v, struct slopes *s,
 }
 
 /* As many groups as there is time for. */
-static unsigned groups_of(const struct slopes *s, double time)
+static unsigned groups_of(const struct differences *s, double time)
 {
     const double looks = time / PST_MAX(2 * pst_wide_seconds(s->wide), 1e-9);
 
@@ -160,8 +161,8 @@ static int64_t elements_of(const struct verifier *v, const unsigned *list,
     return sum;
 }
 
-static void report(struct verifier *v, const struct slopes *s, unsigned groups,
-                   const char *where, unsigned different)
+static void report(struct verifier *v, const struct differences *s,
+                   unsigned groups, const char *where, unsigned different)
 {
     struct pst_str *text = &v->report.text;
     const unsigned n = s->n - (unsigned)s->unsure->n;
@@ -181,18 +182,20 @@ static void report(struct verifier *v, const struct slopes *s, unsigned groups,
     pst_str_addf(text, ", %u differ\n", different);
 }
 
-enum pst_status pst_verifier_slopes(struct verifier *v, struct pst_wide *wide,
-                                    const unsigned *list, unsigned n,
-                                    const char *where,
-                                    struct pst_unsure *unsure)
+enum pst_status pst_verifier_differences(struct verifier *v,
+                                         struct pst_wide *wide,
+                                         const unsigned *list, unsigned n,
+                                         const char *where,
+                                         struct pst_unsure *unsure)
 {
     const double now = pst_now();
     /* A step as the one before is to come. */
     const double left = v->until - v->whole - now;
-    const double time = PST_MIN(PST_MAX(SLOPE_STEPS * v->step, SLOPE_SECONDS),
-                                PST_MAX(left, 0.0));
+    const double time =
+        PST_MIN(PST_MAX(DIFFERENCE_STEPS * v->step, DIFFERENCE_SECONDS),
+                PST_MAX(left, 0.0));
     const unsigned before = v->report.different;
-    struct slopes s = {
+    struct differences s = {
         .wide = wide,
         .list = list,
         .n = n,
