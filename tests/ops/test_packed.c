@@ -33,7 +33,7 @@ static float *numbers(int64_t n)
 static void one(pst_packed_fn fn, bool ta, bool tb, int64_t m, int64_t n,
                 int64_t k, double alpha, double beta)
 {
-    static float PST_ALIGNED(64) room[PST_PACKED_ROOM];
+    static float PST_ALIGNED(64) room[PST_PACKED_SCRATCH];
     const int64_t rows_a = ta ? k : m, rows_b = tb ? n : k;
     const struct pst_gemm g = {.ta = ta,
                                .tb = tb,
@@ -171,7 +171,7 @@ static float at_window(const struct image *x, int64_t tap, int64_t position)
 
 static void one_windows(windows_fn fn, bool tb, int64_t m, struct image *x)
 {
-    static float PST_ALIGNED(64) room[PST_PACKED_ROOM];
+    static float PST_ALIGNED(64) room[PST_PACKED_SCRATCH];
     const int64_t n = tb ? x->n_taps : x->positions;
     const int64_t k = tb ? x->positions : x->n_taps;
     const struct pst_gemm g = {.tb = tb,

@@ -102,7 +102,7 @@ static void run(const struct layer *l, struct pst_pool *pool)
                             .h0 = l->in[H0].data,
                             .c0 = l->in[C0].width > 0 ? l->in[C0].data : NULL,
                             .dy = l->in[DY].data,
-                            .room = numbers(pst_rnn_room(&l->s)),
+                            .scratch = numbers(pst_rnn_scratch(&l->s)),
                             .y = l->out[Y].data,
                             .h_n = l->out[H_N].data,
                             .c_n = l->out[C_N].data,
@@ -111,7 +111,7 @@ static void run(const struct layer *l, struct pst_pool *pool)
                             .dgates_h = l->out[DGATES_H].data,
                             .dh0 = l->out[DH0].data,
                             .dc0 = l->out[DC0].data};
-    float *room = p.room;
+    float *room = p.scratch;
 
     pst_rnn_forward_f32(&p, pool);
     pst_rnn_backward_f32(&p, pool);

@@ -35,7 +35,7 @@ int64_t pst_fourier_table_size(const struct pst_fourier *f)
     return f->n == f->length ? 2 * f->length : 4 * f->length + 2 * f->n;
 }
 
-int64_t pst_fourier_room(const struct pst_fourier *f)
+int64_t pst_fourier_scratch(const struct pst_fourier *f)
 {
     return 4 * f->length;
 }
@@ -53,7 +53,8 @@ static void root(int64_t t, int64_t n, double *re, double *im)
     *im = quarter == 0 ? -b : quarter == 1 ? -a : quarter == 2 ? b : a;
 }
 
-void pst_fourier_table(const struct pst_fourier *f, double *table, double *room)
+void pst_fourier_table(const struct pst_fourier *f, double *table,
+                       double *scratch)
 {
     const int64_t n = f->n, m = f->length;
     double *chirp = table + 2 * m, *kernel = chirp + 2 * n;
@@ -68,16 +69,16 @@ void pst_fourier_table(const struct pst_fourier *f, double *table, double *room)
         root(j * j % (2 * n), 2 * n, &chirp[j], &chirp[n + j]);
     /* The kernel of Bluestein's algorithm: the transform of the conjugate chirp
      * for both signs of j, with the inverse's 1 / m. */
-    memset(room, 0, (size_t)(2 * m) * sizeof(*room));
+    memset(scratch, 0, (size_t)(2 * m) * sizeof(*scratch));
     for (int64_t j = 0; j < n; j++) {
         const int64_t at[2] = {j, (m - j) % m};
 
         for (int i = 0; i < 2; i++) {
-            room[at[i]] = chirp[j] / (double)m;
-            room[m + at[i]] = -chirp[n + j] / (double)m;
+            scratch[at[i]] = chirp[j] / (double)m;
+            scratch[m + at[i]] = -chirp[n + j] / (double)m;
         }
     }
     inner.n = m;
-    y = pst_fourier_run_any(&inner, table, room);
+    y = pst_fourier_run_any(&inner, table, scratch);
     memcpy(kernel, y, (size_t)(2 * m) * sizeof(*y));
 }

@@ -19,7 +19,7 @@ static size_t table_scratch(const struct pst_call *c, unsigned threads)
     const struct pst_fourier f = pst_fourier_plan(c->args[0].i);
 
     (void)threads;
-    return (size_t)pst_fourier_room(&f) * sizeof(double);
+    return (size_t)pst_fourier_scratch(&f) * sizeof(double);
 }
 
 static void table_run(const struct pst_call *c)
@@ -124,10 +124,10 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct lines *l = ctx;
     const struct pst_call *c = l->c;
-    double *room =
-        (double *)c->scratch + (size_t)pst_fourier_room(&l->f) * part;
-    double *re = room + (l->inverse ? l->f.length : 0);
-    double *im = room + (l->inverse ? 0 : l->f.length);
+    double *scratch =
+        (double *)c->scratch + (size_t)pst_fourier_scratch(&l->f) * part;
+    double *re = scratch + (l->inverse ? l->f.length : 0);
+    double *im = scratch + (l->inverse ? 0 : l->f.length);
     int64_t first, last;
 
     pst_pool_share(l->count, 1, part, parts, &first, &last);
@@ -140,7 +140,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
             load(l, &c->in[IM], at, im);
         else
             memset(im, 0, (size_t)l->n * sizeof(*im));
-        y = l->run(&l->f, c->in[TABLE].data, room);
+        y = l->run(&l->f, c->in[TABLE].data, scratch);
         store(l, &c->out[0], at, y + (l->inverse ? l->f.length : 0));
         store(l, &c->out[1], at, y + (l->inverse ? 0 : l->f.length));
     }
@@ -167,7 +167,7 @@ static size_t fft_scratch(const struct pst_call *c, unsigned threads)
 {
     const struct lines l = lines_of(c);
 
-    return threads * (size_t)pst_fourier_room(&l.f) * sizeof(double);
+    return threads * (size_t)pst_fourier_scratch(&l.f) * sizeof(double);
 }
 
 /* The reference computes the sum of the definition. */

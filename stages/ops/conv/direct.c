@@ -126,7 +126,7 @@ static bool is_plain(const struct pst_direct_job *j,
 static void run_pass(const struct pst_direct_job *j,
                      const struct pst_direct_pass *p, int64_t image,
                      int64_t group, int64_t block,
-                     const struct pst_direct_room *room)
+                     const struct pst_direct_scratch *scratch)
 {
     const int64_t length = pst_direct_length(j, p);
     const bool plain = is_plain(j, p, block);
@@ -137,16 +137,16 @@ static void run_pass(const struct pst_direct_job *j,
             bias[r] =
                 ((const float *)
                      j->c->bias->data)[group * j->out + block * j->rows + r];
-    pst_direct_pack(j, p, group, block, room->w);
+    pst_direct_pack(j, p, group, block, scratch->w);
     for (int64_t i = 0; i < length; i += j->strip) {
         struct pst_conv_tile tile = {.n = PST_MIN(j->strip, length - i),
                                      .taps = p->taps,
                                      .offset = p->offset_of,
-                                     .x = room->copy + i,
+                                     .x = scratch->copy + i,
                                      .rows = (int)j->rows,
-                                     .w = room->w,
+                                     .w = scratch->w,
                                      .bias = bias,
-                                     .y = room->strip,
+                                     .y = scratch->strip,
                                      .ldy = j->strip};
 
         if (plain && tile.n == j->strip) {
@@ -155,7 +155,7 @@ static void run_pass(const struct pst_direct_job *j,
             j->loops->sums(&tile);
         } else {
             j->loops->sums(&tile);
-            store(j, p, image, group, block, i, tile.n, room->strip);
+            store(j, p, image, group, block, i, tile.n, scratch->strip);
         }
     }
 }
@@ -164,21 +164,22 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
 {
     const struct pst_direct_job *j = ctx;
     const struct pst_conv *c = j->c;
-    struct pst_direct_room room;
+    struct pst_direct_scratch scratch;
     int64_t a, b, passes, last = -1;
 
-    pst_direct_room(j, part, &room);
-    passes = pst_direct_passes(j, &room);
+    pst_direct_scratch(j, part, &scratch);
+    passes = pst_direct_passes(j, &scratch);
     pst_pool_share(c->n * c->groups * j->blocks, 1, part, parts, &a, &b);
     for (; a < b; a++) {
         const int64_t unit = a / j->blocks;
         const int64_t image = unit / c->groups, group = unit % c->groups;
 
         if (unit != last)
-            pst_direct_fill(j, image, group, room.copy);
+            pst_direct_fill(j, image, group, scratch.copy);
         last = unit;
         for (int64_t i = 0; i < passes; i++)
-            run_pass(j, &room.passes[i], image, group, a % j->blocks, &room);
+            run_pass(j, &scratch.passes[i], image, group, a % j->blocks,
+                     &scratch);
     }
 }
 
@@ -204,7 +205,7 @@ static void spread(const struct pst_direct_job *j,
 static void block_dots(const struct pst_direct_job *j,
                        const struct pst_direct_pass *p, int64_t image,
                        int64_t group, int64_t block, float *lanes,
-                       const struct pst_direct_room *room)
+                       const struct pst_direct_scratch *scratch)
 {
     const int64_t length = pst_direct_length(j, p);
 
@@ -212,13 +213,13 @@ static void block_dots(const struct pst_direct_job *j,
         const struct pst_conv_tile tile = {.n = PST_MIN(j->strip, length - i),
                                            .taps = p->taps,
                                            .offset = p->offset_of,
-                                           .x = room->copy + i,
+                                           .x = scratch->copy + i,
                                            .rows = (int)j->rows,
-                                           .y = room->strip,
+                                           .y = scratch->strip,
                                            .ldy = j->strip,
                                            .lanes = lanes};
 
-        spread(j, p, image, group, block, i, tile.n, room->strip);
+        spread(j, p, image, group, block, i, tile.n, scratch->strip);
         j->loops->dots(&tile);
     }
 }
@@ -252,43 +253,44 @@ static void store_w(const struct pst_direct_job *j, int64_t taps, int64_t group,
 static void group_dots(const struct pst_direct_job *j,
                        const struct pst_direct_pass *p, int64_t group,
                        int64_t begin, int64_t end,
-                       const struct pst_direct_room *room)
+                       const struct pst_direct_scratch *scratch)
 {
     const int64_t each = p->taps * j->rows;
     const int64_t of_block = each * PST_CONV_LANES;
 
-    memset(room->lanes, 0,
+    memset(scratch->lanes, 0,
            (size_t)(of_block * (j->late ? end - begin : 1)) * sizeof(float));
-    memset(room->sums, 0, (size_t)(each * (end - begin)) * sizeof(double));
+    memset(scratch->sums, 0, (size_t)(each * (end - begin)) * sizeof(double));
     for (int64_t image = 0; image < j->c->n; image++) {
-        pst_direct_fill(j, image, group, room->copy);
+        pst_direct_fill(j, image, group, scratch->copy);
         for (int64_t block = begin; block < end; block++) {
             const int64_t b = block - begin;
-            float *lanes = room->lanes + (j->late ? b * of_block : 0);
+            float *lanes = scratch->lanes + (j->late ? b * of_block : 0);
 
-            block_dots(j, p, image, group, block, lanes, room);
+            block_dots(j, p, image, group, block, lanes, scratch);
             if (!j->late || image + 1 == j->c->n)
-                join_lanes(each, lanes, room->sums + b * each);
+                join_lanes(each, lanes, scratch->sums + b * each);
         }
     }
     for (int64_t block = begin; block < end; block++)
-        store_w(j, p->taps, group, block, room->sums + (block - begin) * each);
+        store_w(j, p->taps, group, block,
+                scratch->sums + (block - begin) * each);
 }
 
 static void part_dots(void *ctx, unsigned part, unsigned parts)
 {
     const struct pst_direct_job *j = ctx;
-    struct pst_direct_room room;
+    struct pst_direct_scratch scratch;
     int64_t a, b;
 
-    pst_direct_room(j, part, &room);
-    pst_direct_passes(j, &room);
+    pst_direct_scratch(j, part, &scratch);
+    pst_direct_passes(j, &scratch);
     pst_pool_share(j->c->groups * j->blocks, 1, part, parts, &a, &b);
     while (a < b) {
         const int64_t begin = a % j->blocks;
         const int64_t end = PST_MIN(j->blocks, begin + b - a);
 
-        group_dots(j, room.passes, a / j->blocks, begin, end, &room);
+        group_dots(j, scratch.passes, a / j->blocks, begin, end, &scratch);
         a += end - begin;
     }
 }
@@ -321,9 +323,9 @@ size_t pst_conv_direct_scratch(const struct pst_conv *c,
                                enum pst_conv_fill fill, unsigned threads)
 {
     const struct pst_direct_job j = pst_direct_job(c, fill);
-    struct pst_direct_room unused;
+    struct pst_direct_scratch unused;
 
-    return (size_t)pst_direct_room(&j, 0, &unused) * sizeof(float) * threads;
+    return (size_t)pst_direct_scratch(&j, 0, &unused) * sizeof(float) * threads;
 }
 
 void pst_conv_direct_run(const struct pst_conv *c, enum pst_conv_fill fill,
@@ -331,10 +333,10 @@ void pst_conv_direct_run(const struct pst_conv *c, enum pst_conv_fill fill,
                          const struct pst_conv_loops *loops)
 {
     struct pst_direct_job j = pst_direct_job(c, fill);
-    struct pst_direct_room unused;
+    struct pst_direct_scratch unused;
 
     j.loops = loops;
-    j.each = pst_direct_room(&j, 0, &unused);
+    j.each = pst_direct_scratch(&j, 0, &unused);
     j.scratch = scratch;
     pst_pool_run(pool, fill == PST_CONV_W ? part_dots : part_sums, &j);
 }

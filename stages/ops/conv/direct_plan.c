@@ -83,8 +83,8 @@ struct pst_direct_job pst_direct_job(const struct pst_conv *c,
     return j;
 }
 
-int64_t pst_direct_room(const struct pst_direct_job *j, unsigned part,
-                        struct pst_direct_room *ret)
+int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
+                           struct pst_direct_scratch *ret)
 {
     const int64_t taps = j->copy.channels * pst_conv_volume(j->c->k);
     const int64_t per = sizeof(int64_t) / sizeof(float);
@@ -330,13 +330,13 @@ static int64_t list_taps(const struct pst_direct_job *j,
 }
 
 int64_t pst_direct_passes(const struct pst_direct_job *j,
-                          const struct pst_direct_room *room)
+                          const struct pst_direct_scratch *scratch)
 {
     const int64_t all = pst_conv_volume(j->c->k) * j->copy.channels;
-    int64_t *at = room->taps, passes = 0;
+    int64_t *at = scratch->taps, passes = 0;
 
     for (int64_t i = 0; i < j->passes; i++) {
-        struct pst_direct_pass *p = &room->passes[passes];
+        struct pst_direct_pass *p = &scratch->passes[passes];
 
         if (!pass_of(j, i, p))
             continue;

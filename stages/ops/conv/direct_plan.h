@@ -51,7 +51,7 @@ struct pst_direct_job {
 };
 
 /* Parts of a thread's scratch. */
-struct pst_direct_room {
+struct pst_direct_scratch {
     struct pst_direct_pass *passes;
     int64_t *taps; /* (2, taps of all passes) */
     float *copy, *w, *strip, *lanes;
@@ -64,15 +64,15 @@ struct pst_direct_job pst_direct_job(const struct pst_conv *c,
 /* Returns the floats of a channel's copy. */
 int64_t pst_direct_plane(const struct pst_direct_copy *p);
 /* Divides a thread's scratch; returns its size in floats. */
-int64_t pst_direct_room(const struct pst_direct_job *j, unsigned part,
-                        struct pst_direct_room *ret);
+int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
+                           struct pst_direct_scratch *ret);
 /* Copies the channels of a group of an image. */
 void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
                      int64_t group, float *to);
 /* Makes all passes with their taps; returns the number of those with
  * results. */
 int64_t pst_direct_passes(const struct pst_direct_job *j,
-                          const struct pst_direct_room *room);
+                          const struct pst_direct_scratch *scratch);
 /* Packs the weights (taps, rows) of a block; missing rows are 0. */
 void pst_direct_pack(const struct pst_direct_job *j,
                      const struct pst_direct_pass *p, int64_t group,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { X, Y, W, N_OPERANDS };
-#define ROOM 64 /* scratch areas start at multiples */
+#define ALIGNMENT 64 /* scratch areas start at multiples */
 
 /* A compiled oneDNN convolution of a part of the batch or of the channels,
  * cached by its description c. */
@@ -29,7 +29,7 @@ struct form {
      * afterwards, where it may also add. */
     dnnl_memory_desc_t plain[N_OPERANDS], wanted[N_OPERANDS], bias, scratch;
     dnnl_primitive_t move[N_OPERANDS];
-    size_t room; /* bytes of scratch */
+    size_t scratch_bytes; /* bytes of scratch */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -186,7 +186,7 @@ static bool make_move(struct form *f, int i)
 
 static size_t round_up(size_t n)
 {
-    return (n + ROOM - 1) / ROOM * ROOM;
+    return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* oneDNN describes a gradient by its forward convolution. */
@@ -225,13 +225,15 @@ static bool compile(struct form *f)
     ret = good(dnnl_primitive_create(&f->run, desc));
     f->scratch =
         *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    f->room = ROOM + round_up(dnnl_memory_desc_get_size(&f->scratch));
+    f->scratch_bytes =
+        ALIGNMENT + round_up(dnnl_memory_desc_get_size(&f->scratch));
     for (int i = 0; i < N_OPERANDS && ret; i++) {
         f->wanted[i] =
             *dnnl_primitive_desc_query_md(desc, query_of(f->fill, i), 0);
         ret = make_move(f, i);
         if (f->move[i] != NULL)
-            f->room += round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
+            f->scratch_bytes +=
+                round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
     }
     dnnl_primitive_desc_destroy(desc);
     return ret;
@@ -309,7 +311,7 @@ static void move(const struct form *f, int i, dnnl_stream_t stream, void *plain,
 }
 
 static void run_form(const struct form *f, void *const plain[N_OPERANDS],
-                     const float *bias, char *room)
+                     const float *bias, char *scratch)
 {
     static const int args[][N_OPERANDS] = {
         [PST_CONV_Y] = {DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WEIGHTS},
@@ -323,13 +325,13 @@ static void run_form(const struct form *f, void *const plain[N_OPERANDS],
 
     if (!good(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags)))
         return;
-    add(&s, DNNL_ARG_SCRATCHPAD, &f->scratch, room);
-    room += round_up(dnnl_memory_desc_get_size(&f->scratch));
+    add(&s, DNNL_ARG_SCRATCHPAD, &f->scratch, scratch);
+    scratch += round_up(dnnl_memory_desc_get_size(&f->scratch));
     for (int i = 0; i < N_OPERANDS; i++) {
         at[i] = plain[i];
         if (f->move[i] != NULL) {
-            at[i] = room;
-            room += round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
+            at[i] = scratch;
+            scratch += round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
             if (i != result)
                 move(f, i, stream, plain[i], at[i]);
         }
@@ -399,10 +401,10 @@ static struct pst_conv part_of(const struct pst_conv *c,
 /* Returns the bytes that a part needs whether it adds to the result or not,
  * which is known only at run time. Compiles all convolutions that a run with so
  * many parts uses. */
-static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
-                      const struct split *s)
+static size_t scratch_of(const struct pst_conv *c, enum pst_conv_fill fill,
+                         const struct split *s)
 {
-    size_t room = 0;
+    size_t scratch_bytes = 0;
 
     for (unsigned i = 0; i < 2 * s->parts; i++) {
         struct pst_conv part;
@@ -417,9 +419,9 @@ static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
         f = find(&part, c, fill);
         if (f == NULL)
             return 0;
-        room = PST_MAX(room, f->room);
+        scratch_bytes = PST_MAX(scratch_bytes, f->scratch_bytes);
     }
-    return room;
+    return scratch_bytes;
 }
 
 /* Chooses the split for `threads`, or one part if the library refuses a part,
@@ -427,14 +429,14 @@ static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
 static size_t choose_split(const struct pst_conv *c, enum pst_conv_fill fill,
                            unsigned threads, struct split *ret)
 {
-    size_t room;
+    size_t scratch_bytes;
 
     *ret = split_of(c, fill, threads);
-    room = room_of(c, fill, ret);
-    if (room > 0 || threads == 1)
-        return room;
+    scratch_bytes = scratch_of(c, fill, ret);
+    if (scratch_bytes > 0 || threads == 1)
+        return scratch_bytes;
     *ret = split_of(c, fill, 1);
-    return room_of(c, fill, ret);
+    return scratch_of(c, fill, ret);
 }
 
 bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
@@ -459,9 +461,9 @@ size_t pst_conv_dnnl_scratch(const struct pst_conv *c, enum pst_conv_fill fill,
                              unsigned threads)
 {
     struct split s;
-    const size_t room = choose_split(c, fill, threads, &s);
+    const size_t scratch_bytes = choose_split(c, fill, threads, &s);
 
-    return room * s.parts;
+    return scratch_bytes * s.parts;
 }
 
 struct job {
@@ -469,7 +471,7 @@ struct job {
     enum pst_conv_fill fill;
     struct split split;
     char *scratch;
-    size_t room;
+    size_t scratch_bytes;
 };
 
 static void run_part(void *ctx, unsigned part, unsigned parts)
@@ -510,7 +512,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
 
     run_form(f, plain,
              c->bias == NULL ? NULL : (const float *)c->bias->data + of_y,
-             j->scratch + part * j->room);
+             j->scratch + part * j->scratch_bytes);
 }
 
 void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
@@ -518,7 +520,8 @@ void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
 {
     struct job job = {.c = c, .fill = fill, .scratch = scratch};
 
-    job.room = choose_split(c, fill, pst_pool_threads(pool), &job.split);
+    job.scratch_bytes =
+        choose_split(c, fill, pst_pool_threads(pool), &job.split);
     pst_pool_run(pst_pool_if(pool, job.split.parts != 1), run_part, &job);
 }
 

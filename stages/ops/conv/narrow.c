@@ -26,9 +26,9 @@ struct job {
     int64_t plane;  /* floats of a channel's copy */
     int64_t pieces; /* parts of a unit's work */
     int64_t passes;
-    struct pst_direct_room shared; /* the list of passes and their taps */
-    float *parts;                  /* scratch of the parts; each has the three
-                                    * areas below */
+    struct pst_direct_scratch shared; /* the list of passes and their taps */
+    float *parts; /* scratch of the parts; each has the three
+                   * areas below */
     int64_t copy, turned, sums, part;
 };
 

@@ -100,7 +100,7 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
         j.side = j.each > 1 ? whole(j.rows * j.each * p) : 0;
     else
         j.side = j.straight ? 0 : j.rows * j.ld * (j.pairs ? 2 : 1);
-    j.part = j.copy + j.side + PST_PACKED_ROOM;
+    j.part = j.copy + j.side + PST_PACKED_SCRATCH;
     return j;
 }
 
@@ -224,7 +224,7 @@ static const float *first_weights(const struct pst_windows_job *j,
 
 static void multiply_straight(const struct pst_windows_job *j,
                               const struct pst_windows_range *r,
-                              const float *copy, float *room)
+                              const float *copy, float *scratch)
 {
     const struct pst_direct_pass *p = &j->shared.passes[r->pass];
     struct pst_windows b = pst_windows_of(j, p, r->set, r->group, copy);
@@ -237,14 +237,14 @@ static void multiply_straight(const struct pst_windows_job *j,
     g.beta = j->c->accumulate || j->c->bias != NULL ? 1.0 : 0.0;
     if (j->c->bias != NULL)
         start(j, r, g.n, g.ldc, to);
-    j->product(&g, first_weights(j, r, r->pass), &b, to, room);
+    j->product(&g, first_weights(j, r, r->pass), &b, to, scratch);
 }
 
 /* Computes the results of a pass at n positions from `at` on. */
 static void multiply_strip(const struct pst_windows_job *j,
                            const struct pst_windows_range *r, int64_t pass,
                            int64_t at, int64_t n, const float *copy,
-                           float *room, float *to)
+                           float *scratch, float *to)
 {
     const struct pst_direct_pass *p = &j->shared.passes[pass];
     struct pst_windows b = pst_windows_of(j, p, r->set, r->group, copy);
@@ -256,7 +256,7 @@ static void multiply_strip(const struct pst_windows_job *j,
     g.n = j->flat ? (n + GRAIN - 1) / GRAIN * GRAIN : n;
     g.ldc = j->ld;
     if (g.k > 0)
-        j->product(&g, a, &b, to, room);
+        j->product(&g, a, &b, to, scratch);
     else
         memset(to, 0, (size_t)(g.m * g.ldc) * sizeof(*to));
 }
@@ -265,16 +265,16 @@ static void multiply(const struct pst_windows_job *j,
                      const struct pst_windows_range *r, const float *copy,
                      float *side)
 {
-    float *room = pst_windows_room(j, side);
+    float *scratch = pst_windows_scratch(j, side);
 
     if (j->straight) {
-        multiply_straight(j, r, copy, room);
+        multiply_straight(j, r, copy, scratch);
         return;
     }
     for (int64_t at = r->at[0], n; at < r->at[1]; at += n) {
         n = PST_MIN(STRIP, r->at[1] - at);
         for (int64_t i = 0; i < r->passes; i++)
-            multiply_strip(j, r, r->pass + i, at, n, copy, room,
+            multiply_strip(j, r, r->pass + i, at, n, copy, scratch,
                            side + i * j->rows * j->ld);
         pst_windows_scatter(j, r, at, n, side);
     }

@@ -11,7 +11,7 @@ float *pst_windows_beside(const struct pst_windows_job *j, unsigned part)
     return pst_windows_copy(j, part) + j->copy;
 }
 
-float *pst_windows_room(const struct pst_windows_job *j, float *side)
+float *pst_windows_scratch(const struct pst_windows_job *j, float *side)
 {
     return side + j->side;
 }

@@ -21,11 +21,11 @@ struct pst_windows_job {
     int64_t image;      /* floats from one image's copy to the next */
     int64_t rows, taps; /* of a group, over all passes */
     int64_t passes;
-    struct pst_direct_room shared; /* passes and taps */
-    bool turned;                   /* weights are reordered */
-    bool picked;                   /* ... by GEMM, which reads them once */
-    float *weights;                /* (groups, passes, taps, rows) */
-    float *parts;                  /* scratch of the threads' parts */
+    struct pst_direct_scratch shared; /* passes and taps */
+    bool turned;                      /* weights are reordered */
+    bool picked;                      /* ... by GEMM, which reads them once */
+    float *weights;                   /* (groups, passes, taps, rows) */
+    float *parts;                     /* scratch of the threads' parts */
     int64_t copy, side, part; /* floats of each part, and of its sections */
     int64_t ld;               /* leading dimension of the side buffer */
 };
@@ -40,7 +40,7 @@ struct pst_windows_range {
  * the scratch of GEMM. */
 float *pst_windows_copy(const struct pst_windows_job *j, unsigned part);
 float *pst_windows_beside(const struct pst_windows_job *j, unsigned part);
-float *pst_windows_room(const struct pst_windows_job *j, float *side);
+float *pst_windows_scratch(const struct pst_windows_job *j, float *side);
 int64_t pst_windows_images(const struct pst_windows_job *j, int64_t set);
 /* Copies the images of a set, if copies are used. */
 void pst_windows_fill(const struct pst_windows_job *j, int64_t set,

@@ -48,7 +48,7 @@ static void multiply_taps(const struct pst_windows_job *j, int64_t group,
         j->product(&g,
                    j->each > 1 ? side
                                : pst_windows_plane(j, set * j->each, group, 0),
-                   &windows, w, pst_windows_room(j, side));
+                   &windows, w, pst_windows_scratch(j, side));
     }
 }
 

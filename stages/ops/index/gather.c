@@ -253,8 +253,8 @@ static void scatter_value_run(const struct pst_call *c)
 }
 
 /* Scratch of 16-bit floats: sums and source in f32. */
-static size_t scatter_add_room(const struct pst_call *c,
-                               unsigned threads PST_UNUSED)
+static size_t scatter_add_bytes(const struct pst_call *c,
+                                unsigned threads PST_UNUSED)
 {
     return is_16bit(c) ? (size_t)(pst_meta_numel(c->out[0].meta) +
                                   pst_meta_numel(c->in[2].meta)) *
@@ -351,7 +351,7 @@ KERNELS(scatter_value, PST_K_STRIDED | WRITES);
 
 static const struct pst_kernel scatter_add_kernels[] = {
     {"scatter_add_blocks", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | WRITES, NULL,
-     scatter_add_room, scatter_add_run, 0.0},
+     scatter_add_bytes, scatter_add_run, 0.0},
     {"scatter_add_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | WRITES, NULL,
      scatter_add_scratch, scatter_add_ref, 0.0},
 };

@@ -205,7 +205,7 @@ static void move_rows(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
     for (int64_t i = 0; i < n; i += PST_PLACES) {
         const int64_t m = PST_MIN(n - i, PST_PLACES);
-        int64_t room[2][PST_PLACES], *at = NULL;
+        int64_t buffers[2][PST_PLACES], *at = NULL;
         bool good = true;
 
         for (unsigned t = 0; t < p->n; t++) {
@@ -213,8 +213,8 @@ static void move_rows(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
             good &= pst_places_load(p->c, p->index[t], offset[1 + t] + i * step,
                                     step, m, p->size[t], p->stride[t], p->wrap,
-                                    at, room[t % 2]);
-            at = room[t % 2];
+                                    at, buffers[t % 2]);
+            at = buffers[t % 2];
         }
         for (int64_t row = j->first; row < j->last; row++) {
             int64_t rest = row, list = offset[0] + i * apart, table = 0;

@@ -238,8 +238,8 @@ static bool is_f32(const struct pst_call *c)
            pst_meta_is_contiguous(c->in[0].meta);
 }
 
-static size_t scatter_reduce_room(const struct pst_call *c,
-                                  unsigned threads PST_UNUSED)
+static size_t scatter_reduce_bytes(const struct pst_call *c,
+                                   unsigned threads PST_UNUSED)
 {
     return (size_t)pst_meta_numel(c->in[0].meta) * 2 * sizeof(double);
 }
@@ -274,7 +274,7 @@ static enum pst_status infer_scatter_reduce(struct pst_infer *c)
 
 static const struct pst_kernel scatter_reduce_kernels[] = {
     {"scatter_reduce_f32", PST_ISA_ANY, PST_D(F32), PST_K_STRIDED, is_f32,
-     scatter_reduce_room, scatter_reduce_f32, 0.0},
+     scatter_reduce_bytes, scatter_reduce_f32, 0.0},
     {"scatter_reduce_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL,
      scatter_reduce_scratch, scatter_reduce_ref, 0.0},
 };

@@ -29,23 +29,23 @@ enum pst_status pst_infer_matrices(const struct pst_infer *c, int64_t most,
 
 /* --- symmetric matrices --------------------------------------------------- */
 
-static size_t eigh_room(const struct pst_call *c)
+static size_t eigh_doubles(const struct pst_call *c)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
 
-    return (size_t)(n * n + n) + pst_lapack_eigh_room(n);
+    return (size_t)(n * n + n) + pst_lapack_eigh_doubles(n);
 }
 
 static size_t eigh_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(eigh_room(c), threads);
+    return pst_matrix_scratch(eigh_doubles(c), threads);
 }
 
 /* LAPACK reads columns, so the row-major lower triangle is its upper one. */
-static void eigh_one(const struct pst_call *c, int64_t k, double *room)
+static void eigh_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
-    double *a = room, *w = a + n * n;
+    double *a = scratch, *w = a + n * n;
     int info;
 
     pst_matrix_load(&c->in[0], k, a);
@@ -59,7 +59,8 @@ static void eigh_one(const struct pst_call *c, int64_t k, double *room)
 
 static void eigh_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), eigh_room(c), eigh_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), eigh_doubles(c),
+                    eigh_one);
 }
 
 static enum pst_status infer_eigh(struct pst_infer *c)
@@ -107,24 +108,24 @@ PST_COMPOSE(linalg_eigvalsh,
 
 /* --- QR ------------------------------------------------------------------- */
 
-static size_t qr_room(const struct pst_call *c)
+static size_t qr_doubles(const struct pst_call *c)
 {
     const int64_t m = pst_matrix_size(c->in[0].meta, 2);
     const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
 
-    return (size_t)(m * n + k * n + k) + pst_lapack_qr_room(n);
+    return (size_t)(m * n + k * n + k) + pst_lapack_qr_doubles(n);
 }
 
 static size_t qr_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(qr_room(c), threads);
+    return pst_matrix_scratch(qr_doubles(c), threads);
 }
 
-static void qr_one(const struct pst_call *c, int64_t at, double *room)
+static void qr_one(const struct pst_call *c, int64_t at, double *scratch)
 {
     const int64_t m = pst_matrix_size(c->in[0].meta, 2);
     const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
-    double *a = room, *r = a + m * n, *tau = r + k * n;
+    double *a = scratch, *r = a + m * n, *tau = r + k * n;
 
     pst_matrix_load_t(&c->in[0], at, a);
     pst_lapack_qr(m, n, a, tau, tau + k);
@@ -139,7 +140,8 @@ static void qr_one(const struct pst_call *c, int64_t at, double *room)
 static void qr_lapack(const struct pst_call *c)
 {
     if (pst_meta_numel(c->in[0].meta) > 0)
-        pst_each_matrix(c, pst_matrix_count(c->in[0].meta), qr_room(c), qr_one);
+        pst_each_matrix(c, pst_matrix_count(c->in[0].meta), qr_doubles(c),
+                        qr_one);
 }
 
 static enum pst_status infer_qr(struct pst_infer *c)
@@ -203,17 +205,17 @@ PST_COMPOSE(orgqr, "orgqr(Tensor self, Tensor input2) -> Tensor",
 
 /* --- pseudo-inverse ------------------------------------------------------- */
 
-static size_t pinv_room(const struct pst_call *c)
+static size_t pinv_doubles(const struct pst_call *c)
 {
     const int64_t m = pst_matrix_size(c->in[0].meta, 2);
     const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
 
-    return (size_t)(m * n + k * (m + n + 1)) + pst_lapack_svd_room(m, n);
+    return (size_t)(m * n + k * (m + n + 1)) + pst_lapack_svd_doubles(m, n);
 }
 
 static size_t pinv_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(pinv_room(c), threads);
+    return pst_matrix_scratch(pinv_doubles(c), threads);
 }
 
 /* Returns the tolerance of matrix `at`: from tensor argument `tensor` if it is
@@ -230,11 +232,11 @@ static double tolerance(const struct pst_call *c, unsigned number,
 }
 
 /* Read by columns, the row-major A is A^T = V S U^T. */
-static void pinv_one(const struct pst_call *c, int64_t at, double *room)
+static void pinv_one(const struct pst_call *c, int64_t at, double *scratch)
 {
     const int64_t m = pst_matrix_size(c->in[0].meta, 2);
     const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
-    double *a = room, *v = a + m * n, *ut = v + n * k, *s = ut + k * m;
+    double *a = scratch, *v = a + m * n, *ut = v + n * k, *s = ut + k * m;
     double least;
     int info;
 
@@ -254,7 +256,7 @@ static void pinv_one(const struct pst_call *c, int64_t at, double *room)
 static void pinv_lapack(const struct pst_call *c)
 {
     if (pst_meta_numel(c->in[0].meta) > 0)
-        pst_each_matrix(c, pst_matrix_count(c->in[0].meta), pinv_room(c),
+        pst_each_matrix(c, pst_matrix_count(c->in[0].meta), pinv_doubles(c),
                         pinv_one);
 }
 

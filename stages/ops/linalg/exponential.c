@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Scratch: four n x n matrices. */
-static size_t exp_room(const struct pst_call *c)
+static size_t exp_doubles(const struct pst_call *c)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
 
@@ -16,7 +16,7 @@ static size_t exp_room(const struct pst_call *c)
 
 static size_t exp_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(exp_room(c), threads);
+    return pst_matrix_scratch(exp_doubles(c), threads);
 }
 
 static void multiply(const double *x, const double *y, double *r, int64_t n)
@@ -63,7 +63,8 @@ static void exp_one(const struct pst_call *c, int64_t k, double *a)
 
 static void matrix_exp_ref(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), exp_room(c), exp_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), exp_doubles(c),
+                    exp_one);
 }
 
 static enum pst_status infer_exp(struct pst_infer *c)

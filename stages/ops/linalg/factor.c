@@ -37,20 +37,20 @@ static void set_info(const struct pst_call *c, unsigned out, int64_t k,
 
 /* --- inverse -------------------------------------------------------------- */
 
-static size_t inverse_room(const struct pst_call *c)
+static size_t inverse_doubles(const struct pst_call *c)
 {
     return (size_t)(2 * side(c) * side(c) + side(c));
 }
 
 static size_t inverse_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(inverse_room(c), threads);
+    return pst_matrix_scratch(inverse_doubles(c), threads);
 }
 
-static void inverse_one(const struct pst_call *c, int64_t k, double *room)
+static void inverse_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const int64_t n = side(c);
-    double *a = room, *r = a + n * n;
+    double *a = scratch, *r = a + n * n;
     int32_t *pivots = (int32_t *)(r + n * n);
     const int info = factor(c, k, a, pivots);
 
@@ -64,7 +64,7 @@ static void inverse_one(const struct pst_call *c, int64_t k, double *room)
 
 static void inverse_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), inverse_room(c),
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), inverse_doubles(c),
                     inverse_one);
 }
 
@@ -90,14 +90,14 @@ PST_CPU_KERNELS(inverse_info, inverse_kernels);
 
 /* --- determinants --------------------------------------------------------- */
 
-static size_t lu_room(const struct pst_call *c)
+static size_t lu_doubles(const struct pst_call *c)
 {
     return (size_t)(side(c) * side(c));
 }
 
 static size_t lu_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(lu_room(c), threads);
+    return pst_matrix_scratch(lu_doubles(c), threads);
 }
 
 /* Returns the permutation's sign: -1 for an odd number of exchanges. */
@@ -127,7 +127,7 @@ static void det_one(const struct pst_call *c, int64_t k, double *a)
 
 static void det_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c), det_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_doubles(c), det_one);
 }
 
 static void slogdet_one(const struct pst_call *c, int64_t k, double *a)
@@ -152,7 +152,7 @@ static void slogdet_one(const struct pst_call *c, int64_t k, double *a)
 
 static void slogdet_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c),
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_doubles(c),
                     slogdet_one);
 }
 
@@ -206,16 +206,16 @@ PST_CPU_KERNELS(_linalg_slogdet, slogdet_kernels);
 
 /* --- cofactors ------------------------------------------------------------ */
 
-static size_t cofactors_room(const struct pst_call *c)
+static size_t cofactors_doubles(const struct pst_call *c)
 {
     const int64_t n = side(c);
 
-    return (size_t)(4 * n * n + 2 * n) + pst_lapack_svd_room(n, n);
+    return (size_t)(4 * n * n + 2 * n) + pst_lapack_svd_doubles(n, n);
 }
 
 static size_t cofactors_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(cofactors_room(c), threads);
+    return pst_matrix_scratch(cofactors_doubles(c), threads);
 }
 
 /* Returns the determinant of the n x n matrix a, which is overwritten. */
@@ -233,10 +233,11 @@ static double determinant(int64_t n, double *a, int32_t *pivots)
 /* A singular A = U diag(s) V^T has the cofactors det(U V) U diag(g) V^T, where
  * g_i is the product of all s except s_i. Read by columns, the row-major A is
  * its transpose, and so is the result. */
-static int singular_cofactors(const struct pst_call *c, int64_t k, double *room)
+static int singular_cofactors(const struct pst_call *c, int64_t k,
+                              double *scratch)
 {
     const int64_t n = side(c), nn = n * n;
-    double *a = room, *u = a + nn, *vt = u + nn, *copy = vt + nn;
+    double *a = scratch, *u = a + nn, *vt = u + nn, *copy = vt + nn;
     double *s = copy + nn, *work = s + 2 * n;
     int32_t *pivots = (int32_t *)(s + n);
     double sign;
@@ -263,11 +264,11 @@ static int singular_cofactors(const struct pst_call *c, int64_t k, double *room)
 }
 
 /* Computes det(A) A^-T from the given LU; by SVD if a pivot is 0. */
-static void cofactors_one(const struct pst_call *c, int64_t k, double *room)
+static void cofactors_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const int64_t n = side(c), nn = n * n;
     const int32_t *pivots = pivots_of(&c->in[2], k, n);
-    double *lu = room, *r = lu + nn;
+    double *lu = scratch, *r = lu + nn;
     double det = sign_of(pivots, n);
 
     pst_matrix_load_t(&c->in[1], k, lu);
@@ -275,7 +276,7 @@ static void cofactors_one(const struct pst_call *c, int64_t k, double *room)
         det *= lu[i * n + i];
     for (int64_t i = 0; i < n; i++)
         if (lu[i * n + i] == 0.0) {
-            const int info = singular_cofactors(c, k, room);
+            const int info = singular_cofactors(c, k, scratch);
 
             if (info != 0)
                 pst_linalg_fault(c, "svd", k, info);
@@ -290,7 +291,7 @@ static void cofactors_one(const struct pst_call *c, int64_t k, double *room)
 
 static void cofactors_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), cofactors_room(c),
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), cofactors_doubles(c),
                     cofactors_one);
 }
 
@@ -341,7 +342,7 @@ static void cholesky_one(const struct pst_call *c, int64_t k, double *a)
 
 static void cholesky_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c),
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_doubles(c),
                     cholesky_one);
 }
 

@@ -8,39 +8,39 @@
 struct batch {
     const struct pst_call *c;
     int64_t n;
-    size_t room;
+    size_t doubles;
     pst_matrix_fn fn;
 };
 
 /* Rounds up so that no two threads write to the same cache line. */
-static size_t aligned(size_t room)
+static size_t aligned(size_t doubles)
 {
-    return (room + 7) / 8 * 8;
+    return (doubles + 7) / 8 * 8;
 }
 
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct batch *b = ctx;
-    double *room = (double *)b->c->scratch + part * b->room;
+    double *scratch = (double *)b->c->scratch + part * b->doubles;
     int64_t begin, end;
 
     pst_pool_share(b->n, 1, part, parts, &begin, &end);
     for (int64_t k = begin; k < end; k++)
-        b->fn(b->c, k, room);
+        b->fn(b->c, k, scratch);
 }
 
-void pst_each_matrix(const struct pst_call *c, int64_t n, size_t room,
+void pst_each_matrix(const struct pst_call *c, int64_t n, size_t doubles,
                      pst_matrix_fn fn)
 {
-    struct batch b = {c, n, aligned(room), fn};
+    struct batch b = {c, n, aligned(doubles), fn};
 
     if (n > 0)
         pst_pool_run(c->pool, run_part, &b);
 }
 
-size_t pst_matrix_scratch(size_t room, unsigned threads)
+size_t pst_matrix_scratch(size_t doubles, unsigned threads)
 {
-    return threads * aligned(room) * sizeof(double);
+    return threads * aligned(doubles) * sizeof(double);
 }
 
 int64_t pst_matrix_size(const struct pst_meta *meta, unsigned d)
@@ -182,7 +182,7 @@ static size_t svd_work(size_t k, size_t most)
     return 4 * k * k + 7 * k + PST_MAX(most, 4 * k * k + 4 * k) + 64 * most;
 }
 
-size_t pst_lapack_svd_room(int64_t m, int64_t n)
+size_t pst_lapack_svd_doubles(int64_t m, int64_t n)
 {
     const size_t k = (size_t)PST_MIN(m, n);
 
@@ -190,7 +190,7 @@ size_t pst_lapack_svd_room(int64_t m, int64_t n)
 }
 
 int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
-                   double *u, double *vt, double *room)
+                   double *u, double *vt, double *scratch)
 {
     const int rows = (int)m, columns = (int)n, k = PST_MIN(rows, columns);
     const int ldvt = full ? columns : k;
@@ -200,7 +200,8 @@ int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
 
     if (k > 0 && info == 0)
         LAPACK_dgesdd(full ? "A" : "S", &rows, &columns, a, &rows, s, u, &rows,
-                      vt, &ldvt, room, &lwork, (int *)(room + work), &info);
+                      vt, &ldvt, scratch, &lwork, (int *)(scratch + work),
+                      &info);
     return info;
 }
 
@@ -215,48 +216,50 @@ bool pst_lapack_eigh_fits(int64_t n)
     return eigh_work((size_t)n) <= (size_t)INT32_MAX;
 }
 
-size_t pst_lapack_eigh_room(int64_t n)
+size_t pst_lapack_eigh_doubles(int64_t n)
 {
     return eigh_work((size_t)n) + 3 + 5 * (size_t)n;
 }
 
-int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w, double *room)
+int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w,
+                    double *scratch)
 {
     const int side = (int)n, lwork = work_of(eigh_work((size_t)n));
     const int liwork = 3 + 5 * side;
     int info = pst_lapack_eigh_fits(n) ? 0 : PST_LAPACK_TOO_LARGE;
 
     if (n > 0 && info == 0)
-        LAPACK_dsyevd("V", upper ? "U" : "L", &side, a, &side, w, room, &lwork,
-                      (int *)(room + lwork), &liwork, &info);
+        LAPACK_dsyevd("V", upper ? "U" : "L", &side, a, &side, w, scratch,
+                      &lwork, (int *)(scratch + lwork), &liwork, &info);
     return info;
 }
 
 /* The block size that the QR workspace allows for. */
 #define QR_BLOCK 64
 
-size_t pst_lapack_qr_room(int64_t n)
+size_t pst_lapack_qr_doubles(int64_t n)
 {
     return (size_t)n * QR_BLOCK + 1;
 }
 
-void pst_lapack_qr(int64_t m, int64_t n, double *a, double *tau, double *room)
+void pst_lapack_qr(int64_t m, int64_t n, double *a, double *tau,
+                   double *scratch)
 {
     const int rows = (int)m, columns = (int)n, lwork = columns * QR_BLOCK;
     int info = 0;
 
     if (m > 0 && n > 0)
-        LAPACK_dgeqrf(&rows, &columns, a, &rows, tau, room, &lwork, &info);
+        LAPACK_dgeqrf(&rows, &columns, a, &rows, tau, scratch, &lwork, &info);
 }
 
 void pst_lapack_qr_q(int64_t m, int64_t k, double *a, const double *tau,
-                     double *room)
+                     double *scratch)
 {
     const int rows = (int)m, columns = (int)k, lwork = columns * QR_BLOCK;
     int info = 0;
 
     if (k > 0)
-        LAPACK_dorgqr(&rows, &columns, &columns, a, &rows, tau, room, &lwork,
+        LAPACK_dorgqr(&rows, &columns, &columns, a, &rows, tau, scratch, &lwork,
                       &info);
 }
 

@@ -23,16 +23,16 @@ bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
 
 /* --- matrices of a batch ------------------------------------------------- */
 
-/* Processes matrix k with `room` doubles of scratch. */
+/* Processes matrix k with `scratch` doubles of scratch. */
 typedef void (*pst_matrix_fn)(const struct pst_call *c, int64_t k,
-                              double *room);
+                              double *scratch);
 
-/* Calls fn for k < n, divided among threads; c->scratch has `room` doubles per
- * thread. */
-void pst_each_matrix(const struct pst_call *c, int64_t n, size_t room,
+/* Calls fn for k < n, divided among threads; c->scratch has `doubles` doubles
+ * per thread. */
+void pst_each_matrix(const struct pst_call *c, int64_t n, size_t doubles,
                      pst_matrix_fn fn);
 /* Bytes of scratch for pst_each_matrix. */
-size_t pst_matrix_scratch(size_t room, unsigned threads);
+size_t pst_matrix_scratch(size_t doubles, unsigned threads);
 
 /* Returns the size of a dimension counted from the end: 1 columns, 2 rows. */
 int64_t pst_matrix_size(const struct pst_meta *meta, unsigned d);
@@ -67,22 +67,24 @@ void pst_lapack_lu_solve(bool transposed, int64_t n, int64_t columns,
  * info. */
 int pst_lapack_cholesky(bool upper, int64_t n, double *a);
 /* Overwrites a (m, n); results u (m, k), s (k), vt (k, n), k = min(m, n), or if
- * `full` u (m, m) and vt (n, n), with pst_lapack_svd_room doubles of workspace.
- * Returns info. */
+ * `full` u (m, m) and vt (n, n), with pst_lapack_svd_doubles doubles of
+ * workspace. Returns info. */
 int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
-                   double *u, double *vt, double *room);
-size_t pst_lapack_svd_room(int64_t m, int64_t n);
+                   double *u, double *vt, double *scratch);
+size_t pst_lapack_svd_doubles(int64_t m, int64_t n);
 
 /* Reads the upper or lower triangle of the symmetric a (n, n); a becomes the
  * eigenvectors, w the eigenvalues in ascending order. Returns info. */
-int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w, double *room);
-size_t pst_lapack_eigh_room(int64_t n);
+int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w,
+                    double *scratch);
+size_t pst_lapack_eigh_doubles(int64_t n);
 /* Replaces a (m, n) by R above the reflectors; then computes the first k
  * columns of Q. */
-void pst_lapack_qr(int64_t m, int64_t n, double *a, double *tau, double *room);
+void pst_lapack_qr(int64_t m, int64_t n, double *a, double *tau,
+                   double *scratch);
 void pst_lapack_qr_q(int64_t m, int64_t k, double *a, const double *tau,
-                     double *room);
-size_t pst_lapack_qr_room(int64_t n);
+                     double *scratch);
+size_t pst_lapack_qr_doubles(int64_t n);
 
 /* --- inference ----------------------------------------------------------- */
 

@@ -24,7 +24,7 @@ static struct sides sides_of(const struct pst_meta *x)
     return s;
 }
 
-static size_t lu_room(const struct pst_call *c)
+static size_t lu_doubles(const struct pst_call *c)
 {
     const struct sides s = sides_of(c->in[0].meta);
 
@@ -33,7 +33,7 @@ static size_t lu_room(const struct pst_call *c)
 
 static size_t lu_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(lu_room(c), threads);
+    return pst_matrix_scratch(lu_doubles(c), threads);
 }
 
 static void lu_one(const struct pst_call *c, int64_t k, double *a)
@@ -51,7 +51,7 @@ static void lu_one(const struct pst_call *c, int64_t k, double *a)
 
 static void lu_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c), lu_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_doubles(c), lu_one);
 }
 
 /* Returns x with k as its second last size, or m if `square`, and m as its
@@ -119,12 +119,12 @@ PST_CPU_KERNELS(lu_info, lu_kernels);
 /* --- P -------------------------------------------------------------------- */
 
 /* Writes P, since row i of L U is row p[i] of A. */
-static void rows_one(const struct pst_call *c, int64_t k, double *room)
+static void rows_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const struct sides s = sides_of(c->in[0].meta);
     const int64_t n = s.m;
     const int32_t *pivots = (const int32_t *)c->in[1].data + k * s.k;
-    int32_t *p = (int32_t *)(room + n * n);
+    int32_t *p = (int32_t *)(scratch + n * n);
 
     if (!pst_pivots_fit(c, pivots, s.k, n, k))
         return;
@@ -136,13 +136,13 @@ static void rows_one(const struct pst_call *c, int64_t k, double *room)
         p[pivots[i] - 1] = p[i];
         p[i] = other;
     }
-    memset(room, 0, (size_t)(n * n) * sizeof(*room));
+    memset(scratch, 0, (size_t)(n * n) * sizeof(*scratch));
     for (int64_t i = 0; i < n; i++)
-        room[p[i] * n + i] = 1.0;
-    pst_matrix_store(&c->out[0], k, room);
+        scratch[p[i] * n + i] = 1.0;
+    pst_matrix_store(&c->out[0], k, scratch);
 }
 
-static size_t rows_room(const struct pst_call *c)
+static size_t rows_doubles(const struct pst_call *c)
 {
     const int64_t m = sides_of(c->in[0].meta).m;
 
@@ -151,12 +151,13 @@ static size_t rows_room(const struct pst_call *c)
 
 static size_t rows_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(rows_room(c), threads);
+    return pst_matrix_scratch(rows_doubles(c), threads);
 }
 
 static void rows_ref(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), rows_room(c), rows_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), rows_doubles(c),
+                    rows_one);
 }
 
 static enum pst_status infer_rows(struct pst_infer *c)

@@ -29,7 +29,7 @@ static void store_right(const struct pst_operand *x, int64_t k, bool left,
 }
 
 /* Returns the scratch for one matrix A and one B. */
-static size_t solve_room(const struct pst_meta *a, const struct pst_meta *b)
+static size_t solve_doubles(const struct pst_meta *a, const struct pst_meta *b)
 {
     const int64_t n = pst_matrix_size(a, 1);
 
@@ -39,7 +39,7 @@ static size_t solve_room(const struct pst_meta *a, const struct pst_meta *b)
 /* (A, B, left, check) -> (X, LU, pivots, info) */
 static size_t solve_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(solve_room(c->in[0].meta, c->in[1].meta),
+    return pst_matrix_scratch(solve_doubles(c->in[0].meta, c->in[1].meta),
                               threads);
 }
 
@@ -58,110 +58,113 @@ static void factor_one(const struct pst_call *c, int64_t k, double *a)
 
 static void back(const struct pst_call *c, const struct pst_operand *lu,
                  const struct pst_operand *pivots, const struct pst_operand *b,
-                 int64_t k, bool left, bool adjoint, double *room)
+                 int64_t k, bool left, bool adjoint, double *scratch)
 {
     const int64_t n = pst_matrix_size(lu->meta, 1);
     const int64_t of = pst_matrix_broadcast(b->meta, k, lu->meta);
     const int32_t *rows = (const int32_t *)pivots->data + of * n;
-    double *x = room + n * n;
+    double *x = scratch + n * n;
 
     if (!pst_pivots_fit(c, rows, n, n, of))
         return;
-    pst_matrix_load_t(lu, of, room);
+    pst_matrix_load_t(lu, of, scratch);
     load_right(b, k, left, x);
     pst_lapack_lu_solve(adjoint == left, n,
-                        pst_matrix_size(b->meta, left ? 1 : 2), room, rows, x);
+                        pst_matrix_size(b->meta, left ? 1 : 2), scratch, rows,
+                        x);
     store_right(&c->out[0], k, left, x);
 }
 
-static void solve_one(const struct pst_call *c, int64_t k, double *room)
+static void solve_one(const struct pst_call *c, int64_t k, double *scratch)
 {
-    back(c, &c->out[1], &c->out[2], &c->in[1], k, c->args[2].b, false, room);
+    back(c, &c->out[1], &c->out[2], &c->in[1], k, c->args[2].b, false, scratch);
 }
 
 static void solve_lapack(const struct pst_call *c)
 {
-    const size_t room = solve_room(c->in[0].meta, c->in[1].meta);
+    const size_t doubles = solve_doubles(c->in[0].meta, c->in[1].meta);
 
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), room, factor_one);
-    pst_each_matrix(c, pst_matrix_count(c->in[1].meta), room, solve_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), doubles, factor_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[1].meta), doubles, solve_one);
 }
 
 /* (LU, pivots, B, left, adjoint) -> X */
 static size_t back_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(solve_room(c->in[0].meta, c->in[2].meta),
+    return pst_matrix_scratch(solve_doubles(c->in[0].meta, c->in[2].meta),
                               threads);
 }
 
-static void back_one(const struct pst_call *c, int64_t k, double *room)
+static void back_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     back(c, &c->in[0], &c->in[1], &c->in[2], k, c->args[3].b, c->args[4].b,
-         room);
+         scratch);
 }
 
 static void back_lapack(const struct pst_call *c)
 {
     pst_each_matrix(c, pst_matrix_count(c->in[2].meta),
-                    solve_room(c->in[0].meta, c->in[2].meta), back_one);
+                    solve_doubles(c->in[0].meta, c->in[2].meta), back_one);
 }
 
 /* (A, B, upper, left, unitriangular) -> X */
 static size_t triangle_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(solve_room(c->in[0].meta, c->in[1].meta),
+    return pst_matrix_scratch(solve_doubles(c->in[0].meta, c->in[1].meta),
                               threads);
 }
 
-static void triangle_one(const struct pst_call *c, int64_t k, double *room)
+static void triangle_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
     const struct pst_meta *b = c->in[1].meta;
     const int rows = (int)pst_matrix_size(b, 2);
     const int columns = (int)pst_matrix_size(b, 1);
-    double *x = room + n * n;
+    double *x = scratch + n * n;
 
-    pst_matrix_load(&c->in[0], pst_matrix_broadcast(b, k, c->in[0].meta), room);
+    pst_matrix_load(&c->in[0], pst_matrix_broadcast(b, k, c->in[0].meta),
+                    scratch);
     pst_matrix_load(&c->in[1], k, x);
     if (rows > 0 && columns > 0)
         cblas_dtrsm(CblasRowMajor, c->args[3].b ? CblasLeft : CblasRight,
                     c->args[2].b ? CblasUpper : CblasLower, CblasNoTrans,
                     c->args[4].b ? CblasUnit : CblasNonUnit, rows, columns, 1.0,
-                    room, (int)n, x, columns);
+                    scratch, (int)n, x, columns);
     pst_matrix_store(&c->out[0], k, x);
 }
 
 static void triangle_lapack(const struct pst_call *c)
 {
     pst_each_matrix(c, pst_matrix_count(c->in[1].meta),
-                    solve_room(c->in[0].meta, c->in[1].meta), triangle_one);
+                    solve_doubles(c->in[0].meta, c->in[1].meta), triangle_one);
 }
 
 /* (B, L, upper) -> X: solves with L and with its transpose. */
 static size_t cholesky_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(solve_room(c->in[1].meta, c->in[0].meta),
+    return pst_matrix_scratch(solve_doubles(c->in[1].meta, c->in[0].meta),
                               threads);
 }
 
-static void cholesky_one(const struct pst_call *c, int64_t k, double *room)
+static void cholesky_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const struct pst_meta *b = c->in[0].meta;
     const int n = (int)pst_matrix_size(c->in[1].meta, 1);
     const int columns = (int)pst_matrix_size(b, 1);
     const bool upper = c->args[2].b;
     const enum CBLAS_UPLO part = upper ? CblasUpper : CblasLower;
-    double *x = room + (int64_t)n * n;
+    double *x = scratch + (int64_t)n * n;
 
-    pst_matrix_load(&c->in[1], pst_matrix_broadcast(b, k, c->in[1].meta), room);
+    pst_matrix_load(&c->in[1], pst_matrix_broadcast(b, k, c->in[1].meta),
+                    scratch);
     pst_matrix_load(&c->in[0], k, x);
     if (n > 0 && columns > 0) {
         cblas_dtrsm(CblasRowMajor, CblasLeft, part,
                     upper ? CblasTrans : CblasNoTrans, CblasNonUnit, n, columns,
-                    1.0, room, n, x, columns);
+                    1.0, scratch, n, x, columns);
         cblas_dtrsm(CblasRowMajor, CblasLeft, part,
                     upper ? CblasNoTrans : CblasTrans, CblasNonUnit, n, columns,
-                    1.0, room, n, x, columns);
+                    1.0, scratch, n, x, columns);
     }
     pst_matrix_store(&c->out[0], k, x);
 }
@@ -169,7 +172,7 @@ static void cholesky_one(const struct pst_call *c, int64_t k, double *room)
 static void cholesky_back_lapack(const struct pst_call *c)
 {
     pst_each_matrix(c, pst_matrix_count(c->in[0].meta),
-                    solve_room(c->in[1].meta, c->in[0].meta), cholesky_one);
+                    solve_doubles(c->in[1].meta, c->in[0].meta), cholesky_one);
 }
 
 /* --- operators ------------------------------------------------------------ */

@@ -28,17 +28,17 @@ static struct sizes sizes_in(const struct pst_call *c)
     return sizes_of(c->in[0].meta, c->args[1].b);
 }
 
-static size_t svd_room(const struct pst_call *c)
+static size_t svd_doubles(const struct pst_call *c)
 {
     const struct sizes s = sizes_in(c);
 
     return (size_t)(s.m * s.n + s.m * s.of_u + s.n * s.of_v + s.k) +
-           pst_lapack_svd_room(s.m, s.n);
+           pst_lapack_svd_doubles(s.m, s.n);
 }
 
 static size_t svd_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(svd_room(c), threads);
+    return pst_matrix_scratch(svd_doubles(c), threads);
 }
 
 static void set_unit(int64_t n, double *a)
@@ -49,10 +49,10 @@ static void set_unit(int64_t n, double *a)
 }
 
 /* Read by columns, the row-major A is A^T = V S U^T. */
-static void svd_one(const struct pst_call *c, int64_t at, double *room)
+static void svd_one(const struct pst_call *c, int64_t at, double *scratch)
 {
     const struct sizes z = sizes_in(c);
-    double *a = room, *v = a + z.m * z.n, *ut = v + z.n * z.of_v;
+    double *a = scratch, *v = a + z.m * z.n, *ut = v + z.n * z.of_v;
     double *s = ut + z.of_u * z.m;
     int info;
 
@@ -73,7 +73,8 @@ static void svd_one(const struct pst_call *c, int64_t at, double *room)
 
 static void svd_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), svd_room(c), svd_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), svd_doubles(c),
+                    svd_one);
 }
 
 static enum pst_status infer_svd(struct pst_infer *c)

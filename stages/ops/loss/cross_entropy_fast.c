@@ -38,21 +38,21 @@ struct job {
 };
 
 /* Returns the scratch size of weights and rows, in bytes. */
-static size_t room_size(const struct pst_classes *p, unsigned threads)
+static size_t scratch_size(const struct pst_classes *p, unsigned threads)
 {
     return p->weight != NULL && is_soft(p)
                ? (1 + (size_t)threads) * (size_t)p->classes * sizeof(float)
                : 0;
 }
 
-static void take_room(struct job *j, float *room)
+static void divide_scratch(struct job *j, float *scratch)
 {
     const struct pst_classes *p = j->p;
 
-    if (room_size(p, 1) == 0)
+    if (scratch_size(p, 1) == 0)
         return;
-    j->weights = room;
-    j->rows = room + p->classes;
+    j->weights = scratch;
+    j->rows = scratch + p->classes;
     for (int64_t k = 0; k < p->classes; k++)
         j->weights[k] = (float)pst_classes_weight(p, k);
 }
@@ -293,14 +293,14 @@ size_t pst_entropy_forward_scratch(const struct pst_call *c, unsigned threads)
 {
     const struct pst_classes p = pst_entropy_classes(c, 0);
 
-    return (size_t)(p.n * p.d) * sizeof(float) + room_size(&p, threads);
+    return (size_t)(p.n * p.d) * sizeof(float) + scratch_size(&p, threads);
 }
 
 size_t pst_entropy_backward_scratch(const struct pst_call *c, unsigned threads)
 {
     const struct pst_classes p = pst_entropy_classes(c, 1);
 
-    return room_size(&p, threads);
+    return scratch_size(&p, threads);
 }
 
 static void start(const struct pst_call *c, const struct pst_classes *p,
@@ -315,15 +315,15 @@ static void forward_f32(const struct pst_call *c,
 {
     const struct pst_classes p = pst_entropy_classes(c, 0);
     const bool none = p.reduction == PST_REDUCE_NONE;
-    float *room = c->scratch; /* losses, weights, rows */
+    float *scratch = c->scratch; /* losses, weights, rows */
     struct job job = {.c = c,
                       .p = &p,
                       .loops = loops,
                       .divisor = 1.0,
-                      .losses = none ? c->out[0].data : room};
+                      .losses = none ? c->out[0].data : scratch};
     double sum = 0.0;
 
-    take_room(&job, room + p.n * p.d);
+    divide_scratch(&job, scratch + p.n * p.d);
     start(c, &p, forward_part, &job);
     if (none)
         return;
@@ -341,7 +341,7 @@ static void backward_f32(const struct pst_call *c,
     struct job job = {
         .c = c, .p = &p, .loops = loops, .divisor = pst_entropy_divisor(c, &p)};
 
-    take_room(&job, c->scratch);
+    divide_scratch(&job, c->scratch);
     start(c, &p, backward_part, &job);
 }
 

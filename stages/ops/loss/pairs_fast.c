@@ -91,16 +91,17 @@ static void gather_row(void *ctx, const struct pst_nd *nd,
     g->to += n;
 }
 
-/* Returns the weights of elements [i, i + m); `room` is a buffer for them. */
+/* Returns the weights of elements [i, i + m); `scratch` is a buffer for them.
+ */
 static const float *weights(const struct weight *w, int64_t i, int64_t m,
-                            float *room)
+                            float *scratch)
 {
-    struct gather g = {w->data, room};
+    struct gather g = {w->data, scratch};
 
     if (w->direct)
         return w->data + i;
     pst_nd_range(&w->nd, i, i + m, gather_row, &g);
-    return room;
+    return scratch;
 }
 
 /* --- blocks --------------------------------------------------------------- */
@@ -121,17 +122,17 @@ struct job {
 /* Computes elements [i, i + m) into y. */
 static void block(const struct job *j, int64_t i, int64_t m, float *y)
 {
-    float room[BLOCK];
+    float scratch[BLOCK];
     const void *x[3] = {j->a + i, j->b + i};
 
     if (j->with.data != NULL) {
-        x[2] = weights(&j->with, i, m, room);
+        x[2] = weights(&j->with, i, m, scratch);
         j->loop_with(m, x, 0, j->s, y);
     } else {
         j->loop(m, x, 0, j->s, y);
     }
     if (j->scale.data != NULL) {
-        const void *const operands[2] = {y, weights(&j->scale, i, m, room)};
+        const void *const operands[2] = {y, weights(&j->scale, i, m, scratch)};
 
         j->mul(m, operands, 0, j->s, y);
     }

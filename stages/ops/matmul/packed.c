@@ -22,15 +22,15 @@ static void times_vector(const struct pst_gemm *g, bool trans, int64_t rows,
 
 /* --- memory -------------------------------------------------------------- */
 
-#define ROOM_BYTES (PST_PACKED_ROOM * sizeof(float))
+#define SCRATCH_BYTES (PST_PACKED_SCRATCH * sizeof(float))
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
 
-static void unmap(void *room)
+static void unmap(void *scratch)
 {
-    munmap(room, ROOM_BYTES);
+    munmap(scratch, SCRATCH_BYTES);
 }
 
 static void make_key(void)
@@ -40,17 +40,17 @@ static void make_key(void)
 
 /* Returns this thread's scratch, mapped at first use since most threads never
  * multiply, and freed when the thread ends. NULL if memory runs out. */
-static float *room_of_thread(void)
+static float *thread_scratch(void)
 {
-    static _Thread_local float *room;
+    static _Thread_local float *scratch;
     void *p;
 
-    if (room != NULL)
-        return room;
+    if (scratch != NULL)
+        return scratch;
     pthread_once(&once, make_key);
     if (!has_key)
         return NULL;
-    p = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE,
+    p = mmap(NULL, SCRATCH_BYTES, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
@@ -58,8 +58,8 @@ static float *room_of_thread(void)
         unmap(p);
         return NULL;
     }
-    room = p;
-    return room;
+    scratch = p;
+    return scratch;
 }
 
 /* --- kernels of this processor ------------------------------------------- */
@@ -90,7 +90,7 @@ static float *room_of_thread(void)
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c)
 {
-    float *room;
+    float *scratch;
 
     if (g->m == 1 && g->n > 0 && g->k > 0) {
         times_vector(g, !g->tb, g->tb ? g->n : g->k, g->tb ? g->k : g->n, b,
@@ -102,18 +102,18 @@ void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      g->lda, b, g->tb ? 1 : g->ldb, c, g->ldc);
         return;
     }
-    room = room_of_thread();
-    if (room == NULL) {
+    scratch = thread_scratch();
+    if (scratch == NULL) {
         pst_gemm_f32(g, a, b, c);
         return;
     }
-    CALL(pst_simd_gemm, g, a, b, c, room);
+    CALL(pst_simd_gemm, g, a, b, c, scratch);
 }
 
 void pst_gemm_windows(const struct pst_gemm *g, const float *a,
-                      const struct pst_windows *b, float *c, float *room)
+                      const struct pst_windows *b, float *c, float *scratch)
 {
-    CALL(pst_simd_gemm_windows, g, a, b, c, room);
+    CALL(pst_simd_gemm_windows, g, a, b, c, scratch);
 }
 
 /* Measured on one core of Sapphire Rapids, in GFLOP/s of OpenBLAS : ours, for

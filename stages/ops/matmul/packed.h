@@ -26,7 +26,7 @@
 #define PST_PACKED_B  (1 << 17)
 /* Scratch for a block of A, a transposed panel, and panels of B; after each of
  * them whole vectors may be written. */
-#define PST_PACKED_ROOM                                                        \
+#define PST_PACKED_SCRATCH                                                     \
     (PST_PACKED_LINE * (PST_PACKED_MC + PST_PACKED_NR) + PST_PACKED_B + 64)
 
 /*
@@ -46,24 +46,24 @@ struct pst_windows {
     int64_t apart;
 };
 
-/* For one instruction set (simd/gemm.c); room: scratch of PST_PACKED_ROOM
+/* For one instruction set (simd/gemm.c); room: scratch of PST_PACKED_SCRATCH
  * floats, 64-byte aligned. */
 typedef void (*pst_packed_fn)(const struct pst_gemm *g, const float *a,
-                              const float *b, float *c, float *room);
+                              const float *b, float *c, float *scratch);
 void pst_simd_gemm_any(const struct pst_gemm *g, const float *a, const float *b,
-                       float *c, float *room);
+                       float *c, float *scratch);
 void pst_simd_gemm_avx2(const struct pst_gemm *g, const float *a,
-                        const float *b, float *c, float *room);
+                        const float *b, float *c, float *scratch);
 void pst_simd_gemm_avx512(const struct pst_gemm *g, const float *a,
-                          const float *b, float *c, float *room);
+                          const float *b, float *c, float *scratch);
 
 #define PST_WINDOWS_DECL(suffix)                                               \
     void pst_simd_gemm_windows_##suffix(                                       \
         const struct pst_gemm *g, const float *a, const struct pst_windows *b, \
-        float *c, float *room)
+        float *c, float *scratch)
 typedef void (*pst_windows_fn)(const struct pst_gemm *g, const float *a,
                                const struct pst_windows *b, float *c,
-                               float *room);
+                               float *scratch);
 PST_WINDOWS_DECL(any);
 PST_WINDOWS_DECL(avx2);
 PST_WINDOWS_DECL(avx512);
@@ -82,9 +82,9 @@ PST_DOTS_DECL(avx512);
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c);
 /* B (k, n) is windows: k taps at n positions, or, transposed, k positions at n
- * taps. room: scratch of PST_PACKED_ROOM floats, 64-byte aligned. */
+ * taps. room: scratch of PST_PACKED_SCRATCH floats, 64-byte aligned. */
 void pst_gemm_windows(const struct pst_gemm *g, const float *a,
-                      const struct pst_windows *b, float *c, float *room);
+                      const struct pst_windows *b, float *c, float *scratch);
 /* True if it is faster than OpenBLAS for one matmul of this shape with that
  * instruction set. */
 bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,

@@ -9,13 +9,13 @@ int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil, bool ceil)
 {
     /* In ceil mode a window may exceed the input and its padding. */
-    const int64_t room =
+    const int64_t span =
         n + 2 * pad - dil * (k - 1) - 1 + (ceil ? stride - 1 : 0);
     int64_t out;
 
-    if (room < 0)
+    if (span < 0)
         return 0;
-    out = room / stride + 1;
+    out = span / stride + 1;
     /* A window must start in the input or in the left padding. */
     if (ceil && (out - 1) * stride >= n + pad)
         out--;

@@ -486,7 +486,7 @@ static enum pst_status sampler_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-#define KERNEL(id, room)                                                       \
+#define KERNEL(id, scratch_)                                                   \
     static const struct pst_kernel id##_kernels[] = {                          \
         {.name = "grid_" #id "_f32",                                           \
          .dtypes = PST_D(F32),                                                 \
@@ -495,7 +495,7 @@ static enum pst_status sampler_vjp(struct pst_vjp *v)
         {.name = "grid_" #id "_ref",                                           \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_STRIDED,                                               \
-         .scratch = room,                                                      \
+         .scratch = scratch_,                                                  \
          .run = id##_ref},                                                     \
     }
 KERNEL(sampler, NULL);

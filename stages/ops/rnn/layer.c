@@ -187,23 +187,23 @@ static struct pst_rnn_shape shape_of(const struct pst_call *c, bool back)
     return s;
 }
 
-static size_t room_f32(const struct pst_call *c, bool back)
+static size_t scratch_f32(const struct pst_call *c, bool back)
 {
     const struct pst_rnn_shape s = shape_of(c, back);
 
-    return (size_t)pst_rnn_room(&s) * sizeof(float);
+    return (size_t)pst_rnn_scratch(&s) * sizeof(float);
 }
 
 static size_t layer_scratch(const struct pst_call *c, unsigned threads)
 {
     (void)threads;
-    return room_f32(c, false);
+    return scratch_f32(c, false);
 }
 
 static size_t backward_scratch(const struct pst_call *c, unsigned threads)
 {
     (void)threads;
-    return room_f32(c, true);
+    return scratch_f32(c, true);
 }
 
 static void layer_f32(const struct pst_call *c,
@@ -221,7 +221,7 @@ static void layer_f32(const struct pst_call *c,
                             .h_n = c->out[1].data,
                             .c_n = c->out[2].data,
                             .saved = c->out[3].data,
-                            .room = c->scratch};
+                            .scratch = c->scratch};
 
     pst_rnn_forward_f32(&p, c->pool);
 }
@@ -245,7 +245,7 @@ static void backward_f32(const struct pst_call *c,
                             .dh0 = c->out[2].data,
                             .dc0 = c->out[3].data,
                             .dproj = c->out[4].data,
-                            .room = c->scratch};
+                            .scratch = c->scratch};
 
     pst_rnn_backward_f32(&p, c->pool);
 }
@@ -286,7 +286,7 @@ static const struct pst_rnn_math_f64 math_ref = {sigmoid_f64, tanh_f64};
 static size_t ref_scratch(const struct pst_call *c, bool back)
 {
     const struct pst_rnn_shape s = shape_of(c, back);
-    int64_t n = pst_rnn_room(&s);
+    int64_t n = pst_rnn_scratch(&s);
 
     for (unsigned i = 0; i < c->n_in; i++)
         n += pst_meta_numel(c->in[i].meta);
@@ -308,9 +308,9 @@ static size_t backward_ref_scratch(const struct pst_call *c, unsigned threads)
 }
 
 /* Copies an operand to doubles at *room and advances *room; NULL if absent. */
-static double *load(const struct pst_operand *x, double **room)
+static double *load(const struct pst_operand *x, double **scratch)
 {
-    double *ret = *room;
+    double *ret = *scratch;
     const int64_t n = pst_meta_numel(x->meta);
 
     if (x->data == NULL)
@@ -318,15 +318,15 @@ static double *load(const struct pst_operand *x, double **room)
     for (int64_t i = 0; i < n; i++)
         ret[i] =
             pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
-    *room += n;
+    *scratch += n;
     return ret;
 }
 
-static double *reserve(const struct pst_operand *y, double **room)
+static double *reserve(const struct pst_operand *y, double **scratch)
 {
-    double *ret = *room;
+    double *ret = *scratch;
 
-    *room += pst_meta_numel(y->meta);
+    *scratch += pst_meta_numel(y->meta);
     return ret;
 }
 
@@ -338,23 +338,23 @@ static void store(const struct pst_operand *y, const double *x)
 
 static void layer_ref(const struct pst_call *c)
 {
-    double *room = c->scratch, *out[4];
+    double *scratch = c->scratch, *out[4];
     struct pst_rnn_f64 p = {.s = shape_of(c, false),
                             .math = &math_ref,
-                            .gates = load(&c->in[GATES], &room),
-                            .h0 = load(&c->in[H0], &room),
-                            .c0 = load(&c->in[C0], &room),
-                            .w_hh = load(&c->in[W_HH], &room),
-                            .b_hh = load(&c->in[B_HH], &room),
-                            .w_hr = load(&c->in[W_HR], &room)};
+                            .gates = load(&c->in[GATES], &scratch),
+                            .h0 = load(&c->in[H0], &scratch),
+                            .c0 = load(&c->in[C0], &scratch),
+                            .w_hh = load(&c->in[W_HH], &scratch),
+                            .b_hh = load(&c->in[B_HH], &scratch),
+                            .w_hr = load(&c->in[W_HR], &scratch)};
 
     for (unsigned i = 0; i < 4; i++)
-        out[i] = reserve(&c->out[i], &room);
+        out[i] = reserve(&c->out[i], &scratch);
     p.y = out[0];
     p.h_n = out[1];
     p.c_n = out[2];
     p.saved = out[3];
-    p.room = room;
+    p.scratch = scratch;
     pst_rnn_forward_f64(&p, NULL);
     for (unsigned i = 0; i < 4; i++)
         store(&c->out[i], out[i]);
@@ -362,27 +362,27 @@ static void layer_ref(const struct pst_call *c)
 
 static void backward_ref(const struct pst_call *c)
 {
-    double *room = c->scratch, *out[5];
+    double *scratch = c->scratch, *out[5];
     struct pst_rnn_f64 p = {.s = shape_of(c, true),
                             .math = &math_ref,
-                            .dy = load(&c->in[DY], &room),
-                            .dh_n = load(&c->in[DH_N], &room),
-                            .dc_n = load(&c->in[DC_N], &room),
-                            .y = load(&c->in[Y], &room),
-                            .h0 = load(&c->in[BH0], &room),
-                            .c0 = load(&c->in[BC0], &room),
-                            .w_hh = load(&c->in[BW_HH], &room),
-                            .w_hr = load(&c->in[BW_HR], &room),
-                            .saved = load(&c->in[SAVED], &room)};
+                            .dy = load(&c->in[DY], &scratch),
+                            .dh_n = load(&c->in[DH_N], &scratch),
+                            .dc_n = load(&c->in[DC_N], &scratch),
+                            .y = load(&c->in[Y], &scratch),
+                            .h0 = load(&c->in[BH0], &scratch),
+                            .c0 = load(&c->in[BC0], &scratch),
+                            .w_hh = load(&c->in[BW_HH], &scratch),
+                            .w_hr = load(&c->in[BW_HR], &scratch),
+                            .saved = load(&c->in[SAVED], &scratch)};
 
     for (unsigned i = 0; i < 5; i++)
-        out[i] = reserve(&c->out[i], &room);
+        out[i] = reserve(&c->out[i], &scratch);
     p.dgates = out[0];
     p.dgates_h = out[1];
     p.dh0 = out[2];
     p.dc0 = out[3];
     p.dproj = out[4];
-    p.room = room;
+    p.scratch = scratch;
     pst_rnn_backward_f64(&p, NULL);
     for (unsigned i = 0; i < 5; i++)
         store(&c->out[i], out[i]);

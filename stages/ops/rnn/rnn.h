@@ -59,7 +59,7 @@ struct pst_pool;
         /* Backward: what arrives (NULL: nothing), what comes out. */          \
         const real *dy, *dh_n, *dc_n;                                          \
         real *dgates, *dgates_h, *dh0, *dc0, *dproj;                           \
-        real *room; /* pst_rnn_room numbers */                                 \
+        real *scratch; /* pst_rnn_scratch numbers */                           \
     };                                                                         \
     void pst_rnn_forward_##suffix(struct pst_rnn_##suffix *p,                  \
                                   struct pst_pool *pool);                      \
@@ -69,7 +69,7 @@ PST_RNN_TYPES(double, f64);
 PST_RNN_TYPES(float, f32);
 
 /* Numbers of scratch for either direction. */
-static inline int64_t pst_rnn_room(const struct pst_rnn_shape *s)
+static inline int64_t pst_rnn_scratch(const struct pst_rnn_shape *s)
 {
     return s->b * (6 * s->h + 2 * s->r);
 }

@@ -247,19 +247,19 @@ static void collect_few(const struct lane *l, int64_t k,
 }
 
 /* Collects the first k < n elements in sorted order to a, ordered by index. a
- * and spare have the capacity pst_sort_room(n, k): candidates are collected,
- * and cut to k whenever it is full. */
+ * and spare have the capacity pst_sort_capacity(n, k): candidates are
+ * collected, and cut to k whenever it is full. */
 static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
                     struct pst_sort_pair *spare)
 {
-    const int64_t room = pst_sort_room(l->n, k);
+    const int64_t capacity = pst_sort_capacity(l->n, k);
     uint64_t block[BLOCK], limit = UINT64_MAX;
     int64_t have = 0;
 
     for (int64_t i = 0; i < l->n; i += BLOCK) {
         const int64_t m = PST_MIN(l->n - i, BLOCK);
 
-        if (have + m > room) {
+        if (have + m > capacity) {
             limit = cut(a, have, k, spare);
             have = k;
         }
@@ -289,7 +289,7 @@ struct job {
  * collect them, and for the whole lane if there are ties. */
 static size_t topk_share(int64_t n, int64_t k)
 {
-    return (size_t)PST_MAX(2 * pst_sort_room(n, k), n);
+    return (size_t)PST_MAX(2 * pst_sort_capacity(n, k), n);
 }
 
 static bool has_ties(const struct pst_sort_pair *a, int64_t n)
@@ -331,7 +331,7 @@ static void run_first(const struct job *j, const struct lane *lane,
     /* One more element shows whether the last one equals one that is left
      * out. */
     const int64_t n = j->topk ? PST_MIN(j->k + 1, lane->n) : lane->n;
-    struct pst_sort_pair *spare = a + pst_sort_room(lane->n, n);
+    struct pst_sort_pair *spare = a + pst_sort_capacity(lane->n, n);
     /* An unstable sort has its own order of equal elements (select.c). For
      * integers, equal elements are expected, so radix sort is not tried
      * first. */

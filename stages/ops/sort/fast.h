@@ -10,7 +10,7 @@
 #include "stages/ops/sort/sort.h"
 
 /* Returns the number of pairs collected before they are cut to k of n. */
-static inline int64_t pst_sort_room(int64_t n, int64_t k)
+static inline int64_t pst_sort_capacity(int64_t n, int64_t k)
 {
     return k < n ? 2 * k + 128 : n;
 }

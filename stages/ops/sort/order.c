@@ -34,13 +34,13 @@ void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
 struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
                                           int64_t first, int64_t inner,
                                           int64_t n, bool descending,
-                                          struct pst_sort_item *room)
+                                          struct pst_sort_item *scratch)
 {
-    struct pst_sort_pair *ret = (struct pst_sort_pair *)(room + n);
+    struct pst_sort_pair *ret = (struct pst_sort_pair *)(scratch + n);
 
-    pst_sort_load(x, first, inner, n, room);
+    pst_sort_load(x, first, inner, n, scratch);
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t key = (uint64_t)room[i].key ^ (1ull << 63);
+        const uint64_t key = (uint64_t)scratch[i].key ^ (1ull << 63);
 
         ret[i] = (struct pst_sort_pair){descending ? ~key : key, i};
     }

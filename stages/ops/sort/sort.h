@@ -35,7 +35,7 @@ void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
 struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
                                           int64_t first, int64_t inner,
                                           int64_t n, bool descending,
-                                          struct pst_sort_item *room);
+                                          struct pst_sort_item *scratch);
 /* Stable merge sort; `spare` has capacity for n too. */
 void pst_sort_items(struct pst_sort_item *items, struct pst_sort_item *spare,
                     int64_t n, bool descending);

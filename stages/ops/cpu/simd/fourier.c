@@ -140,10 +140,10 @@ static bool passes(const struct pst_fourier *f, const double *roots, double *xr,
 }
 
 const double *PST_SIMD(pst_fourier_run)(const struct pst_fourier *f,
-                                        const double *table, double *room)
+                                        const double *table, double *scratch)
 {
     const int64_t n = f->n, m = f->length;
-    double *x = room, *y = room + 2 * m;
+    double *x = scratch, *y = scratch + 2 * m;
     const double *chirp = table + 2 * m, *kernel = chirp + 2 * n;
 
     if (n == m)

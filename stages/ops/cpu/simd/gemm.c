@@ -111,8 +111,8 @@ struct block {
     float *c;
     bool turned;
     float beta;
-    float *room; /* of panels of B */
-    float *side; /* of what is turned */
+    float *scratch; /* of panels of B */
+    float *side;    /* of what is turned */
 };
 
 /* Columns [j, j + n) of the block, in rows of nv vectors. */
@@ -168,10 +168,10 @@ static void panel_by_taps(const struct block *w, int64_t j)
 
     t.b = w->flat + w->j + j + (w->own == NULL ? 0 : w->p * w->g->ldb);
     t.taps = w->own == NULL ? w->windows->taps + w->p : w->own;
-    t.packed = w->room;
+    t.packed = w->scratch;
     for (int64_t i = 0; i < w->m; i += w->mr) {
         run_tile(w, i, j, NV, &t);
-        t.b = t.next = w->room;
+        t.b = t.next = w->scratch;
         t.packed = NULL;
     }
 }
@@ -196,8 +196,8 @@ static void panels(const struct block *w)
             t.b = w->b + j;
             t.ldb = g->ldb;
         } else {
-            pack(w, j, n, nv, w->room);
-            t.b = w->room;
+            pack(w, j, n, nv, w->scratch);
+            t.b = w->scratch;
         }
         for (int64_t i = 0; i < w->m; i += w->mr) {
             const bool fetch = i == 0 && plain && j + most < w->n;
@@ -224,7 +224,7 @@ static void packed_panels(const struct block *w)
             const int64_t end = PST_MIN(s * rows + rows, w->m);
             struct tile t = tile_of(w, n, nv);
 
-            t.b = w->room + j * w->k;
+            t.b = w->scratch + j * w->k;
             for (int64_t i = s * rows; i < end; i += w->mr) {
                 const bool fetch = i + w->mr >= end && j + PANEL < w->n;
 
@@ -247,10 +247,10 @@ static void pack_all(const struct block *w)
         const int64_t last = n % PANEL, most = n - last;
 
         if (most > 0)
-            pack(w, j, most, NV, w->room + j * w->k);
+            pack(w, j, most, NV, w->scratch + j * w->k);
         if (last > 0)
             pack(w, j + most, last, (last + VEC - 1) / VEC,
-                 w->room + (j + most) * w->k);
+                 w->scratch + (j + most) * w->k);
     }
 }
 
@@ -277,7 +277,7 @@ static int64_t part_of(int64_t n, int64_t most, int64_t grain)
 
 /* Columns w->j ..., w->n of them. */
 static void columns(struct block *w, const float *a, const float *b, float *c,
-                    float *room, bool whole)
+                    float *scratch, bool whole)
 {
     const struct pst_gemm *g = w->g;
     const int64_t kc = part_of(g->k, KC, 8);
@@ -299,8 +299,8 @@ static void columns(struct block *w, const float *a, const float *b, float *c,
             w->c = w->turned ? c + i + w->j * g->ldc : c + i * g->ldc + w->j;
             if (w->form != IN_PLACE) {
                 if (w->j == 0 || g->m > mc || g->k > kc) /* not there yet */
-                    pack_weights(w, i, a, room);
-                w->a = room;
+                    pack_weights(w, i, a, scratch);
+                w->a = scratch;
             }
             if (whole)
                 packed_panels(w);
@@ -351,7 +351,7 @@ static void find_taps(struct block *w, const float *b, int64_t own[KC])
  */
 static void run(const struct pst_gemm *g, const float *a, const float *b,
                 const struct pst_windows *windows, float *c, bool turned,
-                float *room)
+                float *scratch)
 {
     const int64_t kc = part_of(g->k, KC, 8);
     const bool once = g->n <= OFTEN * PANEL && !g->ta;
@@ -360,7 +360,7 @@ static void run(const struct pst_gemm *g, const float *a, const float *b,
     struct block w = {.g = g,
                       .windows = windows,
                       .turned = turned,
-                      .side = room + MC * LINE + VEC};
+                      .side = scratch + MC * LINE + VEC};
 
     find_taps(&w, b, own);
 
@@ -371,17 +371,17 @@ static void run(const struct pst_gemm *g, const float *a, const float *b,
     const int64_t nc = whole ? part_of(g->n, most, PANEL) : g->n;
 
     w.form = once && (whole || g->n <= PANEL) ? IN_PLACE : g->ta ? COLS : ROWS;
-    w.room = w.side + PST_PACKED_NR * LINE + VEC;
+    w.scratch = w.side + PST_PACKED_NR * LINE + VEC;
     for (w.j = 0; w.j < g->n; w.j += nc) {
         w.n = PST_MIN(g->n - w.j, nc);
-        columns(&w, a, b, c, room, whole);
+        columns(&w, a, b, c, scratch, whole);
     }
 }
 
 /* A narrow C of a transposed A is computed as its transposed: then A is what
  * stays where it lies, and its rows are read in order. */
 void PST_SIMD(pst_simd_gemm)(const struct pst_gemm *g, const float *a,
-                             const float *b, float *c, float *room)
+                             const float *b, float *c, float *scratch)
 {
     const struct pst_gemm swapped = {.ta = !g->tb,
                                      .tb = !g->ta,
@@ -397,14 +397,14 @@ void PST_SIMD(pst_simd_gemm)(const struct pst_gemm *g, const float *a,
     if (PST_SIMD(pst_simd_dots_likes)(g))
         PST_SIMD(pst_simd_dots)(g, a, b, c);
     else if (g->ta && g->n <= AGAIN * MR && g->n < g->m)
-        run(&swapped, b, a, NULL, c, true, room);
+        run(&swapped, b, a, NULL, c, true, scratch);
     else
-        run(g, a, b, NULL, c, false, room);
+        run(g, a, b, NULL, c, false, scratch);
 }
 
 void PST_SIMD(pst_simd_gemm_windows)(const struct pst_gemm *g, const float *a,
                                      const struct pst_windows *b, float *c,
-                                     float *room)
+                                     float *scratch)
 {
-    run(g, a, NULL, b, c, false, room);
+    run(g, a, NULL, b, c, false, scratch);
 }

@@ -67,10 +67,11 @@
 #else
 #define PST_SIMD_ROW_AVX2(text, fn, ...)
 #endif
-#define PST_SIMD_ROW(text, set, fn, mask, bits, can, room, tol)                \
+#define PST_SIMD_ROW(text, set, fn, mask, bits, can, bytes, tol)               \
     {                                                                          \
         .name = (text), .isa = (set), .dtypes = (mask), .flags = (bits),       \
-        .supports = (can), .scratch = (room), .run = (fn), .tolerance = (tol), \
+        .supports = (can), .scratch = (bytes), .run = (fn),                    \
+        .tolerance = (tol),                                                    \
     }
 #define PST_SIMD_ROWS(text, fn, ...)                                           \
     PST_SIMD_ROW_AVX512(text, fn, __VA_ARGS__)                                 \
