@@ -19,7 +19,7 @@ struct pstd_mailbox {
     uv_async_t async;
 
     uv_mutex_t lock; /* of everything below */
-    uv_cond_t order_came, room, answered;
+    uv_cond_t order_came, not_full, answered;
     struct pstd_note *notes; /* ring of MAX_NOTES */
     unsigned first_note, n_notes;
     uint64_t lost;
@@ -54,7 +54,7 @@ static bool take_note(struct pstd_mailbox *w, struct pstd_note *ret,
         *ret = w->notes[w->first_note];
         w->first_note = (w->first_note + 1) % MAX_NOTES;
         w->n_notes--;
-        uv_cond_signal(&w->room);
+        uv_cond_signal(&w->not_full);
     }
     *ret_ended = !any && w->ended;
     uv_mutex_unlock(&w->lock);
@@ -77,10 +77,10 @@ static enum pst_status init_locks(struct pstd_mailbox *w, struct pst_diag *diag)
 {
     if (uv_mutex_init(&w->lock) == 0) {
         if (uv_cond_init(&w->order_came) == 0) {
-            if (uv_cond_init(&w->room) == 0) {
+            if (uv_cond_init(&w->not_full) == 0) {
                 if (uv_cond_init(&w->answered) == 0)
                     return PST_OK;
-                uv_cond_destroy(&w->room);
+                uv_cond_destroy(&w->not_full);
             }
             uv_cond_destroy(&w->order_came);
         }
@@ -94,7 +94,7 @@ static void free_mailbox(struct pstd_mailbox *w)
     for (unsigned i = 0; i < w->n_orders; i++)
         pst_free(w->orders[i].data);
     uv_cond_destroy(&w->answered);
-    uv_cond_destroy(&w->room);
+    uv_cond_destroy(&w->not_full);
     uv_cond_destroy(&w->order_came);
     uv_mutex_destroy(&w->lock);
     pst_free(w->notes);
@@ -254,7 +254,7 @@ void pstd_mailbox_post(struct pstd_mailbox *w, const struct pstd_note *note,
 
     uv_mutex_lock(&w->lock);
     while (must && w->n_notes >= limit)
-        uv_cond_wait(&w->room, &w->lock);
+        uv_cond_wait(&w->not_full, &w->lock);
     full = w->n_notes >= limit;
     if (full)
         w->lost++;

@@ -66,16 +66,16 @@ static struct pstd_note_field *add(struct pstd_note *note, const char *key,
 
 void pstd_note_text(struct pstd_note *note, const char *key, const char *text)
 {
-    const size_t room = sizeof(note->text) - note->used;
+    const size_t left = sizeof(note->text) - note->used;
     struct pstd_note_field *field;
     size_t len = text != NULL ? strlen(text) : 0;
 
-    if (room == 0)
+    if (left == 0)
         return;
     field = add(note, key, PSTD_FIELD_TEXT);
     if (field == NULL)
         return;
-    len = PST_MIN(len, room - 1);
+    len = PST_MIN(len, left - 1);
     field->text = note->used;
     if (len > 0)
         memcpy(note->text + note->used, text, len);

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "stages/base/host/guard.h"
+#include "stages/base/host/headroom.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/base/host/headroom.h"
 
 /* Memory, processors, cgroups; time zones. */
 static const char *const of_the_system[] = {
@@ -123,12 +123,12 @@ static void limit_memory(void)
 {
     const char *root = getenv("PST_HEADROOM_ROOT");
     const uint64_t data = data_bytes();
-    struct pst_headroom room;
+    struct pst_headroom headroom;
     struct rlimit limit;
     uint64_t most;
 
-    pst_headroom_look(root != NULL ? root : "", &room);
-    most = PST_MIN(room.host, room.group);
+    pst_headroom_look(root != NULL ? root : "", &headroom);
+    most = PST_MIN(headroom.host, headroom.group);
     if (data == 0 || most > INT64_MAX || getrlimit(RLIMIT_DATA, &limit) != 0)
         return;
     most += data;

@@ -44,13 +44,13 @@ static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
     const size_t usual =
         PST_MIN(PST_MAX(arena->bytes, FIRST_CHUNK), LAST_CHUNK);
     const int alone = arena->head && size > usual / 2;
-    const size_t room = alone ? size : PST_MAX(size, usual);
+    const size_t capacity = alone ? size : PST_MAX(size, usual);
     struct pst_arena_chunk *c;
 
-    c = pst_calloc(arena->tag, 1, sizeof(*c) + room);
+    c = pst_calloc(arena->tag, 1, sizeof(*c) + capacity);
     if (!c)
         return NULL;
-    c->size = room;
+    c->size = capacity;
     if (alone) {
         c->next = arena->head->next;
         arena->head->next = c;

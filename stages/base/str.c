@@ -187,7 +187,7 @@ int pst_format(char *out, size_t size, const char *fmt, ...)
 void pst_str_addf(struct pst_str *s, const char *fmt, ...)
 {
     va_list ap, again;
-    size_t room;
+    size_t left;
     int n;
 
     va_start(ap, fmt);
@@ -196,9 +196,9 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
         pst_str_vaddf_visible(s, fmt, ap);
     } else if (reserve(s, 1)) {
         /* What fits is formatted once. */
-        room = s->cap - s->len;
-        n = pst_vformat(s->text + s->len, room, fmt, ap);
-        if (n >= 0 && (size_t)n >= room && reserve(s, (size_t)n))
+        left = s->cap - s->len;
+        n = pst_vformat(s->text + s->len, left, fmt, ap);
+        if (n >= 0 && (size_t)n >= left && reserve(s, (size_t)n))
             n = pst_vformat(s->text + s->len, (size_t)n + 1, fmt, again);
         if (n < 0)
             s->failed = 1;

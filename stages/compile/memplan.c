@@ -67,7 +67,7 @@ static unsigned last_span(const struct calendar *c,
 static bool calendar_init(struct calendar *c,
                           const struct pst_interval *intervals, size_t n)
 {
-    size_t room[N_SPANS] = {0}, all = 0;
+    size_t count[N_SPANS] = {0}, all = 0;
     unsigned end = 0;
 
     *c = (struct calendar){.length = 1};
@@ -77,13 +77,13 @@ static bool calendar_init(struct calendar *c,
     for (size_t i = 0; i < n; i++)
         for (unsigned k = first_span(c, &intervals[i]);
              k <= last_span(c, &intervals[i]); k++) {
-            room[k]++;
+            count[k]++;
             all++;
         }
     c->all = pst_calloc(PST_TAG_EXEC, all + 1, sizeof(*c->all));
     if (c->all == NULL)
         return false;
-    for (size_t k = 0, at = 0; k < N_SPANS; at += room[k++])
+    for (size_t k = 0, at = 0; k < N_SPANS; at += count[k++])
         c->at[k] = c->all + at;
     return true;
 }

@@ -148,7 +148,7 @@ static bool are_wide(const struct words *w, unsigned part, unsigned width)
 }
 
 static enum pst_status check_width(const struct pst_tokens_file *t,
-                                   unsigned char *room, struct pst_diag *diag)
+                                   unsigned char *buffer, struct pst_diag *diag)
 {
     const uint64_t size = t->file->size - t->begin;
     const uint64_t pieces = PST_MIN((size + PIECE - 1) / PIECE, MAX_WORDS);
@@ -158,12 +158,12 @@ static enum pst_status check_width(const struct pst_tokens_file *t,
         const uint64_t at = i * (size / pieces) / MAX_WIDTH * MAX_WIDTH;
         const size_t n = (size_t)PST_MIN(size - at, PIECE);
         enum pst_status status =
-            pst_file_read_at(t->file, t->begin + at, room, n, diag);
+            pst_file_read_at(t->file, t->begin + at, buffer, n, diag);
 
         if (status != PST_OK)
             return status;
         for (unsigned width = 2 * t->width; width <= MAX_WIDTH; width *= 2)
-            count_words(&words[width], room, n, t->width, width);
+            count_words(&words[width], buffer, n, t->width, width);
     }
     for (unsigned width = MAX_WIDTH; width > t->width; width /= 2)
         if (size % width == 0 && are_wide(&words[width], t->width, width))
@@ -184,7 +184,7 @@ enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
 {
     unsigned char begin[16];
     enum pst_status status;
-    unsigned char *room;
+    unsigned char *buffer;
 
     if (tokens->file->size < sizeof(begin))
         return PST_OK;
@@ -195,11 +195,11 @@ enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
         status = skip_llmc(tokens, begin, diag);
     if (status != PST_OK)
         return status;
-    room = pst_alloc(PST_TAG_ARCHIVE, PIECE);
-    if (room == NULL)
+    buffer = pst_alloc(PST_TAG_ARCHIVE, PIECE);
+    if (buffer == NULL)
         return pst_diag_nomem(diag, PIECE);
-    status = check_width(tokens, room, diag);
-    pst_free(room);
+    status = check_width(tokens, buffer, diag);
+    pst_free(buffer);
     return status;
 }
 
@@ -231,27 +231,27 @@ static enum pst_status find_excluded(const struct integers *in,
     const uint64_t each = PIECE / in->width;
     const uint64_t all = (in->n + each - 1) / each;
     const uint64_t pieces = PST_MIN(all, MAX_BYTES / PIECE);
-    void *room = pst_alloc(PST_TAG_ARCHIVE, PIECE);
+    void *buffer = pst_alloc(PST_TAG_ARCHIVE, PIECE);
     enum pst_status status = PST_OK;
 
     *ret = in->n;
-    if (room == NULL)
+    if (buffer == NULL)
         return pst_diag_nomem(diag, PIECE);
     for (uint64_t p = 0; p < pieces && *ret == in->n && status == PST_OK; p++) {
         const uint64_t first =
             (p * (all / pieces) + p * (all % pieces) / pieces) * each;
         const size_t n = (size_t)PST_MIN(in->n - first, each);
 
-        status = in->read(in, first, n, room, diag);
+        status = in->read(in, first, n, buffer, diag);
         for (size_t i = 0; i < n && status == PST_OK; i++) {
-            *value = in->at(in, room, i);
+            *value = in->at(in, buffer, i);
             if (excludes(bound, *value)) {
                 *ret = first + i;
                 break;
             }
         }
     }
-    pst_free(room);
+    pst_free(buffer);
     return status;
 }
 

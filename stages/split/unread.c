@@ -163,30 +163,30 @@ static void add_key(const struct pst_weight *w, struct pst_str *ret)
 static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
                                bool *ret, struct pst_diag *diag)
 {
-    unsigned char *room = pst_alloc(TAG, 2 * PIECE);
+    unsigned char *buffer = pst_alloc(TAG, 2 * PIECE);
     unsigned char first[16];
     enum pst_status status = PST_OK;
     bool equal = true, varied = false;
 
-    if (room == NULL)
+    if (buffer == NULL)
         return pst_diag_nomem(diag, 2 * PIECE);
     for (uint64_t at = 0; at < a.entry->size && equal && status == PST_OK;
          at += PIECE) {
         const size_t n = (size_t)PST_MIN(a.entry->size - at, PIECE);
 
-        status = pst_zip_read_part(a.zip, a.entry, at, n, room, diag);
+        status = pst_zip_read_part(a.zip, a.entry, at, n, buffer, diag);
         if (status == PST_OK)
             status =
-                pst_zip_read_part(b.zip, b.entry, at, n, room + PIECE, diag);
+                pst_zip_read_part(b.zip, b.entry, at, n, buffer + PIECE, diag);
         if (status != PST_OK)
             break;
         if (at == 0)
-            memcpy(first, room, item);
-        equal = memcmp(room, room + PIECE, n) == 0;
+            memcpy(first, buffer, item);
+        equal = memcmp(buffer, buffer + PIECE, n) == 0;
         for (size_t i = 0; i < n && !varied; i += item)
-            varied = memcmp(room + i, first, item) != 0;
+            varied = memcmp(buffer + i, first, item) != 0;
     }
-    pst_free(room);
+    pst_free(buffer);
     *ret = equal && varied;
     return status;
 }

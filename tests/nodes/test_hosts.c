@@ -54,9 +54,9 @@ static void leaves_out_who_is_away(void **state)
 
     (void)state;
     assert_ok(pstctl_hosts_add(&h, "a:2,b:2,c:2", &diag), &diag);
-    assert_int_equal(pstctl_hosts_room(&h), 6);
+    assert_int_equal(pstctl_hosts_slots(&h), 6);
     h.list.at[1].away = true;
-    assert_int_equal(pstctl_hosts_room(&h), 4);
+    assert_int_equal(pstctl_hosts_slots(&h), 4);
     assert_ok(pstctl_hosts_place(&h, 4, &diag), &diag);
     expect_places(&h, "a:2,c:2");
     assert_true(pstctl_hosts_spread(&h));
@@ -74,7 +74,7 @@ static void any_number_without_slots(void **state)
 
     (void)state;
     assert_ok(pstctl_hosts_add(&h, "a,b", &diag), &diag);
-    assert_true(pstctl_hosts_room(&h) == UINT_MAX);
+    assert_true(pstctl_hosts_slots(&h) == UINT_MAX);
     h.list.at[0].away = h.list.at[1].away = true;
     assert_int_equal(pstctl_hosts_place(&h, 1, &diag), PST_ERR_USAGE);
     pstctl_hosts_fini(&h);

@@ -485,10 +485,10 @@ static enum pst_status be_away(unsigned ranks, struct pstctl_fate *ret,
 {
     const unsigned all = ranks * w.replicas;
 
-    ret->room = (unsigned)sim_pick(all);
+    ret->slots = (unsigned)sim_pick(all);
     ret->died = ret->no_hosts = true;
-    reckon(AWAY, all - ret->room);
-    sim_tell("there is place for %u of %u ranks", ret->room, all);
+    reckon(AWAY, all - ret->slots);
+    sim_tell("there is place for %u of %u ranks", ret->slots, all);
     return pst_diag_set(why, PST_E_HOSTS_UNUSABLE, "hosts are away");
 }
 

@@ -43,17 +43,17 @@ static void check_memory(struct pstctl_doctor *d)
 static void check_group(struct pstctl_doctor *d)
 {
     const double all = meminfo(d, "MemTotal:");
-    struct pst_headroom room;
+    struct pst_headroom headroom;
 
-    pst_headroom_look(d->root, &room);
-    if (room.group == UINT64_MAX || all <= 0 ||
-        (double)room.group / MIB > 0.5 * all)
+    pst_headroom_look(d->root, &headroom);
+    if (headroom.group == UINT64_MAX || all <= 0 ||
+        (double)headroom.group / MIB > 0.5 * all)
         return;
     pstctl_found(d, PSTCTL_WARNING,
                  "raise the limit (memory.max, docker --memory, Slurm --mem) "
                  "if a job is to have more",
                  "a control group leaves %.0f MiB of this host's %.0f",
-                 (double)room.group / MIB, all);
+                 (double)headroom.group / MIB, all);
 }
 
 static void check_swap(struct pstctl_doctor *d)

@@ -273,32 +273,32 @@ static bool has_numbers(const struct pstctl_hosts *h)
     return any;
 }
 
-unsigned pstctl_hosts_room(const struct pstctl_hosts *h)
+unsigned pstctl_hosts_slots(const struct pstctl_hosts *h)
 {
-    unsigned room = 0;
+    unsigned available = 0;
 
     if (!has_numbers(h))
         return UINT_MAX;
     for (size_t i = 0; i < h->list.n; i++)
         if (!h->list.at[i].away)
-            room += PST_MAX(1u, h->list.at[i].slots);
-    return room;
+            available += PST_MAX(1u, h->list.at[i].slots);
+    return available;
 }
 
 enum pst_status pstctl_hosts_place(struct pstctl_hosts *h, unsigned ranks,
                                    struct pst_diag *diag)
 {
     const bool numbers = has_numbers(h);
-    const unsigned room = pstctl_hosts_room(h);
+    const unsigned available = pstctl_hosts_slots(h);
     unsigned left = ranks, hosts = 0;
 
     for (size_t i = 0; i < h->list.n; i++)
         hosts += !h->list.at[i].away;
-    if (room < ranks || hosts == 0)
+    if (available < ranks || hosts == 0)
         return pst_diag_set(diag, PST_E_HOSTS_WORDS,
                             "the hosts have %u slots, the job has %u ranks: "
                             "add hosts or slots, or give a smaller -n",
-                            hosts == 0 ? 0 : room, ranks);
+                            hosts == 0 ? 0 : available, ranks);
     for (size_t i = 0; i < h->list.n; i++) {
         struct pstctl_host *host = &h->list.at[i];
         unsigned most = numbers ? PST_MAX(1u, host->slots) : 0;

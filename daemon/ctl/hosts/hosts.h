@@ -37,7 +37,7 @@ enum pst_status pstctl_hosts_add(struct pstctl_hosts *h, const char *text,
 enum pst_status pstctl_hosts_read(struct pstctl_hosts *h, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the slots of all hosts that are not away; UINT_MAX: no limit. */
-unsigned pstctl_hosts_room(const struct pstctl_hosts *h);
+unsigned pstctl_hosts_slots(const struct pstctl_hosts *h);
 /* Assigns consecutive ranks to hosts that are not away: fills the slots of each
  * in order; evenly if no host has a number of slots; if only some do, the
  * others get one rank each. PST_ERR_USAGE if there are too few slots. */

@@ -636,7 +636,7 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
     pst_str_fini(&daemon);
     if (status != PST_ERR_NO_DAEMON || r->restarts == 0)
         return status;
-    if (pstctl_hosts_room(&r->hosts) < ranks) {
+    if (pstctl_hosts_slots(&r->hosts) < ranks) {
         r->no_hosts = r->died = true; /* the hosts may come back */
         return status;
     }

@@ -74,7 +74,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
     if (fate->no_hosts) {
         ret->cause = PSTCTL_CAUSE_HOSTS;
-        missing = ret->ranks - fate->room;
+        missing = ret->ranks - fate->slots;
     }
     if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret), at, missing))
         ret->again = pstctl_budget_renew(&s->budget, at);

@@ -18,7 +18,7 @@ struct pstctl_fate {
     enum pst_error asked; /* kind of stop that was requested, or none */
     bool begun;           /* options and files were accepted */
     bool no_hosts;        /* it died before it began: hosts were missing */
-    unsigned room;        /* in that case: number of ranks that have a host */
+    unsigned slots;       /* in that case: number of ranks that have a host */
     bool oom;             /* the kernel killed a process for memory meanwhile */
     uint64_t step;        /* newest finished step seen */
     uint64_t saved;       /* newest save seen; 0: none */

@@ -306,20 +306,20 @@ static enum pst_status send_tensors(struct asking *a, uint64_t from, uint64_t n,
 static enum pst_status ask_once(struct asking *a, uint64_t from, uint64_t n,
                                 struct pst_diag *diag)
 {
-    const size_t room = a->inputs.all.n + 1;
+    const size_t n_max = a->inputs.all.n + 1;
     Pst__Control__Tensor *tensors =
-        pst_calloc(PST_TAG_CLIENT, room, sizeof(*tensors));
+        pst_calloc(PST_TAG_CLIENT, n_max, sizeof(*tensors));
     Pst__Control__Tensor **pointers =
-        pst_calloc(PST_TAG_CLIENT, room, sizeof(*pointers));
-    unsigned char **copies = pst_calloc(PST_TAG_CLIENT, room, sizeof(*copies));
+        pst_calloc(PST_TAG_CLIENT, n_max, sizeof(*pointers));
+    unsigned char **copies = pst_calloc(PST_TAG_CLIENT, n_max, sizeof(*copies));
     uint64_t *sizes =
-        pst_calloc(PST_TAG_CLIENT, room * PST_MAX_RANK, sizeof(*sizes));
+        pst_calloc(PST_TAG_CLIENT, n_max * PST_MAX_RANK, sizeof(*sizes));
     enum pst_status status =
         tensors == NULL || pointers == NULL || copies == NULL || sizes == NULL
-            ? pst_diag_nomem(diag, room * sizeof(*tensors))
+            ? pst_diag_nomem(diag, n_max * sizeof(*tensors))
             : send_tensors(a, from, n, tensors, pointers, copies, sizes, diag);
 
-    for (size_t i = 0; copies != NULL && i < room; i++)
+    for (size_t i = 0; copies != NULL && i < n_max; i++)
         pst_free(copies[i]);
     pst_free(tensors);
     pst_free(pointers);

@@ -310,8 +310,9 @@ static void put_ranks(struct page *p, const struct pstctl_top_view *v,
 
 static void put_events(struct page *p, const struct pstctl_top_view *v)
 {
-    const unsigned room = p->screen->rows - PST_MIN(p->rows, p->screen->rows);
-    const size_t n = PST_MIN(v->n_events, (size_t)room);
+    const unsigned free_rows =
+        p->screen->rows - PST_MIN(p->rows, p->screen->rows);
+    const size_t n = PST_MIN(v->n_events, (size_t)free_rows);
 
     for (size_t i = v->n_events - n; i < v->n_events; i++) {
         const struct pstctl_top_event *e = &v->events[i];

@@ -37,14 +37,14 @@ static void fini_ports(struct ports *p)
 static enum pst_status init_ports(struct ports *p, const struct pstd_port *from,
                                   size_t n, struct pst_diag *diag)
 {
-    const size_t room = (n + 1) * PST_MAX_RANK;
+    const size_t capacity = (n + 1) * PST_MAX_RANK;
 
     p->at = pst_calloc(PST_TAG_DAEMON, n + 1, sizeof(*p->at));
     // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
     p->pointers = pst_calloc(PST_TAG_DAEMON, n + 1, sizeof(*p->pointers));
-    p->sizes = pst_calloc(PST_TAG_DAEMON, room, sizeof(*p->sizes));
+    p->sizes = pst_calloc(PST_TAG_DAEMON, capacity, sizeof(*p->sizes));
     if (p->at == NULL || p->pointers == NULL || p->sizes == NULL)
-        return pst_diag_nomem(diag, room * sizeof(*p->sizes));
+        return pst_diag_nomem(diag, capacity * sizeof(*p->sizes));
     for (size_t i = 0; i < n; i++) {
         fill_port(&from[i], p->sizes + i * PST_MAX_RANK, &p->at[i]);
         p->pointers[i] = &p->at[i];

@@ -38,7 +38,7 @@ static enum pst_status read_names(struct pst_reader *r,
 {
     const size_t n = pst_json_length(list);
     const char **names;
-    enum pst_status status = pst_read_room(r, n, sizeof(*names), &names);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*names), &names);
 
     if (!pst_json_is(list, PST_JSON_ARRAY) || n > UINT32_MAX)
         return wrong(r, what, arg);
@@ -108,7 +108,7 @@ static enum pst_status read_numbers(struct pst_reader *r,
 {
     const size_t n = pst_json_length(list);
     struct pst_doc_number *numbers;
-    enum pst_status status = pst_read_room(r, n, sizeof(*numbers), &numbers);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*numbers), &numbers);
 
     if (!pst_json_is(list, PST_JSON_ARRAY) || n > UINT32_MAX)
         return wrong(r, what, arg);
@@ -235,7 +235,7 @@ enum pst_status pst_read_args(struct pst_reader *r, const struct pst_json *list,
 {
     const size_t n = pst_json_length(list);
     struct pst_doc_arg *args;
-    enum pst_status status = pst_read_room(r, n, sizeof(*args), &args);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*args), &args);
 
     if (n > UINT32_MAX || (list != NULL && !pst_json_is(list, PST_JSON_ARRAY)))
         return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,

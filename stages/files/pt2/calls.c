@@ -57,7 +57,7 @@ static enum pst_status read_keys(struct pst_reader *r,
 {
     const size_t n = pst_json_length(list);
     const char **keys;
-    enum pst_status status = pst_read_room(r, n, sizeof(*keys), &keys);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*keys), &keys);
 
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pst_json *key = pst_json_at(list, i);
@@ -100,7 +100,7 @@ static enum pst_status read_node(struct pst_reader *r,
     if (status == PST_OK && keys != NULL)
         status = read_keys(r, keys, &ret->keys);
     if (status == PST_OK)
-        status = pst_read_room(r, n, sizeof(*below), &below);
+        status = pst_reader_alloc(r, n, sizeof(*below), &below);
     if (status != PST_OK)
         return status;
     ret->children = below;
@@ -121,7 +121,7 @@ enum pst_status pst_read_tree(struct pst_reader *r, const char *text,
                             &r->scratch, &json, r->diag);
     if (status != PST_OK)
         return status;
-    status = pst_read_room(r, 1, sizeof(*tree), &tree);
+    status = pst_reader_alloc(r, 1, sizeof(*tree), &tree);
     if (status == PST_OK && pst_json_integer(pst_json_at(json, 0)) != 1)
         status = pst_diag_set(r->diag, PST_E_PT2_VERSION,
                               "the model's treespec is of an unknown version");
@@ -193,7 +193,7 @@ static enum pst_status read_call(struct pst_reader *r,
         status = pst_diag_nomem(r->diag, strlen(path));
     if (status != PST_OK || !pst_json_is(json, PST_JSON_OBJECT))
         return status;
-    status = pst_read_room(r, 1, sizeof(*signature), &signature);
+    status = pst_reader_alloc(r, 1, sizeof(*signature), &signature);
     if (status == PST_OK)
         status = read_signature(r, json, "module_call_graph", signature);
     if (status == PST_OK)
@@ -207,7 +207,7 @@ enum pst_status pst_read_calls(struct pst_reader *r,
     const struct pst_json *list = pst_json_get(module, "module_call_graph");
     const size_t n = pst_json_length(list);
     struct pst_doc_call *calls;
-    enum pst_status status = pst_read_room(r, n, sizeof(*calls), &calls);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*calls), &calls);
 
     r->fields = pst_json_get(module, "treespec_namedtuple_fields");
     for (size_t i = 0; i < n && status == PST_OK; i++)

@@ -12,7 +12,7 @@ static enum pst_status read_inputs(struct pst_reader *r,
 {
     const size_t n = pst_json_length(list);
     enum pst_status status =
-        pst_read_room(r, n, sizeof(*node->inputs), &node->inputs);
+        pst_reader_alloc(r, n, sizeof(*node->inputs), &node->inputs);
 
     if (n > UINT32_MAX)
         return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
@@ -89,7 +89,8 @@ static enum pst_status read_nodes(struct pst_reader *r,
     if (list == NULL)
         return PST_ERR_INPUT;
     ret->n_nodes = pst_json_length(list);
-    status = pst_read_room(r, ret->n_nodes, sizeof(*ret->nodes), &ret->nodes);
+    status =
+        pst_reader_alloc(r, ret->n_nodes, sizeof(*ret->nodes), &ret->nodes);
     for (size_t i = 0; i < ret->n_nodes && status == PST_OK; i++)
         status = read_node(r, pst_json_at(list, i), &ret->nodes[i]);
     return status;
@@ -102,8 +103,8 @@ static enum pst_status read_tensors(struct pst_reader *r,
     struct pst_doc_tensor *tensors;
     enum pst_status status;
 
-    status =
-        pst_read_room(r, pst_json_members(metas), sizeof(*tensors), &tensors);
+    status = pst_reader_alloc(r, pst_json_members(metas), sizeof(*tensors),
+                              &tensors);
     for (const struct pst_json *json = NULL;
          (json = pst_json_next(metas, json)) != NULL;) {
         if (status != PST_OK)
@@ -124,7 +125,7 @@ static enum pst_status read_numbers(struct pst_reader *r,
     enum pst_status status;
 
     status =
-        pst_read_room(r, pst_json_members(list), sizeof(*numbers), &numbers);
+        pst_reader_alloc(r, pst_json_members(list), sizeof(*numbers), &numbers);
     for (const struct pst_json *json = NULL;
          (json = pst_json_next(list, json)) != NULL;) {
         if (status != PST_OK)
@@ -146,7 +147,7 @@ enum pst_status pst_read_graph(struct pst_reader *r,
                                         "sym_float_values"};
     struct pst_doc_arg *inputs, *outputs;
     struct pst_doc_graph *graph;
-    enum pst_status status = pst_read_room(r, 1, sizeof(*graph), &graph);
+    enum pst_status status = pst_reader_alloc(r, 1, sizeof(*graph), &graph);
 
     if (status != PST_OK)
         return status;

@@ -18,7 +18,7 @@ static enum pst_status read_payload(struct pst_reader *r, const char *fqn,
         status = pst_read_member(r, json, "path_name", fqn, &ret->path);
     if (status != PST_OK || meta == NULL || pst_json_is(meta, PST_JSON_NULL))
         return status;
-    status = pst_read_room(r, 1, sizeof(*tensor), &tensor);
+    status = pst_reader_alloc(r, 1, sizeof(*tensor), &tensor);
     if (status == PST_OK)
         status = pst_read_tensor(r, meta, fqn, tensor);
     if (status == PST_OK)
@@ -43,8 +43,8 @@ enum pst_status pst_payloads_parse(const char *what, const char *text,
         goto done;
     config = pst_json_member(json, "config", PST_JSON_OBJECT, what, diag);
     status = config == NULL ? PST_ERR_INPUT
-                            : pst_read_room(&r, pst_json_members(config),
-                                            sizeof(*ret->at), &ret->at);
+                            : pst_reader_alloc(&r, pst_json_members(config),
+                                               sizeof(*ret->at), &ret->at);
     for (const struct pst_json *item = NULL;
          status == PST_OK && (item = pst_json_next(config, item)) != NULL;)
         status = read_payload(&r, item->key, item, &ret->at[ret->n++]);

@@ -160,7 +160,7 @@ static enum pst_status parse_stack(struct pst_reader *r, const char *text,
     for (p = text; p != NULL && take_frame(&r->fqns, p, &f);
          p = skip_type(f.next))
         n++;
-    status = pst_read_room(r, n, sizeof(*frames), &frames);
+    status = pst_reader_alloc(r, n, sizeof(*frames), &frames);
     ret->frames = frames;
     ret->n = n;
     p = text;
@@ -190,7 +190,7 @@ static enum pst_status read_stack(struct pst_reader *r, const char *text,
     const char *type = "";
 
     if (stack == NULL) {
-        status = pst_read_room(r, 1, sizeof(*stack), &stack);
+        status = pst_reader_alloc(r, 1, sizeof(*stack), &stack);
         if (status == PST_OK)
             status = parse_stack(r, text, stack);
         if (status == PST_OK && !pst_map_put(&r->stacks, text, stack))

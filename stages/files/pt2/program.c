@@ -107,7 +107,7 @@ static enum pst_status read_specs(struct pst_reader *r,
 {
     const size_t n = pst_json_length(list);
     struct pst_doc_spec *specs;
-    enum pst_status status = pst_read_room(r, n, sizeof(*specs), &specs);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*specs), &specs);
 
     if (!pst_json_is(list, PST_JSON_ARRAY))
         return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
@@ -141,7 +141,8 @@ static enum pst_status read_ranges(struct pst_reader *r,
     if (json != NULL && !pst_json_is(json, PST_JSON_OBJECT))
         return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                             "\"range_constraints\" is not an object");
-    status = pst_read_room(r, pst_json_members(json), sizeof(*range), &range);
+    status =
+        pst_reader_alloc(r, pst_json_members(json), sizeof(*range), &range);
     r->doc->ranges = range;
     for (const struct pst_json *item = NULL;
          (item = pst_json_next(json, item)) != NULL;) {
@@ -169,7 +170,7 @@ static enum pst_status read_guards(struct pst_reader *r,
 {
     const size_t n = pst_json_length(json);
     const char **guards;
-    enum pst_status status = pst_read_room(r, n, sizeof(*guards), &guards);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*guards), &guards);
     size_t k = 0;
 
     for (size_t i = 0; i < n && status == PST_OK; i++) {

@@ -50,13 +50,13 @@ enum pst_status pst_read_member(struct pst_reader *r,
     return text != NULL ? pst_read_text(r, text, ret) : PST_ERR_INPUT;
 }
 
-enum pst_status pst_read_room(struct pst_reader *r, size_t n, size_t size,
-                              void *ret)
+enum pst_status pst_reader_alloc(struct pst_reader *r, size_t n, size_t size,
+                                 void *ret)
 {
-    void *room = pst_arena_calloc(r->arena, PST_MAX(n, (size_t)1), size);
+    void *memory = pst_arena_calloc(r->arena, PST_MAX(n, (size_t)1), size);
 
-    if (room == NULL)
+    if (memory == NULL)
         return pst_diag_nomem(r->diag, n * size);
-    memcpy(ret, &room, sizeof(room));
+    memcpy(ret, &memory, sizeof(memory));
     return PST_OK;
 }

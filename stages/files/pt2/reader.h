@@ -38,8 +38,8 @@ enum pst_status pst_read_member(struct pst_reader *r,
                                 const char *where,
                                 const char **ret) PST_MUST_CHECK;
 /* Allocates n zeroed elements; never NULL for n = 0. */
-enum pst_status pst_read_room(struct pst_reader *r, size_t n, size_t size,
-                              void *ret) PST_MUST_CHECK;
+enum pst_status pst_reader_alloc(struct pst_reader *r, size_t n, size_t size,
+                                 void *ret) PST_MUST_CHECK;
 
 /* --- tensors: sizes.c --------------------------------------------------- */
 

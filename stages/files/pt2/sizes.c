@@ -24,7 +24,7 @@ enum pst_status pst_read_expr_text(struct pst_reader *r, const char *text,
     }
     e = pst_map_get(&r->exprs, printed);
     if (e == NULL) {
-        status = pst_read_room(r, 1, sizeof(*e), &e);
+        status = pst_reader_alloc(r, 1, sizeof(*e), &e);
         if (status == PST_OK)
             status = pst_read_text(r, printed, &e->text);
         if (status == PST_OK && tree->symbol != NULL)
@@ -92,7 +92,7 @@ static enum pst_status read_sizes(struct pst_reader *r,
 {
     const size_t n = pst_json_length(list);
     struct pst_doc_size *sizes;
-    enum pst_status status = pst_read_room(r, n, sizeof(*sizes), &sizes);
+    enum pst_status status = pst_reader_alloc(r, n, sizeof(*sizes), &sizes);
 
     for (size_t i = 0; i < n && status == PST_OK; i++)
         status = read_size(r, pst_json_at(list, i), where, key, i, &sizes[i]);

@@ -197,7 +197,7 @@ enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
     enum pst_status status = PST_OK;
 
     if (trace == NULL) {
-        status = pst_read_room(r, 1, sizeof(*trace), &trace);
+        status = pst_reader_alloc(r, 1, sizeof(*trace), &trace);
         if (status == PST_OK)
             status = parse_trace(r, text, trace);
         if (status == PST_OK && !pst_map_put(&r->traces, text, trace))

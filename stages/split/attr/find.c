@@ -31,10 +31,10 @@ static enum pst_status add_param(struct finder *f, unsigned i, wanted_fn wanted)
 {
     const struct pst_plan_param *param = &f->plan->params.at[i];
     const size_t before = f->ret->at.n;
-    bool room = true;
+    bool pushed = true;
 
     for (unsigned k = param->nameless ? 1 : 0;
-         k <= param->n_aliases + param->n_windows && room; k++) {
+         k <= param->n_aliases + param->n_windows && pushed; k++) {
         struct pst_attr a = {.name = param->fqn, .param = i};
 
         if (k > param->n_aliases)
@@ -44,10 +44,10 @@ static enum pst_status add_param(struct finder *f, unsigned i, wanted_fn wanted)
         else if (k > 0)
             a.name = param->aliases[k - 1];
         if (wanted(a.name, f->name))
-            room = pst_vec_push(TAG, &f->ret->at, a);
+            pushed = pst_vec_push(TAG, &f->ret->at, a);
     }
     f->ret->tensors += f->ret->at.n > before;
-    return room ? PST_OK : pst_diag_nomem(f->diag, sizeof(struct pst_attr));
+    return pushed ? PST_OK : pst_diag_nomem(f->diag, sizeof(struct pst_attr));
 }
 
 static bool is_window(const struct pst_plan_param *param, const char *name)
