@@ -23,7 +23,7 @@ bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
 
 /* --- matrices of a batch ------------------------------------------------- */
 
-/* Processes matrix k with `scratch` doubles of scratch. */
+/* Processes matrix k; scratch: as many doubles as pst_each_matrix got. */
 typedef void (*pst_matrix_fn)(const struct pst_call *c, int64_t k,
                               double *scratch);
 
