@@ -11,7 +11,7 @@
 
 #define WATCHDOG_S 60
 
-static void take(double given, double *option)
+static void take_given(double given, double *option)
 {
     if (!isnan(given))
         *option = given;
@@ -215,13 +215,13 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         status = check_useful(config, train, diag);
     if (status != PST_OK)
         return status;
-    take(config->lr, &o.optim.lr);
-    take(config->momentum, &o.optim.momentum);
-    take(config->dampening, &o.optim.dampening);
-    take(config->beta1, &o.optim.beta1);
-    take(config->beta2, &o.optim.beta2);
-    take(config->eps, &o.optim.eps);
-    take(config->weight_decay, &o.optim.weight_decay);
+    take_given(config->lr, &o.optim.lr);
+    take_given(config->momentum, &o.optim.momentum);
+    take_given(config->dampening, &o.optim.dampening);
+    take_given(config->beta1, &o.optim.beta1);
+    take_given(config->beta2, &o.optim.beta2);
+    take_given(config->eps, &o.optim.eps);
+    take_given(config->weight_decay, &o.optim.weight_decay);
     o.optim.nesterov = config->nesterov;
     o.optim.clip_norm = config->clip_norm;
     o.optim.lr_schedule = lr_schedule(config->lr_schedule);

@@ -92,8 +92,8 @@ static enum pst_status bind_socket(const char *path, int *ret,
     return PST_OK;
 }
 
-static enum pst_status take(struct pstd_listener *l, int base,
-                            struct pst_diag *diag)
+static enum pst_status take_path(struct pstd_listener *l, int base,
+                                 struct pst_diag *diag)
 {
     enum pst_status status = pstd_lock_file(base, l->path, PSTD_SOCKET_LOCK,
                                             l->own_dir, &l->lock_fd, diag);
@@ -130,7 +130,7 @@ enum pst_status pstd_socket_bind(const char *path, bool own_dir,
     if (status == PST_OK) {
         const int base = own_dir ? pstd_lock_base() : -1;
 
-        status = take(&l, base, diag);
+        status = take_path(&l, base, diag);
         pstd_unlock_base(base);
     }
     if (status == PST_OK) {

@@ -337,10 +337,10 @@ static enum pst_status remember(const char *fallback, struct record *r,
                               "%s: the path is too long", fallback);
 }
 
-static enum pst_status take(const struct pst_checkpoint_claim *claim,
-                            struct pst_checkpoint_owner *o,
-                            struct pst_checkpoint_former *former,
-                            struct pst_diag *diag)
+static enum pst_status take_folder(const struct pst_checkpoint_claim *claim,
+                                   struct pst_checkpoint_owner *o,
+                                   struct pst_checkpoint_former *former,
+                                   struct pst_diag *diag)
 {
     char before[33];
     bool held = false;
@@ -395,7 +395,7 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
         return pst_diag_nomem(diag, sizeof(*o));
     o->fd = -1;
     o->dir = pst_strdup(PST_TAG_ARCHIVE, claim->dir);
-    status = o->dir ? take(claim, o, former, diag)
+    status = o->dir ? take_folder(claim, o, former, diag)
                     : pst_diag_nomem(diag, strlen(claim->dir));
     if (status != PST_OK) {
         o->record.held = o->record.open =

@@ -36,7 +36,7 @@ static void skip_blanks(struct parser *p)
 }
 
 /* Skips blanks; consumes `token` and returns true if it comes next. */
-static bool take(struct parser *p, const char *token)
+static bool take_token(struct parser *p, const char *token)
 {
     skip_blanks(p);
     if (!pst_has_prefix(p->at, token))
@@ -174,15 +174,15 @@ static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
     bool floating = false;
     unsigned n = 0;
 
-    while (!take(p, "]")) {
+    while (!take_token(p, "]")) {
         struct pst_arg item;
         enum pst_status status;
 
         if (n == MAX_LIST)
             return wrong(p, "the default is too long");
-        if (n > 0 && !take(p, ","))
+        if (n > 0 && !take_token(p, ","))
             return wrong(p, "\",\" or \"]\" is missing");
-        if (take(p, "True") || take(p, "False"))
+        if (take_token(p, "True") || take_token(p, "False"))
             return wrong(p, "lists of bool have no defaults");
         status = take_number(p, &item);
         if (status != PST_OK)
@@ -336,7 +336,7 @@ static enum pst_status take_param(struct parser *p, struct pst_param *ret)
         return no_memory(p);
     if (strcmp(name, "pin_memory") == 0)
         ret->type = PST_TYPE_IGNORED;
-    if (!take(p, "="))
+    if (!take_token(p, "="))
         return PST_OK;
     ret->has_default = true;
     return take_default(p, ret, &ret->def);
@@ -349,12 +349,12 @@ static enum pst_status take_params(struct parser *p, struct pst_schema *ret)
     unsigned n = 0;
 
     memset(params, 0, sizeof(params));
-    for (bool first = true; !take(p, ")"); first = false) {
+    for (bool first = true; !take_token(p, ")"); first = false) {
         enum pst_status status;
 
-        if (!first && !take(p, ","))
+        if (!first && !take_token(p, ","))
             return wrong(p, "\",\" or \")\" is missing");
-        if (take(p, "*")) {
+        if (take_token(p, "*")) {
             if (keyword_only)
                 return wrong(p, "a second \"*\"");
             keyword_only = true;
@@ -398,15 +398,15 @@ static enum pst_status take_returns(struct parser *p, struct pst_schema *ret)
 {
     enum pst_status status = PST_OK;
 
-    if (!take(p, "->"))
+    if (!take_token(p, "->"))
         return wrong(p, "\"->\" is missing");
-    if (!take(p, "(")) {
+    if (!take_token(p, "(")) {
         status = take_return(p, ret);
-    } else if (!take(p, ")")) {
+    } else if (!take_token(p, ")")) {
         do
             status = take_return(p, ret);
-        while (status == PST_OK && take(p, ","));
-        if (status == PST_OK && !take(p, ")"))
+        while (status == PST_OK && take_token(p, ","));
+        if (status == PST_OK && !take_token(p, ")"))
             status = wrong(p, "\")\" is missing");
     }
     if (status == PST_OK && ret->list_return && ret->n_returns != 1)
@@ -424,7 +424,7 @@ static enum pst_status take_name(struct parser *p, struct pst_schema *ret)
 
     if (status != PST_OK)
         return status;
-    if (!take(p, "::"))
+    if (!take_token(p, "::"))
         return wrong(p, "\"::\" is missing");
     status = take_word(p, ".", name);
     if (status != PST_OK)
@@ -433,7 +433,7 @@ static enum pst_status take_name(struct parser *p, struct pst_schema *ret)
                                  strchr(name, '.') ? "" : ".default");
     if (ret->name == NULL)
         return no_memory(p);
-    return take(p, "(") ? PST_OK : wrong(p, "\"(\" is missing");
+    return take_token(p, "(") ? PST_OK : wrong(p, "\"(\" is missing");
 }
 
 enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,

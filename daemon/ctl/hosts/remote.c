@@ -166,7 +166,7 @@ static void finish(struct pstctl_remote *r, bool late)
     r->code = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-static void take(struct pstctl_remote *r)
+static void take_output(struct pstctl_remote *r)
 {
     char data[4096];
     const ssize_t n = read(r->fd, data, sizeof(data));
@@ -200,7 +200,7 @@ static void wait_for(struct pstctl_remote *at, size_t n, uint64_t until)
             if (now >= until)
                 finish(whose[i], true);
             else if (fds[i].revents != 0)
-                take(whose[i]);
+                take_output(whose[i]);
         }
     }
 }

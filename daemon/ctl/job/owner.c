@@ -71,8 +71,9 @@ static void write_pids(int fd, pid_t client, pid_t launcher)
         return;
 }
 
-static enum pst_status take(const char *socket, const char *job, bool own_dir,
-                            const char *path, int *ret, struct pst_diag *diag)
+static enum pst_status take_lock(const char *socket, const char *job,
+                                 bool own_dir, const char *path, int *ret,
+                                 struct pst_diag *diag)
 {
     const int base = own_dir ? pstd_lock_base() : -1;
     enum pst_status status =
@@ -120,7 +121,8 @@ enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
     if (owner.lock.failed)
         status = pst_diag_nomem(diag, owner.lock.len);
     if (status == PST_OK)
-        status = take(socket, job, own_dir, owner.lock.text, &owner.fd, diag);
+        status =
+            take_lock(socket, job, own_dir, owner.lock.text, &owner.fd, diag);
     if (status == PST_OK)
         status = check_socket(socket, job, diag);
     if (status != PST_OK) {
@@ -145,7 +147,7 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
 
     if (pstctl_owns(owner))
         return PST_OK;
-    status = take(socket, job, own_dir, owner->lock.text, &fd, diag);
+    status = take_lock(socket, job, own_dir, owner->lock.text, &fd, diag);
     if (status != PST_OK)
         return status;
     if (owner->fd >= 0)

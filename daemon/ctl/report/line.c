@@ -85,7 +85,7 @@ static char *take_quoted(char *at, const char **ret)
 }
 
 /* Parses "key=value" and the separator after it; NULL: it is not one. */
-static char *take(char *at, const char **key, const char **value)
+static char *take_pair(char *at, const char **key, const char **value)
 {
     char *end = at + strcspn(at, "= \"");
 
@@ -131,7 +131,7 @@ bool pstctl_line_parse(char *text, struct pstctl_line *ret)
 
     text[strcspn(text, "\n")] = '\0';
     for (size_t i = 0; i < 7; i++) {
-        at = take(at, &key, &values[i]);
+        at = take_pair(at, &key, &values[i]);
         if (at == NULL || strcmp(key, head[i]) != 0)
             return false;
     }
@@ -146,7 +146,7 @@ bool pstctl_line_parse(char *text, struct pstctl_line *ret)
     ret->seq = strtoull(values[6], NULL, 10);
     ret->n = 0;
     while (*at != '\0' && ret->n < PSTCTL_LINE_FIELDS) {
-        at = take(at, &ret->keys[ret->n], &ret->values[ret->n]);
+        at = take_pair(at, &ret->keys[ret->n], &ret->values[ret->n]);
         if (at == NULL)
             return false;
         ret->n++;

@@ -205,8 +205,8 @@ static void measure(struct pstctl_ask *ask, const pstctl_event *event)
     ask->last = now;
 }
 
-static void take(struct pstctl_ask *ask, struct pstctl_top_view *v,
-                 unsigned rank, const pstctl_event *event)
+static void take_event(struct pstctl_ask *ask, struct pstctl_top_view *v,
+                       unsigned rank, const pstctl_event *event)
 {
     take_of_rank(&v->rank[rank], event);
     if (rank != 0)
@@ -246,7 +246,7 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
         if (event->seq <= ask->seen[rank])
             continue;
         ask->seen[rank] = event->seq;
-        take(ask, v, rank, event);
+        take_event(ask, v, rank, event);
     }
     pstd_frame_free(frame);
     return true;

@@ -383,7 +383,7 @@ static struct eval_decision judge(const struct pstd_session *s)
     return v;
 }
 
-static void take(struct pstd_session *s, const struct eval_decision *v)
+static void take_decision(struct pstd_session *s, const struct eval_decision *v)
 {
     s->enough = v->enough != 0;
     s->result->enough = s->enough;
@@ -399,7 +399,7 @@ static enum pst_status spread(struct pstd_session *s, enum pst_status status,
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, v, sizeof(*v), diag);
     if (status == PST_OK)
-        take(s, v);
+        take_decision(s, v);
     return status;
 }
 

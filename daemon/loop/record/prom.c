@@ -154,8 +154,8 @@ static bool is_counter(size_t i)
     return strcmp(rows[i].type, "counter") == 0;
 }
 
-static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
-                 uint64_t time_us)
+static void take_sample(struct pstd_prom *prom, size_t i,
+                        const struct pstd_note *note, uint64_t time_us)
 {
     const char *field = rows[i].field, *is = rows[i].is;
     const char *text = is != NULL ? pstd_note_get_text(note, field) : NULL;
@@ -197,7 +197,7 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         if (rows[i].event == note->event ||
             (rows[i].until != 0 && rows[i].until == note->event)) {
-            take(prom, i, note, time_us);
+            take_sample(prom, i, note, time_us);
             prom->changed = true;
         }
     }

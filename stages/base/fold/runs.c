@@ -65,7 +65,7 @@ struct bytes {
     const unsigned char *at, *end;
 };
 
-static bool take(struct bytes *b, uint64_t max, uint64_t *ret)
+static bool take_varint(struct bytes *b, uint64_t max, uint64_t *ret)
 {
     *ret = 0;
     for (unsigned shift = 0; shift < 64 && b->at < b->end; shift += 7) {
@@ -84,12 +84,12 @@ static bool take_delta(struct bytes *b, struct pst_folded *ret, size_t max,
 {
     uint64_t code, zeros;
 
-    if (!take(b, UINT64_MAX, &code))
+    if (!take_varint(b, UINT64_MAX, &code))
         return false;
     zeros = code / SMALL;
     code %= SMALL;
-    if ((code == 0 && !take(b, UINT64_MAX, &code)) || ret->deltas.n >= max ||
-        zeros >= max - ret->deltas.n)
+    if ((code == 0 && !take_varint(b, UINT64_MAX, &code)) ||
+        ret->deltas.n >= max || zeros >= max - ret->deltas.n)
         return false;
     *ret_failed = !pst_vec_reserve(TAG, &ret->deltas, (size_t)zeros + 1);
     if (*ret_failed)
@@ -107,9 +107,10 @@ static bool take_run(struct bytes *b, struct pst_folded *ret, size_t max,
     struct pst_fold_run run = {.first = ret->deltas.n};
     uint64_t gap, period, count, n;
 
-    if (!take(b, UINT32_MAX, &gap) || !take(b, UINT32_MAX, &period) ||
-        !take(b, UINT32_MAX, &count) || !take(b, UINT32_MAX, &n) ||
-        *end + gap > UINT32_MAX)
+    if (!take_varint(b, UINT32_MAX, &gap) ||
+        !take_varint(b, UINT32_MAX, &period) ||
+        !take_varint(b, UINT32_MAX, &count) ||
+        !take_varint(b, UINT32_MAX, &n) || *end + gap > UINT32_MAX)
         return false;
     for (; n > 0; n--)
         if (!take_delta(b, ret, max, ret_failed))

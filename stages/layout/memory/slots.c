@@ -152,8 +152,8 @@ static void share(struct walker *w)
 
 /* --- the walk ------------------------------------------------------------- */
 
-static void take(struct walker *w, struct pst_rank_action *x, unsigned stage,
-                 unsigned region)
+static void take_slot(struct walker *w, struct pst_rank_action *x,
+                      unsigned stage, unsigned region)
 {
     struct pool_state *p = &w->pools[stage][region];
     const int mb = x->a.microbatch;
@@ -237,7 +237,7 @@ static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
         return pst_diag_nomem(w->diag, stage->n_pools * sizeof(*x->takes));
     for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
         if (writes(a->kind, stage->pools[k].writer))
-            take(w, x, to, k);
+            take_slot(w, x, to, k);
     if (arrives(a))
         status = pst_channel_of(w->channels, a, &channel, w->diag);
     if (status != PST_OK)
@@ -248,7 +248,7 @@ static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
             pst_action_copies(a) ? p->peer_at.region : p->at.region;
 
         if (k >= PST_R_FIRST)
-            take(w, x, to, k);
+            take_slot(w, x, to, k);
     }
     x->slot = look_up(w, a, (unsigned)a->stage, pst_action_own_microbatch(a),
                       w->heap);

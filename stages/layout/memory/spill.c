@@ -150,7 +150,7 @@ static enum pst_status choose(struct spiller *s)
 /* --- slots ---------------------------------------------------------------- */
 
 /* Takes the slot that has been free longest, for a span that begins at t. */
-static enum pst_status take(struct spiller *s, unsigned t, size_t *ret)
+static enum pst_status take_slot(struct spiller *s, unsigned t, size_t *ret)
 {
     const struct place fresh = {NEVER, 0, -1};
     size_t best = s->places.n;
@@ -189,7 +189,7 @@ static enum pst_status add_job(struct spiller *s, bool in, unsigned use,
 static enum pst_status begin_use(struct spiller *s, unsigned t)
 {
     size_t slot;
-    enum pst_status status = take(s, t, &slot);
+    enum pst_status status = take_slot(s, t, &slot);
 
     if (status != PST_OK)
         return status;
@@ -205,7 +205,7 @@ static enum pst_status begin_use(struct spiller *s, unsigned t)
 static enum pst_status fetch(struct spiller *s, unsigned t)
 {
     size_t slot;
-    enum pst_status status = take(s, t, &slot);
+    enum pst_status status = take_slot(s, t, &slot);
     struct place *p;
 
     if (status != PST_OK)

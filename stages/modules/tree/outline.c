@@ -80,7 +80,7 @@ static void widen(void *ctx, struct pst_value **slot, unsigned arg)
 
 /* Adds an input to the calls around a use, up to the one that computes it or
  * has it as an attribute. */
-static void take(void *ctx, struct pst_value **slot, unsigned arg)
+static void take_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
     struct outliner *d = u->d;
@@ -147,7 +147,7 @@ static enum pst_status visit(struct outliner *d, struct pst_node *node)
     if (status == PST_OK &&
         !pst_vec_push(TAG, &d->outline->frames[node->call->id].items, item))
         status = no_memory(d);
-    pst_node_uses(node, take, &u);
+    pst_node_uses(node, take_use, &u);
     if (status == PST_OK)
         status = u.failed ? no_memory(d) : give(d, node);
     return status;

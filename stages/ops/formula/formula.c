@@ -47,7 +47,7 @@ static bool sees(struct pst_formula *f, const char *token)
     return strncmp(f->at, token, strlen(token)) == 0;
 }
 
-static bool take(struct pst_formula *f, const char *token)
+static bool take_token(struct pst_formula *f, const char *token)
 {
     if (!sees(f, token))
         return false;
@@ -57,7 +57,7 @@ static bool take(struct pst_formula *f, const char *token)
 
 static void want(struct pst_formula *f, const char *token)
 {
-    if (!take(f, token))
+    if (!take_token(f, token))
         (void)pst_formula_fail(f, "\"%s\" is missing", token);
 }
 
@@ -89,8 +89,8 @@ static bool take_key(struct pst_formula *f, const char *mark, char out[32])
     char name[64];
 
     out[0] = '\0';
-    if (take_name(f, name, sizeof(name)) && take(f, mark) && *f->at != '=' &&
-        strlen(name) < 32) {
+    if (take_name(f, name, sizeof(name)) && take_token(f, mark) &&
+        *f->at != '=' && strlen(name) < 32) {
         memcpy(out, name, strlen(name) + 1);
         return true;
     }
@@ -136,7 +136,7 @@ static struct pst_arg list(struct pst_formula *f)
     struct pst_arg items[PST_FORMULA_ARGS];
     unsigned n = 0;
 
-    while (f->build->status == PST_OK && !take(f, "]")) {
+    while (f->build->status == PST_OK && !take_token(f, "]")) {
         if (n == PST_FORMULA_ARGS)
             return pst_formula_fail(f, "a list is too long");
         if (n > 0)
@@ -152,7 +152,7 @@ static struct pst_arg call(struct pst_formula *f, const char *name)
     struct pst_arg ret;
 
     snprintf(c.name, sizeof(c.name), "%s", name);
-    while (f->build->status == PST_OK && !take(f, ")")) {
+    while (f->build->status == PST_OK && !take_token(f, ")")) {
         if (c.n == PST_FORMULA_ARGS)
             return pst_formula_fail(f, "a call has too many arguments");
         if (c.n > 0)
@@ -219,18 +219,18 @@ static struct pst_arg primary(struct pst_formula *f)
     space(f);
     if (isdigit((unsigned char)*f->at) || *f->at == '.')
         return number(f);
-    if (take(f, "'"))
+    if (take_token(f, "'"))
         return text(f);
-    if (take(f, "["))
+    if (take_token(f, "["))
         return list(f);
-    if (take(f, "(")) {
+    if (take_token(f, "(")) {
         ret = expr(f);
         want(f, ")");
         return ret;
     }
     if (!take_name(f, name, sizeof(name)))
         return pst_formula_fail(f, "a value is missing");
-    if (take(f, "("))
+    if (take_token(f, "("))
         return call(f, name);
     return named(f, name);
 }
@@ -239,16 +239,16 @@ static struct pst_arg unary(struct pst_formula *f)
 {
     struct pst_arg ret;
 
-    if (take(f, "-")) {
+    if (take_token(f, "-")) {
         ret = unary(f);
         return f->skip ? ret : pst_formula_negate(f, ret, false);
     }
-    if (take(f, "!")) {
+    if (take_token(f, "!")) {
         ret = unary(f);
         return f->skip ? ret : pst_formula_negate(f, ret, true);
     }
     ret = primary(f);
-    while (take(f, "[")) {
+    while (take_token(f, "[")) {
         const struct pst_arg index = expr(f);
 
         want(f, "]");
@@ -269,7 +269,7 @@ static struct pst_arg infix(struct pst_formula *f, const char *const *ops,
         const char *op = NULL;
 
         for (unsigned i = 0; ops[i] != NULL && op == NULL; i++)
-            if (take(f, ops[i]))
+            if (take_token(f, ops[i]))
                 op = ops[i];
         if (op == NULL || f->build->status != PST_OK)
             return a;
@@ -335,7 +335,7 @@ static struct pst_arg expr(struct pst_formula *f)
         return pst_formula_fail(f, "too deep");
     f->depth++;
     ret = compare(f);
-    if (take(f, "?"))
+    if (take_token(f, "?"))
         ret = choose(f, ret);
     f->depth--;
     return ret;
@@ -417,7 +417,7 @@ enum pst_status pst_rewrite_formula(struct pst_rewrite *w)
     definitions(&f);
     do
         values[n++] = expr(&f);
-    while (n < PST_FORMULA_ARGS && take(&f, ","));
+    while (n < PST_FORMULA_ARGS && take_token(&f, ","));
     space(&f);
     if (*f.at != '\0')
         (void)pst_formula_fail(&f, "more text than expected");
@@ -480,7 +480,7 @@ enum pst_status pst_vjp_formula(struct pst_vjp *v)
         value = expr(&f);
         if (!f.skip)
             set_gradient(v, (unsigned)arg, value);
-    } while (take(&f, ";"));
+    } while (take_token(&f, ";"));
     space(&f);
     if (v->build.status == PST_OK && *f.at != '\0')
         (void)pst_formula_fail(&f, "more text than expected");

@@ -33,7 +33,7 @@ bool pst_product_is_16bit(const struct pst_call *c, const struct pst_product *p)
 }
 
 /* Reserves bytes, rounded up to 64, of the scratch at base (may be NULL). */
-static void *take(struct matmul16 *w, char *base, size_t bytes)
+static void *take_scratch(struct matmul16 *w, char *base, size_t bytes)
 {
     char *at = base == NULL ? NULL : base + w->size;
 
@@ -61,8 +61,8 @@ static void plan_operand(struct matmul16 *w, unsigned i, char *base)
     for (unsigned d = 0; d < p->n_batch; d++)
         if (f->batch[d] != 0)
             pack->n = pst_product_batches(p);
-    pack->to =
-        take(w, base, (size_t)(pack->n * rows * cols) * (w->bf16 ? 2 : 4));
+    pack->to = take_scratch(
+        w, base, (size_t)(pack->n * rows * cols) * (w->bf16 ? 2 : 4));
     *to = (struct pst_product_operand){
         .data = pack->to, .row = trans ? 1 : cols, .col = trans ? rows : 1};
     for (unsigned d = p->n_batch; pack->n > 1 && d-- > 0; step *= p->batch[d])
@@ -79,9 +79,9 @@ static void plan(const struct pst_product *p, char *base, struct matmul16 *w)
     plan_operand(w, 1, base);
     if (p->dtype == PST_F32)
         return;
-    w->sum =
-        take(w, base,
-             (size_t)(pst_product_batches(p) * p->m * p->n) * sizeof(float));
+    w->sum = take_scratch(w, base,
+                          (size_t)(pst_product_batches(p) * p->m * p->n) *
+                              sizeof(float));
     w->q.out = w->sum;
     w->q.accumulate = false;
     w->q.c.data = NULL;

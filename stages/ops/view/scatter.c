@@ -44,7 +44,7 @@ static bool stands_alone(const struct pst_nd *nd, unsigned d)
     return steps == 0 || steps > reach;
 }
 
-static void take(struct pst_nd *to, const struct pst_nd *nd, unsigned d)
+static void take_dim(struct pst_nd *to, const struct pst_nd *nd, unsigned d)
 {
     to->size[to->rank] = nd->size[d];
     for (unsigned k = 0; k < nd->n; k++)
@@ -92,12 +92,12 @@ static void arrange(struct job *j, const struct pst_nd *nd, int64_t size)
     }
     for (unsigned d = 0; d < nd->rank; d++)
         if (alone[d] && (int)d != row)
-            take(to, nd, d);
+            take_dim(to, nd, d);
     for (unsigned d = 0; d < nd->rank; d++)
         if (!alone[d])
-            take(to, nd, d);
+            take_dim(to, nd, d);
     if (row >= 0)
-        take(to, nd, (unsigned)row);
+        take_dim(to, nd, (unsigned)row);
     else if (meet == 2 && to->size[to->rank - 1] < to->size[to->rank - 2] &&
              to->stride[0][to->rank - 1] > 0 && to->stride[0][to->rank - 2] > 0)
         swap_last(j, size);

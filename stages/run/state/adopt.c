@@ -298,9 +298,9 @@ static const struct pst_entry *find(const struct adoption *a,
     return ret;
 }
 
-static enum pst_status take(void *ctx, struct pst_rank *r,
-                            const struct pst_entry *entry,
-                            struct pst_diag *diag)
+static enum pst_status take_entry(void *ctx, struct pst_rank *r,
+                                  const struct pst_entry *entry,
+                                  struct pst_diag *diag)
 {
     const struct adoption *a = ctx;
     const char *fqn = fqn_of(a->to, entry->name);
@@ -432,7 +432,8 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         pst_map_init(&a.entries, TAG);
         status = pst_each_entry(from, from->ranks[i], false, note, &a, diag);
         if (status == PST_OK)
-            status = pst_each_entry(to, to->ranks[i], false, take, &a, diag);
+            status =
+                pst_each_entry(to, to->ranks[i], false, take_entry, &a, diag);
         pst_map_fini(&a.entries);
         pst_arena_fini(&a.arena);
     }

@@ -244,8 +244,9 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum pst_status take(const struct file *file, const char *path,
-                            struct pst_flight_log *ret, struct pst_diag *diag)
+static enum pst_status take_record(const struct file *file, const char *path,
+                                   struct pst_flight_log *ret,
+                                   struct pst_diag *diag)
 {
     const struct head *head = &file->head;
     struct pst_flight_record *at;
@@ -291,7 +292,7 @@ enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
     if (status == PST_OK)
         status = pst_file_read_at(&file, 0, copy, sizeof(*copy), diag);
     if (status == PST_OK)
-        status = take(copy, path, ret, diag);
+        status = take_record(copy, path, ret, diag);
     pst_file_close(&file);
     pst_free(copy);
     return status;

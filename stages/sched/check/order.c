@@ -57,7 +57,7 @@ static bool is_ready(const struct order *o, const struct pst_action *a)
     return true;
 }
 
-static void take(struct order *o, const struct pst_action *a)
+static void take_action(struct order *o, const struct pst_action *a)
 {
     const struct pst_link_index *l = &o->links;
 
@@ -92,7 +92,7 @@ static enum pst_status play(struct order *o, struct pst_diag *diag)
 
             if (!is_ready(o, a))
                 break;
-            take(o, a);
+            take_action(o, a);
         }
     }
     pst_sched_add_stuck(s, o->next, &text);

@@ -87,8 +87,8 @@ static enum pst_status send_forward(struct pst_lower *l,
     return status;
 }
 
-static enum pst_status take(struct pst_lower *l, int rank,
-                            const struct pst_action *a)
+static enum pst_status take_action(struct pst_lower *l, int rank,
+                                   const struct pst_action *a)
 {
     const struct pst_link_index *links = &l->links;
     struct pst_action own = *a;
@@ -141,7 +141,7 @@ static enum pst_status add_messages(struct pst_lower *l)
             left = true;
             if (!is_ready(l, a))
                 continue;
-            status = take(l, (int)r, a);
+            status = take_action(l, (int)r, a);
             l->next[r]++;
             moved = true;
         }

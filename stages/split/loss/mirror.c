@@ -51,7 +51,7 @@ static void skip_blanks(struct reader *r)
         r->at++;
 }
 
-static bool take(struct reader *r, char c)
+static bool take_char(struct reader *r, char c)
 {
     skip_blanks(r);
     if (*r->at != c)
@@ -80,7 +80,7 @@ static enum pst_status read_key(struct reader *r, const char **ret)
     if (*ret == NULL)
         return pst_diag_nomem(r->s->diag, 0);
     r->at = end + 1;
-    return take(r, ':') ? PST_OK : malformed(r);
+    return take_char(r, ':') ? PST_OK : malformed(r);
 }
 
 static enum pst_status read_items(struct reader *r, struct mirror *m,
@@ -88,7 +88,7 @@ static enum pst_status read_items(struct reader *r, struct mirror *m,
 {
     struct mirror **tail = &m->first;
 
-    while (!take(r, close)) {
+    while (!take_char(r, close)) {
         const char *key = NULL;
         enum pst_status status = PST_OK;
 
@@ -101,8 +101,8 @@ static enum pst_status read_items(struct reader *r, struct mirror *m,
         (*tail)->key = key;
         tail = &(*tail)->next;
         m->n++;
-        if (!take(r, ',')) {
-            if (take(r, close))
+        if (!take_char(r, ',')) {
+            if (take_char(r, close))
                 break;
             return malformed(r);
         }
@@ -132,13 +132,13 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
         return malformed(r);
     skip_blanks(r);
     m->text = r->at;
-    if (take(r, '(')) {
+    if (take_char(r, '(')) {
         m->kind = SEQUENCE;
         status = read_items(r, m, ')');
-    } else if (take(r, '[')) {
+    } else if (take_char(r, '[')) {
         m->kind = SEQUENCE;
         status = read_items(r, m, ']');
-    } else if (take(r, '{')) {
+    } else if (take_char(r, '{')) {
         m->kind = DICT;
         status = read_items(r, m, '}');
     } else {
