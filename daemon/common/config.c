@@ -443,7 +443,7 @@ static enum pst_status unknown(uint64_t groups, const char *prefix,
                         "unknown option %s%s; see --help", prefix, name);
 }
 
-static const struct pstd_option *find(uint64_t groups, const char *name)
+static const struct pstd_option *find_option(uint64_t groups, const char *name)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -458,7 +458,7 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag)
 {
-    const struct pstd_option *row = find(groups, name);
+    const struct pstd_option *row = find_option(groups, name);
 
     if (row == NULL)
         return unknown(groups, "", name, diag);
@@ -482,7 +482,7 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
                             argv[*i]);
     memcpy(name, argv[*i] + 2, len);
     name[len] = '\0';
-    row = find(groups, name);
+    row = find_option(groups, name);
     if (row == NULL)
         return unknown(groups, "--", name, diag);
     if (equals != NULL)

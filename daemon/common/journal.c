@@ -136,7 +136,7 @@ static enum pst_status open_part(const char *path, int flags,
     return PST_OK;
 }
 
-static bool find(struct pstd_journal_part *j, uint64_t seq)
+static bool find_event(struct pstd_journal_part *j, uint64_t seq)
 {
     if (j->seen == 0 || j->seen > seq || seq - j->seen >= PSTD_JOURNAL_MARK) {
         const uint64_t nth = (seq - j->first) / PSTD_JOURNAL_MARK;
@@ -162,7 +162,7 @@ static void get(struct pstd_journal_part *j, uint64_t seq,
     unsigned char *grown;
     size_t size;
 
-    if (j->fd < 0 || seq < j->first || seq >= j->next || !find(j, seq))
+    if (j->fd < 0 || seq < j->first || seq >= j->next || !find_event(j, seq))
         return;
     size = frame_at(j, j->seen_at);
     grown = size > 0 ? pst_realloc(PST_TAG_DAEMON, *buffer, size) : NULL;

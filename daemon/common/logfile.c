@@ -106,9 +106,9 @@ void pstd_note_real(struct pstd_note *note, const char *key, double f)
         field->f = f;
 }
 
-static const struct pstd_note_field *find(const struct pstd_note *note,
-                                          const char *key,
-                                          enum pstd_field_type type)
+static const struct pstd_note_field *find_field(const struct pstd_note *note,
+                                                const char *key,
+                                                enum pstd_field_type type)
 {
     for (unsigned i = 0; i < note->n; i++)
         if (note->fields[i].type == type &&
@@ -119,21 +119,21 @@ static const struct pstd_note_field *find(const struct pstd_note *note,
 
 const char *pstd_note_get_text(const struct pstd_note *note, const char *key)
 {
-    const struct pstd_note_field *f = find(note, key, PSTD_FIELD_TEXT);
+    const struct pstd_note_field *f = find_field(note, key, PSTD_FIELD_TEXT);
 
     return f != NULL ? note->text + f->text : NULL;
 }
 
 int64_t pstd_note_get_int(const struct pstd_note *note, const char *key)
 {
-    const struct pstd_note_field *f = find(note, key, PSTD_FIELD_INT);
+    const struct pstd_note_field *f = find_field(note, key, PSTD_FIELD_INT);
 
     return f != NULL ? f->i : 0;
 }
 
 double pstd_note_get_real(const struct pstd_note *note, const char *key)
 {
-    const struct pstd_note_field *f = find(note, key, PSTD_FIELD_REAL);
+    const struct pstd_note_field *f = find_field(note, key, PSTD_FIELD_REAL);
 
     return f != NULL ? f->f : (double)NAN;
 }

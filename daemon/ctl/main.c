@@ -74,8 +74,8 @@ static int refuse(const struct pst_diag *diag)
     return pst_status_exit_code(diag->status);
 }
 
-static const struct pstctl_command *find(const char *name,
-                                         struct pst_diag *diag)
+static const struct pstctl_command *find_command(const char *name,
+                                                 struct pst_diag *diag)
 {
     const char *names[PST_COUNT(commands)];
     int near;
@@ -209,12 +209,12 @@ int main(int argc, char **argv)
         return finish(PST_OK, &diag);
     }
     if (strcmp(argv[1], "help") == 0) {
-        command = find(argv[2], &diag);
+        command = find_command(argv[2], &diag);
         if (command == NULL)
             return refuse(&diag);
         print_help(command);
         return finish(PST_OK, &diag);
     }
-    command = find(argv[1], &diag);
+    command = find_command(argv[1], &diag);
     return command == NULL ? refuse(&diag) : run(command, argc - 1, argv + 1);
 }

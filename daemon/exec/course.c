@@ -120,8 +120,8 @@ void pstd_course_make(struct pstd_session *s)
 }
 
 /* Finds the line "--lr=0.1" by its name; value: the rest of the line. */
-static bool find(const char *course, const char *line, size_t name,
-                 char value[MAX_VALUE + 1])
+static bool find_line(const char *course, const char *line, size_t name,
+                      char value[MAX_VALUE + 1])
 {
     for (const char *at = course; *at != '\0';) {
         const size_t n = strcspn(at, "\n");
@@ -196,8 +196,8 @@ void pstd_course_compare(struct pstd_session *s,
         char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[40];
 
         (void)snprintf(text, sizeof(text), "%.*s", (int)name, at);
-        if (name < n && find(at, at, name, is) && find(before, at, name, was) &&
-            strcmp(was, is) != 0) {
+        if (name < n && find_line(at, at, name, is) &&
+            find_line(before, at, name, was) && strcmp(was, is) != 0) {
             tell(s, text, was, is,
                  text[0] == '-' ? ""
                                 : ": numbers may differ in their last bits");

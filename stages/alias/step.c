@@ -63,7 +63,7 @@ void pst_leaves_free(struct pst_leaves *leaves)
     pst_free(leaves);
 }
 
-static struct leaf *find(const struct pst_leaves *leaves, const char *name)
+static struct leaf *find_leaf(const struct pst_leaves *leaves, const char *name)
 {
     for (size_t i = 0; i < leaves->at.n; i++)
         if (strcmp(leaves->at.at[i].name, name) == 0)
@@ -73,7 +73,7 @@ static struct leaf *find(const struct pst_leaves *leaves, const char *name)
 
 const void *pst_leaves_value(const struct pst_leaves *leaves, const char *name)
 {
-    const struct leaf *leaf = find(leaves, name);
+    const struct leaf *leaf = find_leaf(leaves, name);
 
     return leaf != NULL && leaf->stepped ? leaf->value : NULL;
 }
@@ -123,7 +123,7 @@ static enum pst_status prepare(struct pst_leaves *leaves,
                                struct pst_diag *diag)
 {
     const int64_t n = pst_meta_numel(&o->as.meta);
-    const struct leaf *leaf = find(leaves, o->leaf);
+    const struct leaf *leaf = find_leaf(leaves, o->leaf);
     bool overlaps;
     enum pst_status status =
         pst_window_overlaps_itself(&o->as.meta, &overlaps, diag);
@@ -232,7 +232,7 @@ void pst_leaves_step(struct pst_leaves *leaves,
         const struct pst_alias_operand *as = &operands[i].as;
 
         if (takes_part(operands, i, grads))
-            step(leaves, find(leaves, operands[i].leaf), as,
+            step(leaves, find_leaf(leaves, operands[i].leaf), as,
                  (char *)storages[as->storage].data +
                      as->offset * (int64_t)sizeof(float),
                  grad_of(grads, operands[i].leaf), scale);

@@ -41,8 +41,8 @@ static size_t find_slot(const struct pst_map *map, const char *key,
     return s;
 }
 
-static const struct pst_map_entry *find(const struct pst_map *map,
-                                        const char *key)
+static const struct pst_map_entry *find_entry(const struct pst_map *map,
+                                              const char *key)
 {
     uint32_t entry;
 
@@ -54,14 +54,14 @@ static const struct pst_map_entry *find(const struct pst_map *map,
 
 void *pst_map_get(const struct pst_map *map, const char *key)
 {
-    const struct pst_map_entry *e = find(map, key);
+    const struct pst_map_entry *e = find_entry(map, key);
 
     return e ? e->value : NULL;
 }
 
 int pst_map_has(const struct pst_map *map, const char *key)
 {
-    return find(map, key) != NULL;
+    return find_entry(map, key) != NULL;
 }
 
 static int grow_slots(struct pst_map *map)

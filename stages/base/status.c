@@ -15,7 +15,7 @@ static const struct row rows[] = {
 };
 
 /* The last row is ERR_INTERNAL. */
-static const struct row *find(enum pst_status status)
+static const struct row *find_row(enum pst_status status)
 {
     size_t i = 0;
 
@@ -26,15 +26,15 @@ static const struct row *find(enum pst_status status)
 
 const char *pst_status_name(enum pst_status status)
 {
-    return find(status)->name;
+    return find_row(status)->name;
 }
 
 const char *pst_status_text(enum pst_status status)
 {
-    return find(status)->text;
+    return find_row(status)->text;
 }
 
 int pst_status_exit_code(enum pst_status status)
 {
-    return find(status)->exit_code;
+    return find_row(status)->exit_code;
 }

@@ -134,7 +134,7 @@ static enum pst_status add_segments(struct derive *d, unsigned *counts,
     return PST_OK;
 }
 
-static enum pst_status find(struct derive *d, struct pst_segments *ret)
+static enum pst_status find_segments(struct derive *d, struct pst_segments *ret)
 {
     const unsigned n = (unsigned)d->graph->nodes.n;
     const size_t values = d->graph->values.n;
@@ -164,7 +164,7 @@ enum pst_status pst_recompute_derived(bool split, struct pst_graph *graph,
     enum pst_status status;
 
     pst_arena_init(&segments.arena, TAG);
-    status = find(&d, &segments);
+    status = find_segments(&d, &segments);
     if (status == PST_OK)
         status = pst_recompute(&segments, split, graph, diag);
     pst_segments_fini(&segments);

@@ -156,9 +156,9 @@ static struct pst_value *make_whole(struct pst_build *build,
  * the original must have no direct reader from this list on. One of the same
  * size (PST_FORM_ROUNDED) never replaces a value from another stage, whose slot
  * exists anyway. */
-static struct pst_value *find(const struct forms *f,
-                              const struct pst_value *from, enum pst_form form,
-                              enum pst_list list)
+static struct pst_value *find_converted(const struct forms *f,
+                                        const struct pst_value *from,
+                                        enum pst_form form, enum pst_list list)
 {
     const struct known *of = &f->of[from->id];
     const struct pst_value *storage = pst_value_storage((void *)from);
@@ -188,7 +188,7 @@ static struct pst_value *form_of(struct forms *f, struct pst_value *value,
     if (pst_is_constant(f->program, from))
         list = PST_LIST_P;
     if (known)
-        made = find(f, from, form, list);
+        made = find_converted(f, from, form, list);
     if (made == NULL) {
         f->build.prefix = "bf16";
         made = whole ? make_whole(&f->build, storage, form)

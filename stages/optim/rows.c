@@ -18,7 +18,8 @@ static const char *const names[] = {
 #undef PST_OPTIM
 };
 
-static const struct pst_optim *find(const char *name, struct pst_diag *diag)
+static const struct pst_optim *find_optim(const char *name,
+                                          struct pst_diag *diag)
 {
     struct pst_str list = {0};
     int near;
@@ -42,7 +43,7 @@ enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag)
 {
-    const struct pst_optim *optim = find(name, diag);
+    const struct pst_optim *optim = find_optim(name, diag);
 
     if (optim == NULL)
         return PST_ERR_USAGE;

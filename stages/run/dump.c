@@ -225,8 +225,8 @@ typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
 /* Returns NULL if the rank does not have the tensor. */
-static const void *find(struct pst_rank *r, unsigned param, offset_fn offset_of,
-                        size_t bytes)
+static const void *find_tensor(struct pst_rank *r, unsigned param,
+                               offset_fn offset_of, size_t bytes)
 {
     const struct pst_rank_param *p =
         pst_layout_param(pst_rank_layout(r), param);
@@ -274,7 +274,7 @@ static enum pst_status add_params(struct pst_engine *engine,
         if (!choose(p))
             continue;
         if (r != NULL && !is_shared(engine, i, offset_of))
-            src = find(r, i, offset_of, pst_meta_bytes(&p->meta));
+            src = find_tensor(r, i, offset_of, pst_meta_bytes(&p->meta));
         at = dump->items.n;
         if (pst_engine_is_zero(engine)) {
             dst = add(dump, prefix, p->fqn, &p->meta);

@@ -454,9 +454,9 @@ enum pst_status pstctl_start_train(struct pstctl_conn *conn,
     return PST_OK;
 }
 
-static const Pst__Control__Field *find(const pstctl_event *event,
-                                       const char *key,
-                                       Pst__Control__Field__ValueCase value)
+static const Pst__Control__Field *find_field(
+    const pstctl_event *event, const char *key,
+    Pst__Control__Field__ValueCase value)
 {
     for (size_t i = 0; i < event->n_fields; i++)
         if (strcmp(event->fields[i]->key, key) == 0 &&
@@ -468,7 +468,7 @@ static const Pst__Control__Field *find(const pstctl_event *event,
 const char *pstctl_text(const pstctl_event *event, const char *key)
 {
     const Pst__Control__Field *field =
-        find(event, key, PST__CONTROL__FIELD__VALUE_TEXT);
+        find_field(event, key, PST__CONTROL__FIELD__VALUE_TEXT);
 
     return field != NULL ? field->text : NULL;
 }
@@ -476,7 +476,7 @@ const char *pstctl_text(const pstctl_event *event, const char *key)
 double pstctl_number(const pstctl_event *event, const char *key)
 {
     const Pst__Control__Field *field =
-        find(event, key, PST__CONTROL__FIELD__VALUE_NUMBER);
+        find_field(event, key, PST__CONTROL__FIELD__VALUE_NUMBER);
 
     return field != NULL ? field->number : (double)NAN;
 }
@@ -484,7 +484,7 @@ double pstctl_number(const pstctl_event *event, const char *key)
 int64_t pstctl_integer(const pstctl_event *event, const char *key)
 {
     const Pst__Control__Field *field =
-        find(event, key, PST__CONTROL__FIELD__VALUE_INTEGER);
+        find_field(event, key, PST__CONTROL__FIELD__VALUE_INTEGER);
 
     return field != NULL ? field->integer : 0;
 }

@@ -423,7 +423,7 @@ struct found {
 /* Finds the checkpoint in the folder with the newer one. A checkpoint with its
  * own plan is read completely, as for loading, because loading must not select
  * an older one later. If none can be read, loading reports it. */
-static struct found find(const struct pstd_session *s)
+static struct found find_checkpoint(const struct pstd_session *s)
 {
     const char *const dirs[] = {s->config.checkpoint,
                                 s->config.checkpoint_fallback};
@@ -504,7 +504,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     if (s->w->rank == 0)
-        found = find(s);
+        found = find_checkpoint(s);
     if (s->w->size > 1)
         status = pstd_broadcast(s->w, &found, sizeof(found), diag);
     if (status != PST_OK || !found.any)

@@ -60,9 +60,9 @@ static void count(const struct pst_plan *plan, const char *module,
     }
 }
 
-static const struct pst_plan_param *find(const struct pst_plan *plan,
-                                         const char *module, int call,
-                                         const char *name)
+static const struct pst_plan_param *find_param(const struct pst_plan *plan,
+                                               const char *module, int call,
+                                               const char *name)
 {
     struct pst_str text = {0};
     int i = -1;
@@ -104,7 +104,7 @@ static void keep_frozen(const struct pst_plan *before,
 
         if (name == NULL || !v->requires_grad || !pstd_replaced_has(r, v->fqn))
             continue;
-        was = find(before, order->name, order->call, name);
+        was = find_param(before, order->name, order->call, name);
         if (was != NULL ? was->requires_grad : all == 0 || trained > 0)
             continue;
         v->requires_grad = false;

@@ -52,8 +52,8 @@ const char *pstd_change_states_of(const struct pstd_change_states *states,
     return pst_map_get(&states->old, fqn);
 }
 
-static const struct pst_plan_param *find(const struct pst_plan *plan,
-                                         const char *fqn)
+static const struct pst_plan_param *find_param(const struct pst_plan *plan,
+                                               const char *fqn)
 {
     const int i = pst_plan_find_param(plan, fqn);
 
@@ -112,8 +112,8 @@ enum pst_status pstd_change_states_check(
     for (size_t i = 0; i < states->old.n && status == PST_OK; i++) {
         const char *name = states->old.entries[i].key;
         const char *old = states->old.entries[i].value;
-        const struct pst_plan_param *to = find(after, name);
-        const struct pst_plan_param *from = find(before, old);
+        const struct pst_plan_param *to = find_param(after, name);
+        const struct pst_plan_param *from = find_param(before, old);
 
         if (to == NULL || !pstd_replaced_has(replaced, to->fqn))
             return pst_diag_set(diag, PST_E_STATE_MAP,

@@ -100,8 +100,8 @@ static enum pst_status check_tensor(const struct pstd_signature *s,
     return PST_OK;
 }
 
-static const Pst__Control__Tensor *find(const Pst__Control__Infer *from,
-                                        const char *name, size_t *ret_n)
+static const Pst__Control__Tensor *find_tensor(const Pst__Control__Infer *from,
+                                               const char *name, size_t *ret_n)
 {
     const Pst__Control__Tensor *found = NULL;
 
@@ -150,7 +150,7 @@ static enum pst_status check(const struct pstd_signature *s,
     for (size_t i = 0; i < s->n_inputs && status == PST_OK; i++) {
         const struct pstd_port *port = &s->inputs[i];
         size_t n;
-        const Pst__Control__Tensor *t = find(from, port->name, &n);
+        const Pst__Control__Tensor *t = find_tensor(from, port->name, &n);
 
         if (n > 1)
             return pst_diag_set(diag, PST_E_ASK_TEXT,
@@ -196,7 +196,8 @@ enum pst_status pstd_serving_read(const struct pstd_signature *s,
     }
     for (size_t i = 0; i < s->n_inputs; i++) {
         size_t n;
-        const Pst__Control__Tensor *t = find(from, s->inputs[i].name, &n);
+        const Pst__Control__Tensor *t =
+            find_tensor(from, s->inputs[i].name, &n);
 
         if (t == NULL)
             continue;

@@ -34,36 +34,36 @@ static const struct {
     {EAGAIN, PST_E_HOST_TRY_AGAIN},   {ENOMEM, PST_E_MEMORY_HOST},
 };
 
-static const struct row *find(enum pst_error error)
+static const struct row *find_row(enum pst_error error)
 {
     return &rows[(unsigned)error < PST_COUNT(rows) ? (unsigned)error : 0];
 }
 
 const char *pst_error_id(enum pst_error error)
 {
-    return find(error)->id;
+    return find_row(error)->id;
 }
 
 const char *pst_error_tag(enum pst_error error)
 {
-    return find(error)->tag;
+    return find_row(error)->tag;
 }
 
 enum pst_status pst_error_status(enum pst_error error)
 {
     /* An unknown number is an internal error, not success. */
-    return (unsigned)error < PST_COUNT(rows) ? find(error)->status
+    return (unsigned)error < PST_COUNT(rows) ? find_row(error)->status
                                              : PST_ERR_INTERNAL;
 }
 
 const char *pst_error_cause(enum pst_error error)
 {
-    return find(error)->cause;
+    return find_row(error)->cause;
 }
 
 const char *pst_error_remedy(enum pst_error error)
 {
-    return find(error)->remedy;
+    return find_row(error)->remedy;
 }
 
 enum pst_error pst_error_find(const char *id)

@@ -44,8 +44,8 @@ static bool without_mark(struct parts *ret)
     return true;
 }
 
-static const struct pst_op *find(const struct parts *parts,
-                                 const char *overload)
+static const struct pst_op *find_op(const struct parts *parts,
+                                    const char *overload)
 {
     char name[3 * MAX_NAME];
     const struct pst_op *op;
@@ -68,17 +68,17 @@ const struct pst_op *pst_functional_variant(const char *name)
 
     if (!split_name(name, &parts) || !without_mark(&parts))
         return NULL;
-    op = find(&parts, parts.overload);
+    op = find_op(&parts, parts.overload);
     /* aten.pow_.Scalar writes what aten.pow.Tensor_Scalar returns. */
     snprintf(scalar, sizeof(scalar), "Tensor_%s", parts.overload);
     if (op == NULL)
-        op = find(&parts, scalar);
+        op = find_op(&parts, scalar);
     if (op == NULL)
-        op = find(&parts, "default");
+        op = find_op(&parts, "default");
     if (op == NULL && strcmp(parts.overload, "default") == 0)
-        op = find(&parts, "Tensor");
+        op = find_op(&parts, "Tensor");
     if (op == NULL && strcmp(parts.overload, "default") == 0)
-        op = find(&parts, "Scalar");
+        op = find_op(&parts, "Scalar");
     return op;
 }
 
@@ -91,12 +91,12 @@ const struct pst_op *pst_out_variant(const char *name)
     if (!split_name(name, &parts))
         return NULL;
     if (strcmp(parts.overload, "out") == 0) {
-        op = find(&parts, "default");
-        return op != NULL ? op : find(&parts, "Tensor");
+        op = find_op(&parts, "default");
+        return op != NULL ? op : find_op(&parts, "Tensor");
     }
     if (!pst_has_suffix(parts.overload, "_out"))
         return NULL;
     n = strlen(parts.overload);
     parts.overload[n - strlen("_out")] = '\0';
-    return find(&parts, parts.overload);
+    return find_op(&parts, parts.overload);
 }

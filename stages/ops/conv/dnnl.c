@@ -242,9 +242,9 @@ static bool compile(struct form *f)
 /* Returns the cached or newly compiled convolution c, a part of `all`. NULL if
  * the library refuses or memory runs out. The cache lives as long as the
  * process. */
-static const struct form *find(const struct pst_conv *c,
-                               const struct pst_conv *all,
-                               enum pst_conv_fill fill)
+static const struct form *find_form(const struct pst_conv *c,
+                                    const struct pst_conv *all,
+                                    enum pst_conv_fill fill)
 {
     const bool biased = c->bias != NULL;
     const int64_t per = all->ci / all->groups;
@@ -416,7 +416,7 @@ static size_t scratch_of(const struct pst_conv *c, enum pst_conv_fill fill,
             continue;
         part = part_of(c, fill, s, a, b);
         part.accumulate = i % 2 != 0;
-        f = find(&part, c, fill);
+        f = find_form(&part, c, fill);
         if (f == NULL)
             return 0;
         scratch_bytes = PST_MAX(scratch_bytes, f->scratch_bytes);
@@ -489,7 +489,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
         return;
     pst_pool_share(s->units, s->grain, part, s->parts, &a, &b);
     shape = part_of(c, j->fill, s, a, b);
-    f = a < b ? find(&shape, c, j->fill) : NULL;
+    f = a < b ? find_form(&shape, c, j->fill) : NULL;
     if (f == NULL)
         return;
     if (s->way == BATCH) {

@@ -23,7 +23,7 @@ static bool has_word(const char *list, const char *word, size_t n)
     return false;
 }
 
-static const char *find(const char *word)
+static const char *find_reason(const char *word)
 {
     for (size_t i = 0; i < PST_COUNT(refused) && word[0] != '\0'; i++)
         if (has_word(refused[i].names, word, strlen(word)))
@@ -43,19 +43,19 @@ const char *pst_op_refusal(const char *name)
         name += strlen("aten.");
     if (strlen(name) >= sizeof(word))
         return NULL;
-    if (find(name) != NULL)
-        return find(name);
+    if (find_reason(name) != NULL)
+        return find_reason(name);
     dot = strrchr(name, '.');
     n = dot != NULL ? (size_t)(dot - name) : strlen(name);
     memcpy(word, name, n);
     word[n] = '\0';
-    if (find(word) != NULL)
-        return find(word);
+    if (find_reason(word) != NULL)
+        return find_reason(word);
     if (n > 1 &&
         word[n - 1] ==
             '_') { /* an in-place variant is refused with its functional one */
         word[n - 1] = '\0';
-        return find(word);
+        return find_reason(word);
     }
     return NULL;
 }

@@ -264,7 +264,7 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* Finds the operator NAME.OVERLOAD, or NAME with the overload that fits the
  * second argument. The prefix "complex." selects that namespace. */
-static const struct pst_op *find(const struct pst_formula_call *c)
+static const struct pst_op *find_op(const struct pst_formula_call *c)
 {
     const bool pairs = strncmp(c->name, "complex.", 8) == 0;
     const char *const spaces[] = {pairs ? "complex" : "aten",
@@ -354,7 +354,7 @@ struct pst_arg pst_formula_apply(struct pst_formula *f,
                                  struct pst_formula_call *c)
 {
     struct pst_arg args[PST_FORMULA_ARGS];
-    const struct pst_op *op = find(c);
+    const struct pst_op *op = find_op(c);
     const struct pst_schema *schema;
     const struct pst_node *node;
     PST_UNINIT struct pst_rewrite w;

@@ -19,7 +19,7 @@ struct term {
     unsigned char label[MAX_LABELS];
 };
 
-static int find(const struct term *t, unsigned char label)
+static int find_label(const struct term *t, unsigned char label)
 {
     for (unsigned d = 0; d < t->n; d++)
         if (t->label[d] == label)
@@ -30,7 +30,7 @@ static int find(const struct term *t, unsigned char label)
 static struct pst_extent size_of(const struct pst_rewrite *w,
                                  const struct term *t, unsigned char label)
 {
-    const int d = find(t, label);
+    const int d = find_label(t, label);
 
     return d < 0 ? pst_extent(1) : pst_rw_size(w, t->value, (unsigned)d);
 }
@@ -90,7 +90,7 @@ static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
     struct pst_value *x;
 
     for (unsigned i = 0; i < n; i++) {
-        const int d = find(t, labels[i]);
+        const int d = find_label(t, labels[i]);
 
         if (d >= 0)
             order[k++] = d;
@@ -142,7 +142,7 @@ static void make_plan(const struct term *a, const struct term *b,
     for (unsigned d = 0; d < a->n; d++) {
         const unsigned char label = a->label[d];
 
-        if (find(b, label) < 0)
+        if (find_label(b, label) < 0)
             p->left[p->n_left++] = label;
         else if (needed[label])
             p->both[p->n_both++] = label;
@@ -150,7 +150,7 @@ static void make_plan(const struct term *a, const struct term *b,
             p->gone[p->n_gone++] = label;
     }
     for (unsigned d = 0; d < b->n; d++)
-        if (find(a, b->label[d]) < 0)
+        if (find_label(a, b->label[d]) < 0)
             p->right[p->n_right++] = b->label[d];
 }
 
@@ -209,7 +209,7 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
         return;
     }
     for (unsigned i = 0; i < n; i++)
-        to[i] = size_of(w, find(a, labels[i]) >= 0 ? a : b, labels[i]);
+        to[i] = size_of(w, find_label(a, labels[i]) >= 0 ? a : b, labels[i]);
     x = pst_rw(w, &pst_op_bmm, PST_ARGS(pst_v(x), pst_v(y)));
     a->value = x == NULL ? NULL : pst_rw_reshape(w, x, n, to);
     a->n = n;
@@ -235,7 +235,7 @@ static enum pst_status run(struct pst_rewrite *w, struct term *terms,
 
             for (unsigned d = 0; d < t->n; d++)
                 over[d] = !needed[t->label[d]] &&
-                          (k == 0 || find(&terms[0], t->label[d]) < 0);
+                          (k == 0 || find_label(&terms[0], t->label[d]) < 0);
             sum_over(w, t, over);
         }
         if (k > 0 && w->build->status == PST_OK)
@@ -244,7 +244,7 @@ static enum pst_status run(struct pst_rewrite *w, struct term *terms,
     if (w->build->status != PST_OK)
         return w->build->status;
     for (unsigned d = 0; d < out->n; d++) {
-        const int at = find(&terms[0], out->label[d]);
+        const int at = find_label(&terms[0], out->label[d]);
 
         if (at < 0)
             return pst_rewrite_fail(w, "the result has a label that no operand "
@@ -373,7 +373,7 @@ static enum pst_status tensordot_rewrite(struct pst_rewrite *w)
     }
     for (unsigned k = 0; k < 2; k++)
         for (unsigned d = 0; d < terms[k].n; d++)
-            if (find(&terms[1 - k], terms[k].label[d]) < 0)
+            if (find_label(&terms[1 - k], terms[k].label[d]) < 0)
                 out.label[out.n++] = terms[k].label[d];
     return run(w, terms, 2, &out);
 }

@@ -107,7 +107,7 @@ static bool compile(struct form *f)
 }
 
 /* Returns the cached or newly compiled matmul; NULL if memory runs out. */
-static const struct form *find(const struct pst_gemm *g)
+static const struct form *find_form(const struct pst_gemm *g)
 {
     struct form **chain = &chains[chain_of(g)], *f;
 
@@ -147,7 +147,7 @@ static void look(void)
           (strstr(features, "avx512_bf16") != NULL ||
            strstr(features, "amx_bf16") != NULL) &&
           dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success &&
-          find(&g) != NULL;
+          find_form(&g) != NULL;
 }
 
 bool pst_gemm_has_bf16(void)
@@ -160,7 +160,7 @@ bool pst_gemm_has_bf16(void)
 
 size_t pst_gemm_bf16_scratch(const struct pst_gemm *g)
 {
-    const struct form *f = find(g);
+    const struct form *f = find_form(g);
 
     return f == NULL ? 0 : f->scratch_size;
 }
@@ -222,7 +222,7 @@ static struct handles *handles_of(const struct form *f)
 bool pst_gemm_bf16(const struct pst_gemm *g, const uint16_t *a,
                    const uint16_t *b, float *c, void *scratch)
 {
-    const struct form *f = find(g);
+    const struct form *f = find_form(g);
     void *const data[] = {(void *)a, (void *)b, c, scratch};
     struct handles *h = f == NULL ? NULL : handles_of(f);
     bool good = h != NULL;

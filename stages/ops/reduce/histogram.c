@@ -62,7 +62,7 @@ static void histc_ref(const struct pst_call *c)
 
 /* Returns the bin of a, or -1 outside; the last edge belongs to the last
  * bin. */
-static int64_t find(const struct pst_operand *edges, int64_t bins, double a)
+static int64_t find_bin(const struct pst_operand *edges, int64_t bins, double a)
 {
     int64_t low = 0, high = bins;
 
@@ -90,7 +90,7 @@ static void count(const struct pst_call *c, const struct pst_operand *weight,
     memset(out->data, 0, pst_meta_bytes(out->meta));
     for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         const double w = weight->data != NULL ? load(weight, i) : 1.0;
-        const int64_t bin = find(edges, bins, load(x, i));
+        const int64_t bin = find_bin(edges, bins, load(x, i));
 
         if (bin < 0)
             continue;

@@ -38,7 +38,7 @@ struct search {
     int64_t n;
 };
 
-static bool find(const struct search *s, int64_t key)
+static bool find_key(const struct search *s, int64_t key)
 {
     int64_t low = 0, size = s->n;
 
@@ -65,7 +65,7 @@ static void search_part(void *ctx, unsigned part, unsigned parts)
 
         pst_sort_load(x, i, 1, n, block);
         for (int64_t k = 0; k < n; k++)
-            out[i + k] = find(s, block[k].key);
+            out[i + k] = find_key(s, block[k].key);
     }
 }
 

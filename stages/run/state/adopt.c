@@ -279,9 +279,9 @@ static enum pst_status note(void *ctx, struct pst_rank *r,
 
 /* Finds the same state of the parameter that was called `fqn`, perhaps under
  * another of its names; n: length of the state's name. */
-static const struct pst_entry *find(const struct adoption *a,
-                                    const struct pst_entry *entry, size_t n,
-                                    const char *fqn)
+static const struct pst_entry *find_entry(const struct adoption *a,
+                                          const struct pst_entry *entry,
+                                          size_t n, const char *fqn)
 {
     const struct pst_plan *plan = a->from->grid.plan;
     const int index = pst_plan_find_param(plan, fqn);
@@ -313,7 +313,7 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
     (void)diag;
     if (name == NULL)
         return PST_OK;
-    old = find(a, entry, (size_t)(fqn - entry->name), name);
+    old = find_entry(a, entry, (size_t)(fqn - entry->name), name);
     if (old == NULL || !pst_meta_same(&old->meta, &entry->meta) ||
         old->shared || entry->shared)
         return PST_OK;

@@ -17,8 +17,8 @@ struct loader {
 };
 
 /* Finds a tensor, which may be saved under another name of the parameter. */
-static const struct pst_safetensors_entry *find(const struct loader *l,
-                                                const char *name)
+static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
+                                                       const char *name)
 {
     const struct pst_safetensors_entry *e = pst_checkpoint_find(l->ckpt, name);
     const struct pst_plan *plan = l->engine->grid.plan;
@@ -69,7 +69,7 @@ static bool is_untrained(const struct loader *l, const char *name)
         const size_t n = strlen(optim->states[k]);
 
         if (strncmp(name, optim->states[k], n) == 0 && name[n] == '.')
-            return has_any(l, optim->states[k]) && find(l, name) == NULL;
+            return has_any(l, optim->states[k]) && find_tensor(l, name) == NULL;
     }
     return false;
 }
@@ -79,7 +79,7 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
                             struct pst_diag *diag)
 {
     const struct loader *l = ctx;
-    const struct pst_safetensors_entry *e = find(l, entry->name);
+    const struct pst_safetensors_entry *e = find_tensor(l, entry->name);
     char want[PST_META_TEXT], got[PST_META_TEXT];
     struct pst_rank_device *d = pst_rank_device(r);
     void *at = pst_rank_at(d, entry->offset);
@@ -146,7 +146,8 @@ static void add_differing(const struct loader *l, bool here, const char *what,
         char name[1200];
 
         if (is_trained(l->engine, (unsigned)i) != here ||
-            !state_name(l->engine, p, name) || (find(l, name) == NULL) != here)
+            !state_name(l->engine, p, name) ||
+            (find_tensor(l, name) == NULL) != here)
             continue;
         if (n < LISTED)
             pst_str_addf(out, "%s'%.200s'",
@@ -227,7 +228,7 @@ static enum pst_status load_unread(struct pst_engine *engine,
             continue;
         pst_plan_tensor_name(p, &name);
         if (!name.failed)
-            e = find(l, name.text);
+            e = find_tensor(l, name.text);
         pst_str_fini(&name);
         pst_free(engine->unread[i]);
         engine->unread[i] = NULL;

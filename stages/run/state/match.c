@@ -33,8 +33,8 @@ static enum pst_status check_run(const struct pst_engine *engine,
 
 /* --- adapters ------------------------------------------------------------- */
 
-static const struct pst_adapter *find(const struct pst_adapters *list,
-                                      const char *module)
+static const struct pst_adapter *find_adapter(const struct pst_adapters *list,
+                                              const char *module)
 {
     for (size_t i = 0; i < list->n; i++)
         if (strcmp(list->at[i].module, module) == 0)
@@ -118,14 +118,14 @@ static enum pst_status check_adapters(const struct pst_engine *engine,
     status = pst_plan_names(engine->grid.plan, &mine, diag);
     for (size_t i = 0; i < theirs->n && status == PST_OK; i++) {
         const struct pst_adapter *a = &theirs->at[i];
-        const struct pst_adapter *b = find(&mine.adapters, a->module);
+        const struct pst_adapter *b = find_adapter(&mine.adapters, a->module);
 
         if (b == NULL || a->alpha != b->alpha ||
             rank_there(ckpt, a) != rank_here(engine->grid.plan, b))
             status = refuse(engine, ckpt, a, b, diag);
     }
     for (size_t i = 0; i < mine.adapters.n && status == PST_OK; i++)
-        if (find(theirs, mine.adapters.at[i].module) == NULL)
+        if (find_adapter(theirs, mine.adapters.at[i].module) == NULL)
             status = refuse(engine, ckpt, NULL, &mine.adapters.at[i], diag);
     pst_state_names_fini(&mine);
     return status;

@@ -10,8 +10,8 @@ static bool is_backward(const struct pst_action *a)
 
 /* from, to: in the direction of the message. Returns NULL if they exchange
  * nothing. */
-static unsigned char *find(const struct pst_lower *l, int from, int to,
-                           int microbatch, bool backward)
+static unsigned char *find_given(const struct pst_lower *l, int from, int to,
+                                 int microbatch, bool backward)
 {
     const int link = backward ? pst_link_find(&l->links, to, from)
                               : pst_link_find(&l->links, from, to);
@@ -28,9 +28,9 @@ static unsigned char *find_of(const struct pst_lower *l,
 {
     const bool receives = pst_action_receives(a->kind);
 
-    return find(l, receives ? a->peer_stage : a->stage,
-                receives ? a->stage : a->peer_stage, a->microbatch,
-                is_backward(a));
+    return find_given(l, receives ? a->peer_stage : a->stage,
+                      receives ? a->stage : a->peer_stage, a->microbatch,
+                      is_backward(a));
 }
 
 static unsigned bits(const struct pst_action *a, unsigned bits_forward)
@@ -129,7 +129,7 @@ enum pst_status pst_given_read(struct pst_lower *l)
 bool pst_given_has(const struct pst_lower *l, int from, int to, int microbatch,
                    bool backward)
 {
-    const unsigned char *given = find(l, from, to, microbatch, backward);
+    const unsigned char *given = find_given(l, from, to, microbatch, backward);
 
     return given && (*given & (backward ? SENT << BACKWARD : SENT));
 }
