@@ -87,8 +87,8 @@ static void add_all(const struct ifaddrs *all, struct pst_str *out)
     }
 }
 
-static enum pst_status look(const char *words, const struct ifaddrs *all,
-                            struct pst_diag *diag)
+static enum pst_status check_name(const char *words, const struct ifaddrs *all,
+                                  struct pst_diag *diag)
 {
     bool found = false;
     struct pst_str there = {0};
@@ -126,7 +126,7 @@ enum pst_status pstd_interface_check(const char *words, struct pst_diag *diag)
 
     if (getifaddrs(&all) != 0)
         return pst_diag_errno(diag, errno, "cannot list network interfaces");
-    status = look(words, all, diag);
+    status = check_name(words, all, diag);
     freeifaddrs(all);
     return status;
 }

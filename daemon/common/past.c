@@ -42,8 +42,9 @@ static enum pst_status name_of(const char *dir, char ret[33],
     return status;
 }
 
-static enum pst_status look(const struct pstd_config *config, uint64_t *ret,
-                            bool *ret_any, struct pst_diag *diag)
+static enum pst_status find_newest(const struct pstd_config *config,
+                                   uint64_t *ret, bool *ret_any,
+                                   struct pst_diag *diag)
 {
     uint64_t first = 0, second = 0;
     bool any = false, others = false;
@@ -76,7 +77,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
     if (name_of(config->checkpoint, past->run, diag) != PST_OK)
         past->run[0] =
             '\0'; /* the ranks will refuse the folder, with the cause */
-    if (look(config, &past->step, &any, diag) != PST_OK)
+    if (find_newest(config, &past->step, &any, diag) != PST_OK)
         past->step = 0;
     if (!config->resume.on)
         past->step = 0; /* existing checkpoints belong to another run */
@@ -110,7 +111,7 @@ enum pst_status pstd_past_look(const struct pstd_past *past,
 
     *ret_step = 0;
     if (is_ours(past, config))
-        status = look(config, ret_step, &any, diag);
+        status = find_newest(config, ret_step, &any, diag);
     if (status == PST_OK)
         *ret_step = without_newer(past, config, *ret_step);
     return status;
@@ -127,7 +128,7 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
 
     *ret = (struct pstd_past_next){0};
     if (is_ours(past, config))
-        status = look(config, &step, &any, diag);
+        status = find_newest(config, &step, &any, diag);
     if (status != PST_OK)
         return status;
     /* --resume=STEP sets newer ones aside, which must happen only once. */

@@ -34,8 +34,8 @@ void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
 }
 
 /* Returns the view with the given meta at byte `byte` of a flat value. */
-static struct pst_value *look(struct pst_binder *b, struct pst_value *flat,
-                              const struct pst_meta *meta, int64_t byte)
+static struct pst_value *read_part(struct pst_binder *b, struct pst_value *flat,
+                                   const struct pst_meta *meta, int64_t byte)
 {
     const int64_t item = (int64_t)pst_dtype_size(meta->dtype);
     const int64_t whole = (int64_t)pst_dtype_size(flat->meta.dtype);
@@ -123,7 +123,7 @@ static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
                                   pst_ints(meta->size, meta->rank),
                                   pst_ints(meta->stride, meta->rank),
                                   pst_i(at / item)));
-        b->values[i] = v != NULL ? look(b, v, meta, at) : NULL;
+        b->values[i] = v != NULL ? read_part(b, v, meta, at) : NULL;
     }
     if (expanded && b->values[i] != NULL)
         b->values[i] = pst_emit(&b->build, &pst_op_with_history,
@@ -164,11 +164,11 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
     } else {
         v = add_input(b, false, i, meta->dtype, end - begin);
         b->values[i] =
-            v == NULL
-                ? NULL
-                : look(b, v, meta,
-                       o->as.offset * (int64_t)pst_dtype_size(meta->dtype) -
-                           begin);
+            v == NULL ? NULL
+                      : read_part(b, v, meta,
+                                  o->as.offset *
+                                          (int64_t)pst_dtype_size(meta->dtype) -
+                                      begin);
     }
     if (b->values[i] == NULL)
         return b->build.status;
@@ -225,9 +225,9 @@ static enum pst_status pass_base(struct pst_binder *b, unsigned index)
         if (b->alias->parts[i].base != (int)index || b->operands[i].from_before)
             continue;
         first = PST_MIN(first, i);
-        b->values[i] = look(b, v, &o->meta,
-                            o->offset * (int64_t)pst_dtype_size(o->meta.dtype) -
-                                base->begin);
+        b->values[i] = read_part(
+            b, v, &o->meta,
+            o->offset * (int64_t)pst_dtype_size(o->meta.dtype) - base->begin);
         if (b->values[i] == NULL)
             return b->build.status;
         if (b->operands[i].leaf != NULL &&

@@ -28,7 +28,7 @@ struct marks {
     bool all;
 };
 
-static void look(void *ctx, struct pst_value **slot, unsigned arg)
+static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct marks *m = ctx;
 
@@ -63,7 +63,7 @@ static bool is_constant(struct marks *m, struct pst_node *node)
     for (unsigned i = 0; i < node->n_outs; i++)
         if (node->outs[i] == NULL || m->leaves[node->outs[i]->id])
             return false;
-    pst_node_uses(node, look, m);
+    pst_node_uses(node, check_use, m);
     return m->all;
 }
 

@@ -79,7 +79,7 @@ struct looking {
     enum pst_list list;
 };
 
-static void look(void *ctx, struct pst_value **slot, enum pst_form form)
+static void check_use(void *ctx, struct pst_value **slot, enum pst_form form)
 {
     const struct looking *l = ctx;
     struct known *of = &l->forms->of[pst_value_storage(*slot)->id];
@@ -108,7 +108,7 @@ static enum pst_status look_at_all(struct forms *forms)
         status = pst_node_kernel(node, &program->options, &call, &kernel,
                                  forms->build.diag);
         if (status == PST_OK && kernel != NULL)
-            each_slot(node, &call, kernel, look, &l);
+            each_slot(node, &call, kernel, check_use, &l);
     }
     return status;
 }

@@ -25,7 +25,7 @@ struct lane {
 
 struct pst_lanes {
     struct pst_engine *engine;
-    uint64_t moves; /* of all ranks, at the last look() */
+    uint64_t moves; /* of all ranks, at the last check_lanes() */
 
     /* protects the next four members and `runs` of lanes */
     pthread_mutex_t lock;
@@ -45,7 +45,7 @@ struct pst_lanes {
 
 /* --- the work of one rank ------------------------------------------------- */
 
-static enum pst_status look(struct pst_lanes *lanes);
+static enum pst_status check_lanes(struct pst_lanes *lanes);
 
 static enum pst_status wait_for_peers(struct lane *l)
 {
@@ -53,7 +53,7 @@ static enum pst_status wait_for_peers(struct lane *l)
 
     t->ops->wait(t, pst_role_number(pst_rank_role(l->rank)), &l->seen,
                  LOOK_EVERY);
-    return l == l->lanes->at ? look(l->lanes) : PST_OK;
+    return l == l->lanes->at ? check_lanes(l->lanes) : PST_OK;
 }
 
 /* Leaves status at PST_AGAIN if the lane was stopped. */
@@ -152,7 +152,7 @@ bool pst_lanes_are_stuck(struct pst_lanes *lanes)
 }
 
 /* Progress of any rank is a sign of life of the process. */
-static enum pst_status look(struct pst_lanes *lanes)
+static enum pst_status check_lanes(struct pst_lanes *lanes)
 {
     uint64_t moves = 0;
 
@@ -192,7 +192,7 @@ enum pst_status pst_lanes_run(struct pst_lanes *lanes, struct pst_diag *diag)
     run_lane(&lanes->at[0]);
     while (lanes->at[0].status == PST_OK && status == PST_OK &&
            !wait_for_ends(lanes))
-        status = look(lanes);
+        status = check_lanes(lanes);
     if (status != PST_OK)
         lanes->at[0].status = status;
     if (lanes->at[0].status != PST_OK)

@@ -525,8 +525,9 @@ static double move(const struct walk *walk, double sign)
 }
 
 /* The losses on both sides of the start. */
-static enum pst_status look(struct walk *walk, double *ret_up, double *ret_down,
-                            double *ret_promised, struct pst_diag *diag)
+static enum pst_status measure_sides(struct walk *walk, double *ret_up,
+                                     double *ret_down, double *ret_promised,
+                                     struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -550,7 +551,8 @@ static enum pst_status measure(struct walk *walk, struct quotient *ret,
                                struct pst_diag *diag)
 {
     double up = 0, down = 0;
-    enum pst_status status = look(walk, &up, &down, &ret->promised, diag);
+    enum pst_status status =
+        measure_sides(walk, &up, &down, &ret->promised, diag);
 
     ret->derivative = (up - down) / (2 * walk->step);
     ret->kink = fabs(up + down - 2 * walk->w->loss) / (2 * walk->step);
@@ -655,11 +657,11 @@ enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
 
     if (status != PST_OK)
         return status;
-    status = look(&walk, &up, &down, &promised, diag);
+    status = measure_sides(&walk, &up, &down, &promised, diag);
     far = fabs(up - down);
     walk.step = 1e-9;
     if (status == PST_OK)
-        status = look(&walk, &up, &down, &promised, diag);
+        status = measure_sides(&walk, &up, &down, &promised, diag);
     pst_free(walk.scale);
     if (status == PST_OK)
         *ret = fabs(up - down) > JUMP * far &&

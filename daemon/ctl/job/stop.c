@@ -92,7 +92,7 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
 
 /* Asks ranks that exist, or appear while the job is restarted. PST_AGAIN: look
  * again. */
-static enum pst_status look(struct ending *e, struct pst_diag *diag)
+static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
 {
     struct pstctl_conn conn;
     enum pst_status status = PST_ERR_NO_DAEMON;
@@ -135,11 +135,11 @@ static enum pst_status run_stop(const struct pstd_config *config,
     pst_diag_init(&e.lost);
     if (status == PST_OK) {
         e.owner = pstd_socket_owner(e.socket.text);
-        status = look(&e, diag);
+        status = ask_ranks(&e, diag);
     }
     while (status == PST_AGAIN) {
         (void)usleep(1000 * LOOK_MS);
-        status = look(&e, diag);
+        status = ask_ranks(&e, diag);
     }
     pst_str_fini(&e.socket);
     if (status == PST_OK && config->json)

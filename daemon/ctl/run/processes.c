@@ -19,7 +19,7 @@ struct process {
 
 /* Parses "123 (name) S PARENT GROUP SESSION ..."; false: the process has
  * gone. */
-static bool look(const char *pid, struct process *ret)
+static bool read_process(const char *pid, struct process *ret)
 {
     char path[64], text[512], *at;
     ssize_t n;
@@ -52,8 +52,8 @@ static void each_child(pid_t parent, void (*fn)(void *, const struct process *),
 
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (dir != NULL && (e = readdir(dir)) != NULL)
-        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && look(e->d_name, &p) &&
-            p.parent == parent)
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
+            read_process(e->d_name, &p) && p.parent == parent)
             fn(ctx, &p);
     if (dir != NULL)
         (void)closedir(dir);
@@ -83,7 +83,7 @@ void pstctl_processes_freeze(pid_t pid)
     (void)snprintf(name, sizeof(name), "%d", (int)pid);
     (void)kill(pid, SIGSTOP);
     for (unsigned ms = 0; ms < FREEZE_MS; ms++) {
-        if (!look(name, &p) || p.state == 'T' || p.state == 'Z')
+        if (!read_process(name, &p) || p.state == 'T' || p.state == 'Z')
             return;
         (void)usleep(1000);
     }

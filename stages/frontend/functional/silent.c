@@ -39,7 +39,7 @@ struct search {
 
 /* Looks for old versions among operands; values of the copy have the ids of the
  * original. */
-static void look(void *ctx, struct pst_value **slot, unsigned arg)
+static void find_old_version(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct pst_value *storage = pst_value_storage(*slot);
     struct search *s = ctx;
@@ -92,7 +92,7 @@ enum pst_status pst_functionalise_check_silent(struct pst_functionalise *f,
     if (status == PST_OK)
         status = differentiate(copy, roots, n, seeds, diag);
     for (size_t i = n_nodes; status == PST_OK && i < copy->nodes.n; i++)
-        pst_node_uses(copy->nodes.at[i], look, &s);
+        pst_node_uses(copy->nodes.at[i], find_old_version, &s);
     if (status != PST_OK && status != PST_ERR_NOMEM)
         s.found = &f->silents.at[0]; /* unknown what gradients need */
     if (s.found != NULL)

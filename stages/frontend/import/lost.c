@@ -35,7 +35,7 @@ struct flow {
     bool any;     /* an operand of the current node is one of them */
 };
 
-static void look(void *ctx, struct pst_value **slot, unsigned arg)
+static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct flow *flow = ctx;
 
@@ -52,7 +52,7 @@ static bool is_float(const struct pst_value *value)
 static bool pass_node(struct flow *flow, struct pst_node *node)
 {
     flow->any = false;
-    pst_node_uses(node, look, flow);
+    pst_node_uses(node, check_use, flow);
     for (unsigned i = 0; i < node->n_outs && !node->no_grad; i++)
         flow->values[node->outs[i]->id] = flow->any &&
                                           is_float(node->outs[i]) &&

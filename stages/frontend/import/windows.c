@@ -492,7 +492,7 @@ struct reader {
     bool found;
 };
 
-static void look(void *ctx, struct pst_value **slot, unsigned arg)
+static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct reader *r = ctx;
 
@@ -524,7 +524,7 @@ void pst_import_sink_windows(struct pst_import *import)
         size_t i;
 
         for (i = n + 1; i < graph->nodes.n; i++) {
-            pst_node_uses(graph->nodes.at[i], look, &r);
+            pst_node_uses(graph->nodes.at[i], check_use, &r);
             if (r.found)
                 break;
             graph->nodes.at[i - 1] = graph->nodes.at[i];

@@ -9,7 +9,7 @@ struct view {
     int64_t stride[2 + PST_CONV_DIMS];
 };
 
-static struct view look(const struct pst_operand *of, unsigned dims)
+static struct view view_of(const struct pst_operand *of, unsigned dims)
 {
     struct view v = {.of = of};
 
@@ -109,8 +109,8 @@ static double sum_y(const struct pst_conv *c, const struct view *x,
 
 void pst_conv_ref_y(const struct pst_conv *c)
 {
-    const struct view x = look(c->x, c->dims), y = look(c->y, c->dims),
-                      w = look(c->w, c->dims);
+    const struct view x = view_of(c->x, c->dims), y = view_of(c->y, c->dims),
+                      w = view_of(c->w, c->dims);
 
     for (int64_t n = 0; n < c->n; n++)
         for (int64_t o = 0; o < c->co; o++) {
@@ -142,8 +142,8 @@ static double sum_x(const struct pst_conv *c, const struct view *y,
 
 void pst_conv_ref_x(const struct pst_conv *c)
 {
-    const struct view x = look(c->x, c->dims), y = look(c->y, c->dims),
-                      w = look(c->w, c->dims);
+    const struct view x = view_of(c->x, c->dims), y = view_of(c->y, c->dims),
+                      w = view_of(c->w, c->dims);
 
     for (int64_t n = 0; n < c->n; n++)
         for (int64_t i = 0; i < c->ci; i++) {
@@ -176,8 +176,8 @@ static double sum_w(const struct pst_conv *c, const struct view *x,
 
 void pst_conv_ref_w(const struct pst_conv *c)
 {
-    const struct view x = look(c->x, c->dims), y = look(c->y, c->dims),
-                      w = look(c->w, c->dims);
+    const struct view x = view_of(c->x, c->dims), y = view_of(c->y, c->dims),
+                      w = view_of(c->w, c->dims);
 
     for (int64_t o = 0; o < c->co; o++)
         for (int64_t i = 0; i < c->ci / c->groups; i++) {

@@ -80,7 +80,7 @@ struct window {
     int64_t rows, columns, first;
 };
 
-static struct window look(const struct pst_operand *x, int64_t k)
+static struct window window_of(const struct pst_operand *x, int64_t k)
 {
     struct window w = {x->meta->dtype, pst_matrix_size(x->meta, 2),
                        pst_matrix_size(x->meta, 1), 0};
@@ -91,7 +91,7 @@ static struct window look(const struct pst_operand *x, int64_t k)
 
 void pst_matrix_load(const struct pst_operand *x, int64_t k, double *to)
 {
-    const struct window w = look(x, k);
+    const struct window w = window_of(x, k);
 
     for (int64_t i = 0; i < w.rows * w.columns; i++)
         to[i] = pst_load_f64(w.dtype, x->data, w.first + i);
@@ -99,7 +99,7 @@ void pst_matrix_load(const struct pst_operand *x, int64_t k, double *to)
 
 void pst_matrix_load_t(const struct pst_operand *x, int64_t k, double *to)
 {
-    const struct window w = look(x, k);
+    const struct window w = window_of(x, k);
 
     for (int64_t i = 0; i < w.rows; i++)
         for (int64_t j = 0; j < w.columns; j++)
@@ -110,7 +110,7 @@ void pst_matrix_load_t(const struct pst_operand *x, int64_t k, double *to)
 void pst_matrix_store(const struct pst_operand *x, int64_t k,
                       const double *from)
 {
-    const struct window w = look(x, k);
+    const struct window w = window_of(x, k);
 
     for (int64_t i = 0; i < w.rows * w.columns; i++)
         pst_store_f64(w.dtype, x->data, w.first + i, from[i]);
@@ -119,7 +119,7 @@ void pst_matrix_store(const struct pst_operand *x, int64_t k,
 void pst_matrix_store_t(const struct pst_operand *x, int64_t k,
                         const double *from)
 {
-    const struct window w = look(x, k);
+    const struct window w = window_of(x, k);
 
     for (int64_t i = 0; i < w.rows; i++)
         for (int64_t j = 0; j < w.columns; j++)

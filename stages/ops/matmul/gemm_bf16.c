@@ -131,7 +131,7 @@ static const struct form *find_form(const struct pst_gemm *g)
 static bool has;
 
 /* Probes with one small matmul whether the library supports bf16 here. */
-static void look(void)
+static void probe_bf16(void)
 {
     const struct pst_gemm g = {.m = 16,
                                .n = 16,
@@ -154,7 +154,7 @@ bool pst_gemm_has_bf16(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, look);
+    pthread_once(&once, probe_bf16);
     return has;
 }
 

@@ -127,7 +127,7 @@ static bool parse(char *text, struct pst_rates *ret)
 
 static struct pst_rates here;
 
-static void look(void)
+static void load_rates(void)
 {
     struct pst_str begin = {0};
     char *text = NULL, *rest = NULL;
@@ -148,7 +148,7 @@ const struct pst_rates *pst_rates_here(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, look);
+    pthread_once(&once, load_rates);
     return &here;
 }
 

@@ -38,7 +38,7 @@ enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
 static bool has;
 
-static void look(void)
+static void detect_tiles(void)
 {
     has = pst_cpu_isa() == PST_ISA_AVX512 &&
           strstr(pst_cpu_features(), "amx_bf16") != NULL &&
@@ -49,7 +49,7 @@ bool pst_tiles_has(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, look);
+    pthread_once(&once, detect_tiles);
     return has;
 }
 

@@ -139,8 +139,8 @@ struct best {
     bool any;
 };
 
-static void look(const struct pst_operand *x, int64_t first, int64_t place,
-                 struct best *best)
+static void find_max(const struct pst_operand *x, int64_t first, int64_t place,
+                     struct best *best)
 {
     const int64_t at = pst_meta_offset(x->meta, first + place);
 
@@ -200,12 +200,12 @@ static void run_ref(const struct pst_call *c, window_fn window)
         for (int64_t a = 0; a < w[0].count; a++)
             for (int64_t b = 0; b < w[1].count; b++)
                 for (int64_t k = 0; k < w[2].count; k++)
-                    look(&c->in[0], plane * n_in,
-                         ((w[0].start + a * w[0].step) * p.in[1] + w[1].start +
-                          b * w[1].step) *
-                                 p.in[2] +
-                             w[2].start + k * w[2].step,
-                         &best);
+                    find_max(&c->in[0], plane * n_in,
+                             ((w[0].start + a * w[0].step) * p.in[1] +
+                              w[1].start + b * w[1].step) *
+                                     p.in[2] +
+                                 w[2].start + k * w[2].step,
+                             &best);
         put(c, i, &best);
     }
 }

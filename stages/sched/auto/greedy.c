@@ -184,8 +184,8 @@ static bool may_begin(const struct greedy *g, unsigned rank,
 }
 
 /* Finds ready work: the oldest microbatch, of these the deepest stage. */
-static void look(const struct greedy *g, unsigned rank,
-                 enum pst_action_kind kind, struct choice *choice)
+static void find_ready(const struct greedy *g, unsigned rank,
+                       enum pst_action_kind kind, struct choice *choice)
 {
     const struct inputs *all = kind == PST_ACT_F ? g->forward : g->backward;
     unsigned best = g->sched->n_microbatches;
@@ -224,15 +224,15 @@ static struct choice choose(const struct greedy *g, unsigned rank)
     struct choice c = {.wait = INFINITY};
 
     if (g->o->backlog > 0 && g->ranks[rank].backlog >= g->o->backlog) {
-        look(g, rank, PST_ACT_W, &c);
+        find_ready(g, rank, PST_ACT_W, &c);
         return c;
     }
-    look(g, rank, g->o->forward_first ? PST_ACT_F : PST_ACT_I, &c);
+    find_ready(g, rank, g->o->forward_first ? PST_ACT_F : PST_ACT_I, &c);
     if (c.stage < 0)
-        look(g, rank, g->o->forward_first ? PST_ACT_I : PST_ACT_F, &c);
+        find_ready(g, rank, g->o->forward_first ? PST_ACT_I : PST_ACT_F, &c);
     if (c.stage >= 0)
         return c;
-    look(g, rank, PST_ACT_W, &c);
+    find_ready(g, rank, PST_ACT_W, &c);
     if (c.stage >= 0 &&
         c.wait <
             now + g->o->patience * seconds(g, (unsigned)c.stage, PST_ACT_W))

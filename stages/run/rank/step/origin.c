@@ -72,8 +72,8 @@ static void count(const struct pst_meta *meta, const void *data,
 
 /* Checks the whole storage first: most tensors are finite, including their
  * gaps. */
-static struct found look(struct pst_rank_device *d, const struct pst_meta *meta,
-                         const void *at)
+static struct found find_origin(struct pst_rank_device *d,
+                                const struct pst_meta *meta, const void *at)
 {
     struct found ret = {0};
     const void *data;
@@ -115,15 +115,15 @@ static uint64_t order_of(struct pst_trace *t, const struct pst_rank_role *role,
                          const struct pst_action *a)
 {
     const uint64_t most = ((uint64_t)1 << LOOK_BITS) - 1;
-    uint64_t mb, stage, look = t->n < most ? t->n++ : most;
+    uint64_t mb, stage, find_origin = t->n < most ? t->n++ : most;
 
     if (t->preparing)
-        return look;
+        return find_origin;
     mb = role->first_mb + (unsigned)a->microbatch + 1;
     stage = a->kind == PST_ACT_F
                 ? (unsigned)a->stage
                 : role->sched->n_stages - 1 - (unsigned)a->stage;
-    return (mb << STAGE_BITS | stage) << LOOK_BITS | look;
+    return (mb << STAGE_BITS | stage) << LOOK_BITS | find_origin;
 }
 
 static void record(struct pst_trace *t, bool nan,
@@ -162,7 +162,8 @@ void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
         if (parts)
             meta = pst_meta_make(PST_F32, 1, &p->n);
         pst_meta_set_contiguous(&meta);
-        f = look(d, &meta, pst_rank_at(d, parts ? p->own_data : p->data));
+        f = find_origin(d, &meta,
+                        pst_rank_at(d, parts ? p->own_data : p->data));
         /* Buffers and constants may have infinite bounds. */
         if (!(f.kinds & PST_TRACE_NAN) && param->kind != PST_VALUE_PARAM)
             f.kinds = 0;
@@ -189,7 +190,7 @@ void pst_trace_input(struct pst_trace *t, const struct pst_rank_role *role,
     struct found f;
 
     pst_meta_set_contiguous(&meta);
-    f = look(d, &meta, data);
+    f = find_origin(d, &meta, data);
     if (f.kinds == 0)
         return;
     pst_str_addf(&text, "the data of input '%.300s' has ", in->name);
@@ -204,9 +205,9 @@ unsigned pst_trace_before(struct pst_rank_device *d,
     unsigned kinds = 0;
 
     for (unsigned i = 0; i < call->n_in; i++)
-        kinds |= look(d, call->in[i].meta, call->in[i].data).kinds;
+        kinds |= find_origin(d, call->in[i].meta, call->in[i].data).kinds;
     for (unsigned i = 0; call->accumulate && i < call->n_out; i++)
-        kinds |= look(d, call->out[i].meta, call->out[i].data).kinds;
+        kinds |= find_origin(d, call->out[i].meta, call->out[i].data).kinds;
     return kinds;
 }
 
@@ -245,7 +246,8 @@ void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,
                      unsigned before)
 {
     for (unsigned i = 0; i < call->n_out; i++) {
-        const struct found f = look(d, call->out[i].meta, call->out[i].data);
+        const struct found f =
+            find_origin(d, call->out[i].meta, call->out[i].data);
         const bool nan = f.kinds & ~before & PST_TRACE_NAN;
         const char *module = node->call->name;
         struct pst_str text = {0};
