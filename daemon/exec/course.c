@@ -136,8 +136,8 @@ static bool find_line(const char *course, const char *line, size_t name,
     return false;
 }
 
-static void tell(struct pstd_session *s, const char *name, const char *before,
-                 const char *now, const char *more)
+static void emit_change(struct pstd_session *s, const char *name,
+                        const char *before, const char *now, const char *more)
 {
     struct pstd_note note;
     char text[640];
@@ -179,7 +179,7 @@ static void compare_places(struct pstd_session *s,
                            : ": the position in the data is lost, it continues "
                              "with ");
     pst_data_rows(s->data, s->step, 0, &next);
-    tell(s, name, before, now, pst_str_text(&next));
+    emit_change(s, name, before, now, pst_str_text(&next));
     pst_str_fini(&next);
 }
 
@@ -198,9 +198,10 @@ void pstd_course_compare(struct pstd_session *s,
         (void)snprintf(text, sizeof(text), "%.*s", (int)name, at);
         if (name < n && find_line(at, at, name, is) &&
             find_line(before, at, name, was) && strcmp(was, is) != 0) {
-            tell(s, text, was, is,
-                 text[0] == '-' ? ""
-                                : ": numbers may differ in their last bits");
+            emit_change(s, text, was, is,
+                        text[0] == '-'
+                            ? ""
+                            : ": numbers may differ in their last bits");
             s->other_eval = s->other_eval || pst_has_prefix(text, "--eval-");
         }
         at += n + (at[n] != '\0');

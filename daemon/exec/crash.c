@@ -89,7 +89,7 @@ static void put_place(struct line *l)
     }
 }
 
-static void tell(void)
+static void report_crash(void)
 {
     struct line l = {.n = 0};
 
@@ -113,7 +113,7 @@ static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
         if (faults[i] == number)
             (void)sigaction(number, &before[i], NULL);
     if (!atomic_flag_test_and_set(&reported))
-        tell();
+        report_crash();
     if (info->si_code <= 0)
         (void)raise(number);
 }

@@ -271,8 +271,8 @@ static const struct row rows[] = {
     {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, stop},
 };
 
-static void tell(const struct pstd_call *call, const struct row *row,
-                 enum pst_status status)
+static void report_command(const struct pstd_call *call, const struct row *row,
+                           enum pst_status status)
 {
     struct pstd_note note;
 
@@ -322,7 +322,7 @@ static void answer_change(struct pstd_call *call, const struct row *row,
     a->outcome = call->diag;
     a->seq = seq;
     a->run = call->d->known.run;
-    tell(call, row, status);
+    report_command(call, row, status);
     pstd_call_accept(call, &call->diag, seq, call->d->known.run);
 }
 

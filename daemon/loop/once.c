@@ -20,8 +20,8 @@ static bool is_first(const struct pstd_daemon *d)
     return d->config->run_id != NULL && d->rank == 0 && !d->config->stay;
 }
 
-static void tell(struct pstd_daemon *d, uint64_t step, unsigned tries,
-                 enum pst_status status, const struct pst_diag *why)
+static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
+                     enum pst_status status, const struct pst_diag *why)
 {
     struct pstd_note note;
 
@@ -53,7 +53,7 @@ static void go_on(struct pstd_daemon *d)
     if (any) {
         if (status == PST_OK)
             status = pstd_command_again(d, &options, &diag);
-        tell(d, step, tries, status, &diag);
+        emit_run(d, step, tries, status, &diag);
         if (status != PST_OK)
             pstd_stay_over(d);
     }

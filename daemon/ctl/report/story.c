@@ -202,7 +202,7 @@ static bool is_worth(const struct pstctl_line *line)
     return false;
 }
 
-static bool tell(struct pstctl_story *s, const struct pstctl_line *line)
+static bool add_event(struct pstctl_story *s, const struct pstctl_line *line)
 {
     struct pst_str text = {0};
     struct pstctl_shown_event shown = {.time = line->time, .rank = line->rank};
@@ -272,7 +272,7 @@ static enum pst_status read_log(struct pstctl_story *s, const char *path,
             s->job = keep(s, line.job);
         s->begin = s->begin > 0 ? PST_MIN(s->begin, line.time) : line.time;
         s->end = PST_MAX(s->end, line.time);
-        ok = take_any(s, &line) && (!is_worth(&line) || tell(s, &line));
+        ok = take_any(s, &line) && (!is_worth(&line) || add_event(s, &line));
     }
     (void)fclose(f);
     return ok ? PST_OK : pst_diag_nomem(diag, s->loss.n);

@@ -77,8 +77,9 @@ static bool turns(struct pstd_series *p, unsigned wanted)
     return true;
 }
 
-static void tell(struct pstd_stragglers *s, unsigned rank,
-                 const struct pstd_series *p, bool named, bool communication)
+static void emit_straggler(struct pstd_stragglers *s, unsigned rank,
+                           const struct pstd_series *p, bool named,
+                           bool communication)
 {
     s->changes[s->n_changes++] =
         (struct pstd_straggler){.rank = rank,
@@ -126,10 +127,10 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
 {
     s->n_changes = 0;
     if (s->has_link)
-        tell(s, s->link, &s->steps, false, true);
+        emit_straggler(s, s->link, &s->steps, false, true);
     for (unsigned k = 0; k < s->ranks; k++) {
         if (s->of[k].named)
-            tell(s, k, &s->of[k], false, false);
+            emit_straggler(s, k, &s->of[k], false, false);
         s->of[k] = (struct pstd_series){0};
     }
     s->steps = (struct pstd_series){0};
@@ -179,7 +180,7 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
     note(p, s->n, took / expected,
          took > TIMES * expected && took - expected > least);
     if (turns(p, NAMED))
-        tell(s, rank, p, p->named, false);
+        emit_straggler(s, rank, p, p->named, false);
 }
 
 /* Detects slower steps that no rank's computing explains. All steps of the
@@ -198,7 +199,7 @@ static void look_at_steps(struct pstd_stragglers *s, double seconds,
     (void)turns(p, PSTD_STRAGGLER_WINDOW);
     if (was && !p->named && s->has_link) {
         s->has_link = false;
-        tell(s, s->link, p, false, true);
+        emit_straggler(s, s->link, p, false, true);
     }
     s->suspicious = p->named && !s->has_link && s->n >= s->measure_at;
     s->excess = p->base * (window_median(p->ratios) - 1);
@@ -251,7 +252,7 @@ void pstd_stragglers_measured(struct pstd_stragglers *s, const double *messages)
     }
     s->link = worst;
     s->has_link = true;
-    tell(s, worst, &s->steps, true, true);
+    emit_straggler(s, worst, &s->steps, true, true);
 }
 
 unsigned pstd_stragglers_count(const struct pstd_stragglers *s)

@@ -294,8 +294,8 @@ static bool is_stopped(struct serving *s)
     return pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) != 0;
 }
 
-static enum pst_status tell(struct serving *s, struct head *head,
-                            struct pst_diag *diag)
+static enum pst_status report_head(struct serving *s, struct head *head,
+                                   struct pst_diag *diag)
 {
     return pstd_broadcast(s->w, head, sizeof(*head), diag);
 }
@@ -334,7 +334,7 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
         give_up(s, list, diag);
         return PST_OK;
     }
-    status = tell(s, &head, diag);
+    status = report_head(s, &head, diag);
     pstd_intake_count_step(s->intake);
     if (status == PST_OK)
         status = run_step(s, diag);
@@ -403,7 +403,7 @@ static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
         else
             status = pst_pulse_look(s->w->pulse, 0, diag);
     }
-    return status == PST_OK ? tell(s, &head, diag) : status;
+    return status == PST_OK ? report_head(s, &head, diag) : status;
 }
 
 /* Loop of the other ranks. */
@@ -415,7 +415,7 @@ static enum pst_status serve_next(struct serving *s, struct pst_diag *diag)
         struct head head = {0};
 
         (void)pst_alive_enter(PST_ALIVE_IDLE);
-        status = tell(s, &head, diag);
+        status = report_head(s, &head, diag);
         if (status == PST_OK && head.stop)
             break;
         if (status == PST_OK)

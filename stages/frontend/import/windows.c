@@ -391,8 +391,8 @@ static enum pst_status make_value(struct pst_state *s,
 }
 
 /* Records the members of groups with that base as names in the model. */
-static enum pst_status tell(struct pst_state *s,
-                            const struct pst_state_base *base)
+static enum pst_status note_window(struct pst_state *s,
+                                   const struct pst_state_base *base)
 {
     struct pst_model *model = s->import->model;
     struct pst_state_storage storage = {.fqn = base->weight->fqn,
@@ -432,7 +432,7 @@ enum pst_status pst_state_name_windows(struct pst_state *s)
             continue;
         status = make_value(s, g);
         if (status == PST_OK && is_new)
-            status = tell(s, g->base);
+            status = note_window(s, g->base);
         g->value = g->base->value;
         if (status == PST_OK && !pst_vec_push(TAG, &s->import->windows, w))
             status = pst_diag_nomem(s->import->diag, sizeof(w));

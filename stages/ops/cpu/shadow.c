@@ -85,7 +85,7 @@ static enum pst_status shadow_open(unsigned ordinal, size_t size,
 
 /* Appends a line with the counts to the file $PENSTOCK_SHADOW. The host touched
  * no device memory, or the process would have crashed. */
-static void tell(void)
+static void report_shadow(void)
 {
     const struct pst_shadow_counts n = pst_shadow_counts();
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
@@ -112,7 +112,7 @@ static void shadow_close(struct pst_device_memory *mem)
     pst_host_release(mem->base + pst_lag_shift(mem->context), mem->size);
     pst_host_release(mem->base, mem->size);
     pst_lag_free(mem->context);
-    tell();
+    report_shadow();
 }
 
 static void shadow_copy(struct pst_device_memory *mem, enum pst_queue queue,
