@@ -43,7 +43,7 @@ struct seen {
     bool drained; /* and has ended as requested */
 };
 
-static void see(struct seen *seen, const pstctl_event *event)
+static void handle_event(struct seen *seen, const pstctl_event *event)
 {
     if (strcmp(event->name, "train_end") == 0)
         seen->run = (uint64_t)pstctl_integer(event, "run");
@@ -68,7 +68,7 @@ static enum pst_status follow(struct pstctl_follow *f,
         if (status == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             take_event(progress, frame->event);
-            see(seen, frame->event);
+            handle_event(seen, frame->event);
         }
         pstd_frame_free(frame);
     }

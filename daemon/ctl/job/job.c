@@ -82,8 +82,9 @@ struct attended {
     bool over;
 };
 
-static enum pst_status see(struct attended *a, const pstctl_event *event,
-                           struct pst_diag *diag)
+static enum pst_status handle_event(struct attended *a,
+                                    const pstctl_event *event,
+                                    struct pst_diag *diag)
 {
     const char *name = event->name;
 
@@ -112,7 +113,7 @@ static enum pst_status attend_one(struct attended *a, struct pst_diag *diag)
     enum pst_status status = pstctl_follow_job(&a->follow, &frame, diag);
 
     if (status == PST_OK && frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
-        status = see(a, frame->event, diag);
+        status = handle_event(a, frame->event, diag);
     pstd_frame_free(frame);
     if (status == PST_OK && a->follow.missed > missed && a->run > 0)
         status = ask_over(&a->follow.conn, a->run, &a->over, diag);
