@@ -280,7 +280,7 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
 }
 
 /* Prints a separate line above the live one. */
-static void say(struct pstctl_progress *p, const char *text)
+static void print_line(struct pstctl_progress *p, const char *text)
 {
     if (p->quiet)
         return;
@@ -324,12 +324,13 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     keep(&p->placement, pstctl_text(event, "placement"));
     keep(&p->checkpoint, pstctl_text(event, "checkpoint"));
     if (strcmp(pstctl_text(event, "dtype"), "bf16-in-f32") == 0)
-        say(p, "matmul operands are rounded to bf16 and multiplied in f32, "
-               "which is faster here");
+        print_line(p,
+                   "matmul operands are rounded to bf16 and multiplied in f32, "
+                   "which is faster here");
     pst_str_addf(&text, "stages by rank: %s; arena of rank 0: %.1f MiB",
                  p->placement != NULL ? p->placement : "?",
                  (double)pstctl_integer(event, "planned_bytes") / MIB);
-    say(p, pst_str_text(&text));
+    print_line(p, pst_str_text(&text));
     pst_str_fini(&text);
 }
 
@@ -502,7 +503,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         go_on(p);
     }
     if (text.len > 0)
-        say(p, text.text);
+        print_line(p, text.text);
     pst_str_fini(&text);
 }
 

@@ -31,9 +31,9 @@ static void print_line(const char *path, double step, double loss)
     pst_str_fini(&text);
 }
 
-static enum pst_status say(const struct pstd_config *config,
-                           const struct pstctl_story *s, const char *path,
-                           struct pst_diag *diag)
+static enum pst_status print_written(const struct pstd_config *config,
+                                     const struct pstctl_story *s,
+                                     const char *path, struct pst_diag *diag)
 {
     const size_t n = s->loss.n;
     const double step = n > 0 ? s->loss.at[n - 1].x : 0;
@@ -77,7 +77,7 @@ static enum pst_status run_report(const struct pstd_config *config,
     if (status == PST_OK)
         status = write_page(story, path.text, diag);
     if (status == PST_OK)
-        status = say(config, story, path.text, diag);
+        status = print_written(config, story, path.text, diag);
     pstctl_story_fini(story);
     pst_free(story);
     pst_str_fini(&path);
