@@ -112,7 +112,7 @@ static const char *obstacle(const struct reader *r, unsigned param)
     if (p->kind != PST_VALUE_PARAM)
         return "is not a parameter";
     if (p->transmit)
-        return "is transmitted by its home";
+        return "is transmitted by its owner";
     if (pst_uses_total(r->uses, param) == 0)
         return "is not trained";
     if (p->meta.dtype != PST_F32)

@@ -230,7 +230,7 @@ static bool is_comparable(const struct pst_plan_param *p)
            (p->meta.dtype == PST_F32 || p->meta.dtype == PST_F64);
 }
 
-/* 16 bits are too coarse for slopes: a model that has nothing finer must not
+/* 16 bits are too coarse for finite differences: a model that has nothing finer must not
  * pass as verified. */
 static enum pst_status refuse_16bit(const struct verifier *v)
 {

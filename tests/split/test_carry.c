@@ -268,7 +268,7 @@ static void forged_plans_are_refused(void **state)
         [ALONE] = "stage 1 is not among the readers of \"n\"",
         [GRADIENT] = "edge 1 carries no buffer",
         [ELSEWHERE] = "edge 1 carries \"n\" from where it is not changed",
-        [HOME] = "\"n\" is not at home"};
+        [HOME] = "\"n\" is not stored with its owner"};
     static const char carried[] =
         "graph next_id=1 {\n"
         "  input %x: f32[3]\n"

@@ -289,7 +289,7 @@ static enum pst_status check_param(struct checker *c,
             return bad(c, "the gradient of \"%.200s\" cannot have %u terms",
                        param->fqn, param->uses[k]);
     if (!has_owner_stage(param))
-        return bad(c, "\"%.200s\" is not at home", param->fqn);
+        return bad(c, "\"%.200s\" is not stored with its owner", param->fqn);
     if (param->transmit &&
         (param->kind != PST_VALUE_PARAM || param->n_stages < 2))
         return bad(c, "\"%.200s\" cannot be transmitted", param->fqn);
