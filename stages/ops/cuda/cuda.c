@@ -61,7 +61,7 @@ static const struct pst_task_row tasks[] = {
     {"copy", pst_cuda_copy_task},
     {"sum", pst_cuda_sum},
     {"sumsq", pst_cuda_sumsq},
-    {"narrow", pst_cuda_narrow},
+    {"downcast", pst_cuda_downcast},
     {"upcast", pst_cuda_upcast},
     {"update.sgd", pst_cuda_update_sgd},
     {"update.adamw", pst_cuda_update_adamw},

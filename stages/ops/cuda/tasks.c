@@ -63,7 +63,7 @@ void pst_cuda_sumsq(const struct pst_task *task)
     pst_cuda_launch(c, PST_FN_pst_task_sumsq_end, 1, 1, &p);
 }
 
-void pst_cuda_narrow(const struct pst_task *task)
+void pst_cuda_downcast(const struct pst_task *task)
 {
     const struct pst_cuda_convert p = {
         .to = task->to, .from = task->from[0], .n = task->n};

@@ -9,7 +9,7 @@ void pst_cuda_seed(const struct pst_task *task);
 void pst_cuda_copy_task(const struct pst_task *task);
 void pst_cuda_sum(const struct pst_task *task);
 void pst_cuda_sumsq(const struct pst_task *task);
-void pst_cuda_narrow(const struct pst_task *task);
+void pst_cuda_downcast(const struct pst_task *task);
 void pst_cuda_upcast(const struct pst_task *task);
 void pst_cuda_update_adamw(const struct pst_task *task);
 void pst_cuda_update_sgd(const struct pst_task *task);
