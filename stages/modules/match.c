@@ -141,11 +141,11 @@ static bool is_exact(const struct pst_leaf *a, const struct pst_leaf *b)
            pst_meta_same_shape(&a->arg.value->meta, &b->arg.value->meta);
 }
 
-enum tells { NAMES, SHAPES, FREE_SHAPES };
+enum match_by { NAMES, SHAPES, FREE_SHAPES };
 
 /* Matches tensors by name if all have one; else by shape and dtype if that is
  * unambiguous. Every tensor of the call is used once. */
-static bool by(const struct matcher *m, enum tells what)
+static bool by(const struct matcher *m, enum match_by what)
 {
     const struct pst_leaves *ins = &m->frame->ins;
     unsigned n = 0;

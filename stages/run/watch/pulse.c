@@ -45,7 +45,7 @@ struct sent {
 struct other {
     struct beat beat;
     /* when its newest heartbeat arrived, in this process's time awake */
-    double told;
+    double arrived;
     double heard;   /* start of its silence: the same, or later after a stop */
     double longest; /* longest silence that is over and was not taken */
     struct sent sent[SLOTS];
@@ -63,7 +63,7 @@ struct pst_pulse {
     double slept; /* pst_alive_sleep, as far as it is accounted for */
     uint64_t moves, sum;
     double moved; /* when sum changed, in time awake */
-    enum pst_alive_phase told;
+    enum pst_alive_phase sent_phase;
     pst_wish_fn wish;
     void *wish_ctx;
     /* A message that failed: the job is over, and a rank that was informed must
@@ -139,7 +139,7 @@ static void beat(struct pst_pulse *p, double clock)
     };
 
     p->next_beat = clock + interval();
-    p->told = state.phase;
+    p->sent_phase = state.phase;
     send_beats(p, &beat);
 }
 
@@ -171,10 +171,10 @@ static void listen(struct pst_pulse *p)
             from < p->size) {
             struct other *o = &p->others[p->rank == 0 ? from - 1 : 0];
 
-            if (o->told > 0)
-                o->longest = PST_MAX(o->longest, p->awake.now - o->told);
+            if (o->arrived > 0)
+                o->longest = PST_MAX(o->longest, p->awake.now - o->arrived);
             o->beat = beat;
-            o->told = o->heard = p->awake.now;
+            o->arrived = o->heard = p->awake.now;
             p->wishes |= beat.wish;
         }
     } while (status == PST_OK);
@@ -228,7 +228,7 @@ static void exchange(struct pst_pulse *p, double clock)
     listen(p); /* a heartbeat from before the stop proves nothing */
     look_at_stops(p);
     add_up(p);
-    if (clock >= p->next_beat || pst_alive_state().phase != p->told)
+    if (clock >= p->next_beat || pst_alive_state().phase != p->sent_phase)
         beat(p, clock);
     p->busy = false;
 }
@@ -239,7 +239,8 @@ static void go_on(void *ctx)
     struct pst_pulse *p = ctx;
     const double clock = pst_now();
 
-    if (p->busy || (clock < p->next_beat && pst_alive_state().phase == p->told))
+    if (p->busy ||
+        (clock < p->next_beat && pst_alive_state().phase == p->sent_phase))
         return;
     p->peer = p->rank;
     exchange(p, clock);
@@ -354,7 +355,7 @@ static double known_until(const struct pst_pulse *p)
     double until = p->awake.now;
 
     for (unsigned i = 0; i < p->n_others; i++)
-        until = PST_MIN(until, p->others[i].told);
+        until = PST_MIN(until, p->others[i].arrived);
     return until;
 }
 
@@ -440,7 +441,7 @@ enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,
     for (unsigned i = 0; i < p->n_others; i++)
         p->others[i].beat.stage = -1;
     p->slept = pst_alive_sleep();
-    p->told = PST_N_ALIVE;
+    p->sent_phase = PST_N_ALIVE;
     t->pulse = p;
     if (!is_mute(p))
         pst_alive_hook(go_on, p);
