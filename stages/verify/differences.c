@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients in f64 against slopes of the loss. Where the loss has a kink at the
- * parameters, a gradient may be anything between the slopes to both sides: what
- * that leaves open is put aside, to be looked at beside the kink.
+ * Checks gradients in f64 against finite differences of the loss. Where the
+ * loss has a kink at the parameters, any gradient between the one-sided
+ * differences is right: parameters that this leaves open are checked again
+ * beside the kink.
  */
 #include "stages/verify/verifier.h"
 
@@ -12,24 +13,24 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/plural.h"
 
-/* What central differences may take, in steps and in seconds at least: as many
- * groups of parameters are compared as fit, and halves of one where that finds
- * an error. */
+/* Time for central differences, in steps and in seconds at least: it limits the
+ * number of groups of parameters that are checked at once. A group with an
+ * error is divided into halves. */
 #define DIFFERENCE_STEPS   6
 #define DIFFERENCE_SECONDS 1.0
-/* At a kink a gradient has to lie between the slopes to both sides in so many
- * directions, but for a few that meet another kink. */
+/* At a kink, a gradient must lie between the one-sided differences in this many
+ * directions, except for a few that meet another kink. */
 #define KINK_ATTEMPTS 16
 #define KINK_OUTSIDE  1
-/* Slopes to both sides that are no further apart than this share of a usual
- * slope decide; so many such directions are enough. */
+/* One-sided differences decide if they are no further apart than this share of
+ * a typical derivative; so many such directions are enough. */
 #define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
 #define KINK_HURRIED 2 /* where there is no time for more */
 /* Names in a line of what was not checked. */
 #define NAMES 20
 
-/* The gradients of [begin, end) are no slopes, taken together. */
+/* Reports that the gradients of [begin, end), taken together, are wrong. */
 static void blame(struct verifier *v, const unsigned *list, unsigned begin,
                   unsigned end, double error)
 {
@@ -61,9 +62,9 @@ struct differences {
 
 enum answer { RIGHT, WRONG, OPEN };
 
-/* Are the gradients of the chosen parameters slopes of the loss? *ret_best: how
- * near the best attempt was. OPEN: between slopes that are too far apart to
- * tell, or no time was left to find more. */
+/* Checks the gradients of the chosen parameters. *ret_best: error of the best
+ * attempt. OPEN: they lie between one-sided differences that are too far apart
+ * to decide, or no time was left to find more. */
 static enum pst_status check_chosen(struct verifier *v, struct differences *s,
                                     enum answer *ret, double *ret_best)
 {

@@ -19,7 +19,7 @@
 
 /* Relative, in the 2-norm. */
 #define WIDE_TOLERANCE 1e-3
-/* Products of bf16 factors: eight bits of mantissa, rounded at every layer. */
+/* Matmuls of bf16 operands: eight bits of mantissa, rounded at every layer. */
 #define BF16_TOLERANCE 0.1
 /* Gradients that are zero but for rounding are measured against the others:
  * this share of their root mean square. */

@@ -6,7 +6,7 @@
 
 struct pst_verify_report {
     unsigned compared, different; /* tensors, over all questions */
-    unsigned unchecked;  /* gradients that slopes did not decide about */
+    unsigned unchecked;  /* gradients that differences left undecided */
     char first[300];     /* name of the first that differs: "grad.w"; or "" */
     struct pst_str text; /* lines for people */
 };

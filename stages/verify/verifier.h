@@ -21,21 +21,21 @@ struct verifier {
     struct pst_diag *diag;
 };
 
-/* Parameters, by index, whose gradients slopes do not decide about. */
+/* Parameters, by index, whose gradients finite differences left undecided. */
 struct pst_unsure PST_VEC(unsigned);
 
 /* What is done now. */
 void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
     PST_PRINTF(2, 3);
-/* One more difference, which is the first to be told if there was none. */
+/* Counts a difference; the first one is named in the report. */
 void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
                           ...) PST_PRINTF(3, 4);
 /* Runs the first step of a plan; *ret holds everything that it computed. */
 enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_dump **ret) PST_MUST_CHECK;
-/* Are the gradients of the parameters in list slopes of the loss? Adds those to
- * *unsure that hang on a kink or a jump (differences.c). where: for the report. */
+/* Checks the gradients of the parameters in list against finite differences.
+ * Adds those at a kink or a jump to *unsure. where: for the report. */
 enum pst_status pst_verifier_differences(
     struct verifier *v, struct pst_wide *wide, const unsigned *list, unsigned n,
     const char *where, struct pst_unsure *unsure) PST_MUST_CHECK;

@@ -230,8 +230,8 @@ static bool is_comparable(const struct pst_plan_param *p)
            (p->meta.dtype == PST_F32 || p->meta.dtype == PST_F64);
 }
 
-/* 16 bits are too coarse for finite differences: a model that has nothing finer must not
- * pass as verified. */
+/* 16 bits are too coarse for finite differences: a model that has nothing finer
+ * must not pass as verified. */
 static enum pst_status refuse_16bit(const struct verifier *v)
 {
     const struct pst_plan_param *param = NULL;
@@ -252,7 +252,7 @@ static enum pst_status refuse_16bit(const struct verifier *v)
                         param->fqn, pst_dtype_name(param->meta.dtype));
 }
 
-/* Nothing has a slope there, and no gradient is to blame. */
+/* The loss has no derivative there, and no gradient is to blame. */
 static enum pst_status refuse_not_finite(const struct verifier *v,
                                          const struct pst_wide *wide)
 {

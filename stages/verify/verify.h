@@ -5,8 +5,8 @@
  * Is a plan right? Three questions, all answered in this process:
  *  1. Does the first step cut as planned give the same bits as uncut? (Sums of
  *     parameters that several stages share may differ by 1e-6.)
- *  2. Is each gradient, in f64 on one microbatch, the slope that a central
- *     difference of the loss shows?
+ *  2. Does each gradient, in f64 on one microbatch, agree with the central
+ *     difference of the loss?
  *  3. Are the f32 gradients of the cut step those in f64?
  * Asks as much of 2 as 20 steps or 3 s leave time for, one direction at least.
  * Needs memory for the model twice, and for one microbatch in f64.

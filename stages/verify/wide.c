@@ -11,7 +11,7 @@
 #include "stages/verify/signs.h"
 #include "stages/verify/widen.h"
 
-/* Of the slope along a direction of unit normal entries. */
+/* Of the derivative along a direction of unit normal entries. */
 #define TOLERANCE 1e-5
 /* Share of a loss that rounding may move: it limits small steps. A loss that
  * parameters moved by one ulp move further has FACTOR times that. */
@@ -279,7 +279,7 @@ static enum pst_status run_backward(struct pst_wide *w, struct pst_diag *diag)
 }
 
 /*
- * The loss whose slopes are measured must not move through regions without
+ * The loss whose differences are measured must not move through regions without
  * gradient: there the forward graph is made anew with their results fixed.
  */
 static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
@@ -446,7 +446,7 @@ struct walk {
     double step;
     struct pst_rng_key key; /* node: the parameter's index */
     double *scale;          /* per parameter: step of an element */
-    double typical;         /* slope along such a direction */
+    double typical;         /* derivative along such a direction */
 };
 
 static double norm(const double *x, int64_t n)
@@ -496,7 +496,7 @@ static void balance(struct walk *walk, double *ret_derivative)
 }
 
 /* Puts the parameters at start + sign * step * direction; sign 0: back. Adds
- * up the slope that the gradients promise. */
+ * up the derivative that the gradients promise. */
 static double move(const struct walk *walk, double sign)
 {
     double derivative = 0;
@@ -544,7 +544,7 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
 /* What two losses beside the start say. */
 struct quotient {
     double derivative, promised;
-    double kink; /* half of how far the slopes to both sides are apart */
+    double kink; /* half the distance of the one-sided differences */
 };
 
 static enum pst_status measure(struct walk *walk, struct quotient *ret,
@@ -570,9 +570,9 @@ static double error_of(const struct walk *walk, const struct quotient *q,
     return isfinite(error) ? error : INFINITY; /* a NaN is not a proof */
 }
 
-/* Where the quotient is not a proof, one of a tenth of the step says what is a
- * kink: of a curve the slopes to both sides come together with the step, at a
- * kink they do not. */
+/* If the quotient is not a proof, one of a tenth of the step finds kinks: on a
+ * curve the one-sided differences converge with the step, at a kink they do
+ * not. */
 static enum pst_status measure_derivative(struct walk *walk,
                                           struct pst_wide_error *ret,
                                           struct pst_diag *diag)

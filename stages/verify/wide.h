@@ -43,11 +43,11 @@ double pst_wide_seconds(const struct pst_wide *wide);
 #define PST_WIDE_ATTEMPTS 5
 /*
  * The difference over what is allowed; at most 1 is right. Allowed is how far
- * rounding moves the loss, and (kinked) all between the slopes to both sides
- * where these do not come together: at a kink, as relu has one at 0. A right
- * gradient lies there in every direction, a wrong one in some. apart: how far
- * these slopes are apart, in halves of a usual slope: above 1 a gradient that
- * is twice too large lies between them, too.
+ * rounding moves the loss, and (kinked) all between the one-sided differences
+ * where these do not converge: at a kink, such as that of relu at 0. A right
+ * gradient lies there in every direction, a wrong one in some. apart: the
+ * distance of these differences, in halves of a typical derivative: above 1 a
+ * gradient that is twice too large lies between them, too.
  */
 struct pst_wide_error {
     double plain, kinked, apart;
