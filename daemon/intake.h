@@ -50,9 +50,9 @@ struct pstd_ask {
     int64_t samples;
     double came;
     size_t bytes;           /* of data */
-    unsigned char *data;    /* inputs one behind the other, contiguous; owned */
+    unsigned char *data;    /* inputs one after the other, contiguous; owned */
     unsigned char **inputs; /* by input, within data; NULL: left out; owned */
-    unsigned char *result;  /* outputs one behind the other; owned */
+    unsigned char *result;  /* outputs one after the other; owned */
     size_t result_bytes;
     struct pst_diag diag; /* why there is no result */
 };

@@ -28,7 +28,7 @@ struct pstd_intake;
 /* These hold on after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
 
-/* What rank 0 tells the others while they wait. */
+/* What rank 0 sends to the others while they wait. */
 enum pstd_order_kind {
     PSTD_ORDER_NONE,
     PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */
@@ -51,7 +51,8 @@ struct pstd_order {
 /* Of this process, since its start. */
 struct pstd_totals {
     uint64_t steps, samples, tokens;
-    /* The newest step, which need not have been told; time_us 0: none was. */
+    /* The newest step, which need not have been reported; time_us 0: none was.
+     */
     uint64_t run, step, time_us;
     double loss;
 };
@@ -101,7 +102,8 @@ const struct pstd_config *pstd_mailbox_config(
     const struct pstd_mailbox *mailbox);
 const char *pstd_mailbox_plan(const struct pstd_mailbox *mailbox);
 struct pstd_intake *pstd_mailbox_intake(const struct pstd_mailbox *mailbox);
-/* Copies the note. must: waits for room; else it may be lost, and counted. */
+/* Copies the note. must: waits until it fits; else it may be lost, and is
+ * counted. */
 void pstd_mailbox_post(struct pstd_mailbox *mailbox,
                        const struct pstd_note *note, bool must);
 /* Posts and waits for the loop's answer. */
@@ -123,9 +125,9 @@ void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t run,
                         uint64_t tokens);
 /* Any thread. All steps so far, those of a run under way included. */
 struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *mailbox);
-/* Notes that found no room so far. */
+/* Notes lost so far because the queue was full. */
 uint64_t pstd_mailbox_lost(struct pstd_mailbox *mailbox);
-/* Exit status of the program, from the exec thread to whoever joined it. */
+/* Exit status of the program; call it after joining the exec thread. */
 void pstd_mailbox_set_result(struct pstd_mailbox *mailbox,
                              const struct pst_diag *diag);
 struct pst_diag *pstd_mailbox_result(struct pstd_mailbox *mailbox);

@@ -67,7 +67,7 @@ static void warn_unread(void *ctx, const char *variable, const char *near)
     pst_str_fini(&text);
 }
 
-/* Without this, a launcher that is killed leaves ranks behind that do not talk
+/* Without this, a launcher that is killed leaves ranks that do not talk
  * to each other at that moment. */
 static bool follow_parent(void)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_RESULT_H
 #define PENSTOCK_DAEMON_RESULT_H
-/* What a run leaves, for whoever asks. Goes from the exec thread to the loop
- * with the note of the run's end. */
+/* The result of a run, for clients that ask. Goes from the exec thread to the
+ * loop with the note of the run's end. */
 #include "daemon/common/trace.h"
 #include "stages/run/exec.h"
 #include "stages/run/measure.h"

@@ -15,7 +15,7 @@
 #define LONG_PAUSE_S  8
 #define LOOK_US       100000
 
-/* --- what goes, and what is told ------------------------------------------ */
+/* --- what is removed, and reports ----------------------------------------- */
 
 /* A checkpoint is proven useful when the next step succeeds. Until then the one
  * before it is kept, regardless of --keep. */

@@ -99,7 +99,7 @@ static void on_cont(struct pstd_daemon *d)
         pstd_serving_lost(d);
     warn(d, "SIGCONT", SIGCONT,
          senders[index_of(SIGCONT)].pid == getppid()
-             ? "the launcher ends the job: a rank was lost, or it was told to"
+             ? "the launcher ends the job: a rank was lost, or it was asked to"
              : "nothing had stopped this process");
 }
 

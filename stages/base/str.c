@@ -22,7 +22,7 @@ void pst_str_fini(struct pst_str *s)
     *s = (struct pst_str){.visible = s->visible};
 }
 
-/* Room for `more` bytes and the NUL. */
+/* Reserves `more` bytes and the NUL. */
 static int reserve(struct pst_str *s, size_t more)
 {
     size_t need, cap;
@@ -104,7 +104,7 @@ static void put_signed(struct sink *s, int64_t x)
     put_decimal(s, x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x < 0);
 }
 
-/* One conversion, p behind its '%'. What follows it; NULL if it is left to
+/* One conversion; p is after its '%'. What follows it; NULL if it is left to
  * printf. */
 static const char *put_conversion(struct sink *s, const char *p, va_list *ap)
 {

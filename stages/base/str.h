@@ -24,7 +24,7 @@ struct pst_str {
 
 void pst_str_fini(struct pst_str *s);
 void pst_str_add(struct pst_str *s, const char *text);
-/* pst_str_addn where there is no room left. */
+/* pst_str_addn if the capacity is too small. */
 void pst_str_grow(struct pst_str *s, const char *text, size_t len);
 
 static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)

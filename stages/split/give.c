@@ -306,7 +306,7 @@ static void find_rest(struct giver *g)
     }
 }
 
-/* --- verdict ------------------------------------------------------------ */
+/* --- result ------------------------------------------------------------- */
 
 static enum pst_status judge(const struct giver *g, bool partial)
 {

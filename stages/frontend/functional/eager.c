@@ -257,8 +257,8 @@ static int64_t stride_of(const struct pst_meta *operand,
     return operand->stride[d] * (int64_t)pst_dtype_size(operand->dtype);
 }
 
-/* > 0: dimension a is wider than b, < 0: narrower, 0: no operand tells. The
- * first operand that tells decides. */
+/* > 0: dimension a is wider than b, < 0: narrower, 0: no operand decides. The
+ * first operand that does counts. */
 static int compare(const struct operands *o, const struct pst_meta *result,
                    unsigned a, unsigned b)
 {
@@ -313,7 +313,7 @@ static void set_like(const struct operands *o, const struct pst_meta *result,
     set_order(result, sorted, strides);
 }
 
-/* Where the operand has its channels if that is told apart, else as rows. */
+/* Dimension of the operand's channels if it is distinct, else as rows. */
 static bool is_batch_norm(const struct pst_op *op)
 {
     static const char *const names[] = {"batch_norm.", "native_batch_norm.",

@@ -26,7 +26,7 @@ enum pst_eager_format {
 
 /* Does a tensor of four or five dimensions suggest channels last to operators
  * on images? Not if its strides may be contiguous ones as well, as far as
- * PyTorch tells them apart: dimensions of size 1 count. */
+ * PyTorch distinguishes them: dimensions of size 1 count. */
 bool pst_eager_suggests_channels_last(const struct pst_meta *m);
 /* Is it dense in that order? Dimensions of size 1 do not count. */
 bool pst_eager_is_channels_last(const struct pst_meta *m);

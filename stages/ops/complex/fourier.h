@@ -30,13 +30,13 @@ struct pst_fourier pst_fourier_plan(int64_t n);
 /* Return the numbers in the table, and in a transform's scratch. */
 int64_t pst_fourier_table_size(const struct pst_fourier *f);
 int64_t pst_fourier_scratch(const struct pst_fourier *f);
-/* room: scratch as for a transform. */
+/* scratch: as for a transform. */
 void pst_fourier_table(const struct pst_fourier *f, double *table,
                        double *scratch);
 
-/* Transforms the n numbers that the caller has put at room (real) and room +
- * length (imaginary). Returns the address of the result in room, imaginary
- * parts `length` after the real ones. */
+/* Transforms the n numbers that the caller has put at scratch (real) and
+ * scratch + length (imaginary). Returns the address of the result in scratch,
+ * imaginary parts `length` after the real ones. */
 typedef const double *(*pst_fourier_fn)(const struct pst_fourier *f,
                                         const double *table, double *scratch);
 const double *pst_fourier_run_any(const struct pst_fourier *f,

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#define SLACK 256 /* floats after a copy, which whole vectors may read */
-#define ROOM  16  /* floats; scratch areas start at multiples */
-#define BLOCK 16  /* floats that are moved at a time */
+#define SLACK     256 /* floats after a copy, which whole vectors may read */
+#define ALIGNMENT 16  /* floats; scratch areas start at multiples */
+#define BLOCK     16  /* floats that are moved at a time */
 
 static int64_t whole(int64_t n, int64_t grain)
 {
@@ -95,7 +95,7 @@ int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
     do {                                                                       \
         if (at != NULL)                                                        \
             ret->field = (void *)(at + n);                                     \
-        n += whole(floats, ROOM);                                              \
+        n += whole(floats, ALIGNMENT);                                         \
     } while (0)
     TAKE(passes,
          j->passes * (int64_t)(sizeof(struct pst_direct_pass) / sizeof(float)));

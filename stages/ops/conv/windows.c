@@ -17,14 +17,14 @@
 #define STRIP      512       /* positions whose results move at a time */
 #define MAX_PAIR   (3 << 15) /* floats of a strip: two stay in the cache */
 #define SLACK      256       /* same as in direct_plan.c */
-#define ROOM       16        /* floats; scratch areas start at multiples */
+#define ALIGNMENT  16        /* floats; scratch areas start at multiples */
 #define GRAIN      32        /* positions or taps: a whole panel */
 #define BLOCK      8192      /* floats of weights transposed at a time */
 #define NARROW     64 /* rows: up to 64, line ends cost less than packing */
 
 static int64_t whole(int64_t n)
 {
-    return (n + ROOM - 1) / ROOM * ROOM;
+    return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* Returns the most positions of an image that one pass sums. */
@@ -93,7 +93,7 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
     j.turned = fill == PST_CONV_X && pst_conv_volume(c->k) > 1 && !j.picked;
     j.copy = j.bare ? 0 : whole(j.each * j.image + SLACK);
     /* The padding keeps the rows of a strip in different cache sets. */
-    j.ld = whole(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ROOM;
+    j.ld = whole(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ALIGNMENT;
     j.pairs =
         fill == PST_CONV_X && c->stride[2] == 2 && j.rows * j.ld <= MAX_PAIR;
     if (fill == PST_CONV_W)

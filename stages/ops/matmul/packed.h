@@ -46,7 +46,7 @@ struct pst_windows {
     int64_t apart;
 };
 
-/* For one instruction set (simd/gemm.c); room: scratch of PST_PACKED_SCRATCH
+/* For one instruction set (simd/gemm.c); scratch: PST_PACKED_SCRATCH
  * floats, 64-byte aligned. */
 typedef void (*pst_packed_fn)(const struct pst_gemm *g, const float *a,
                               const float *b, float *c, float *scratch);
@@ -82,7 +82,7 @@ PST_DOTS_DECL(avx512);
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c);
 /* B (k, n) is windows: k taps at n positions, or, transposed, k positions at n
- * taps. room: scratch of PST_PACKED_SCRATCH floats, 64-byte aligned. */
+ * taps. scratch: PST_PACKED_SCRATCH floats, 64-byte aligned. */
 void pst_gemm_windows(const struct pst_gemm *g, const float *a,
                       const struct pst_windows *b, float *c, float *scratch);
 /* True if it is faster than OpenBLAS for one matmul of this shape with that

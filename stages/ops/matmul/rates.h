@@ -51,7 +51,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
 /* Appends "products f32 105, f64 52, bf16 820 GFLOP/s, memory 11.2 GB/s a core
  * (measured)". */
 void pst_rates_describe(const struct pst_rates *rates, struct pst_str *out);
-/* Appends the effect of --dtype bf16 here and its reason: "factors rounded to
+/* Appends the effect of --dtype bf16 here and its reason: "operands rounded to
  * bf16, multiplied in f32 (measured: 165 against 82 GFLOP/s)". */
 void pst_rates_describe_bf16(struct pst_str *out);
 /* True if bf16 matmuls are faster. */

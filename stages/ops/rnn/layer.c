@@ -307,7 +307,7 @@ static size_t backward_ref_scratch(const struct pst_call *c, unsigned threads)
     return ref_scratch(c, true);
 }
 
-/* Copies an operand to doubles at *room and advances *room; NULL if absent. */
+/* Copies an operand to doubles at *scratch and advances it; NULL if absent. */
 static double *load(const struct pst_operand *x, double **scratch)
 {
     double *ret = *scratch;

@@ -162,7 +162,7 @@ static struct pst_value *shadow(struct shadows *s,
     return ret;
 }
 
-/* Room for them; false: no memory. */
+/* Allocates them; false: no memory. */
 static bool alloc_shadows(struct shadows *s, const struct pst_schema *schema,
                           const struct pst_arg *args)
 {

@@ -320,8 +320,8 @@ static bool is_flat(const struct pst_windows *w, int64_t n)
            (w->step[0] == image || w->first % image + n <= image);
 }
 
-/* Finds rows of B whose columns follow one another. own: room for the places
- * of a block's rows. */
+/* Finds rows of B whose columns follow one another. own: a buffer for the
+ * offsets of a block's rows. */
 static void find_taps(struct block *w, const float *b, int64_t own[KC])
 {
     const struct pst_gemm *g = w->g;

@@ -84,7 +84,7 @@ static void weighted(int64_t n, const struct pst_soft_target *t, const float *w,
 
 /* --- down columns --------------------------------------------------------- */
 
-_Static_assert(PST_LOSS_COLS <= PST_COLUMNS, "exprow.h has no room");
+_Static_assert(PST_LOSS_COLS <= PST_COLUMNS, "too many columns for exprow.h");
 
 static void columns_log_sum(int64_t n, int64_t cols, int64_t stride,
                             const float *x, float *max, float *log_sum)

@@ -69,7 +69,7 @@ static void log_softmax_grad(int64_t rows, int64_t n, const void *pg,
 
 #define COLS PST_SOFTMAX_COLS
 #define ROWS PST_COLUMN_ROWS
-_Static_assert(COLS <= PST_COLUMNS, "exprow.h has no room");
+_Static_assert(COLS <= PST_COLUMNS, "too many columns for exprow.h");
 
 static void columns(int64_t n, int64_t cols, int64_t stride, bool log,
                     const void *px, void *py)
