@@ -24,7 +24,7 @@ static enum pst_status take_names(struct pstctl_cut *cut, const char *path,
         return pst_diag_nomem(diag, n * sizeof(*at));
     if (!json_is_array(list) || n == 0)
         return pst_diag_set(diag, PST_E_CUT_FILE,
-                            "%s: a list of names to cut at is wanted, like "
+                            "%s: expected a list of names to cut at, like "
                             "[\"layers.4\", \"add_2:end\"]",
                             path);
     for (size_t i = 0; i < n; i++) {

@@ -154,6 +154,8 @@ enum pst_status pstctl_sandbox(const struct pstd_config *config,
     (void)pst_guard_enforce(&guard);
     return guard.err == 0
                ? PST_OK
-               : pst_diag_errno(diag, guard.err,
-                                "cannot restrict itself to what it reads");
+               : pst_diag_errno(
+                     diag, guard.err,
+                     "cannot restrict this process to the files that it "
+                     "needs");
 }

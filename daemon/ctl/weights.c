@@ -86,10 +86,11 @@ static enum pst_status write_adapter(struct pst_state_names *names,
                       ret->left_out, pst_str_text(&left_out));
     if (status == PST_OK && n_shared > 0)
         pstctl_printf(stderr,
-                      "penstock: warning: %s: if they are one module under two "
-                      "names, peft gives the adapter to the first of these "
-                      "alone, and the model computes something else by the "
-                      "other; --merge writes weights that are right for both\n",
+                      "penstock: warning: %s: if they are one module under "
+                      "two names, peft gives the adapter to the first name "
+                      "only, and the model computes something else with "
+                      "the other; --merge writes weights that are right "
+                      "for both\n",
                       pst_str_text(&shared));
     pst_str_fini(&shared);
     pst_str_fini(&left_out);
@@ -177,12 +178,13 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
         query.dir = dir;
     status = pst_checkpoint_open(&query, &ckpt, diag);
     if (status == PST_OK && !ckpt->has_names)
-        status = pst_diag_set(
-            diag, PST_E_CHECKPOINT_VERSION,
-            "%s: the checkpoint of step %" PRIu64 " was saved by an older "
-            "penstock, which did not keep the names of the state_dict: go on "
-            "from it for a step (--resume) and take the checkpoint of that",
-            query.dir, ckpt->info.step);
+        status =
+            pst_diag_set(diag, PST_E_CHECKPOINT_VERSION,
+                         "%s: the checkpoint of step %" PRIu64
+                         " was saved by an older penstock, which did not keep "
+                         "the names of the state_dict: run one step from it "
+                         "(--resume) and take the new checkpoint",
+                         query.dir, ckpt->info.step);
     if (status == PST_OK && ckpt->info.bad)
         pstctl_printf(stderr, "note: the checkpoint is bad: %s\n",
                       ckpt->info.reason);

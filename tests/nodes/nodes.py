@@ -160,9 +160,9 @@ def check_refused(b):
     assert "2 of 4 hosts" in said and "n3:" not in said, said
     assert "n2: cannot be reached" in said, said
     assert "n9: cannot be reached" in said, said
-    for hosts, what in (("n2,n3", "this host is none of those"),
+    for hosts, what in (("n2,n3", "this host is not one of the given"),
                         ("n1:2,n2:2,n3:1", "have 5 slots, the job has 6"),
-                        ("n1,localhost,n2", "are this one"),
+                        ("n1,localhost,n2", "are names of this one"),
                         ("n1,-oProxyCommand=true", "is not a host"),
                         ("n1,n2:0", "is not a host"), ("n1,,n2", "is not a host")):
         said = b.call(*b.words("no", "--hosts", hosts), code=64)

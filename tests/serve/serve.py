@@ -185,7 +185,7 @@ def bad_files(bench, job):
              ("x,x,x,x,x,x,x\n1,2,3,4,5,6,1e400\n", "column 7"),
              ("x,x,x,x,x,x,z\n", "no input 'z'"),
              ("x,x,x,x,x,x,x\n", "no sample"),
-             ("x,x,target,x,x,x,x,x\n1,2,3,4,5,6,7,8\n", "side by side")]
+             ("x,x,target,x,x,x,x,x\n1,2,3,4,5,6,7,8\n", "not adjacent")]
     for text, says in cases:
         with open(bench.path("bad.csv"), "w", encoding="utf-8") as file:
             file.write(text)

@@ -144,11 +144,10 @@ static enum pst_status run_doctor(const struct pstd_config *config,
     else if (status == PST_OK)
         print_findings(&d, checks);
     if (status == PST_OK && count(&d, PSTCTL_FAULT) > 0)
-        status = pst_diag_set(
-            diag, PST_E_DOCTOR_UNFIT,
-            "jobs cannot run here as it is: %zu of %zu checks found "
-            "a fault",
-            count(&d, PSTCTL_FAULT), checks);
+        status = pst_diag_set(diag, PST_E_DOCTOR_UNFIT,
+                              "jobs cannot run here: %zu of %zu checks found a "
+                              "fault",
+                              count(&d, PSTCTL_FAULT), checks);
     for (size_t i = 0; i < d.findings.n; i++) {
         pst_free(d.findings.at[i].text);
         pst_free(d.findings.at[i].remedy);

@@ -36,8 +36,8 @@ static void check_clock(struct pstctl_doctor *d, const char *dir,
 
     if (skew > SKEW_S)
         pstctl_found(d, PSTCTL_WARNING,
-                     "synchronise the clocks (chrony, systemd-timesyncd): logs "
-                     "of several hosts are put in order by them",
+                     "synchronise the clocks (chrony, systemd-timesyncd): "
+                     "they order the logs of several hosts",
                      "the clock of the disk of %s differs from this host's by "
                      "%.1f s",
                      dir, skew);
@@ -54,7 +54,7 @@ static void check_file(struct pstctl_doctor *d, const char *dir, int fd,
                      "a file in %s takes no byte: %s", dir,
                      strerrordesc_np(errno));
     else if (fsync(fd) != 0)
-        pstctl_found(d, PSTCTL_FAULT, "take a disk that keeps what it is given",
+        pstctl_found(d, PSTCTL_FAULT, "use a disk that stores data reliably",
                      "files in %s cannot be synced: %s", dir,
                      strerrordesc_np(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
@@ -130,8 +130,7 @@ static void check_given(struct pstctl_doctor *d)
 }
 
 const struct pstctl_check pstctl_checks_folders[] = {
-    {"temporary", "TMPDIR, where jobs keep what goes with them",
-     check_temporary},
+    {"temporary", "TMPDIR, where jobs keep temporary files", check_temporary},
     {"folders", "that were named", check_given},
 };
 const size_t pstctl_n_folders = PST_COUNT(pstctl_checks_folders);

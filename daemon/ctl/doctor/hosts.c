@@ -70,9 +70,9 @@ static void check_clock(struct pstctl_doctor *d, const struct pstctl_host *h,
 
     if (skew > MAX_SKEW_S)
         pstctl_found(d, PSTCTL_WARNING,
-                     "set the clocks by the same server (systemd-timesyncd, "
-                     "chrony): else the lines of logs are in another order "
-                     "than what happened",
+                     "set the clocks by the same server "
+                     "(systemd-timesyncd, chrony): otherwise the lines of "
+                     "logs are in the wrong order",
                      "%s: its clock is %.1f s %s that of this host", h->name,
                      skew, early > late ? "behind" : "before");
 }
@@ -88,9 +88,9 @@ static void take_answer(struct pstctl_doctor *d, const struct pstctl_remote *r,
 
     if (r->late || (answer == NULL && r->code != 0)) {
         pstctl_found(d, PSTCTL_FAULT,
-                     "no password may be asked for: see that `ssh HOST true` "
-                     "works alone, that the name is the host's, and that "
-                     "penstock is at the same place there",
+                     "make sure that `ssh HOST true` works without a "
+                     "password, that the name of the host is right, and "
+                     "that penstock is at the same path there",
                      "%s: %.*s", r->host->name, (int)strcspn(why, "\n"), why);
     } else if (answer == NULL) {
         pstctl_found(d, PSTCTL_FAULT, "install the same version on all hosts",

@@ -91,8 +91,8 @@ static void check_huge(struct pstctl_doctor *d)
         pstctl_found(d, PSTCTL_WARNING,
                      "echo madvise > "
                      "/sys/kernel/mm/transparent_hugepage/enabled",
-                     "there are no huge pages, which large products are faster "
-                     "with");
+                     "there are no huge pages, with which large matmuls "
+                     "are faster");
 }
 
 /* --- shared memory -------------------------------------------------------- */
@@ -110,8 +110,8 @@ static void check_shm(struct pstctl_doctor *d)
     if (statvfs(path, &fs) != 0 || access(path, W_OK) != 0) {
         pstctl_found(d, PSTCTL_FAULT,
                      "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
-                     "/dev/shm cannot be written to (%s): ranks of a host talk "
-                     "through it",
+                     "/dev/shm cannot be written to (%s): ranks of a host "
+                     "exchange messages through it",
                      strerrordesc_np(errno));
         return;
     }

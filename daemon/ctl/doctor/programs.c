@@ -106,7 +106,7 @@ static void check_mpirun(struct pstctl_doctor *d)
     if (!is_in_path("mpirun")) {
         pstctl_found(d, PSTCTL_FAULT,
                      "apt install openmpi-bin, or add its folder to PATH; "
-                     "without it jobs run with --transport self alone",
+                     "without it jobs run only with --transport self",
                      "there is no mpirun in PATH");
         return;
     }
@@ -125,8 +125,8 @@ static void check_mpirun(struct pstctl_doctor *d)
                      "mpirun does not answer within %g s", MPIRUN_S);
     else if (code != 0)
         pstctl_found(d, PSTCTL_FAULT,
-                     "run `mpirun --oversubscribe -n 1 true` to see what it "
-                     "says",
+                     "run `mpirun --oversubscribe -n 1 true` to see its "
+                     "error",
                      "mpirun cannot start a process: exit code %d", code);
 }
 
@@ -199,8 +199,8 @@ static void check_environment(struct pstctl_doctor *d)
         else if (is_option(*at + 9, n - 9))
             pstctl_found(d, PSTCTL_NOTE,
                          "unset it if it is not meant for all commands",
-                         "%.*s is set: it is an option of every command that "
-                         "has it",
+                         "%.*s is set: it applies to every command that has "
+                         "this option",
                          (int)n, *at);
         else
             pstctl_found(d, PSTCTL_WARNING,
@@ -220,7 +220,8 @@ static void check_products(struct pstctl_doctor *d)
                      pstctl_environment("OPENBLAS_CORETYPE") != NULL
                          ? "unset OPENBLAS_CORETYPE"
                          : "set OPENBLAS_CORETYPE to the other one",
-                     "OpenBLAS runs kernels for %s, of %s would be faster here",
+                     "OpenBLAS uses kernels for %s, those for %s would be "
+                     "faster here",
                      pst_blas_core(), better);
     if (pstctl_environment("PST_ISA") != NULL)
         pstctl_found(d, PSTCTL_WARNING, "unset PST_ISA",
@@ -295,7 +296,8 @@ static void check_path(struct pstctl_doctor *d)
     else if (stat(pst_str_text(&base), &st) == 0 &&
              (st.st_uid != geteuid() || (st.st_mode & 077) != 0))
         pstctl_found(d, PSTCTL_FAULT, "chmod 700 and chown it, or remove it",
-                     "%s, where sockets are, is open to others or not ours",
+                     "%s, where sockets are, can be accessed by others or "
+                     "belongs to another user",
                      pst_str_text(&base));
     pst_str_fini(&base);
     pst_str_fini(&path);

@@ -40,10 +40,11 @@ static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
         logs->ranks = log->ranks;
     }
     if (log->ranks != logs->ranks || logs->at[log->rank].at != NULL)
-        return pst_diag_set(diag, PST_E_RECORD_DAMAGED,
-                            "%s is of another job than the files beside it: "
-                            "remove the older ones",
-                            path);
+        return pst_diag_set(
+            diag, PST_E_RECORD_DAMAGED,
+            "%s belongs to another job than the files beside it: "
+            "remove the older ones",
+            path);
     logs->at[log->rank] = *log;
     return PST_OK;
 }
@@ -84,7 +85,7 @@ static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
     (void)closedir(d);
     if (status == PST_OK && logs->at == NULL)
         status = pst_diag_set(diag, PST_E_RECORD_NONE,
-                              "no flight records in %s: it is the folder of "
+                              "no flight records in %s: give the folder of "
                               "--log-dir",
                               dir);
     return status;

@@ -220,14 +220,15 @@ static enum pst_status put_local_first(struct pstctl_hosts *h,
         at = h->list.at[i].local ? i : at;
     }
     if (n == 0)
-        return pst_diag_set(diag, PST_E_HOSTS_WORDS,
-                            "this host is none of those that are given: rank 0 "
-                            "is where penstock is started; add localhost, or "
-                            "start it on one of them");
+        return pst_diag_set(
+            diag, PST_E_HOSTS_WORDS,
+            "this host is not one of the given hosts, but rank 0 "
+            "runs where penstock is started: add localhost, or "
+            "start it on one of them");
     if (n > 1)
         return pst_diag_set(diag, PST_E_HOSTS_WORDS,
-                            "%zu of the hosts are this one, by several names: "
-                            "give it once, with its slots",
+                            "%zu of the hosts are names of this one: give it "
+                            "once, with its slots",
                             n);
     host = h->list.at[at];
     memmove(h->list.at + 1, h->list.at, at * sizeof(host));
@@ -243,9 +244,10 @@ enum pst_status pstctl_hosts_init(struct pstctl_hosts *h,
 
     *h = (struct pstctl_hosts){0};
     if (config->hosts != NULL && config->hostfile != NULL)
-        return pst_diag_set(diag, PST_E_HOSTS_WORDS,
-                            "--hosts and --hostfile say the same: give one of "
-                            "them");
+        return pst_diag_set(
+            diag, PST_E_HOSTS_WORDS,
+            "--hosts and --hostfile exclude each other: give one "
+            "of them");
     if (config->hosts != NULL)
         status = pstctl_hosts_add(h, config->hosts, diag);
     else if (config->hostfile != NULL)

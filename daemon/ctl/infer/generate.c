@@ -138,9 +138,9 @@ static enum pst_status find_window(const struct pst_plan *plan,
         return pst_diag_nomem(diag, (size_t)w->length * sizeof(*w->at));
     if (changes && !w->cached)
         pstctl_printf(stderr,
-                      "note: each step changes buffers, but the model reads "
-                      "%lld tokens in one: they are read anew for each token "
-                      "that is made; export it for one token\n",
+                      "note: the model keeps state in buffers but reads "
+                      "%lld tokens at once, so it reads all of them again "
+                      "for each new token; export it for one token\n",
                       (long long)w->length);
     for (unsigned i = 0; i < plan->inputs.n; i++) {
         const struct pst_plan_input *in = &plan->inputs.at[i];
@@ -311,10 +311,11 @@ static enum pst_status tokens_of(const struct window *w, const char *text,
         errno = 0;
         to[count++] = strtoll(at, &end, 10);
         if (errno != 0 || end == at || (*end && !strchr(between, *end)))
-            return pst_diag_set(diag, PST_E_INFER_PROMPT,
-                                "the prompt of a model with %lld tokens is "
-                                "their numbers; \"%.20s\" is none",
-                                (long long)w->vocab, at);
+            return pst_diag_set(
+                diag, PST_E_INFER_PROMPT,
+                "a model with %lld tokens needs a prompt of token "
+                "numbers; \"%.20s\" is not one",
+                (long long)w->vocab, at);
         at = end + strspn(end, between);
     }
     if (count == 0)

@@ -132,9 +132,10 @@ static enum pst_status infer_data(const struct pstd_config *config,
         pstd_check_apart("-o", config->output, config->data, diag) != PST_OK)
         return diag->status;
     if (config->shuffle)
-        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
-                            "outputs stand in the order of the data: "
-                            "--shuffle is for training");
+        return pst_diag_set(
+            diag, PST_E_COMMAND_ARGUMENTS,
+            "outputs are in the order of the data: --shuffle is "
+            "for training");
     status = pstctl_forward_open(config, (unsigned)config->microbatches, false,
                                  &f, diag);
     if (status == PST_OK)

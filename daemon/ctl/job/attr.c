@@ -101,7 +101,8 @@ static void show_cast(const pstctl_event *e)
                  (long long)pstctl_integer(e, "step"));
     if (skipped > 0)
         pst_str_addf(&text,
-                     ", %lld skipped that are not floating or that steps write",
+                     ", %lld skipped (not floating-point, or written by "
+                     "steps)",
                      skipped);
     pst_str_addf(&text, ", %lld operands converted back, %.2f s",
                  (long long)pstctl_integer(e, "converted"),
@@ -166,9 +167,9 @@ static enum pst_status follow(struct asker *a, uint64_t from)
 
         status = pstctl_follow_next(&f, -1, &frame, a->diag);
         if (status == PST_OK && f.missed > 0)
-            status = pst_diag_set(a->diag, PST_E_JOB_MISSED,
-                                  "this client has missed what became of it; "
-                                  "see `penstock log`");
+            status = pst_diag_set(
+                a->diag, PST_E_JOB_MISSED,
+                "this client missed the result; see `penstock log`");
         else if (status == PST_OK &&
                  frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
             status = take_event(a, frame->event, &done);

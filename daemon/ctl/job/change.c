@@ -95,9 +95,9 @@ static enum pst_status send(struct pstctl_conn *conn,
         status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends,
                                  PST_COUNT(ends), &progress, &event, diag);
     if (status == PST_OK && event == NULL)
-        status = pst_diag_set(diag, PST_E_JOB_MISSED,
-                              "this client has missed what became of it; see "
-                              "`penstock log`");
+        status =
+            pst_diag_set(diag, PST_E_JOB_MISSED,
+                         "this client missed the result; see `penstock log`");
     if (status == PST_OK)
         status = show(config, event->event, diag);
     pstctl_progress_fini(&progress);

@@ -109,8 +109,8 @@ static enum pst_status take_hello(struct pstctl_conn *conn,
         answer->hello->min_proto > PSTD_PROTO ||
         answer->hello->proto < PSTD_PROTO)
         return pst_diag_set(diag, PST_E_CONTROL_VERSION,
-                            "this penstock speaks protocol %d, what listens "
-                            "there does not",
+                            "this penstock speaks protocol %d, but the process "
+                            "that listens there does not",
                             PSTD_PROTO);
     (void)snprintf(conn->job, sizeof(conn->job), "%s", answer->hello->job);
     conn->rank = answer->hello->rank;
@@ -333,7 +333,7 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
 enum pst_status pstctl_not_expected(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_CONTROL_FRAME,
-                        "penstockd sent another answer than was asked for");
+                        "penstockd sent an unexpected answer");
 }
 
 enum pst_status pstctl_ask(struct pstctl_conn *conn,

@@ -181,7 +181,7 @@ static void add_end(const struct pstctl_story *s, struct pst_str *out)
     struct pst_str text = {0};
 
     if (*s->status == '\0')
-        pst_str_add(&text, "the log does not tell an end of the run");
+        pst_str_add(&text, "the log has no end of the run");
     else if (strcmp(s->status, "OK") != 0)
         pst_str_add(&text, s->status);
     else if (s->stopped)
@@ -251,7 +251,7 @@ static void add_curves(const struct pstctl_story *s, struct pst_str *out)
         {"seconds of a step", &s->step_s, false}};
 
     if (s->loss.n == 0) {
-        pst_str_add(out, "<p>There is nothing to draw: the logs tell of no "
+        pst_str_add(out, "<p>There is nothing to draw: the logs contain no "
                          "step.</p>\n");
         return;
     }
@@ -274,12 +274,10 @@ static void add_timeline(const struct pstctl_story *s, struct pst_str *out)
     if (timeline->spans.n == 0 || timeline->spans.n > MAX_STEPS)
         return;
     pst_str_addf(&title, "step %llu", (unsigned long long)s->timeline_step);
-    pst_str_add(out,
-                "<h2>A step</h2>\n<p class=\"dim\">The newest one that all "
-                "ranks have recorded. A box has the number of its "
-                "microbatch, and begins when the rank turned to it: the "
-                "wait for its inputs is in it.</p>\n<div "
-                "class=\"paper\">\n");
+    pst_str_add(out, "<h2>A step</h2>\n<p class=\"dim\">The newest one "
+                     "that all ranks have recorded. A box has the number "
+                     "of its microbatch; it includes the wait for its "
+                     "inputs.</p>\n<div class=\"paper\">\n");
     pst_timeline_svg(&timeline, 1, pst_str_text(&title), out);
     pst_str_add(out, "</div>\n");
     pst_str_fini(&title);

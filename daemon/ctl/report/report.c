@@ -50,7 +50,7 @@ static enum pst_status print_written(const struct pstd_config *config,
                       "unread_lines", (json_int_t)s->bad),
             diag);
     if (n == 0)
-        pstctl_printf(stdout, "%s: the logs tell of no step\n", path);
+        pstctl_printf(stdout, "%s: the logs contain no step\n", path);
     else
         print_line(path, step, s->loss.at[n - 1].y);
     return PST_OK;

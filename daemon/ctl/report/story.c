@@ -320,10 +320,9 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
     for (size_t i = 0; i < names.n && status == PST_OK; i++)
         status = read_log(s, names.at[i], diag);
     if (status == PST_OK && s->lines == s->bad)
-        status = pst_diag_set(diag, PST_E_RECORD_NONE,
-                              "no log of a job in %s: it is the folder of "
-                              "--log-dir",
-                              dir);
+        status = pst_diag_set(
+            diag, PST_E_RECORD_NONE,
+            "no log of a job in %s: give the folder of --log-dir", dir);
     pst_vec_fini(&names);
     if (s->newest_ranks > 0)
         s->ranks = s->newest_ranks;

@@ -234,14 +234,15 @@ static enum pst_status check_start(struct pstctl_attempt *r,
         r->awake.now <= 2 * limit + START_S)
         return PST_OK;
     r->died = true;
-    return pst_diag_set(
-        diag, PST_E_RUN_STUCK,
-        "the job is stuck in start: rank 0 has not answered for %.3g s since "
-        "%s was started (the limit is twice --watchdog and %d s); `penstock "
-        "doctor` tries %s%s%.*s",
-        r->awake.now, r->launch.is_mpirun ? "mpirun" : "penstockd", START_S,
-        r->launch.is_mpirun ? "it" : "this host",
-        *said != '\0' ? "; it has said: " : "", 512, said);
+    return pst_diag_set(diag, PST_E_RUN_STUCK,
+                        "the job is stuck at its start: rank 0 has not "
+                        "answered for %.3g s since %s was started (the limit "
+                        "is twice --watchdog and %d s); `penstock doctor` "
+                        "tries %s%s%.*s",
+                        r->awake.now,
+                        r->launch.is_mpirun ? "mpirun" : "penstockd", START_S,
+                        r->launch.is_mpirun ? "it" : "this host",
+                        *said != '\0' ? "; it has said: " : "", 512, said);
 }
 
 /* Waits and polls once. */
@@ -509,8 +510,9 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
         was.error == PST_E_RUN_STUCK)
         return status;
     return pst_diag_pass(diag, &was,
-                         "%s; process %d was killed and does not end, and has "
-                         "the name and the folders of the job until then",
+                         "%s; process %d was killed and does not end; until "
+                         "it does, it keeps the name and the folders of the "
+                         "job",
                          was.text, (int)r->launch.stuck);
 }
 
@@ -653,7 +655,7 @@ static enum pst_status place(struct pstctl_attempt *r, struct pstctl_job *job,
 
     if (r->hosts.list.n > 0 && !pstctl_setup_is_mpi(r->config))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--hosts places ranks of mpirun: it goes without "
+                            "--hosts places ranks of mpirun: leave out "
                             "--transport self and --reference");
     if (r->config->interface != NULL)
         status = pstd_interface_check(r->config->interface, diag);

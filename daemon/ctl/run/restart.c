@@ -77,11 +77,12 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
                             "of the job",
                             config->min_ranks, ranks * replicas);
     if (config->min_ranks % replicas != 0)
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--min-ranks %" PRIu64
-                            ": the job has %u replicas, which stay: "
-                            "give a multiple of %u",
-                            config->min_ranks, replicas, replicas);
+        return pst_diag_set(
+            diag, PST_E_RUN_OPTIONS,
+            "--min-ranks %" PRIu64
+            ": the job has %u replicas, all of which stay: give "
+            "a multiple of %u",
+            config->min_ranks, replicas, replicas);
     r->least = (unsigned)config->min_ranks / replicas;
     if (r->least == ranks)
         return PST_OK;

@@ -50,23 +50,23 @@ static enum pst_status check(const struct pstd_config *config,
     if (config->reference && pstd_ranks(config, 1) * pstd_replicas(config) > 1)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--reference runs the model uncut in one process: "
-                            "it goes without -n");
+                            "leave out -n");
     if (config->max_restarts > 0 && config->checkpoint == NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--max-restarts goes on from checkpoints: say with "
-                            "--checkpoint DIR where they are");
+                            "--max-restarts continues from checkpoints: give "
+                            "their folder with --checkpoint DIR");
     if (config->min_ranks > 0 && config->max_restarts == 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--min-ranks is of jobs that are started again: "
+                            "--min-ranks is for jobs that are started again: "
                             "give --max-restarts, too");
     if (config->min_ranks > 0 &&
         (config->reference ||
          (config->transport != NULL && strcmp(config->transport, "self") == 0)))
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--min-ranks is of ranks that can be lost one by "
-                            "one: with %s all of them are one process",
-                            config->reference ? "--reference"
-                                              : "--transport self");
+        return pst_diag_set(
+            diag, PST_E_RUN_OPTIONS,
+            "--min-ranks is for ranks that can fail one by one: "
+            "with %s all of them are one process",
+            config->reference ? "--reference" : "--transport self");
     if (config->detach && config->die_with_client)
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--detach and --die-with-client contradict each "

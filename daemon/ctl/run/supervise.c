@@ -160,7 +160,9 @@ static void print_restart(const struct pstctl_supervisor *s,
                       "bits; to be sure, stop the job and start it with "
                       "--resume\n");
     if (end->paused)
-        pstctl_printf(stderr, "penstock: the run was paused, and will be\n");
+        pstctl_printf(stderr,
+                      "penstock: the run was paused, and will be paused "
+                      "again\n");
 }
 
 static enum pst_status give_up(const struct pstctl_supervisor *s,

@@ -32,8 +32,8 @@ static enum pst_status run_up(const struct pstd_config *config,
 {
     if (config->min_ranks > 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--min-ranks is of `penstock run`: a job that "
-                            "stays has the ranks that it was given");
+                            "--min-ranks is for `penstock run`: a job of "
+                            "`penstock up` keeps the ranks that it was given");
     if (config->detach && config->die_with_client)
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--detach and --die-with-client contradict each "

@@ -153,7 +153,7 @@ static enum pst_status take_json(const char *path, const char *name,
         status = pst_diag_set(
             diag, PST_E_ASK_TEXT,
             "%s: '%s' is not an array of numbers of %s: lists of "
-            "a depth are alike in length, and element %lld "
+            "one depth must have equal lengths, and element %lld "
             "(from 0) is wrong, out of range or missing",
             path, name, pst_dtype_name(meta.dtype), (long long)at - (at > 0));
     return status;
@@ -291,8 +291,8 @@ static enum pst_status add_column(struct csv *c, const char *name, size_t len,
     for (size_t i = 0; i < n; i++)
         if (c->columns.at[i].port == column.port)
             return pst_diag_set(diag, PST_E_ASK_TEXT,
-                                "%s: columns of '%s' do not stand side by side",
-                                c->path, column.port->name);
+                                "%s: columns of '%s' are not adjacent", c->path,
+                                column.port->name);
     if (column.port->dim != 0)
         return pst_diag_set(diag, PST_E_ASK_DTYPE,
                             "%s: samples of input '%s' are not along dimension "

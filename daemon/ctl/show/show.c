@@ -227,7 +227,7 @@ static enum pst_status run_show(const struct pstd_config *config,
 
     if (part != NULL && strcmp(config->format, "text") != 0)
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
-                            "--format %s is of whole plans: --%s is text, or "
+                            "--format %s is for whole plans: --%s is text, or "
                             "with --json an object",
                             config->format, part);
     if (config->passes)

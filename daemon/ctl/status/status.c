@@ -95,9 +95,10 @@ static json_t *read_end(const char *path, struct pst_diag *diag)
     pst_free(text);
     if (access(path, F_OK) != 0)
         (void)pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
-                           "there is no %s: it is written when a job with "
-                           "--max-restarts or --detach ends, into the folder "
-                           "of --log-dir, or without one of --checkpoint",
+                           "no job has ended here: there is no %s, which is "
+                           "written when a job with --max-restarts or --detach "
+                           "ends, in the folder of --log-dir, else of "
+                           "--checkpoint",
                            path);
     else if (end == NULL ||
              json_string_value(json_object_get(end, "cause")) == NULL)
@@ -204,19 +205,19 @@ static enum pst_status show_absent(const struct pstd_config *config,
         status = show_end(config, "is being started again",
                           number_of(end, "restarts"), end, diag);
     } else if (owned) {
-        status = pst_diag_set(diag, PST_E_JOB_STARTING,
-                              "no rank of the job answers at %s; who started "
-                              "them is there, and starts them (again) or looks "
-                              "why they have ended: try again",
-                              socket);
+        status =
+            pst_diag_set(diag, PST_E_JOB_STARTING,
+                         "no rank of the job answers at %s; the process that "
+                         "started them is starting them (again), or finding "
+                         "out why they ended: try again",
+                         socket);
     } else {
         const struct pst_diag was = *diag;
 
         status =
             pst_diag_pass(diag, &was,
-                          "%s; how a job ended says `penstock status DIR`, "
-                          "with the folder of its --log-dir or "
-                          "--checkpoint",
+                          "%s; `penstock status DIR`, with the folder of "
+                          "--log-dir or --checkpoint, says how a job ended",
                           was.text);
     }
     json_decref(end);

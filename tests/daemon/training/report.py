@@ -153,7 +153,7 @@ def ends(b):
     over = {"run": 1, "status": "OK", "stopped": 0, "step": 40, "text": ""}
     early = line("early_stop", 2, step=40, best_step=20, patience=4)
     for lines, end in (
-            ([], "the log does not tell an end of the run"),
+            ([], "the log has no end of the run"),
             ([line("train_end", 3, **over)], "done"),
             ([line("stop", 2, by="command"),
               line("train_end", 3, **{**over, "stopped": 1})],
@@ -168,7 +168,7 @@ def ends(b):
               line("train_begin", 4, steps=9), line("train_end", 5, **over)],
              "done"),
             ([line("train_end", 3, **over), line("start", 4, ranks=1)],
-             "the log does not tell an end of the run")):
+             "the log has no end of the run")):
         write(b, "ends", [begin, *lines])
         _, root, _ = page_of(b, "ends")
         assert facts(root)["end"] == end, (facts(root), end)
