@@ -380,7 +380,7 @@ def refused(b):
             ("none of these tensors", "parts", "bf16"),
             ("its numbers are complex", "parts.turn", "bf16"),
             ("only floating tensors are cast", "ids", "bf16"),
-            ("not floating", "lin", "i64"), ("no dtype", "lin", "int4"),
+            ("not floating", "lin", "i64"), ("not a dtype", "lin", "int4"),
             ("only f32 is trained", "lin.bias", "f64"),
             ('nearest name is "lin.bias"', "lin.bais", "bf16")):
         with b.case(f"refused: cast {name} {dtype}"):

@@ -496,7 +496,7 @@ def refused(b):
     for spec, code, words in (
             ("h.0.norm:rank=2", 65, "\"h.0.norm\" (LayerNorm) is not a linear"),
             ("h.0:rank=2", 65, "\"h.0\" (Mlp) is not a linear"),
-            ("h.*:rank=2", 65, "no linear layer"),
+            ("h.*:rank=2", 65, "not a linear layer"),
             ("h.0.fc3:rank=2", 65, "the nearest name is \"h.0.fc1\""),
             ("head:rank=5", 65, "1 to 4"), ("head:rank=0", 64, "1 or more"),
             ("head:rank=-1", 64, "1 or more"), ("head", 64, "PATTERN:rank"),

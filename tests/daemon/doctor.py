@@ -143,7 +143,7 @@ def sockets(m):
     os.mkdir(long)
     m.finds("sockets", "fault", "longer than", XDG_RUNTIME_DIR=long)
     m.own = OWN | {"stale"}  # the folder in /tmp takes its place
-    m.finds("sockets", "fault", "no folder", XDG_RUNTIME_DIR=m.at("none"))
+    m.finds("sockets", "fault", "not a folder", XDG_RUNTIME_DIR=m.at("none"))
     m.own = OWN
     for name in "run/penstock", "run/penstock/old":
         os.mkdir(m.at(name), mode=0o700)

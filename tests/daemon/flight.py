@@ -143,7 +143,7 @@ def main():
         for size in 0, 10, 56 * 4097:
             with open(f"{folder}/long/rank-1.flight", "wb") as file:
                 file.write(b"x" * size)
-            assert "no flight record" in b.ask("long", code=65)
+            assert "not a flight record" in b.ask("long", code=65)
     print(f"{number + 6} hangs, each blamed on the rank that hung")
 
 

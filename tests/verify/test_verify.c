@@ -398,7 +398,7 @@ static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
     if (status == PST_OK)
         assert_non_null(
             strstr(pst_str_text(&report.text),
-                   "gradients of 1 parameter (3 elements) compared"));
+                   "gradients of 1 parameter (3 elements) checked"));
     pst_verify_report_fini(&report);
     pst_plan_free(plan);
     model_fini(&model);
@@ -540,12 +540,12 @@ static void knows_kinks(void **state)
         "checked against finite differences in f64 beside a kink or a "
         "jump, along");
     right = plant("aten.relu.default", wrong_relu);
-    expect_of_zero(AT_A_KINK, "grad.a.weight differs from the finite difference",
-                   false);
+    expect_of_zero(AT_A_KINK,
+                   "grad.a.weight differs from the finite difference", false);
     right_relu = right;
     (void)plant("aten.relu.default", twice_relu);
-    expect_of_zero(AT_A_KINK, "grad.a.weight differs from the finite difference",
-                   false);
+    expect_of_zero(AT_A_KINK,
+                   "grad.a.weight differs from the finite difference", false);
     (void)plant("aten.relu.default", right);
 }
 

@@ -139,7 +139,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--seed", "18446744073709551615", "from 0 to 9007199254740992");
     refuse("--seed", "9007199254740994", "between 0 and 9007199254740992");
     refuse("--microbatches", "0", "not between");
-    refuse("--lr", "nan", "no number");
+    refuse("--lr", "nan", "not a number");
     refuse("--lr", "1e400", "--lr");
     refuse("--beta1", "1.5", "not between");
     refuse("--dtype", "f16", "none of f32");
