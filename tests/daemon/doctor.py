@@ -155,7 +155,7 @@ def sockets(m):
     m.finds("stale", "warning", "run/penstock/old")
     shutil.rmtree(m.at("run/penstock/old"))
     os.chmod(m.at("run/penstock"), 0o755)
-    m.finds("sockets", "fault", "open to others")
+    m.finds("sockets", "fault", "accessed by others")
     os.chmod(m.at("run/penstock"), 0o700)
 
 

@@ -219,9 +219,9 @@ static void lists_are_refused_by_line_and_column(void **state)
         {"4096F0\n", "line 1, column 1"},
         {"-1F0\n", "line 1, column 1"},
         {"01F0\n", "line 1, column 1"},
-        {"\n\n", "not an action"},
-        {"", "not an action"},
-        {",,,", "not an action"},
+        {"\n\n", "no action"},
+        {"", "no action"},
+        {",,,", "no action"},
     };
 
     (void)state;

@@ -381,7 +381,7 @@ static void obeys_measured_times(void **state)
     options.n_costs = 1;
     refuse(&model, &options, PST_ERR_INPUT, "nearest name is \"enc.0.fc.1\"");
     options.costs = bad;
-    refuse(&model, &options, PST_ERR_INPUT, "no time in seconds");
+    refuse(&model, &options, PST_ERR_INPUT, "not a time in seconds");
     options.costs = slow;
     options.policy = "memory";
     refuse(&model, &options, PST_ERR_USAGE, "measured costs");

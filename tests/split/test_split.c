@@ -75,9 +75,8 @@ static void cuts_at_markers(void **state)
     assert_int_equal(plan->notes.n, 4);
     assert_true(has_note(plan, "no operator reads the trainable parameters "
                                "\"unread\": training leaves them as they are"));
-    assert_true(has_note(plan,
-                         "marker 1 (module \"\", no source) is ignored: "
-                         "nothing that is used is computed in front of it"));
+    assert_true(has_note(plan, "marker 1 (module \"\", no source) is ignored: "
+                               "nothing that is used is computed before it"));
     assert_true(has_note(plan, "marker 3 (module \"\", no source) is ignored: "
                                "nobody uses what is computed between it and "
                                "the cut before, it is dropped"));

@@ -235,7 +235,7 @@ static enum pst_status check_start(struct pstctl_attempt *r,
         return PST_OK;
     r->died = true;
     return pst_diag_set(diag, PST_E_RUN_STUCK,
-                        "the job is stuck at its start: rank 0 has not "
+                        "the job is stuck in start: rank 0 has not "
                         "answered for %.3g s since %s was started (the limit "
                         "is twice --watchdog and %d s); `penstock doctor` "
                         "tries %s%s%.*s",

@@ -45,7 +45,7 @@ static const struct {
     {"aten._foreach_copy_.default", PST_TARGET_FILL},
 };
 
-const char pst_import_unbacked[] = "sizes or numbers that depend on data";
+const char pst_import_unbacked[] = "sizes and numbers that depend on data";
 
 /* Operators on sizes: only present if a shape is dynamic. */
 static const char *const size_prefixes[] = {

@@ -207,7 +207,7 @@ def nothing(b):
     said, root, _ = page_of(b, "none")
     assert said["step"] == 0 and said["loss"] is None, said
     assert facts(root)["progress"] == "no step was made"
-    assert "tell of no step" in b.call("report", "none")
+    assert "contain no step" in b.call("report", "none")
     os.makedirs(b.path("empty"))
     assert "--log-dir" in b.call("report", "empty", code=65)
     assert not os.path.exists(b.path("empty/report.html"))

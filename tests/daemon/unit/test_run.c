@@ -555,7 +555,7 @@ static void refuses_bad_input(void **state)
          "data.safetensors --seq-len 8",
          64, "--seq-len is for files of tokens"},
         {"penstock run tiny.plan --data data.safetensors --reference -n 2", 64,
-         "goes without -n"},
+         "leave out -n"},
         {"penstock run tiny.plan --data missing.txt", 74, "missing.txt"},
         {"penstock split tiny.pt2 -o x.plan --loss none --loss-fn mse", 64,
          "give one of them"},
