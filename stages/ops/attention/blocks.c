@@ -36,7 +36,7 @@ static bool fits(const struct pst_sdpa *p)
     return rows_fit(&p->q, p->l, p->e) && rows_fit(&p->k, p->s, p->e) &&
            rows_fit(&p->v, p->s, p->ev) && p->e > 0 && p->ev > 0 &&
            (m == NULL || m->meta->dtype == PST_BOOL ||
-            m->meta->dtype == PST_F32);
+            m->meta->dtype == p->q.x->meta->dtype);
 }
 
 bool pst_sdpa_fits(const struct pst_call *c)
@@ -53,7 +53,7 @@ bool pst_sdpa_backward_fits(const struct pst_call *c)
 
     pst_sdpa_describe(c, 1, &p);
     return fits(&p) && rows_fit(&p.g, p.l, p.ev) &&
-           c->in[0].meta->dtype == PST_F32;
+           c->in[0].meta->dtype == p.q.x->meta->dtype;
 }
 
 /* Returns the row stride of scores in floats: it holds whole vectors, and is

@@ -76,6 +76,7 @@ struct pst_sdpa_loops {
 extern const struct pst_sdpa_loops pst_sdpa_loops_any, pst_sdpa_loops_avx2,
     pst_sdpa_loops_avx512;
 
+/* For f32 and f64. */
 bool pst_sdpa_fits(const struct pst_call *c);
 bool pst_sdpa_backward_fits(const struct pst_call *c);
 size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads);
@@ -83,5 +84,13 @@ size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads);
 void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops);
 void pst_sdpa_backward_run(const struct pst_call *c,
                            const struct pst_sdpa_loops *loops);
+
+/* --- f64 (attention/wide.c) ---------------------------------------------- */
+
+size_t pst_sdpa_f64_scratch(const struct pst_call *c, unsigned threads);
+size_t pst_sdpa_backward_f64_scratch(const struct pst_call *c,
+                                     unsigned threads);
+void pst_sdpa_f64(const struct pst_call *c);
+void pst_sdpa_backward_f64(const struct pst_call *c);
 
 #endif
