@@ -4,12 +4,13 @@
 
     compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
-Seven groups of cases: `step` (every number of three steps against PyTorch's
+Eight groups of cases: `step` (every number of three steps against PyTorch's
 in float64), `bits` (dumps of different cuts, schedules, transports and runs
 are equal bit for bit), `arch` (a step of many architectures, which bring operators
 of their own, in one and in three stages), `rows` (models whose batch dimension
 is free, at other sizes than they were exported with), `along` (samples along
-other dimensions than 0), `narrow` (bf16) and `resume` (training goes on from a
+other dimensions than 0), `narrow` (bf16), `small` (a microbatch of each tiny
+model of small.py, in both forms of an export) and `resume` (training goes on from a
 checkpoint as if it had not stopped). Without --full a seeded sample of them. The last line is
 `N passed, N failed`.
 """
@@ -30,6 +31,7 @@ from safetensors.torch import load_file, save_file
 
 import architectures
 import reference
+import small
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
 from patience import PATIENCE  # noqa: E402
@@ -106,8 +108,9 @@ class Bench:
              steps=STEPS, transport="mpi"):
         path = self.work / f"{name.replace(' ', '-')}.safetensors"
         self.run(plan, ranks, ref / "data.safetensors", "-m", m, "--schedule",
-                 schedule, "--steps", steps, "--optimizer", optimizer, "--lr",
-                 LR, "--dump", path, transport=transport)
+                 schedule, "--steps", steps, "--optimizer", optimizer, "--dump",
+                 path, *(["--lr", LR] if optimizer != "none" else []),
+                 transport=transport)
         return path
 
 
@@ -275,6 +278,19 @@ def along_case(bench, name, model, sizes, stages, m):
         raise Failed(f"differ: {', '.join(wrong[:8])}")
 
 
+def small_case(bench, name, model, form, stages):
+    """One microbatch of a tiny model, in one process."""
+    ref = bench.work / f"{model}-{form}-small"
+    reference.make(model, str(ref), 1, form, "none", steps=1)
+    plan = bench.plan(model, form, stages)
+    dump = bench.dump(name, plan, stages, ref, 1, "none", "1f1b", steps=1,
+                      transport="self")
+    count, wrong = reference.check(dump, ref)
+    if wrong:
+        raise Failed("\n".join([f"{len(wrong)} of {count} tensors differ",
+                                *wrong[:8]]))
+
+
 def arch_case(bench, name, model, stages, form="training"):
     step_case(bench, name, model, form, stages, "1f1b", 2, "sgd")
 
@@ -385,6 +401,9 @@ def all_cases(full, seed):
     cases += [("arch", "denoiser", 2), ("arch", "autocast", 1)]
     cases += [("arch", "branches", 2), ("arch", "branches", 1, "core")]
     cases += [("arch", "loops", 2)]
+    cases += [("small", name, form, stages) for name in small.SMALL
+              for form, stages in (("training", 1), ("core", 2))
+              if form != "core" or name not in small.TRAINING_ONLY]
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:
@@ -393,6 +412,7 @@ def all_cases(full, seed):
 
 
 RUN = {"step": step_case, "bits": bits_case, "arch": arch_case,
+       "small": small_case,
        "rows": rows_case, "along": along_case, "narrow": narrow_case,
        "resume": resume_case}
 

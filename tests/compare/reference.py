@@ -104,6 +104,9 @@ def find(name):
     if name in models.MODELS:
         make_model, make_batch = models.MODELS[name]
         return make_model(), make_batch
+    import small
+    if name in small.SMALL:
+        return small.SMALL[name]()
     import architectures
     import zoo
     return {**architectures.ARCHITECTURES, **zoo.ZOO}[name]()

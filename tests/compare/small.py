@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny models, one for each thing of an export that has no node of its own or
+was refused at first: regions of vmap and jvp, numbers of constants, loops,
+vectors as weights, writes into detached memory, fake quantisation. Entries of
+SMALL are functions that return (module, function that makes one microbatch)."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+SMALL = {}
+# Those whose decomposed file says nothing of what was cut off (docs/models.md).
+TRAINING_ONLY = ["cut"]
+
+
+def small(*shape):
+    """An entry of a function (model, x) -> tensor, which becomes a model with
+    a layer before and one behind it."""
+    def entry(function):
+        class Small(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 3)
+                self.shift = nn.Parameter(torch.randn(6))
+                self.register_buffer("table", torch.randn(5, 6))
+
+            def forward(self, x, wanted):
+                y = function(self, self.up(x))
+                return (self.down(y) - wanted).square().mean(), y
+
+        SMALL[function.__name__] = lambda: (Small(), lambda: dict(
+            x=torch.randn(*shape, 4), wanted=torch.randn(*shape, 3)))
+        return function
+    return entry
+
+
+def index(x, *places):
+    """x[places], which vmap reads on the host."""
+    return torch.ops.aten.index.Tensor(x, places)
+
+
+# --- regions of vmap and jvp that build masks ---------------------------------
+
+@small(2, 3)
+def masks(_, y):
+    """As transformers.masking_utils: four dimensions one in another, a mask of
+    the batch that indices read."""
+    real = torch.arange(3).lt(torch.tensor([3, 2]).unsqueeze(1))
+
+    def allowed(b, h, q, k):
+        return (k <= q) & index(real, b, k) & ((q - k < 2) | (h == 0))
+
+    for dims in ((None, None, None, 0), (None, None, 0, None),
+                 (None, 0, None, None), (0, None, None, None)):
+        allowed = torch.vmap(allowed, dims)
+    mask = allowed(torch.arange(2), torch.arange(2), torch.arange(3),
+                   torch.arange(3))
+    heads = y.view(2, 3, 2, 3).transpose(1, 2)
+    near = (heads @ heads.mT).masked_fill(~mask, -9.0).softmax(-1)
+    return (near @ heads).transpose(1, 2).flatten(2)
+
+
+@small(2, 3)
+def distances(model, y):
+    """Numbers of each pair of places, chosen by comparisons and by where."""
+    def far(i, j):
+        d = (i - j).abs()
+        return torch.where(d > 1, -0.5 * d, torch.logical_not(d == 0) * 0.25)
+
+    places = torch.arange(3)
+    bias = torch.vmap(torch.vmap(far, (None, 0)), (0, None))(places, places)
+    return y + bias.to(y.dtype).softmax(-1) @ y * model.shift
+
+
+@small(3, 2)
+def lanes(model, y):
+    """Lanes of the last dimension, of one operand or of both."""
+    y = y + torch.vmap(lambda v: v.sin(), -1, -1)(y)
+    z = torch.vmap(lambda v, w: v.cos() * w, (2, 0))(y, model.shift)
+    return y * z.sum(0).unsqueeze(-1)
+
+
+@small(4)
+def primal(_, y):
+    """What a region of jvp gives besides its derivative, which nobody
+    reads."""
+    def mask(v):
+        return torch.relu(v) * v.sign()
+
+    return y + torch.func.jvp(mask, (y,), (torch.ones_like(y),))[0]
+
+
+# --- numbers of constants -----------------------------------------------------
+
+@small(4)
+def counted(model, y):
+    """item of constants, as a factor and a size, on which the export has
+    specialised."""
+    n = torch.tensor([3, 2]).sum().item()
+    torch._check(n == 5)
+    rows = torch.tensor(4).item()
+    torch._check(rows == 4)
+    return y * n + model.table[:rows]
+
+
+# --- random numbers -----------------------------------------------------------
+
+@small(4)
+def drawn(_, y):
+    """randn, rand, randint and randperm with generator=None, all forms; the
+    result does not depend on what is drawn."""
+    none = dict(generator=None)
+    y = y + torch.rand((4, 1), **none).lt(1) * 0.5
+    y = y + torch.rand(6, **none).ge(0) * torch.randn((1, 6), **none).isfinite()
+    y = y + torch.randint(2, 3, (4, 1), **none) * 0.25
+    y = y + torch.randint(1, (6,), **none)
+    order = torch.randperm(6, **none)
+    return y[:, order][:, order.argsort()]
+
+
+# --- vectors as weights -------------------------------------------------------
+
+@small(2, 3)
+def vector(model, y):
+    """linear with a weight of one dimension, with a bias and without."""
+    y = y + F.linear(y, model.shift).unsqueeze(-1)
+    return y * F.linear(y, model.table[0], model.shift[0]).tanh().unsqueeze(-1)
+
+
+# --- writes into memory that is cut off ---------------------------------------
+
+@small(4)
+def written(model, y):
+    """Tensors without gradients that are cut off and written to, with one,
+    and read by that name alone."""
+    a = model.table[:4].clone().detach()
+    a.mul_(y)
+    b = torch.ones_like(y).detach()
+    b *= y
+    c = torch.ones_like(y).detach()
+    c.copy_(y)
+    return a + b + c
+
+
+@small(4)
+def cut(model, y):
+    """The same where a gradient is cut off, by detach and by no_grad."""
+    a = (y * 2).detach()
+    a += model.shift
+    with torch.no_grad():
+        b = model.up.weight.sum() + y
+        b.clamp_(-1, 1)
+        b[0] += 2
+    return a + y * b
+
+
+# --- fake quantisation --------------------------------------------------------
+
+@small(4)
+def rounded(model, y):
+    """By numbers, by tensors and by channels, and their masks."""
+    y = torch.fake_quantize_per_tensor_affine(y, 0.25, 3, 0, 15)
+    step = model.table[0].abs().float() + 0.1
+    zero = torch.zeros(6, dtype=torch.int32)
+    y = torch.fake_quantize_per_channel_affine(y, step, zero, 1, -8, 7)
+    y = y * model.shift
+    return torch.fake_quantize_per_tensor_affine(y, step[:1], zero[:1], -8, 7)
+
+
+@small(4)
+def learnt(model, y):
+    """Steps and zero points that are trained."""
+    step = (model.shift.abs() * 0.1 + 0.05).float()
+    zero = model.shift.float()
+    z = torch._fake_quantize_learnable_per_tensor_affine(
+        y.float(), step[:1], zero[:1], 0, 15, 0.5)
+    return torch._fake_quantize_learnable_per_channel_affine(
+        z, step, zero * 0, 1, -8, 7, 1.0).to(y.dtype)
+
+
+# --- loops --------------------------------------------------------------------
+
+@small(2, 3)
+def slices(model, y):
+    """scan backwards, with two states."""
+    from torch._higher_order_ops import scan
+
+    def step(state, z):
+        h, sums = state
+        h = torch.tanh(h + z * model.shift)
+        return (h, sums + h.square()), h * 2
+
+    start = torch.zeros_like(y[:, 0]), torch.ones_like(y[:, 0])
+    (_, sums), ys = scan(step, start, y, dim=1, reverse=True)
+    return ys + sums.unsqueeze(1)
+
+
+@small(2, 3)
+def each(model, y):
+    """map over pairs of slices."""
+    from torch._higher_order_ops.map import map as over
+    return over(lambda z, w: z * model.shift.sigmoid() + w, y, y[0].cos())
+
+
+@small(4)
+def trips(model, y):
+    """while_loop that counts down, with a state."""
+    from torch._higher_order_ops import while_loop
+    return while_loop(lambda i, z: i > 1,
+                      lambda i, z: (i - 2, torch.sin(z * model.shift)),
+                      (torch.tensor(6), y))[1]
