@@ -438,6 +438,15 @@ torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(x.detac
 torch._fake_quantize_learnable_per_tensor_affine(x, y[0, 0, :1].abs() + 0.1, y[1, 0, :1], -8, 7, 0.5)
 torch._fake_quantize_learnable_per_tensor_affine(x * 3, y[0, 0, :1].abs() + 0.1, -y[1, 0, :1].abs() - 1.2, -8, 7)
 torch._fake_quantize_learnable_per_channel_affine(x, y[0, :, 0].abs() + 0.1, y[1, :, 0], 0, -3, 4, 2.0)
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x, torch.tensor([1]), torch.tensor([1]), torch.tensor([-1.0]), torch.tensor([0.5]), torch.ones(1), torch.zeros(1, dtype=torch.int32), 0.25, -8, 7, 0, False, True)[0]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x, torch.tensor([1]), torch.tensor([1]), torch.tensor([torch.inf]), torch.tensor([-torch.inf]), torch.ones(1), torch.zeros(1, dtype=torch.int32), 0.01, 0, 255, 0, False, False)[0]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x.detach(), torch.tensor([1]), torch.tensor([1]), torch.tensor([-1.0]), torch.tensor([0.5]), torch.ones(1), torch.zeros(1, dtype=torch.int32), 0.25, 0, 15, 0, False, False)[4]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x.detach(), torch.tensor([1]), torch.tensor([1]), torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([0.5, 3.0, 0.7]), torch.ones(3), torch.zeros(3, dtype=torch.int32), 0.25, -128, 127, 0, True, False)[5]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x, torch.tensor([1]), torch.tensor([0]), torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([0.5, 3.0, 0.7]), torch.ones(3), torch.zeros(3, dtype=torch.int32), 0.25, -128, 127, 0, True, True)[0]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x.detach(), torch.tensor([1]), torch.tensor([1]), torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([0.5, 3.0, 0.7]), torch.ones(3), torch.zeros(3, dtype=torch.int32), 0.25, -128, 127, 0, True, True)[2]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x, torch.tensor([0]), torch.tensor([1]), torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([0.0, 3.0, 0.7]), torch.ones(3), torch.zeros(3, dtype=torch.int32), 0.25, 0, 15, 0, True, True)[0]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x, torch.tensor([0]), torch.tensor([1]), torch.tensor([0.0]), torch.tensor([0.0001]), torch.ones(1), torch.zeros(1, dtype=torch.int32), 0.25, 0, 15, 0, False, False)[0]
+torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x.detach(), torch.tensor([0]), torch.tensor([1]), torch.tensor([0.0]), torch.tensor([0.0]), torch.ones(1), torch.zeros(1, dtype=torch.int32), 0.25, 0, 15, 0, False, False)[4]
 """
 
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses

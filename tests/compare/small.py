@@ -177,6 +177,68 @@ def learnt(model, y):
         z, step, zero * 0, 1, -8, 7, 1.0).to(y.dtype)
 
 
+class Watched(nn.Module):
+    """The state of torch.ao's fused observers, which is f32 in all of
+    PyTorch's precisions; channels: of how many, None: of all."""
+
+    def __init__(self, channels, **options):
+        super().__init__()
+        n = channels or 1
+        self.options = dict(averaging_const=0.25, quant_min=0, quant_max=15,
+                            ch_axis=0, per_row_fake_quant=bool(channels),
+                            symmetric_quant=False)
+        self.options.update(options)
+        for name, start in (("on", torch.tensor([1])),
+                            ("quantises", torch.tensor([1])),
+                            ("low", torch.full((n,), torch.inf)),
+                            ("high", torch.full((n,), -torch.inf)),
+                            ("scale", torch.ones(n)),
+                            ("zero", torch.zeros(n, dtype=torch.int32))):
+            self.register_buffer(name, start)
+
+    def _apply(self, fn, recurse=True):
+        return self
+
+    def forward(self, x):
+        return torch.fused_moving_avg_obs_fake_quant(
+            x.float(), self.on, self.quantises, self.low, self.high,
+            self.scale, self.zero, **self.options).to(x.dtype)
+
+
+class Watching(nn.Module):
+    """Two observers of all, whose averages the second one continues, one of
+    channels, and one that is off."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.first = Watched(None)
+        self.even = Watched(None, symmetric_quant=True, quant_min=-8,
+                            quant_max=7)
+        self.channels = Watched(4)
+        self.rows = Watched(3, symmetric_quant=True)
+        self.off = Watched(None)
+        self.off.quantises.zero_()
+        self.none = Watched(None)
+        self.none.on.zero_()
+        self.none.low.fill_(-1)
+        self.none.high.fill_(2)
+        self.narrow = Watched(None)
+        self.zeros = Watched(None)
+
+    def forward(self, x, wanted):
+        y = self.first(self.up(x))
+        y = self.first(y * 2) + self.even(y)
+        y = self.channels(y.unsqueeze(2)).squeeze(2)
+        y = y + self.none(y) + self.narrow(y * 1e-6) + self.zeros(y * 0)
+        y = self.off(F.linear(y, self.rows(self.down.weight), self.down.bias))
+        return (y - wanted).square().mean(), y
+
+
+SMALL["watching"] = lambda: (Watching(), lambda: dict(
+    x=torch.randn(4, 4), wanted=torch.randn(4, 3)))
+
+
 # --- loops --------------------------------------------------------------------
 
 @small(2, 3)
