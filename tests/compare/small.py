@@ -22,6 +22,7 @@ def small(*shape):
                 self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 3)
                 self.shift = nn.Parameter(torch.randn(6))
                 self.register_buffer("table", torch.randn(5, 6))
+                self.register_buffer("count", torch.tensor(2))
 
             def forward(self, x, wanted):
                 y = function(self, self.up(x))
@@ -100,6 +101,15 @@ def counted(model, y):
     rows = torch.tensor(4).item()
     torch._check(rows == 4)
     return y * n + model.table[:rows]
+
+
+@small(4)
+def read(model, y):
+    """item of buffers and of what was just computed, as an operand."""
+    y = y * model.table[0, 1].item() + model.table[1:2, 2].item()
+    y = (y - 2 * y.detach().amax().item()) / (model.count.item() + 3)
+    model.count += 1
+    return y + model.count.item()
 
 
 # --- random numbers -----------------------------------------------------------

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Assertions on numbers. Assertions on sizes are checked here and limit their
- * ranges. Numbers read from data (item) become tensors of one element again, so
- * that the assertion runs in each step; nothing else may depend on such a
- * number.
+ * Numbers read from data (item), and assertions on numbers. Assertions on sizes
+ * are checked here and limit their ranges. Numbers read from data become
+ * tensors of one element again, so that assertions on them and arithmetic with
+ * them run in each step; nothing else may depend on such a number.
  */
 #include "stages/frontend/import/nodes.h"
 #include "stages/frontend/import/regions/regions.h"
@@ -41,6 +41,30 @@ enum pst_status pst_import_note_number(struct pst_import *import,
     return pst_diag_nomem(import->diag, strlen(name));
 }
 
+/* Returns the argument with that name, of any kind. */
+static const struct pst_doc_arg *find_arg(const struct pst_doc_node *node,
+                                          const char *name)
+{
+    for (unsigned i = 0; i < node->n_inputs; i++)
+        if (strcmp(node->inputs[i].name, name) == 0)
+            return &node->inputs[i].arg;
+    return NULL;
+}
+
+/* Returns the dtype of the node's first result in the file; bool if that is no
+ * tensor. */
+static enum pst_dtype result_dtype(const struct pst_doc_graph *graph,
+                                   const struct pst_doc_node *node)
+{
+    const struct pst_doc_tensor *t =
+        node->n_outputs > 0 && node->outputs[0].kind == PST_DOC_TENSOR
+            ? pst_doc_tensor(graph, node->outputs[0].name)
+            : NULL;
+    enum pst_dtype ret;
+
+    return t != NULL && pst_dtype_from_pt2(t->dtype, &ret) ? ret : PST_BOOL;
+}
+
 /* --- numbers as tensors --------------------------------------------------- */
 
 struct reader {
@@ -66,8 +90,8 @@ static struct pst_value *fail(struct reader *r, const char *what)
 {
     r->import->build.status = pst_diag_set(
         r->import->diag, PST_E_MODEL_ASSERTION,
-        "an assertion on a number that is read from data uses %s, which is "
-        "not supported there: remove the assertion or write it with tensors",
+        "a number that is read from data is given to %s, which is not "
+        "supported: remove an assertion that does it, or write it with tensors",
         what);
     return NULL;
 }
@@ -114,6 +138,47 @@ static struct pst_value *tensor_of(struct reader *r,
         a.kind != PST_ARG_BOOL)
         return fail(r, "something else than numbers");
     return constant(r, &a);
+}
+
+const struct pst_op *pst_import_tensor_row(struct pst_import *import,
+                                           const struct pst_doc_graph *graph,
+                                           const struct pst_doc_node *node)
+{
+    static const char *const names[] = {"aten.add.Tensor", "aten.sub.Tensor",
+                                        "aten.mul.Tensor", "aten.div.Tensor"};
+    const struct pst_doc_arg *other = find_arg(node, "other");
+    const char *name = other != NULL ? pst_doc_number_name(other) : NULL;
+    const struct pst_doc_number *x =
+        name != NULL ? pst_doc_number(graph, name) : NULL;
+
+    if (node->resolved->kind != PST_TARGET_OP || node->resolved->pairs ||
+        x == NULL || x->kind != PST_DOC_NUMBER_EXPR ||
+        pst_import_is_known(import, x->expr) ||
+        pst_dtype_kind(result_dtype(graph, node)) != PST_KIND_FLOAT)
+        return NULL;
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        if (strcmp(node->target, names[i]) == 0)
+            return pst_op_find(names[i]);
+    return NULL;
+}
+
+struct pst_value *pst_import_number(struct pst_import *import,
+                                    struct pst_scope *scope,
+                                    const struct pst_doc_node *node,
+                                    const struct pst_doc_arg *arg)
+{
+    struct reader r = {import, scope};
+    struct pst_build *b = &import->build;
+    struct pst_value *v = tensor_of(&r, arg, 0);
+
+    if (v != NULL)
+        v = pst_emit(b, &pst_op_detach, PST_ARGS(pst_v(v)));
+    if (v != NULL && v->meta.rank > 0)
+        v = pst_emit(b, &pst_op_reshape, PST_ARGS(pst_v(v), pst_ints(NULL, 0)));
+    return v == NULL ? NULL
+                     : pst_emit(b, &pst_op__to_copy,
+                                PST_ARGS(pst_v(v), pst_dtype_arg(result_dtype(
+                                                       scope->graph, node))));
 }
 
 /* --- assertions ----------------------------------------------------------- */

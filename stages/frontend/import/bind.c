@@ -11,10 +11,11 @@
 struct source {
     struct pst_import *import;
     struct pst_scope *scope;
-    const char *where; /* name of the argument in messages */
-    bool raw;          /* values themselves, not their newest versions */
-    bool written;      /* the argument that an in-place operator writes */
-    bool promotes;     /* pst_import_pairs turns numbers into pairs */
+    const struct pst_doc_node *node; /* whose arguments are bound, or NULL */
+    const char *where;               /* name of the argument in messages */
+    bool raw;      /* values themselves, not their newest versions */
+    bool written;  /* the argument that an in-place operator writes */
+    bool promotes; /* pst_import_pairs turns numbers into pairs */
 };
 
 /* Rounds a parameter to the file's dtype if it is kept in a larger one. */
@@ -280,6 +281,14 @@ int pst_import_find_arg(const struct pst_schema *schema, const char *name)
     return i;
 }
 
+/* True for a number that is read from data. */
+static bool is_read(const struct source *s, const struct pst_doc_arg *arg)
+{
+    const char *name = pst_doc_number_name(arg);
+
+    return name != NULL && !pst_import_knows_number(s->import, s->scope, name);
+}
+
 /* Binds one argument, which must be in the schema. */
 static enum pst_status bind_one(const struct source *s,
                                 const struct pst_schema *schema,
@@ -303,6 +312,11 @@ static enum pst_status bind_one(const struct source *s,
     (void)pst_format(where, sizeof(where), "argument \"%s\"", name);
     at.where = where;
     at.written = s->raw && i == 0;
+    if (schema->args[i].type == PST_TYPE_TENSOR && is_read(s, &input->arg)) {
+        args[i] =
+            pst_v(pst_import_number(s->import, s->scope, s->node, &input->arg));
+        return s->import->build.status;
+    }
     return read_arg(&at, &input->arg, &args[i]);
 }
 
@@ -315,6 +329,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
     const struct pst_schema *schema = pst_op_schema(target->op);
     const struct source s = {.import = import,
                              .scope = scope,
+                             .node = node,
                              .where = target->name,
                              .raw = raw,
                              .promotes = target->promotes};

@@ -175,6 +175,17 @@ enum pst_status pst_import_note_number(
 enum pst_status pst_import_settle(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
+/* Returns the row that computes with a tensor where the node has a number that
+ * is read from data; NULL: it has none, or there is no such row. */
+const struct pst_op *pst_import_tensor_row(struct pst_import *import,
+                                           const struct pst_doc_graph *graph,
+                                           const struct pst_doc_node *node);
+/* Returns that number as a tensor without dimensions and gradient, of the dtype
+ * of the node's result; NULL after a failure, which the builder has. */
+struct pst_value *pst_import_number(struct pst_import *import,
+                                    struct pst_scope *scope,
+                                    const struct pst_doc_node *node,
+                                    const struct pst_doc_arg *arg);
 /* Imports an assertion on a number. */
 enum pst_status pst_import_assert(
     struct pst_import *import, struct pst_scope *scope,

@@ -229,12 +229,20 @@ static enum pst_status import_op(struct pst_import *import,
                                  const struct pst_target *target,
                                  const struct pst_names *names)
 {
-    const struct pst_schema *schema = pst_op_schema(target->op);
+    const struct pst_op *row =
+        pst_import_tensor_row(import, scope->graph, doc_node);
+    struct pst_target with_tensor = *target;
+    const struct pst_schema *schema;
     enum pst_status status;
     struct pst_node *node;
     struct pst_arg *args;
     bool done;
 
+    if (row != NULL) {
+        with_tensor.op = row;
+        target = &with_tensor;
+    }
+    schema = pst_op_schema(target->op);
     status = pst_import_bind(import, scope, doc_node, target, false, &args);
     if (status == PST_OK && target->pairs)
         status = pst_import_pairs(import, scope, doc_node, target, args);

@@ -187,6 +187,8 @@ static enum pst_status find_numbers(struct scan *s,
 
         if (!needs_numbers(s, node))
             continue;
+        if (pst_import_tensor_row(s->import, graph, node) != NULL)
+            continue; /* whose other number, alpha, is none of these */
         for (unsigned i = 0; i < node->n_inputs && status == PST_OK; i++)
             status = mark_numbers(s, &node->inputs[i].arg);
     }
