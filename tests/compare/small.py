@@ -107,7 +107,7 @@ def counted(model, y):
 def read(model, y):
     """item of buffers and of what was just computed, as an operand."""
     y = y * model.table[0, 1].item() + model.table[1:2, 2].item()
-    y = (y - 2 * y.detach().amax().item()) / (model.count.item() + 3)
+    y = (y - 2 * y.amax().item()) / (model.count.item() + 3)
     model.count += 1
     return y + model.count.item()
 
@@ -145,10 +145,11 @@ def written(model, y):
     a = model.table[:4].clone().detach()
     a.mul_(y)
     b = torch.ones_like(y).detach()
-    b *= y
+    b[:, 1:3] += y[:, :2]
     c = torch.ones_like(y).detach()
+    row = c[1]
     c.copy_(y)
-    return a + b + c
+    return a + b + c.sin() + row
 
 
 @small(4)

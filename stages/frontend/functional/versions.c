@@ -122,15 +122,35 @@ bool pst_versions_reads(struct pst_node *node, const struct pst_value *v)
     return s.ret != NULL;
 }
 
+/* Returns the name that v is a view of; NULL for an owner. */
+static struct pst_value *source_of(const struct pst_value *v)
+{
+    struct source_ctx s = {v->base, NULL};
+
+    if (v->base != NULL)
+        pst_node_uses(v->def, find_source, &s);
+    return s.ret;
+}
+
+struct pst_value *pst_versions_cut(struct pst_value *v)
+{
+    while (v != NULL && v->base != NULL && is_differentiable(v->def))
+        v = source_of(v);
+    return v != NULL && v->base != NULL ? v : NULL;
+}
+
 bool pst_versions_detached(const struct pst_value *v)
 {
-    while (v != NULL && v->base != NULL) {
-        struct source_ctx s = {v->base, NULL};
+    return pst_versions_cut((struct pst_value *)v) != NULL;
+}
 
-        if (!is_differentiable(v->def))
+bool pst_versions_is_view_of(const struct pst_value *v,
+                             const struct pst_value *name)
+{
+    while (v != NULL && v->base != NULL) {
+        v = source_of(v);
+        if (v == name)
             return true;
-        pst_node_uses(v->def, find_source, &s);
-        v = s.ret;
     }
     return false;
 }

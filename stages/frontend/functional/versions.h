@@ -74,8 +74,14 @@ struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
                                       struct pst_value *v);
 /* True if an operand of the node is in the storage of v. */
 bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
-/* True if a view between the name and its storage stops gradients. */
+/* Returns the view next to v, or v itself, that stops gradients on the way to
+ * its storage; NULL: none does. */
+struct pst_value *pst_versions_cut(struct pst_value *v);
+/* True if there is one. */
 bool pst_versions_detached(const struct pst_value *v);
+/* True if v is a view of the name, directly or not. */
+bool pst_versions_is_view_of(const struct pst_value *v,
+                             const struct pst_value *name);
 
 /* Emits an operator with results named after `like`. Views are made outside
  * no_grad, so that each reader decides whether gradients pass. */

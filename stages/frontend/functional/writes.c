@@ -246,6 +246,68 @@ static void name_version(const struct pst_functionalise *f,
         version->version_of = owner;
 }
 
+static bool has_views(const struct pst_functionalise *f,
+                      const struct pst_value *name)
+{
+    const struct pst_graph *graph = f->build->graph;
+
+    for (size_t i = name->id; i < graph->values.n; i++)
+        if (pst_versions_is_view_of(graph->values.at[i], name))
+            return true;
+    return false;
+}
+
+/* Gives a detached name that is all of its storage one of its own, with all
+ * views of the name. Views of another dtype stay, and cannot be read. */
+static bool pull_out(struct pst_functionalise *f, struct pst_storage *storage,
+                     struct pst_value *cut)
+{
+    const struct pst_graph *graph = f->build->graph;
+    struct pst_value *now = pst_functionalise_read(f, cut), *all = NULL;
+    const size_t end = graph->values.n;
+
+    if (now != NULL)
+        all = pst_versions_emit(f, &pst_op_clone, cut, false,
+                                PST_ARGS(pst_v(now)));
+    if (all == NULL || !pst_versions_learn(f))
+        return false;
+    f->facts[cut->id].renamed = all;
+    for (size_t i = cut->id; i < end; i++) {
+        struct pst_value *view = graph->values.at[i], *ret;
+
+        if (view == now || view->meta.dtype != cut->meta.dtype ||
+            f->facts[view->id].renamed != NULL ||
+            !pst_versions_is_view_of(view, cut))
+            continue;
+        ret = pst_versions_emit(f, &pst_op_as_strided, view, false,
+                                PST_ARGS(pst_v(all), pst_versions_sizes(view),
+                                         pst_versions_strides(f, view),
+                                         pst_versions_offset(f, view)));
+        if (ret != NULL && pst_versions_cut(view) != cut)
+            ret = pst_versions_emit(f, &pst_op_detach, view, false,
+                                    PST_ARGS(pst_v(ret)));
+        if (ret == NULL || !pst_versions_learn(f))
+            return false;
+        f->facts[view->id].renamed = ret;
+    }
+    storage->left = true;
+    return true;
+}
+
+/* Writes once the name has a storage of its own. */
+static struct pst_value *write_again(struct pst_functionalise *f,
+                                     const struct pst_write_target *t,
+                                     struct pst_value *new,
+                                     const struct pst_value *fresh)
+{
+    struct pst_write_target again;
+
+    if (!pst_versions_prepare(f, t->value, false, &again))
+        return NULL;
+    again.op = t->op;
+    return pst_versions_commit(f, &again, new, fresh);
+}
+
 /* Turns a detached name into a separate value with what is written, including
  * its gradient. PyTorch also writes the content to the tensor that it was
  * detached from; we do not, so that must not be read any more. */
@@ -255,6 +317,7 @@ static struct pst_value *leave(struct pst_functionalise *f,
                                const struct pst_value *fresh)
 {
     const struct pst_value *owner = t->storage->owner;
+    struct pst_value *cut = pst_versions_cut(t->value);
 
     if (f->is_shared || owner->kind != PST_VALUE_NODE ||
         f->facts[owner->id].original != NULL) {
@@ -264,6 +327,10 @@ static struct pst_value *leave(struct pst_functionalise *f,
                                 "gradient (E_ALIAS_NONDIFF)");
         return NULL;
     }
+    if (pst_versions_cover(cut, t->storage->version) &&
+        (cut != t->value || has_views(f, cut)))
+        return pull_out(f, t->storage, cut) ? write_again(f, t, new, fresh)
+                                            : NULL;
     new = convert(f, t->value, new);
     if (new != NULL && (new != fresh || new->base != NULL))
         new = pst_versions_emit(f, &pst_op_clone, t->value, false,
