@@ -114,6 +114,7 @@ def find(name):
 
 def make(name, folder, microbatches=4, form="training", optimizer="adamw",
          lr=0.01, steps=3):
+    """form "both": the decomposed program too, as core.pt2."""
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(0)
     model, make_batch = find(name)
@@ -123,6 +124,8 @@ def make(name, folder, microbatches=4, form="training", optimizer="adamw",
     if form == "core":
         program = program.run_decompositions()
     torch.export.save(program, f"{folder}/model.pt2")
+    if form == "both":
+        torch.export.save(program.run_decompositions(), f"{folder}/core.pt2")
     torch.manual_seed(1)
     parts = [make_batch() for _ in range(microbatches)]
     batch = {n: torch.cat([p[n] for p in parts]) for n in parts[0]}
