@@ -26,8 +26,8 @@
  * a typical derivative; so many such directions are enough. */
 #define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
-#define KINK_HURRIED 2 /* where there is no time for more */
-/* Names in a line of what was not checked. */
+#define KINK_HURRIED 2 /* enough when time is short */
+/* Most parameter names in a line of unchecked gradients. */
 #define NAMES 20
 
 /* Reports that the gradients of [begin, end), taken together, are wrong. */
@@ -55,7 +55,7 @@ struct differences {
     const unsigned *list;
     unsigned n;
     bool *chosen;
-    double until; /* when no halves are looked at any more */
+    double until; /* time after which no group is halved */
     unsigned directions;
     struct pst_unsure *unsure;
 };
@@ -190,7 +190,7 @@ enum pst_status pst_verifier_differences(struct verifier *v,
                                          struct pst_unsure *unsure)
 {
     const double now = pst_now();
-    /* A step as the one before is to come. */
+    /* Reserves the time of one more uncut step, which follows. */
     const double left = v->until - v->whole - now;
     const double time =
         PST_MIN(PST_MAX(DIFFERENCE_STEPS * v->step, DIFFERENCE_SECONDS),

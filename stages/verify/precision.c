@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients of f32 against those of f64. What the comparison is worth is
- * measured where the two differ: the step in f32 is run again with parameters
- * and inputs that are moved by one ulp, which draws the roundings anew. A
- * gradient that is no further from f64 than it moves then is right as far as
- * f32 can tell: terms cancel (a norm over few numbers, a bias before it), or
+ * Compares f32 gradients with f64 gradients. Where they differ, the error that
+ * rounding explains is measured: the f32 step runs again with parameters and
+ * inputs moved by one ulp, so that all roundings change. A gradient is accepted
+ * if its distance from f64 is comparable to that movement. Such gradients occur
+ * where terms cancel (a norm over few elements, a bias before it) or where
  * parts of the model are rounded to 16 bits.
  */
 #include "stages/verify/verifier.h"
@@ -17,15 +17,15 @@
 #include "stages/base/plural.h"
 #include "stages/verify/signs.h"
 
-/* Relative, in the 2-norm. */
+/* Relative error in the 2-norm. */
 #define WIDE_TOLERANCE 1e-3
 /* Matmuls of bf16 operands: eight bits of mantissa, rounded at every layer. */
 #define BF16_TOLERANCE 0.1
-/* Gradients that are zero but for rounding are measured against the others:
- * this share of their root mean square. */
+/* Gradients that are zero except for rounding are compared relative to the
+ * others: to this share of their root mean square. */
 #define WIDE_FLOOR 1e-3
-/* Steps with moved numbers, and how many times as far as these move a gradient
- * it may be off. */
+/* MOVES: steps with moved numbers. WORTH: accepted error, as a multiple of the
+ * largest movement in these steps. */
 #define MOVES 2
 #define WORTH 4
 
@@ -33,13 +33,13 @@
 
 struct moves {
     struct verifier *v;
-    struct pst_plan *root; /* whose parameters are read */
+    struct pst_plan *root; /* plan that the parameters are read from */
     enum pst_status (*read)(void *ctx, unsigned i, void *dst,
                             struct pst_diag *diag);
     void *read_ctx;
     pst_fill_fn fill;
     void *fill_ctx;
-    float ulp; /* relative */
+    float ulp; /* relative size of one ulp */
     uint64_t number;
 };
 
@@ -96,7 +96,7 @@ static struct pst_exec_options of_one(const struct verifier *v)
     return ret;
 }
 
-/* The uncut step on one microbatch with moved numbers. */
+/* Runs the uncut step on one microbatch with moved numbers. */
 static enum pst_status step_moved(struct moves *m, struct pst_dump **ret)
 {
     struct verifier *v = m->v;
@@ -116,7 +116,7 @@ static enum pst_status step_moved(struct moves *m, struct pst_dump **ret)
     return status;
 }
 
-/* One ulp of the narrowest floats that the model computes with. */
+/* One ulp of the coarsest floating dtype in the model. */
 static float ulp_of(const struct verifier *v)
 {
     const struct pst_graph *graph = v->joined->stages.at[0].graph;
@@ -151,11 +151,11 @@ static double grad_rms(const struct pst_plan *plan, const struct pst_wide *wide,
     return count > 0 ? sqrt(sum / count) : 0;
 }
 
-/* A gradient in f32 and how far it is from that in f64. */
+/* An f32 gradient and its error against f64. */
 struct compared {
-    const struct pst_dump_item *item; /* NULL: there is none */
+    const struct pst_dump_item *item; /* NULL: no gradient */
     double off, scale;
-    double moves; /* by numbers that are an ulp off */
+    double moves; /* error caused by moves of one ulp */
 };
 
 static void compare(struct verifier *v, struct compared *c, const double *grad,
@@ -203,7 +203,7 @@ static double distance(const struct pst_dump_item *a,
     return isfinite(off) ? sqrt(off) : 0;
 }
 
-/* How far moved numbers move the gradients that differ. */
+/* Measures how far moved numbers change the gradients that differ. */
 static enum pst_status measure(struct verifier *v, struct compared *at,
                                unsigned n)
 {

@@ -8,29 +8,29 @@
 
 struct verifier {
     struct pst_plan *plan, *joined;
-    struct pst_exec_options options; /* of the cut */
+    struct pst_exec_options options; /* options of the cut run */
     pst_fill_fn fill;
     void *ctx;
     const struct pst_verify_watch *watch; /* or NULL */
     struct pst_verify_report report;
-    bool no_number;      /* a gradient in f32 is none, which in f64 is one */
-    double seconds;      /* of the last step that was run */
-    double step;         /* of an uncut one */
-    double whole;        /* of an uncut one, with what goes before it */
-    double begin, until; /* when the verification began, and has to end */
+    bool no_number;      /* a gradient is NaN in f32 and finite in f64 */
+    double seconds;      /* duration of the last step */
+    double step;         /* duration of an uncut step */
+    double whole;        /* duration of an uncut step, with its preparation */
+    double begin, until; /* start of the verification, and its deadline */
     struct pst_diag *diag;
 };
 
 /* Parameters, by index, whose gradients finite differences left undecided. */
 struct pst_unsure PST_VEC(unsigned);
 
-/* What is done now. */
+/* Reports progress: what is computed now. */
 void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
     PST_PRINTF(2, 3);
 /* Counts a difference; the first one is named in the report. */
 void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
                           ...) PST_PRINTF(3, 4);
-/* Runs the first step of a plan; *ret holds everything that it computed. */
+/* Runs the first step of a plan; *ret holds all tensors that it computed. */
 enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_dump **ret) PST_MUST_CHECK;
@@ -42,7 +42,8 @@ enum pst_status pst_verifier_differences(
 /* Names and counts them in the report. */
 void pst_verifier_unchecked(struct verifier *v, const struct pst_unsure *unsure,
                             const char *why);
-/* Are the gradients of the parameters in list those in f64 (precision.c)? */
+/* Compares the f32 gradients of the parameters in list with f64 (precision.c).
+ */
 enum pst_status pst_verifier_precision(struct verifier *v,
                                        const struct pst_wide *wide,
                                        const unsigned *list,

@@ -13,10 +13,10 @@
 #include "stages/split/join.h"
 #include "stages/verify/verifier.h"
 
-/* Relative, in the 2-norm. */
+/* Relative error in the 2-norm. */
 #define SHARED_TOLERANCE 1e-6
-/* What a verification may take, in steps and in seconds at least. Differences
- * that it finds take longer. */
+/* Budget of a verification, in steps, and at least in seconds. Locating a
+ * difference may exceed it. */
 #define LIMIT_STEPS   20
 #define LIMIT_SECONDS 3.0
 
@@ -59,7 +59,7 @@ void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
 struct made_up {
     const struct pst_plan *plan;
     uint64_t seed;
-    uint32_t limit; /* integers are below it */
+    uint32_t limit; /* upper bound of integers, exclusive */
 };
 
 static enum pst_status make_up(void *ctx, uint64_t step, unsigned microbatch,
@@ -187,7 +187,7 @@ static enum pst_status compare_cuts(struct verifier *v)
 
     v->begin = pst_now();
     alone.ranks = 1;
-    alone.schedule = "gpipe"; /* takes one stage, any microbatches */
+    alone.schedule = "gpipe"; /* one stage, any number of microbatches */
     alone.place = NULL;
     pst_verifier_tell(v, "a step of %zu stage%s", v->plan->stages.n,
                       pst_plural(v->plan->stages.n));
@@ -277,9 +277,9 @@ static enum pst_status new_wide(struct verifier *v, bool beside,
     return pst_wide_new(v->joined, &options, v->fill, v->ctx, ret, v->diag);
 }
 
-/* What hangs on a kink or a jump at the parameters as they are is looked at
- * beside them. What does so there, too, or for which there is no time, is
- * named. */
+/* Gradients that a kink or a jump leaves undecided are checked again at moved
+ * parameters. Those that stay undecided, or for which time runs out, are
+ * listed. */
 static enum pst_status check_beside(struct verifier *v, double seconds,
                                     const struct pst_unsure *unsure)
 {
@@ -370,9 +370,9 @@ static enum pst_status verify(struct verifier *v)
     return v->report.different > 0 ? PST_ERR_DIFFERENT : PST_OK;
 }
 
-/* With made-up data: integers that are out of range for a table of the model
- * become smaller, and those that are no mask (of 0 and 1), for which a model
- * makes numbers that f32 does not hold. */
+/* Verifies with random data. If an integer is out of range for a table of the
+ * model, or the model overflows f32 (an integer input may be a mask of 0 and
+ * 1), runs again with integers of half the range. */
 static enum pst_status verify_made_up(struct verifier *v)
 {
     struct made_up made_up = {v->plan, v->options.seed, 4};
@@ -413,7 +413,7 @@ enum pst_status pst_verify(struct pst_plan *plan,
     v.options.optim = (struct pst_optim_options){0};
     v.options.train = options->train && plan->loss >= 0;
     v.options.keep_outputs = true;
-    if (v.options.threads == 0) /* the same for both: bits depend on it */
+    if (v.options.threads == 0) /* the same for both runs: bits depend on it */
         v.options.threads =
             PST_MAX(1, pst_cpu_count() / PST_MAX(1, options->ranks));
     status = fill != NULL ? verify(&v) : verify_made_up(&v);

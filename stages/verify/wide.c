@@ -13,24 +13,26 @@
 
 /* Of the derivative along a direction of unit normal entries. */
 #define TOLERANCE 1e-5
-/* Share of a loss that rounding may move: it limits small steps. A loss that
- * parameters moved by one ulp move further has FACTOR times that. */
+/* Rounding error of a loss, relative: it limits how small a step may be. If
+ * moving parameters by one ulp changes the loss more, FACTOR times that change
+ * counts. */
 #define ROUNDING 4e-15
 #define FACTOR   4
 #define JITTERS  1
-/* Elements of a parameter that go along normal numbers; more go by signs. */
+/* Elements of a parameter that move by normal random numbers; parameters with
+ * more elements move by random signs. */
 #define NORMAL 4096
-/* A loss that a step of a 10 000th moves by more than this share of what the
- * step moves it by: it jumps. A curve's moves by a 10 000th, too. */
+/* The loss jumps if a step of 1/10000 changes it by more than this share of
+ * what the full step changes. A smooth loss changes by about 1/10000. */
 #define JUMP 0.01
-/* How far parameters are moved away from a kink, in their own size. */
+/* Relative distance by which parameters are moved away from a kink. */
 #define BESIDE 1e-2
 
 struct wide_param {
-    double *data; /* NULL: not a floating tensor of the graph */
+    double *data; /* NULL: not a floating-point tensor of the graph */
     double *start, *grad;
     int64_t numel;
-    double rms; /* size of an element's step, in units of the step */
+    double rms; /* step of an element, in units of the step size */
     bool wanted;
 };
 
@@ -40,13 +42,13 @@ struct pst_wide {
     struct pst_wide_options options;
     struct pst_pool *pool;
     struct pst_graph *forward, *backward;
-    struct pst_eval *eval; /* of forward */
+    struct pst_eval *eval; /* runs the forward graph */
     struct wide_param *params;
-    void **data; /* by value id of forward: inputs, params ... */
+    void **data; /* by value id of the forward graph: inputs, parameters ... */
     size_t n_data;
-    double seconds;  /* of one forward */
-    double loss;     /* at the parameters as read */
-    double rounding; /* how far rounding may move it */
+    double seconds;  /* duration of one forward */
+    double loss;     /* at the original parameters */
+    double rounding; /* absolute rounding error of the loss */
 };
 
 static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
@@ -64,7 +66,8 @@ static struct pst_value *loss_of(const struct pst_wide *w,
 
 /* --- data ---------------------------------------------------------------- */
 
-/* As read (in the plan's dtype), or widened; arena of w. */
+/* Returns the data as read (in the plan's dtype) or converted to f64; in the
+ * arena of w. */
 static void *widened(struct pst_wide *w, const struct pst_meta *meta, void *raw)
 {
     struct pst_meta from = *meta, to;
@@ -99,8 +102,8 @@ static enum pst_status read_input(struct pst_wide *w,
     return w->data[value->id] == NULL ? no_memory(diag, 0) : PST_OK;
 }
 
-/* Steps are in proportion to the elements; where these are zero (a bias that
- * starts there), in proportion to a usual value. */
+/* Steps are proportional to the size of the elements; for a parameter that is
+ * zero (a new bias) to a typical value. */
 static void measure_param(struct wide_param *p)
 {
     double sum = 0;
@@ -112,7 +115,7 @@ static void measure_param(struct wide_param *p)
         p->rms = 0.1;
 }
 
-/* Away from a kink, as far as a few steps of training would go. */
+/* Moves parameters about as far as a few training steps would. */
 static void move_beside(const struct pst_wide *w, const struct wide_param *p,
                         unsigned index)
 {
@@ -315,7 +318,7 @@ static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
     return status;
 }
 
-/* Keeps the parameters as read: those chosen, or (NULL) all. */
+/* Saves the original values of the chosen parameters, or of all (NULL). */
 static enum pst_status keep_start(struct pst_wide *w, const bool *chosen,
                                   struct pst_diag *diag)
 {
@@ -333,7 +336,7 @@ static enum pst_status keep_start(struct pst_wide *w, const bool *chosen,
     return PST_OK;
 }
 
-/* Moves all parameters by one ulp up or down, or (0) back. */
+/* Moves all parameters by one ulp up or down; 0: restores them. */
 static void jitter(struct pst_wide *w, unsigned try)
 {
     for (size_t i = 0; i < w->plan->params.n; i++) {
@@ -349,7 +352,7 @@ static void jitter(struct pst_wide *w, unsigned try)
     }
 }
 
-/* The loss, the time that it takes, and how far rounding moves it. */
+/* Measures the loss, its duration and its rounding error. */
 static enum pst_status measure_loss(struct pst_wide *w, struct pst_diag *diag)
 {
     const double begin = pst_now();
@@ -444,7 +447,7 @@ struct walk {
     struct pst_wide *w;
     const bool *chosen;
     double step;
-    struct pst_rng_key key; /* node: the parameter's index */
+    struct pst_rng_key key; /* node: index of the parameter */
     double *scale;          /* per parameter: step of an element */
     double typical;         /* derivative along such a direction */
 };
@@ -541,7 +544,7 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
     return status;
 }
 
-/* What two losses beside the start say. */
+/* Result of one central difference. */
 struct quotient {
     double derivative, promised;
     double kink; /* half the distance of the one-sided differences */
@@ -616,10 +619,10 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                unsigned attempt, struct pst_wide_error *ret,
                                struct pst_diag *diag)
 {
-    /* A kink (of relu) between the two points spoils a difference: other
-     * directions and steps meet others. Where a loss is steep (norms of rows
-     * that are nearly zero) any of these is too large: the last ones are so
-     * small that the loss moves by no more than a share. */
+    /* Step sizes. A kink (of relu) between the two points spoils a difference;
+     * other directions and step sizes avoid it. Where a loss is steep (norms of
+     * rows that are nearly zero) fixed steps are too large: the last entries
+     * choose the step so that the loss moves by at most a share. */
     static const struct {
         double step, share;
     } tries[PST_WIDE_ATTEMPTS] = {{1e-6, INFINITY},

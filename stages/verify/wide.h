@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_VERIFY_WIDE_H
 /*
  * A plan of one stage in f64, on the heap, with the data of microbatch 0 of
- * step 0: loss, gradients, and central differences of the loss. For pst_verify.
- * One thread.
+ * step 0. Computes loss, gradients and central differences of the loss, for
+ * pst_verify. One thread.
  */
 #include "stages/run/exec.h"
 
@@ -13,8 +13,8 @@ struct pst_wide;
 struct pst_wide_options {
     uint64_t seed;
     unsigned threads;
-    /* Parameters are moved a little, away from kinks: those that are all zero,
-     * say, at which each relu is at its own. */
+    /* Moves parameters a little away from kinks. Parameters that are all zero,
+     * for example, are at the kink of each relu. */
     bool beside;
 };
 
@@ -31,14 +31,13 @@ double pst_wide_loss(const struct pst_wide *wide);
 /* Returns the gradient of plan->params[i], all elements in order; NULL: it has
  * none or requires none. */
 const double *pst_wide_grad(const struct pst_wide *wide, unsigned i);
-/* Returns the duration of one forward in seconds. */
+/* Returns the duration of one forward pass in seconds. */
 double pst_wide_seconds(const struct pst_wide *wide);
 
 /*
- * Moves the chosen parameters (true, by index) a little along a random
- * direction and compares the change of the loss with their gradients. Each
- * attempt takes another direction, and each below PST_WIDE_ATTEMPTS another
- * step size, too.
+ * Moves the chosen parameters (true, by index) along a random direction and
+ * compares the change of the loss with their gradients. Each attempt uses
+ * another direction, and each below PST_WIDE_ATTEMPTS another step size.
  */
 #define PST_WIDE_ATTEMPTS 5
 /*
@@ -55,8 +54,8 @@ struct pst_wide_error {
 enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                unsigned attempt, struct pst_wide_error *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* True in *ret if the loss is discontinuous at these parameters, as with a tie
- * in topk; then it has no derivative there. */
+/* Sets *ret to true if the loss is discontinuous at these parameters, for
+ * example at a tie in topk: it has no derivative there. */
 enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
                                bool *ret, struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -4,7 +4,7 @@
 #include "stages/ops/core/rows.h"
 #include "stages/passes/replay.h"
 
-/* No gradient passes here though numbers do: torch.no_grad(), detach. */
+/* True if values pass but no gradient does: torch.no_grad(), detach. */
 static bool blocks(const struct pst_node *node)
 {
     return node->n_outs > 0 &&
@@ -12,8 +12,8 @@ static bool blocks(const struct pst_node *node)
            (node->no_grad || node->op->vjp == pst_vjp_none);
 }
 
-/* The row of an embedding that PyTorch defines to have no gradient, -1: none.
- */
+/* Returns the row of an embedding that has no gradient in PyTorch
+ * (padding_idx); -1: none. */
 static int64_t padding_of(const struct pst_node *node)
 {
     if (node->op != &pst_op_embedding)
@@ -21,7 +21,7 @@ static int64_t padding_of(const struct pst_node *node)
     return node->args[2].i;
 }
 
-/* An input of the graph that grows, with the numbers at `from` of the base. */
+/* Adds a graph input that holds the values of `from` at the base point. */
 static struct pst_value *add_frozen(struct pst_replay *replay,
                                     struct pst_frozen *frozen, const char *name,
                                     const struct pst_meta *from,
@@ -43,7 +43,7 @@ static struct pst_value *add_frozen(struct pst_replay *replay,
     return f.value;
 }
 
-/* The node reads a table whose padding row stays as it was. */
+/* Restores the padding row of the table that the node reads. */
 static enum pst_status freeze_padding(struct pst_replay *replay,
                                       struct pst_frozen *frozen,
                                       const struct pst_node *node)
@@ -78,7 +78,7 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
     return status;
 }
 
-/* Results of the node become inputs that hold what `eval` has for them. */
+/* Replaces the node's results by inputs with the values that `eval` has. */
 static enum pst_status freeze(struct pst_replay *replay,
                               struct pst_frozen *frozen,
                               const struct pst_node *node)

@@ -60,9 +60,9 @@ static enum pst_status name_journal(struct pstctl_setup *s,
     return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : PST_OK;
 }
 
-/* Creates the folder again if it was removed, for instance by a program that
- * cleans /tmp; one with that name may belong to another user and is not
- * used. */
+/* Creates the folder again if it was removed, for example by a program that
+ * cleans /tmp. A folder of that name that another user has made meanwhile is
+ * not used. */
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;
@@ -95,8 +95,8 @@ static enum pst_status save_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return pst_plan_save(plan, s->plan, diag);
 }
 
-/* Saves the plan into a temporary folder of the run, again if that was removed
- * meanwhile: ranks must read what this process has written. */
+/* Saves the plan in a temporary folder of the run, and again if that was
+ * removed: ranks must read what this process has written. */
 static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
                                  struct pst_diag *diag)
 {
@@ -113,14 +113,14 @@ static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return status;
 }
 
-/* Those that split prints, where no split has. */
+/* Prints the notes that split prints, if no split was run before. */
 static void print_notes(const struct pst_plan *plan)
 {
     for (size_t i = 0; i < plan->notes.n; i++)
         pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
 }
 
-/* Makes the plan of what the job was given. again: for another start of it. */
+/* Makes the plan from the job's arguments. again: for a restart of the job. */
 static enum pst_status cut(struct pstctl_setup *s,
                            const struct pstd_config *config, bool again,
                            unsigned *ret_ranks, struct pst_diag *diag)

@@ -10,11 +10,11 @@
 
 #define MAX_OPERANDS 8
 
-/* Tensors among the arguments. */
+/* The tensor operands of a call. */
 struct operands {
     const struct pst_meta *at[MAX_OPERANDS];
     unsigned n;
-    bool same_shape; /* all of them, and as the result */
+    bool same_shape; /* all operands have the shape of the result */
 };
 
 static bool is_one_of(const struct pst_op *op, const struct pst_op *const *list,
@@ -26,7 +26,7 @@ static bool is_one_of(const struct pst_op *op, const struct pst_op *const *list,
     return false;
 }
 
-/* New tensors like the first operand. */
+/* True for operators that make a new tensor like their first operand. */
 static bool is_copy(const struct pst_op *op)
 {
     static const struct pst_op *const rows[] = {
@@ -65,7 +65,7 @@ static bool is_copy(const struct pst_op *op)
     return is_one_of(op, rows, PST_COUNT(rows));
 }
 
-/* Contiguous in PyTorch, whatever the operands are. */
+/* True for operators whose results are contiguous for any operands. */
 static bool is_contiguous(const struct pst_op *op)
 {
     static const struct pst_op *const rows[] = {
@@ -90,7 +90,7 @@ static bool is_contiguous(const struct pst_op *op)
     return is_one_of(op, rows, PST_COUNT(rows));
 }
 
-/* Elementwise, in whatever folder. */
+/* True for elementwise operators, of any folder. */
 static bool is_elementwise(const struct pst_op *op)
 {
     return strcmp(pst_op_family(op), "pointwise") == 0 ||
@@ -108,8 +108,8 @@ static bool is_named(const struct pst_op *op, const char *const *names,
     return false;
 }
 
-/* Operators on images whose results have their channels where the first operand
- * has them. */
+/* True for operators on images whose results have the memory format of their
+ * first operand. */
 static bool follows_channels(const struct pst_op *op)
 {
     static const char *const names[] = {
@@ -138,7 +138,7 @@ static bool follows_channels(const struct pst_op *op)
     return is_named(op, names, PST_COUNT(names));
 }
 
-/* A number becomes a tensor without dimensions there, as in add.Scalar. */
+/* True if PyTorch turns the number into a 0-dim tensor, as in add.Scalar. */
 static bool wraps_numbers(const struct pst_op *op)
 {
     const char *overload = strrchr(pst_op_schema(op)->name, '.');
@@ -172,7 +172,7 @@ static struct operands collect(const struct pst_op *op,
     return ret;
 }
 
-/* The narrowest dimension first. */
+/* Dimensions by stride, the smallest first. */
 static const unsigned channels_last[][5] = {{1, 3, 2, 0}, {1, 4, 3, 2, 0}};
 
 static const unsigned *channels_order(const struct pst_meta *m)
@@ -232,7 +232,7 @@ static bool all(const struct operands *o, bool (*is)(const struct pst_meta *m))
     return o->n > 0;
 }
 
-/* They are dense and have the same strides. */
+/* True if all operands are dense and have the same strides. */
 static bool lie_alike(const struct operands *o)
 {
     for (unsigned i = 1; i < o->n; i++)
@@ -242,8 +242,8 @@ static bool lie_alike(const struct operands *o)
     return all(o, pst_meta_is_dense);
 }
 
-/* Bytes; of the operand in dimension d of the result, 0 where it is broadcast.
- */
+/* Returns the operand's stride in bytes for dimension d of the result; 0 if the
+ * operand is broadcast there. */
 static int64_t stride_of(const struct pst_meta *operand,
                          const struct pst_meta *result, unsigned d)
 {
@@ -276,7 +276,8 @@ static int compare(const struct operands *o, const struct pst_meta *result,
     return 0;
 }
 
-/* By insertion, since the comparison is no order if operands disagree. */
+/* Insertion sort as in TensorIterator: if operands disagree the comparison is
+ * no order, and the result depends on the algorithm. */
 static void sort(const struct operands *o, const struct pst_meta *result,
                  unsigned sorted[PST_MAX_RANK])
 {
@@ -299,7 +300,7 @@ static void sort(const struct operands *o, const struct pst_meta *result,
         }
 }
 
-/* Those of operands that lie alike, else the order of their dimensions. */
+/* Takes the strides that all operands share, or else sorts the dimensions. */
 static void set_like(const struct operands *o, const struct pst_meta *result,
                      int64_t *strides)
 {
@@ -330,8 +331,8 @@ static void set_normed(const struct pst_meta *x, const struct pst_meta *result,
         set_order(result, channels_order(result), strides);
 }
 
-/* Of a convolution the weight decides too; one of volumes and such as pad
- * around do not keep them. */
+/* The weight of a convolution counts too. Convolutions of volumes, and those
+ * that pad separately, do not keep channels last. */
 static bool has_channels_last(const struct pst_op *op,
                               const struct pst_arg *args, unsigned n_args,
                               unsigned rank)
@@ -349,14 +350,15 @@ static bool has_channels_last(const struct pst_op *op,
     return false;
 }
 
-/* The tensors of a list are put together: as all of them suggest. */
+/* Concatenation: channels last if all tensors of the list suggest it. */
 static bool set_cat(const struct pst_arg *list, const struct pst_meta *result,
                     int64_t *strides)
 {
     if (list->kind != PST_ARG_VALUES || channels_order(result) == NULL)
         return false;
     for (unsigned i = 0; i < list->n; i++)
-        if (list->values[i]->meta.rank == 1) /* without elements: left out */
+        if (list->values[i]->meta.rank == 1) /* tensors without elements are
+                                              * skipped */
             return false;
         else if (!pst_eager_suggests_channels_last(&list->values[i]->meta))
             return true;
@@ -364,7 +366,7 @@ static bool set_cat(const struct pst_arg *list, const struct pst_meta *result,
     return true;
 }
 
-/* Of `from` as a view of the result's sizes. */
+/* Sets the strides of a view of `from` with the sizes of the result. */
 static bool set_view(const struct pst_meta *from, const struct pst_meta *result,
                      int64_t *strides)
 {
@@ -385,7 +387,7 @@ static bool set_view(const struct pst_meta *from, const struct pst_meta *result,
     return true;
 }
 
-/* Put together along a dimension, which is then looked at as two. */
+/* Stacking concatenates along a dimension, which is then split in two. */
 static bool set_stack(const struct pst_arg *list, const struct pst_arg *dim,
                       const struct pst_meta *result, int64_t *strides)
 {
@@ -421,8 +423,8 @@ bool pst_eager_keeps_window(const struct pst_op *op)
     return is_one_of(op, rows, PST_COUNT(rows));
 }
 
-/* Two parts of the operand, put together the other way round, for each of the
- * dimensions. Without any it is done to all elements in their order. */
+/* roll concatenates two parts of the operand in reverse order, for each
+ * dimension. Without dimensions it rolls the flattened tensor. */
 static bool set_rolled(const struct pst_arg *args,
                        const struct pst_meta *result, int64_t *strides)
 {
@@ -453,7 +455,8 @@ static bool set_rolled(const struct pst_arg *args,
     return true;
 }
 
-/* Those of flip(), whose result is transposed; but a copy without a turn. */
+/* rot90 flips, and transposes for an odd number of turns; no turn is a plain
+ * copy. */
 static void set_turned(const struct pst_arg *args,
                        int64_t strides[PST_MAX_RANK])
 {
@@ -479,7 +482,7 @@ static void set_turned(const struct pst_arg *args,
     }
 }
 
-/* A copy in the order of dimensions that it is asked for. */
+/* Sets the strides of a copy with the requested memory format. */
 static void set_copy(const struct operands *o, enum pst_eager_format format,
                      const struct pst_meta *result, int64_t *strides)
 {
@@ -490,7 +493,7 @@ static void set_copy(const struct operands *o, enum pst_eager_format format,
         set_order(result, channels_order(result), strides);
 }
 
-/* By the operands of an elementwise operator. */
+/* Sets the strides of an elementwise result. */
 static void set_elementwise(const struct operands *o,
                             const struct pst_meta *result, int64_t *strides)
 {

@@ -7,7 +7,7 @@
  */
 #include "stages/ops/core/op.h"
 
-/* Counts the tensor entries of call->in for these arguments. */
+/* Returns the number of tensor entries in call->in for these arguments. */
 unsigned pst_call_count_in(const struct pst_schema *schema,
                            const struct pst_arg *args);
 /* The same for argument i only. */
@@ -23,19 +23,20 @@ enum pst_status pst_eval_new(const struct pst_graph *graph,
                              struct pst_eval **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_eval_free(struct pst_eval *eval);
-/* Whose threads kernels divide their work among; NULL, as before the call: one
- * thread. Borrowed until free. */
+/* Sets the pool whose threads kernels use; NULL (the default): one thread.
+ * Borrowed until free. */
 void pst_eval_set_pool(struct pst_eval *eval, struct pst_pool *pool);
-/* Borrows data (contiguous or as meta's strides say) until free. */
+/* Sets the data of a value, contiguous or with meta's strides. Borrowed until
+ * free. */
 enum pst_status pst_eval_set(struct pst_eval *eval, struct pst_value *value,
                              const void *data,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* Runs all nodes, with reference kernels only or with the best ones. A kernel's
- * fault is PST_ERR_RANGE with the node's name. */
+/* Runs all nodes, with the reference kernels or with the best ones. A fault of
+ * a kernel is PST_ERR_RANGE with the node's name. */
 enum pst_status pst_eval_run(struct pst_eval *eval, bool reference,
                              const struct pst_rng_key *key,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* The same for one node of the graph. */
+/* Runs one node of the graph in the same way. */
 enum pst_status pst_eval_node(struct pst_eval *eval, struct pst_node *node,
                               bool reference, const struct pst_rng_key *key,
                               struct pst_diag *diag) PST_MUST_CHECK;

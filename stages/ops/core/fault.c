@@ -14,7 +14,7 @@ static const char *const texts[PST_N_FAULTS] = {
 #undef X
 };
 
-/* The operator's first text argument that is not empty, or its name. */
+/* Returns the operator's first non-empty text argument, else its name. */
 static const char *string_of(const struct pst_node *node)
 {
     if (node == NULL)

@@ -34,7 +34,7 @@ enum pst_status pst_infer_tensor(const struct pst_infer *c, unsigned i,
 enum pst_status pst_infer_dim(const struct pst_infer *c, unsigned i,
                               const struct pst_meta *meta,
                               unsigned *ret) PST_MUST_CHECK;
-/* The same for a number. */
+/* The same for a dimension that is given as a number. */
 enum pst_status pst_infer_dim_at(const struct pst_infer *c, int64_t dim,
                                  const struct pst_meta *meta,
                                  unsigned *ret) PST_MUST_CHECK;
@@ -43,7 +43,7 @@ enum pst_status pst_infer_dim_at(const struct pst_infer *c, int64_t dim,
 enum pst_status pst_infer_dims(const struct pst_infer *c, unsigned i,
                                const struct pst_meta *meta,
                                bool ret[PST_MAX_RANK]) PST_MUST_CHECK;
-/* Returns dtype argument i, or `otherwise` if it is None. */
+/* Returns dtype argument i; `otherwise` if it is None. */
 enum pst_dtype pst_infer_dtype(const struct pst_infer *c, unsigned i,
                                enum pst_dtype otherwise);
 /* Fails unless both tensor arguments have the same dtype. */

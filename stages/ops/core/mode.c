@@ -21,8 +21,7 @@ static bool is_train_value(const struct pst_param *param)
     return param->type == PST_TYPE_TENSOR && strcmp(param->name, "train") == 0;
 }
 
-/* An optional flag that is None counts as true, so it is set to false as
- * well. */
+/* None counts as true for an optional flag, so it is set to false as well. */
 void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args)
 {
     for (unsigned i = 0; i < schema->n_args; i++) {
@@ -35,8 +34,8 @@ void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args)
     }
 }
 
-/* With p = 0 the result is the input, except for rows whose operands decide
- * that. */
+/* With p = 0 the result is the input, except for operators whose other operands
+ * decide. */
 bool pst_mode_drops(const struct pst_schema *schema, const struct pst_arg *args)
 {
     const int p = pst_schema_arg(schema, "p");

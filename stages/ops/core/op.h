@@ -148,7 +148,7 @@ typedef enum pst_status (*pst_vjp_fn)(struct pst_vjp *v);
  * factories. */
 enum pst_status pst_vjp_none(struct pst_vjp *v);
 
-/* Value of argument i (schema order), NULL if None. */
+/* Returns the value of argument i (schema order); NULL if it is None. */
 static inline struct pst_value *pst_vjp_in(const struct pst_vjp *v, unsigned i)
 {
     return v->node->args[i].kind == PST_ARG_VALUE ? v->node->args[i].value

@@ -8,7 +8,7 @@
  */
 #include "stages/ops/core/op.h"
 
-/* Gradient of result i, NULL if none reaches it. */
+/* Returns the gradient of result i; NULL if none reaches it. */
 static inline struct pst_value *pst_vjp_grad(const struct pst_vjp *v,
                                              unsigned i)
 {

@@ -89,7 +89,8 @@ enum pst_status pst_import_keep_strides(struct pst_import *import,
 
 /* --- what is expected of a result ----------------------------------------- */
 
-/* In the file's codes: 1 contiguous, 2 and 3 channels last. */
+/* Formats in the file: 1 contiguous; 2 channels last, 3 the same for volumes.
+ */
 static enum pst_eager_format format_of(const struct pst_doc_node *node)
 {
     const struct pst_doc_arg *arg =
@@ -128,13 +129,13 @@ bool pst_import_returns_itself(const struct pst_import *import,
     return true;
 }
 
-/* Operands as PyTorch has them. */
+/* A node's operands with the strides that PyTorch has in eager mode. */
 struct shadows {
     struct pst_arg *args;
     struct pst_value *values, **list;
     unsigned n, n_list;
-    bool odd;       /* not all lie in the order of their dimensions */
-    bool put_right; /* the file says other strides of one */
+    bool odd;       /* an operand is not contiguous */
+    bool put_right; /* eager strides of an operand differ from the file's */
 };
 
 static struct pst_value *shadow(struct shadows *s,
@@ -222,7 +223,8 @@ static void expect(struct pst_import *import, const struct pst_meta *m)
     memcpy(import->expected.stride, m->stride, m->rank * sizeof(*m->stride));
 }
 
-/* A view of an operand that was put right, or the copy in its place. */
+/* Expects the strides of a view of an operand whose strides were corrected, or
+ * of the copy that replaces the view. */
 static void expect_view(struct pst_import *import, const struct shadows *s,
                         const struct pst_op *op, unsigned i,
                         const struct pst_value *value)

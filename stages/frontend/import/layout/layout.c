@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where elements lie in PyTorch's storages. Results are contiguous here; in
- * PyTorch they may be permuted (relu(x.t()), channels_last), and the file says
- * how, as far as that is what eager mode does (eager.h). That matters in two
- * places only:
- *   - an operator that reads a storage by strides of its own (as_strided);
- *   - a write, where a reshape (contiguous, to, ...) of such a result is a view
- *     for one of us and a copy for the other.
- * When an import comes to such a place it notes the result that began to
- * differ, and is done again: the noted results then get storages of their own
- * in that order (permute, clone, permute back), and views of them are
- * those of PyTorch.
+ * Storage order of PyTorch's tensors. Results are contiguous here; in PyTorch
+ * they may be permuted (relu(x.t()), channels_last). The file records how, and
+ * eager.h corrects it. The order matters in two cases only:
+ * - an operator reads a storage with strides of its own (as_strided);
+ * - a tensor is written after a reshape (contiguous, to, ...) that is a view
+ *   here and a copy in PyTorch, or the reverse.
+ * When the import meets such a case, it notes the result whose order differed
+ * first, and starts again. The noted results then get storages of their own in
+ * that order (permute, clone, permute back), and their views are those of
+ * PyTorch.
  */
 #include "stages/frontend/import/layout/eager.h"
 #include "stages/frontend/import/nodes.h"
@@ -33,7 +32,7 @@ void pst_layouts_fini(struct pst_layouts *l)
 
 /* --- notes by storage --------------------------------------------------- */
 
-/* NULL after a failure, which the builder has. */
+/* Returns NULL after a failure, which the builder holds. */
 static struct pst_storage_note *note_of(struct pst_import *import,
                                         struct pst_value *v)
 {
@@ -90,8 +89,8 @@ static bool same_strides(const struct pst_meta *a, const struct pst_meta *b)
     return true;
 }
 
-/* The dimensions from the widest stride to the narrowest; false if they leave
- * gaps or share memory. */
+/* Sorts the dimensions by stride, the largest first; false if the elements
+ * leave gaps or share memory. */
 static bool order_of(const struct pst_meta *m, int64_t order[PST_MAX_RANK])
 {
     int64_t step = 1;
@@ -260,7 +259,7 @@ enum pst_status pst_import_writes_storage(struct pst_import *import,
     return want_if_noted(import, note);
 }
 
-/* Is a result perhaps a view of an argument? */
+/* True if a result may be a view of an argument. */
 static bool may_alias(const struct pst_op *op)
 {
     return (op->flags & PST_OP_MAYBE_VIEW) != 0 ||
