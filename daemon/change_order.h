@@ -13,7 +13,7 @@ enum pstd_change_kind {
     PSTD_CHANGE_UNFREEZE, /* parameters that match `name` */
     PSTD_CHANGE_SET,
     PSTD_CHANGE_CAST,
-    PSTD_CHANGE_GET, /* of tensors called `name`; changes nothing */
+    PSTD_CHANGE_GET, /* reads the tensors called `name`; changes nothing */
 };
 
 /* Texts are borrowed. */
@@ -30,7 +30,7 @@ struct pstd_change_order {
 
 void pstd_change_order_write(const struct pstd_change_order *from,
                              struct pst_str *out);
-/* Of bytes that were written so. */
+/* Decodes an order from bytes that pstd_change_order_write made. */
 void pstd_change_order_read(const char *data, struct pstd_change_order *ret);
 
 #endif

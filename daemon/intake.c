@@ -15,12 +15,12 @@ struct pstd_intake {
     unsigned limit;
     struct pstd_signature signature; /* constant once it is open */
 
-    uv_mutex_t lock; /* of everything below */
+    uv_mutex_t lock; /* guards everything below */
     uv_cond_t came;
     bool open, shut;
     struct list waiting, answers;
     unsigned n;   /* that wait */
-    size_t bytes; /* of these */
+    size_t bytes; /* bytes of the queued requests */
     struct pstd_intake_counts counts;
 };
 

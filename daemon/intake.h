@@ -14,20 +14,22 @@
 #include <stdint.h>
 #include <uv.h>
 
-#define PSTD_ASK_BYTES    (16u << 20)  /* of a request, and of its answer */
-#define PSTD_INTAKE_BYTES (256u << 20) /* of all requests that wait */
+#define PSTD_ASK_BYTES    (16u << 20)  /* largest request, and largest answer */
+#define PSTD_INTAKE_BYTES (256u << 20) /* largest sum of all waiting requests  \
+                                        */
 
 /* An input or output of the model, as a request has it. */
 struct pstd_port {
     char *name;
     unsigned index;       /* in the plan */
-    struct pst_meta meta; /* of one microbatch, contiguous */
+    struct pst_meta meta; /* meta of one microbatch, contiguous */
     /* The dimension of samples; -1: an input that is not divided, which each
      * request has whole. An output without dimensions counts as one sample. */
     int dim;
     int64_t each;        /* size of one sample along dim */
     bool optional;       /* nothing that is answered depends on this input */
-    size_t outer, inner; /* of a sample: pieces, bytes of one */
+    size_t outer, inner; /* layout of a sample: number of pieces, bytes of one
+                          */
 };
 
 /* What a served model takes and gives. Samples are what a request has one or
@@ -36,10 +38,10 @@ struct pstd_port {
 struct pstd_signature {
     struct pstd_port *inputs, *outputs;
     size_t n_inputs, n_outputs;
-    int64_t samples;       /* of a microbatch */
-    unsigned microbatches; /* of a step */
+    int64_t samples;       /* samples per microbatch */
+    unsigned microbatches; /* microbatches per step */
     bool apart;            /* requests do not share microbatches */
-    uint64_t step;         /* of the checkpoint; 0: start values */
+    uint64_t step;         /* step of the checkpoint; 0: start values */
     int64_t most;          /* samples that a request may have */
 };
 
@@ -63,7 +65,7 @@ struct pstd_intake_counts {
     uint64_t samples, steps;
     uint64_t waiting; /* now */
     double seconds;   /* from request to answer, sum over those answered */
-    double longest;   /* of those since it was last begun again */
+    double longest;   /* longest since the statistics were reset */
 };
 
 struct pstd_intake;

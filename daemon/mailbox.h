@@ -48,7 +48,7 @@ struct pstd_order {
     size_t size;
 };
 
-/* Of this process, since its start. */
+/* Totals of this process since its start. */
 struct pstd_totals {
     uint64_t steps, samples, tokens;
     /* The newest step, which need not have been reported; time_us 0: none was.

@@ -50,8 +50,8 @@ static int refuse(const struct pst_diag *diag)
     return pst_status_exit_code(diag->status);
 }
 
-/* Of penstock's own ranks the client has warned; of those that mpirun starts
- * one does. */
+/* The client warns for the ranks that penstock starts; of those that mpirun
+ * starts, one warns. */
 static void warn_unread(void *ctx, const char *variable, const char *near)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK"); // NOLINT: one thread

@@ -7,10 +7,12 @@
 #include "stages/run/exec.h"
 #include "stages/run/measure.h"
 
-/* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
+/* Results of one rank, summed over the steps of a run. Plain bytes: they are
+ * sent as they are. */
 struct pstd_rank_result {
     char stages[64];
-    uint64_t peak_rss, base_rss; /* of the process: at most; without a model */
+    uint64_t peak_rss, base_rss; /* peak of the process; memory without a model
+                                  */
     uint64_t planned, high_water;
     struct pst_times sums;
     double step;              /* seconds of one step of median length, */
@@ -23,15 +25,15 @@ struct pstd_result {
     struct pst_diag diag;
     uint64_t first_step, steps;
     double loss;
-    double *losses; /* of the last n_losses steps */
+    double *losses; /* losses of the last n_losses steps */
     size_t n_losses;
-    /* Of the newest n_losses steps, but not of the first two: the median, and
-     * what 99 of 100 did not exceed. NAN: there was none. */
+    /* Median and 99th percentile of the newest n_losses steps, without the
+     * first two. NAN: there was none. */
     double step_s, step_p99_s;
     uint64_t first_step_us;
     double gflops, mfu, bubble, tok_s;
     uint64_t checkpoint_step;
-    uint64_t best_step; /* of the evaluations; 0: none was finite */
+    uint64_t best_step; /* step of the best evaluation; 0: none was finite */
     double best_loss;
     bool enough; /* over before its goal: they did not get better */
     struct pstd_rank_result *ranks;

@@ -12,7 +12,7 @@ struct pstctl_command {
     const char *name;
     const char *args;    /* for the usage line: "MODEL.pt2 -o PLAN" */
     unsigned min, max;   /* number of arguments */
-    uint64_t groups;     /* of options */
+    uint64_t groups;     /* option groups that the command takes */
     const char *summary; /* one line */
     const char *help;    /* further text, or NULL */
     enum pst_status (*run)(const struct pstd_config *config,

@@ -30,7 +30,8 @@ struct pstctl_progress {
     bool quiet;
     bool live, begun, printed_step;
     bool came_later;                  /* the run had begun before */
-    uint64_t first_step, steps, step; /* of the run; newest */
+    uint64_t first_step, steps, step; /* first and number of steps of the run;
+                                       * newest step */
     double first_s, last_s;           /* times: begin, last print */
     uint64_t n_step_events,
         first_event_step; /* step events so far; step of the first one */

@@ -15,14 +15,14 @@ struct pstd_executor {
     struct pstd_mailbox *mailbox;
     struct pst_transport *transport;
     struct pst_pulse *pulse;
-    unsigned rank;  /* of this process */
+    unsigned rank;  /* rank of this process */
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
     const struct pst_device *device; /* of this process, by --device */
     unsigned ordinal;                /* which one of its kind */
     struct pst_plan *plan;
     struct pst_batch batch;    /* plans of the microbatches in the last run */
-    struct pst_engine *engine; /* of the last run, or NULL */
+    struct pst_engine *engine; /* engine of the last run; NULL: none */
     struct pstd_changed
         *changed;         /* plan of a run with a changed model; or NULL */
     char *engine_options; /* options of that engine, as text */

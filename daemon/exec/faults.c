@@ -10,7 +10,7 @@
 /* --- --dump-fault --------------------------------------------------------- */
 
 struct dump {
-    const struct pst_plan *plan; /* of that microbatch */
+    const struct pst_plan *plan; /* plan that ran the failed microbatch */
     struct pst_safetensors_entry *entries;
     void **data;
     size_t n;

@@ -90,7 +90,7 @@ static const char *folder_of(const struct pstd_session *s, bool fallback)
 /* Result of a save. */
 struct outcome {
     enum pst_status status;
-    const struct pst_diag *why; /* of the failure */
+    const struct pst_diag *why; /* diagnosis of the failure */
     const char *bad;            /* why the saved one is bad, or "" */
     bool fallback;
     bool asked; /* a client waits for the event */

@@ -58,7 +58,7 @@ struct pstd_session {
     struct pstd_executor *w;
     struct pstd_config config;
     struct pst_exec_options options;
-    const struct pst_batch *batch; /* of the plan in use */
+    const struct pst_batch *batch; /* batch of the plan in use */
     uint64_t step_tokens;          /* tokens in a step; 0: the model has none */
     struct pst_data *data;
     struct pst_tokens *tokens; /* or NULL */

@@ -8,7 +8,7 @@
  */
 #include "daemon/common/logfile.h"
 
-#define PSTD_BUDGET_EVENTS 50 /* of one kind per second */
+#define PSTD_BUDGET_EVENTS 50 /* events of one kind per second */
 
 struct pstd_budget {
     struct {

@@ -38,7 +38,7 @@ struct pstd_known {
     uint64_t skipped; /* newest skipped step */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
     uint64_t checkpoint_step;
-    char *checkpoint_dir; /* of the run; NULL: none */
+    char *checkpoint_dir; /* folder of the run; NULL: none */
     char *last_error;
     enum pst_error error; /* its catalogue row */
     bool paused;
@@ -76,7 +76,7 @@ struct pstd_daemon {
     uint64_t start_ms, ticks;
     uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
     struct pstd_known known;
-    struct pstd_result *result; /* of the newest finished run */
+    struct pstd_result *result; /* result of the newest finished run */
     struct pstd_trace *trace;   /* newest; NULL: none */
     struct pst_diag failure;
     struct pst_diag refused; /* why the only run was refused */

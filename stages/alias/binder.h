@@ -44,7 +44,7 @@ struct pst_binder {
     struct pst_build build;
     struct pst_functionalise *functional;
     struct pst_map names;      /* -> struct pst_value */
-    struct pst_value **values; /* of the operands */
+    struct pst_value **values; /* values of the operands */
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
     struct PST_VEC(struct pst_family) families;

@@ -20,7 +20,7 @@
 
 enum pst_program_kind {
     PST_PROGRAM_LITERAL,
-    PST_PROGRAM_NAME,  /* of a tensor: names[0] */
+    PST_PROGRAM_NAME,  /* name of a tensor: names[0] */
     PST_PROGRAM_NAMES, /* a list; NULL: None */
 };
 
@@ -79,7 +79,8 @@ struct pst_program_place {
     struct pst_meta meta;
     int64_t offset; /* from the start of the storage, in elements of its
                        dtype */
-    int output;     /* of the graph; -1: none, the storage has it all */
+    int output;     /* index of the graph's output; -1: none, the storage holds
+                     * the whole value */
 };
 
 struct pst_program_bound {

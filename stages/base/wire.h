@@ -15,7 +15,7 @@ struct pst_wire_limits {
     size_t unknown; /* those of them that the descriptor lacks */
     size_t empty;   /* messages without any field, nested ones included */
     size_t bytes;   /* peak heap use of unpacking */
-    unsigned depth; /* of nested messages; 0: none are allowed */
+    unsigned depth; /* depth of nested messages; 0: none are allowed */
 };
 
 /* Returns PST_ERR_INPUT, with one sentence, if the message exceeds a limit, is

@@ -34,7 +34,7 @@ struct pst_compiler {
     struct pst_value **fused;
     struct pst_life *lives;
     size_t n_values;
-    struct pst_interval *intervals; /* of the current list */
+    struct pst_interval *intervals; /* intervals of the current list */
     unsigned n_intervals;
     pst_fixed_fn fixed;
     void *fixed_ctx;

@@ -21,7 +21,7 @@ struct tiles {
     const struct pst_value *value;
     enum pst_form form;
     struct pst_value *made;
-    const struct tiles *next; /* of the same storage */
+    const struct tiles *next; /* next tiles of the same storage */
 };
 
 /* Use of a value, by its id; for views only `made` and `tiles` count. */

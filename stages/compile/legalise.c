@@ -17,7 +17,7 @@ struct legaliser {
         unsigned turn;
     } * copies;
     size_t n_copies;
-    enum pst_phase phase; /* of the current node */
+    enum pst_phase phase; /* phase of the current node */
     unsigned turn;        /* number of phase changes so far */
 };
 

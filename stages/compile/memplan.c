@@ -45,7 +45,7 @@ static int overlap(const struct pst_interval *a, const struct pst_interval *b)
 /* Index of buffers by time: time is divided into spans of equal length, each
  * with the buffers placed so far that live in it. Few of thousands overlap. */
 struct calendar {
-    unsigned length; /* of a span */
+    unsigned length; /* length of a span */
     size_t n[N_SPANS];
     struct pst_interval **at[N_SPANS]; /* pointers into `all` */
     struct pst_interval **all;

@@ -14,7 +14,7 @@ struct fact {
     unsigned in_segment;  /* current segment that computes it, + 1; 0: none */
     unsigned again;       /* round that added it, + 1; 0: original */
     bool constant;        /* the same in all microbatches: always present */
-    bool leaves;          /* of a storage: read outside its segment */
+    bool leaves;          /* the storage is read outside its segment */
     enum pst_phase phase; /* first phase that needs it; F: none */
 };
 
@@ -29,7 +29,7 @@ struct recompute {
     size_t *first;            /* by segment: index of its first reader */
     unsigned *next;           /* by segment: another one with that index, + 1 */
     unsigned *at;             /* by node index: its first segment, + 1 */
-    size_t place;             /* of the current node */
+    size_t place;             /* position of the current node */
     enum pst_phase only;      /* phase to recompute for; F: all */
 };
 

@@ -22,7 +22,7 @@
 /* The machine that a node runs on. */
 struct pst_cost_setup {
     const struct pst_rates *rates; /* NULL: pst_rates_reference */
-    unsigned threads;              /* of a rank; 0 means 1 */
+    unsigned threads;              /* threads of a rank; 0 means 1 */
     bool bf16;                     /* --dtype bf16 */
 };
 

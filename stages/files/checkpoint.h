@@ -51,7 +51,7 @@ struct pst_checkpoint_info {
     /* Identification of the model; "": unknown. */
     char name[128];    /* file name of the model */
     char identity[33]; /* digest of its computation (frontend/identity.h) */
-    int64_t time;      /* of the save, seconds since 1970; 0: unknown */
+    int64_t time;      /* time of the save in seconds since 1970; 0: unknown */
     /* Changes made to the model between steps, over the whole run: of two
      * checkpoints of one step the one with more changes is newer. */
     uint64_t changes;
@@ -181,7 +181,7 @@ const char *pst_checkpoint_state_name(enum pst_checkpoint_state state);
 
 struct pst_checkpoint_row {
     uint64_t step, bytes;
-    int64_t time; /* of the save, or of the folder if that is unknown */
+    int64_t time; /* time of the save, or of the folder if that is unknown */
     enum pst_checkpoint_state state;
     enum pst_status status;   /* result of opening it */
     enum pst_error error;     /* catalogue row of that failure */

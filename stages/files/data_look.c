@@ -39,7 +39,7 @@ static const struct {
 #define LLMC_BYTES 1024u
 static const struct {
     uint32_t magic;
-    unsigned width; /* of the tokens after it; 0: there are none */
+    unsigned width; /* width of the tokens after it; 0: there are none */
     const char *what;
 } llmc[] = {
     {20240520, 2, "tokens"},

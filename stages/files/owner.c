@@ -33,7 +33,7 @@ struct pst_checkpoint_owner {
     char *dir;
     int fd; /* -1: the file system has no locks */
     struct record record;
-    struct record before; /* of the process that held it last */
+    struct record before; /* record of the process that held it last */
 };
 
 static void get_text(const json_t *root, const char *key, char *ret,
@@ -488,7 +488,7 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
                               o->dir);
     if (status == PST_OK && fd >= 0) {
         if (o->fd >= 0)
-            (void)close(o->fd); /* of a file that is unlinked */
+            (void)close(o->fd); /* closes a file that is already unlinked */
         o->fd = fd;
     }
     return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;

@@ -16,11 +16,11 @@
 #define PST_PEFT_PREFIX "base_model.model."
 
 struct pst_state_name {
-    const char *key;    /* of the state_dict */
+    const char *key;    /* key in the state_dict */
     const char *tensor; /* "param.FQN", "buffer.FQN": as in checkpoints */
     bool is_complex;    /* pairs of f32 that are complex64 in the state_dict */
     bool is_window;     /* a view of that tensor; else all of it */
-    struct pst_meta meta; /* of the view; the dtype is the tensor's */
+    struct pst_meta meta; /* meta of the view; the dtype is the tensor's */
     int64_t offset;       /* elements */
 };
 

@@ -22,7 +22,8 @@ struct pst_weight {
     const char *record;          /* name below data/, identity of the storage */
     struct pst_meta meta;        /* sizes and strides within the record */
     int64_t offset;              /* elements */
-    struct pst_zip_entry *entry; /* of that record; used by pst_model_read */
+    struct pst_zip_entry *entry; /* entry of that record; used by pst_model_read
+                                  */
     const void *data; /* first element, if the model is only in memory */
     const struct pst_model *source; /* model whose file has the record; NULL:
                                      this one */
@@ -60,7 +61,7 @@ struct pst_state_storage {
 
 struct pst_model {
     struct pst_arena arena;
-    const char *name; /* of the file, without directory and suffix */
+    const char *name; /* file name, without directory and suffix */
     const char *torch_version;
     bool decomposed;         /* functional form: detach and no_grad are lost */
     struct pst_graph *graph; /* functional; owned */

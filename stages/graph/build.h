@@ -19,7 +19,7 @@ struct pst_build {
     enum pst_status status;
     struct pst_diag *diag;
     /* Copied into every emitted node. */
-    const struct pst_module_call *call; /* of graph; NULL: the root */
+    const struct pst_module_call *call; /* call in graph; NULL: the root */
     const char *source;
     enum pst_phase phase;
     bool no_grad;
@@ -27,7 +27,7 @@ struct pst_build {
     const char *origin; /* NULL: the row's own name */
     bool is_function;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
-    const char *prefix; /* of result names; NULL: the operator's name */
+    const char *prefix; /* prefix of result names; NULL: the operator's name */
     /* Names of the first n_names results; NULL entries get the prefix. */
     const char *const *names;
     unsigned n_names;

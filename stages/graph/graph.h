@@ -60,7 +60,7 @@ struct pst_arg {
 };
 
 enum pst_value_kind {
-    PST_VALUE_INPUT,  /* of the model or of the stage */
+    PST_VALUE_INPUT,  /* input of the model or of the stage */
     PST_VALUE_PARAM,  /* read through fqn */
     PST_VALUE_BUFFER, /* read through fqn; may be updated after the step */
     PST_VALUE_CONST,  /* lifted constant, read through fqn */

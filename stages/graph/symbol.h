@@ -37,7 +37,7 @@ struct pst_expr_row;
 struct pst_expr {
     const struct pst_expr_row *row; /* NULL: constant or symbol */
     const char *symbol;             /* or NULL */
-    struct pst_number value;        /* of a constant */
+    struct pst_number value;        /* value of a constant */
     unsigned n;
     unsigned levels; /* nesting depth of operands, as printed */
     const struct pst_expr **args;

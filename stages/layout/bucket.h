@@ -19,7 +19,7 @@ struct pst_bucket {
     bool scatters;       /* its gradients are reduced in each microbatch */
     /* values only: the sums come from other ranks, or there are none */
     bool gathers;
-    size_t offset; /* of the accumulators; 0: none */
+    size_t offset; /* offset of the accumulators; 0: none */
     /* Offset of the values, which replicas gather after the update; 0: each
      * replica has updated all of them, or another bucket gathers them. */
     size_t data;

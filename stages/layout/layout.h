@@ -33,15 +33,17 @@ struct pst_rank_stage {
     unsigned n_pools;
     /* microbatch of the first backward, which assigns gradients */
     int first_backward;
-    size_t seed_offset; /* of the gradient of the loss, 0 if there is none */
+    size_t seed_offset; /* offset of the gradient of the loss; 0: there is none
+                         */
 };
 
 /* A parameter, buffer or constant on this rank. */
 struct pst_rank_param {
     int index;       /* in plan->params */
     size_t data;     /* offset of the value */
-    size_t state[4]; /* of the optimizer states */
-    size_t shadow;   /* of the buffer's copy from before the step, or 0 */
+    size_t state[4]; /* offsets of the optimizer states */
+    size_t shadow;   /* offset of the buffer's copy from before the step; 0:
+                      * none */
     size_t bytes;
     bool trained, updated;
     /* its elements here count in the norm; each element counts on one rank */
@@ -57,8 +59,8 @@ struct pst_rank_param {
 struct pst_rank_grad {
     int param; /* index in plan->params */
     unsigned stage, use;
-    size_t offset; /* of the whole accumulator, while it is written */
-    size_t own;    /* of the elements whose sum is kept here */
+    size_t offset; /* offset of the whole accumulator while it is written */
+    size_t own;    /* elements whose sum is kept here */
 };
 
 /* An eviction or reload of one slot of the stash (spill.h). Times are indices
@@ -76,7 +78,7 @@ struct pst_spill_job {
 };
 
 struct pst_spills {
-    /* of a step, in execution order */
+    /* jobs of a step, in execution order */
     struct PST_VEC(struct pst_spill_job) jobs;
     unsigned n_trips, n_outside;
 };
@@ -88,7 +90,7 @@ struct pst_readback {
     size_t stayed;  /* two u64 of the optimizer's task (device.h) */
     size_t losses;  /* PST_READBACK_LOSS bytes for each microbatch */
     size_t squares; /* an f64 for each of params */
-    size_t bytes;   /* of all members */
+    size_t bytes;   /* bytes of all members */
 };
 #define PST_READBACK_LOSS 8
 

@@ -11,11 +11,11 @@
 
 struct pst_rank_role {
     struct pst_plan *plan;
-    const struct pst_schedule *sched; /* of its replica's pipeline */
+    const struct pst_schedule *sched; /* schedule of its replica's pipeline */
     const struct pst_uses *uses;
     const unsigned char *sharing; /* per parameter; NULL: options.shard */
     struct pst_exec_options options;
-    const double *weights; /* of all microbatches of the step */
+    const double *weights; /* weights of all microbatches of the step */
     /* Updates before the step, and, per parameter, updates before its optimizer
      * states were initialized. */
     const uint64_t *updates, *since;

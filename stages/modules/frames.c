@@ -12,7 +12,7 @@ struct finder {
     const struct pst_graph *graph;
     pst_frame_own_fn own;
     void *ctx;
-    /* Of the current frame. */
+    /* Index of the current frame. */
     int frame;
     unsigned char *taken; /* by value id: bits of TAKEN, GIVEN */
     bool failed;

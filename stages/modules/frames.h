@@ -20,11 +20,11 @@ struct pst_frame {
     const struct pst_module_call *call;
     bool is_signed;
     bool no_grad; /* all nodes are under torch.no_grad() */
-    int stage;    /* of its nodes; -1: none is assigned */
+    int stage;    /* stage of its nodes; -1: none is assigned */
     /* As in the signature; otherwise tensors only: inputs in order of first
      * use, results in order of computation. */
     struct pst_leaves ins, outs;
-    struct PST_VEC(unsigned) ids; /* of its nodes, in order */
+    struct PST_VEC(unsigned) ids; /* its nodes, in order */
 };
 
 struct pst_frames {

@@ -32,7 +32,7 @@ struct pst_modules {
     struct pst_arena arena;
     struct pst_module_site *sites; /* by call id; 0 is the root */
     unsigned n_sites;
-    unsigned n_templates;       /* of all calls but the root */
+    unsigned n_templates;       /* templates of all calls except the root */
     struct pst_outline outline; /* its order lists the calls */
 };
 

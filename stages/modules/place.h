@@ -10,7 +10,7 @@
 
 struct pst_replacer {
     const struct pst_model *old;
-    const char *path;               /* of the old module */
+    const char *path;               /* path of the old module */
     int call;                       /* number of one call of it; -1: all */
     bool aliases;                   /* also replace it under its other names */
     const struct pst_model *module; /* the new one */

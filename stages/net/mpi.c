@@ -33,7 +33,7 @@ struct piece {
     enum pst_status state;
     void *data;
     uint32_t sum;
-    struct piece *next; /* of the message, or in the free list */
+    struct piece *next; /* next piece of the message, or in the free list */
 };
 
 struct chunk {

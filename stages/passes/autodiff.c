@@ -9,7 +9,7 @@
 
 /* State of a forward value. */
 struct slot {
-    struct pst_value *sum; /* of the contributions so far; NULL: none */
+    struct pst_value *sum; /* sum of the contributions so far; NULL: none */
     bool needed;           /* depends on a wanted value or a parameter */
     bool wanted;           /* propagation stops here */
 };
@@ -21,10 +21,11 @@ struct differ {
     struct pst_graph *graph;
     struct pst_build build;
     const struct pst_op *add, *accumulate;
-    struct slot *slots; /* of forward values, by id */
+    struct slot *slots; /* slots of forward values, by id */
     size_t n_values, n_nodes;
     struct pst_value **grads;                 /* GRAD of each PARAM, by id */
-    struct pst_value **out_grads, **in_grads; /* of the current node */
+    struct pst_value **out_grads, **in_grads; /* gradients of the current node
+                                               */
     bool *in_needs;
 };
 

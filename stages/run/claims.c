@@ -9,7 +9,7 @@
 
 struct claim {
     struct pst_headroom headroom;
-    uint64_t bytes; /* of the rank's arena */
+    uint64_t bytes; /* bytes of the rank's arena */
 };
 
 /* Checks the sum over the ranks that share a host or control group with rank k.

@@ -12,7 +12,7 @@ struct pst_lanes;
 struct pst_engine {
     struct pst_grid grid; /* plan, options, schedules */
     struct pst_transport *transport;
-    double *weights; /* of the microbatches of a step; they sum to 1 */
+    double *weights; /* weights of the microbatches of a step; they sum to 1 */
     /* Updates applied in the whole run, and, per parameter, how many of them
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
@@ -20,7 +20,7 @@ struct pst_engine {
                       checkpoint; NULL: the plan's value */
     void *scattered; /* rank 0: buffer of an input being sent to another rank */
     char scatter_fault[600];
-    enum pst_error scatter_error; /* of scatter_fault */
+    enum pst_error scatter_error; /* error of scatter_fault */
     struct pst_awake awake;       /* time awake since the last progress */
     struct pst_pool *pool; /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */

@@ -82,7 +82,7 @@ struct pst_step_result {
     int microbatch;
     bool backward;
     unsigned control;       /* commands requested by ranks, agreed by all */
-    struct pst_times times; /* of local rank 0 */
+    struct pst_times times; /* times of local rank 0 */
     double bubble;          /* share of times.step without forward, backward and
                                optimizer, mean over ranks */
 };
@@ -195,7 +195,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
 struct pst_copies {
     unsigned tensors;  /* with a whole copy on each of their ranks */
     unsigned in_parts; /* sharded over replicas: nothing to compare */
-    uint64_t bytes;    /* of the whole ones, counted once */
+    uint64_t bytes;    /* bytes of the whole ones, counted once */
 };
 struct pst_copies pst_engine_copies(const struct pst_engine *engine);
 /* Prefix of the message about copies that differ. */
@@ -240,9 +240,9 @@ enum pst_status pst_engine_read_start(const struct pst_engine *engine,
 /* Returns the previous name of parameter `fqn`, or NULL if it is new. */
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 struct pst_adoption {
-    pst_old_name_fn states; /* of the optimizer's states */
-    pst_old_name_fn values; /* of parameters that are sharded in either engine;
-                               others have their values already */
+    pst_old_name_fn states; /* names of the optimizer's states */
+    pst_old_name_fn values; /* names of parameters that are sharded in either
+                             * engine; others have their values already */
     /* Converts elements of such a value in transfer, once each; may be NULL. */
     void (*convert)(void *ctx, const char *fqn, float *data, int64_t n);
     void *ctx;

@@ -17,7 +17,7 @@
 struct pst_fact {
     char name[40];
     char value[104]; /* truncated if it is longer */
-    uint64_t digest; /* of the whole value */
+    uint64_t digest; /* digest of the whole value */
 };
 
 struct pst_facts {

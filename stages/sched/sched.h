@@ -91,7 +91,7 @@ struct pst_shared {
 
 /* A candidate of schedule "auto". */
 struct pst_candidate {
-    const char *name; /* of a row, or "greedy" */
+    const char *name; /* name of a row, or "greedy" */
     bool possible, fits;
     double step, bubble; /* predicted */
     /* bytes of the rank that needs most; `fixed` is the part that does not
@@ -112,7 +112,7 @@ struct pst_stash_copy {
 };
 
 struct pst_schedule {
-    const char *name; /* of the row, "inference" or "csv" */
+    const char *name; /* name of the row, "inference" or "csv" */
     unsigned n_ranks, n_stages, n_microbatches;
     bool train; /* false: forward only */
     bool idle;  /* has idle slots: for display only */

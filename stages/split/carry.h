@@ -13,7 +13,7 @@
 #include "stages/split/split.h"
 
 struct pst_carried {
-    const struct pst_output *update; /* of the uncut graph */
+    const struct pst_output *update; /* output of the uncut graph */
     unsigned last;   /* the last stage that reads or computes the buffer's
                         values; it has the update */
     unsigned output; /* index in that stage's outputs; for cut.c */

@@ -12,7 +12,7 @@
 
 struct joiner {
     struct pst_plan *from, *to;
-    struct pst_graph *graph; /* of the only stage of `to` */
+    struct pst_graph *graph; /* graph of the only stage of `to` */
     struct pst_build build;
     struct pst_value ***map;   /* [stage][value id of its graph] */
     struct pst_value **inputs; /* by index in from->inputs */

@@ -56,16 +56,16 @@ struct pst_stage {
     struct pst_graph *graph; /* forward only; outputs: edges' values in order of
                                 their first use, then buffer updates */
     struct pst_stage_input *inputs; /* graph->inputs.n entries */
-    double flops;                   /* of one forward */
+    double flops;                   /* operations of one forward */
     size_t param_bytes, out_bytes;
     const char *weights; /* file in the plan's directory */
     uint64_t weights_size;
-    char weights_digest[33]; /* of the file; "": never saved */
+    char weights_digest[33]; /* digest of the weights file; "": never saved */
 };
 
 struct pst_plan_input {
     const char *name;        /* argument name in the model */
-    struct pst_meta meta;    /* of one microbatch */
+    struct pst_meta meta;    /* meta of one microbatch */
     const char *const *dims; /* free sizes, as in struct pst_value */
     int chunk;               /* dimension divided into microbatches; -1: none */
 };
@@ -131,8 +131,9 @@ struct pst_plan_param {
 struct pst_plan {
     struct pst_arena arena;
     const char *name;
-    char model_digest[33]; /* of the .pt2 */
-    char digest[33];       /* of plan.pb's content: the same on all ranks */
+    char model_digest[33]; /* digest of the .pt2 */
+    char digest[33];       /* digest of plan.pb's content: the same on all ranks
+                            */
     /* Hash of what the model computes (frontend/identity.h); "": unknown. */
     char identity[33];
     /* model_digest of the original plan if a running job has replaced modules

@@ -133,8 +133,9 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
 
 /* Seconds of communication of sharded tensors in each microbatch. */
 struct travel {
-    double gathers; /* of values, for the forward; once more for the backward */
-    double sums;    /* of gradients */
+    double gathers; /* time to gather values for the forward; once more for the
+                     * backward */
+    double sums;    /* time to sum gradients */
 };
 
 /* once: seconds in which all shards but its own arrive at a replica. Without

@@ -17,7 +17,7 @@ struct pst_frozen_value {
 };
 struct pst_frozen {
     const struct pst_graph *from; /* in f64 */
-    const struct pst_eval *eval;  /* of `from`, after a run */
+    const struct pst_eval *eval;  /* data of `from` after a run */
     struct pst_arena *arena;      /* for the data */
     struct PST_VEC(struct pst_frozen_value) values;
 };

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 struct limit {
-    const char *option; /* of the shell's ulimit */
+    const char *option; /* option of the shell's ulimit */
     const char *what;
     __rlimit_resource_t resource;
     rlim_t want; /* RLIM_INFINITY: no limit */

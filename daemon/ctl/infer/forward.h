@@ -17,7 +17,7 @@ struct pstctl_forward {
     struct pst_engine *engine;
     struct pst_data *data; /* for an evaluation, together with mean */
     struct pst_mean *mean; /* NULL if data is */
-    uint64_t step;         /* of the checkpoint; 0: start values */
+    uint64_t step;         /* step of the checkpoint; 0: start values */
 };
 
 /* Opens a plan on one rank, with `microbatches` per step, in eval mode, with

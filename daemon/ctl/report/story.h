@@ -67,7 +67,7 @@ struct pstctl_shown_event {
 #define PSTCTL_STORY_RANKS 256
 
 struct pstctl_story {
-    struct pst_arena arena; /* of all texts */
+    struct pst_arena arena; /* owns all texts */
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
         *placement, *status, *end_text;
     bool stopped;        /* by request, before its goal */
@@ -79,7 +79,7 @@ struct pstctl_story {
     double begin, end; /* times of the first and newest line */
     double steps;      /* number of steps to reach */
     unsigned starts, restarts, ranks;
-    unsigned newest_ranks; /* of the newest start; 0: unknown */
+    unsigned newest_ranks; /* ranks of the newest start; 0: unknown */
     bool tokens;           /* rates count tokens, else samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];

@@ -35,9 +35,9 @@ const char *pstctl_cause_name(enum pstctl_cause cause);
 struct pstctl_end {
     enum pstctl_cause cause;
     int rank;        /* the first rank known to be at fault; -1: none */
-    char stages[64]; /* of that rank; "": unknown */
+    char stages[64]; /* stages of that rank; "": unknown */
     int signal;      /* 0: none */
-    int exit_code;   /* of that rank, else of the job; -1: none */
+    int exit_code;   /* exit code of that rank, else of the job; -1: none */
     char text[PST_DIAG_TEXT];
     enum pst_error error; /* catalogue row of the text */
     uint64_t step;        /* newest finished step seen */
@@ -45,7 +45,7 @@ struct pstctl_end {
     uint64_t restarts;    /* before this end */
     bool again;           /* it is restarted after delay_s */
     unsigned delay_s;
-    unsigned ranks;      /* of the job that ended, all replicas */
+    unsigned ranks;      /* ranks of the job that ended, all replicas */
     unsigned next_ranks; /* after the restart; 0: none */
     bool paused;         /* and they will be paused again */
     bool replaced;       /* the program file was replaced by another one */

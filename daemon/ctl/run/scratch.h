@@ -15,7 +15,7 @@
 
 struct pstctl_scratch {
     struct pst_str path;
-    int fd;  /* of the lock, inherited by children; -1: no folder */
+    int fd;  /* the lock file, inherited by children; -1: no folder */
     int dir; /* descriptor of the folder */
 };
 

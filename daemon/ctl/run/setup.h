@@ -13,7 +13,7 @@ struct pstctl_setup {
     struct pstctl_scratch shm;  /* memory shared by ranks */
     struct pst_str made;        /* path of that plan */
     struct pst_str session;     /* mpirun's session folder */
-    struct pst_str journal;     /* of events */
+    struct pst_str journal;     /* path of the journal of events */
     struct pst_str job, socket;
     struct pst_str output, record, last; /* files beside the socket */
 };

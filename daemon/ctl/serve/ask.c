@@ -16,12 +16,12 @@
 struct asking {
     const struct pstd_config *config;
     struct pstctl_conn conn;
-    pstd_frame *frame; /* of the signature */
+    pstd_frame *frame; /* frame with the signature */
     const pstctl_signature *signature;
     struct pstctl_tensors inputs, outputs;
-    uint64_t samples; /* of all inputs */
+    uint64_t samples; /* rows of all inputs together */
     uint64_t most;    /* in a request */
-    uint64_t step;    /* of the checkpoint that gave the last answer */
+    uint64_t step;    /* step of the checkpoint that gave the last answer */
     bool whole;       /* send the inputs unchanged and let the job check them */
 };
 

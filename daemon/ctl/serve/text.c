@@ -14,7 +14,7 @@
 #include "stages/base/json_file.h"
 #include "stages/base/str.h"
 
-#define MAX_BYTES (64u << 20) /* of a text file */
+#define MAX_BYTES (64u << 20) /* largest text file */
 
 /* --- numbers -------------------------------------------------------------- */
 
@@ -261,7 +261,7 @@ enum pst_status pstctl_tensors_write_json(const char *path,
 /* Columns of one input: one per number of a sample, adjacent. */
 struct column {
     const Pst__Control__Port *port;
-    struct pst_meta meta; /* of all samples */
+    struct pst_meta meta; /* meta of all samples together */
     int64_t first, n;     /* columns */
     size_t tensor;        /* index of the tensor */
 };

@@ -41,7 +41,8 @@ struct pstd_evaluation {
     struct pstd_evals past;    /* on rank 0 */
     uint64_t at;               /* step of the newest evaluation */
     bool any;                  /* there has been one */
-    double best_loss;          /* of the checkpoint being saved */
+    double best_loss;          /* evaluation loss of the checkpoint being saved
+                                */
 };
 
 /* Rank 0's decision after an evaluation; plain bytes. */
@@ -49,7 +50,7 @@ struct eval_decision {
     uint32_t best, enough;
     uint64_t best_step;
     double best_loss;
-    double loss; /* of the evaluation, known to rank 0 only */
+    double loss; /* result of the evaluation; known to rank 0 only */
 };
 
 enum pst_status pstd_eval_check(const struct pstd_config *config,

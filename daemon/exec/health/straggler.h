@@ -41,22 +41,23 @@ struct pstd_straggler {
     unsigned rank;
     bool named;
     bool communication; /* because of its messages, not its computing */
-    double ratio; /* of measured to expected times, median of the window */
+    double ratio;       /* measured over expected time, median of the window */
 };
 
 /* Computing of one rank in a step. */
 struct pstd_work {
-    double seconds; /* of computing */
+    double seconds; /* computing time */
     unsigned microbatches;
 };
 
 struct pstd_stragglers {
-    unsigned ranks;                 /* of the job; 0: disabled */
+    unsigned ranks;                 /* ranks of the job; 0: disabled */
     unsigned per_replica;           /* ranks of a pipeline */
     struct pstd_series *of;         /* per rank */
     struct pstd_work *work;         /* per rank, for the caller */
     double *sorted, *peers;         /* per rank, scratch */
-    struct pstd_straggler *changes; /* of the last call; ranks + 1 entries */
+    struct pstd_straggler *changes; /* changes found by the last call; ranks + 1
+                                     * entries */
     unsigned n_changes;
     struct pstd_series
         steps;        /* durations of steps that computing does not explain */

@@ -120,11 +120,12 @@ static bool next_piece(struct cursor *c, struct piece *ret)
 struct line {
     const char *text;
     size_t len;    /* without the newline */
-    uint64_t hash; /* of the text without numbers */
+    uint64_t hash; /* hash of the text without numbers */
     size_t first;  /* index of its first number */
     uint32_t n;
     uint32_t before;        /* line with the same hash, + 1 */
-    uint32_t period, count; /* of the run that begins here; count 0: none */
+    uint32_t period, count; /* period and length of the run that begins here;
+                             * count 0: none */
 };
 
 struct folder {

@@ -26,7 +26,7 @@ struct pst_data_column {
     bool unread;             /* the model does not read it */
     int chunk;               /* dimension of the samples, -1: none */
     const char *const *dims; /* the caller's: not NULL for a free size */
-    uint64_t rows, tail;     /* of one microbatch; of a tail microbatch */
+    uint64_t rows, tail;     /* rows of one microbatch; of a tail microbatch */
     uint64_t there;          /* rows in the file */
     /* A row consists of this many pieces (product of the dimensions before the
      * samples' dimension) of this many bytes (product of those after it). */
@@ -34,7 +34,7 @@ struct pst_data_column {
     size_t piece_bytes;
     const struct pst_safetensors_entry *entry;
     struct pst_data_bound bound;
-    struct pst_stream stream; /* of rows or tokens */
+    struct pst_stream stream; /* stream of rows or tokens */
 };
 
 struct pst_data {
@@ -53,7 +53,7 @@ struct pst_data {
                    the rows of a microbatch are shuffled as one unit */
     const struct pst_data_column
         *first; /* input in whose rows positions are counted, or NULL */
-    uint64_t samples, step_rows; /* of that input */
+    uint64_t samples, step_rows; /* samples and rows per step of that input */
     uint64_t each;               /* rows of a microbatch, of that input */
     bool leave_rest;
     bool shuffle;

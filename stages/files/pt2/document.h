@@ -55,7 +55,7 @@ struct pst_doc_number {
 /* --- tensors ------------------------------------------------------------ */
 
 struct pst_doc_tensor {
-    const char *name;      /* of the value, or FQN of a stored tensor */
+    const char *name;      /* name of the value, or FQN of a stored tensor */
     int64_t dtype, layout; /* codes of the file */
     bool requires_grad;
     unsigned rank;
@@ -128,7 +128,7 @@ struct pst_doc_graph;
 
 struct pst_doc_arg {
     enum pst_doc_arg_kind kind;
-    unsigned n;      /* of lists */
+    unsigned n;      /* length of lists */
     const char *tag; /* as in the file */
     union {
         const char *name;
@@ -191,7 +191,7 @@ extern const struct pst_doc_place pst_doc_nowhere;
 /* --- graphs ------------------------------------------------------------- */
 
 struct pst_doc_input {
-    const char *name; /* of the argument; "" if it has none */
+    const char *name; /* name of the argument; "" if it has none */
     struct pst_doc_arg arg;
 };
 
@@ -264,7 +264,7 @@ struct pst_doc_spec {
     const char *tag;
     const char *target;     /* FQN of the state, name of the input; else NULL */
     struct pst_doc_arg arg; /* OTHER if this kind has none */
-    bool persistent;        /* of a buffer */
+    bool persistent;        /* of a buffer: the state_dict has it */
 };
 
 /* Structure (pytree) of arguments or results. */
@@ -287,7 +287,7 @@ struct pst_doc_call_signature {
  * signature was preserved. */
 struct pst_doc_call {
     const char *fqn;                                /* without "@1" */
-    unsigned index;                                 /* of the call */
+    unsigned index;                                 /* index of the call */
     const struct pst_doc_call_signature *signature; /* NULL: not preserved */
 };
 

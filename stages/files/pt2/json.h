@@ -31,7 +31,7 @@ enum pst_json_kind {
 struct pst_json {
     enum pst_json_kind kind;
     uint32_t n;      /* elements or members */
-    const char *key; /* of a member */
+    const char *key; /* key of a member */
     union {
         int64_t integer;
         double real;

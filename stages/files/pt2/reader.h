@@ -10,16 +10,16 @@
 #include "stages/files/pt2/json.h"
 
 struct pst_reader {
-    struct pst_arena *arena;  /* of the records */
+    struct pst_arena *arena;  /* arena of the records */
     struct pst_document *doc; /* NULL for a table of payloads */
     struct pst_arena scratch; /* freed after reading */
     struct pst_map texts;     /* text -> its interned copy */
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
-    struct pst_map fqns;      /* of all modules, "" included */
+    struct pst_map fqns;      /* FQNs of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
     struct pst_map traces;    /* text in the file -> struct pst_trace */
     const struct pst_json *fields;     /* type -> {"field_names": [...]} */
-    const struct pst_doc_place *place; /* of the last node that had one */
+    const struct pst_doc_place *place; /* place of the last node that had one */
     struct pst_diag *diag;
 };
 

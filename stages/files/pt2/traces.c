@@ -145,7 +145,7 @@ static void read_line(struct reading *r, const struct line *line,
         t->forwards++;
     if (forward && outer != NULL && calls_forward(&outer->code) &&
         !is_library(line) && t->forwards > 0)
-        t->forwards--; /* of the same module, or of no module */
+        t->forwards--; /* it belongs to the same module, or to none */
     /* Generated code ("<eval_with_key>.5") belongs to neither. */
     if (line->path.at[0] != '<' && (!r->any || !is_library(line))) {
         r->last = *line;

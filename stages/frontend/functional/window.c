@@ -6,7 +6,9 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 
-#define MAX_DEPTH 64 /* of nested views; beyond that the window is unknown */
+#define MAX_DEPTH                                                              \
+    64 /* deepest nesting of views; beyond it the window is                    \
+        * unknown */
 
 typedef struct pst_window_sizes window;
 

@@ -20,7 +20,7 @@ struct pst_storage_note {
                            PyTorch's; NULL: they do not */
     bool doubtful;      /* a view or a copy: may differ from PyTorch's */
     bool written;
-    int64_t shift; /* of an input: its offset in PyTorch's storage */
+    int64_t shift; /* for an input: its offset in PyTorch's storage */
 };
 
 /* PyTorch's strides of a value. */
@@ -82,7 +82,7 @@ struct pst_import {
     struct pst_zip *zip;
     const struct pst_document *doc; /* borrowed */
     struct pst_build build;
-    struct pst_sizes sizes; /* of the builder */
+    struct pst_sizes sizes; /* sizes of the builder */
     struct pst_functionalise *functional;
     struct pst_diag *diag;
     struct pst_map used;    /* names of values that the outer graph reads */
@@ -94,16 +94,18 @@ struct pst_import {
     /* By value id; set if PyTorch's strides differ from ours or were corrected
      * (layout/eager.h). */
     struct PST_VEC(struct pst_import_strides) strides;
-    struct pst_import_strides expected; /* of the next result */
-    const struct pst_doc_place *place;  /* of the current node */
+    struct pst_import_strides expected; /* strides expected of the next result
+                                         */
+    const struct pst_doc_place *place;  /* place of the current node */
     const struct pst_doc_stack *stack;  /* stack that build.call belongs to */
     const struct pst_doc_place *cut;    /* first place with a stack that is not
                                            nested */
-    struct pst_scope outer;             /* of the outermost graph */
+    struct pst_scope outer;             /* scope of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
     struct PST_VEC(struct pst_lost_node) lost; /* in node order */
-    size_t n_modules, n_ties, n_notes; /* of the model before the import */
+    size_t n_modules, n_ties, n_notes; /* counts in the model before the import
+                                        */
     unsigned n_regions;                /* number of regions to recompute */
 };
 

@@ -11,7 +11,7 @@
 struct finding {
     const char *what; /* "aten.foo.default", "dtype complex64" */
     const char *reason;
-    unsigned tier; /* of struct pst_target */
+    unsigned tier; /* tier of struct pst_target */
     const struct pst_doc_place *place;
     const char *value; /* name of a value if there is no node */
     unsigned count;

@@ -12,7 +12,7 @@ struct pst_state_base;
 /* One tensor: the names of one window of one record. */
 struct pst_state_group {
     enum pst_value_kind kind;
-    struct pst_weight const *weight; /* of its canonical name */
+    struct pst_weight const *weight; /* the weight of its canonical name */
     const char *placeholder;         /* NULL: not among the graph's inputs */
     bool used, requires_grad, persistent;
     unsigned n_members;

@@ -35,7 +35,7 @@ enum pst_target_kind {
     PST_TARGET_WHILE,      /* a sub-graph, while another one returns true */
     PST_TARGET_RESIZE,     /* a storage is freed or filled again */
     PST_TARGET_FILL, /* a copy into tensors under another name than copy_ */
-    PST_TARGET_COLLECTIVE, /* of a group of one process: a copy */
+    PST_TARGET_COLLECTIVE, /* collective over a group of one process: a copy */
     PST_TARGET_COPY_IN,    /* copies tensors into the buffers of an
                               all-gather */
     PST_TARGET_COPY_OUT,   /* copies the result of an all-gather into tensors */

@@ -12,7 +12,7 @@ struct table {
     struct pst_model *model;
     struct pst_zip *zip;
     const char *folder; /* "weights" */
-    const char *prefix; /* of its records: "weight_" */
+    const char *prefix; /* prefix of its records: "weight_" */
     struct pst_diag *diag;
 };
 

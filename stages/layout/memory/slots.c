@@ -46,7 +46,7 @@ struct walker {
     struct pst_layout *layout;
     struct pst_actions *actions;
     struct pst_channels *channels;
-    struct pst_arena *heap;    /* of the rank */
+    struct pst_arena *heap;    /* arena of the rank */
     struct pst_arena own;      /* the tables below */
     struct pool_state **pools; /* [stage][region] */
     /* [stage][end][microbatch]: index of the last action, plus 1 */

@@ -17,7 +17,7 @@ struct pst_touch {
 };
 struct pst_touches {
     struct PST_VEC(struct pst_touch) all; /* sorted by `first` */
-    unsigned n_kernels;                   /* of the action */
+    unsigned n_kernels;                   /* kernels of the action */
 };
 
 struct pst_toucher {

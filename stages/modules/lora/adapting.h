@@ -10,7 +10,7 @@
 
 /* One adapter, shared by all frames with the same weight. */
 struct pst_lora_pair {
-    const struct pst_linear *linear; /* of its first frame */
+    const struct pst_linear *linear; /* linear layer of its first frame */
     const char *module;
     int lora;
     struct pst_value *down, *up; /* A, B */

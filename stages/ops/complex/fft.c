@@ -116,7 +116,7 @@ struct plan {
     unsigned n;
     int64_t dim[PST_MAX_RANK]; /* >= 0 */
     struct pst_extent size[PST_MAX_RANK];
-    enum form form; /* of the last dimension; the others are C2C */
+    enum form form; /* form along the last dimension; the others are C2C */
     bool whole;     /* R2C: all bins, not only the first half */
     bool inverse;
     double power; /* the result is divided by (product of sizes) ^ power */

@@ -31,7 +31,7 @@ struct pst_fault {
     uint32_t set;        /* 0: no fault, and the rest is undefined */
     uint32_t code;       /* enum pst_fault_code */
     uint32_t site;       /* call->site of the kernel's launch */
-    uint32_t microbatch; /* of the step */
+    uint32_t microbatch; /* microbatch of the step */
     union pst_fault_number numbers[PST_FAULT_NUMBERS];
 };
 _Static_assert(sizeof(struct pst_fault) == 48, "copied from devices");

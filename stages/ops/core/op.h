@@ -44,7 +44,7 @@ struct pst_operand {
     const struct pst_meta *meta; /* NULL: absent */
 };
 
-#define PST_MAX_OPERANDS 1024 /* of a call; also of its results */
+#define PST_MAX_OPERANDS 1024 /* most operands of a call; also most results */
 
 /* All inputs of a kernel. The compiler makes one per node, as a template
  * without addresses; a launch runs a copy with addresses, pool, fault, random
@@ -212,7 +212,7 @@ struct pst_op {
     pst_infer_fn infer;
     pst_vjp_fn vjp;         /* never NULL */
     pst_rewrite_fn rewrite; /* if set, all else but the schema is unused */
-    const char *formula;    /* of vjp or rewrite: stages/ops/formula/ */
+    const char *formula;    /* formula of vjp or rewrite: stages/ops/formula/ */
     /* Returns floating-point operations of one execution; NULL: numel of result
      * 0. */
     double (*flops)(const struct pst_node *node);

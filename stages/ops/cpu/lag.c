@@ -30,7 +30,7 @@ struct work {
     void *to;
     const void *from;
     size_t size;
-    uint64_t ticket; /* of RECORD and WAIT */
+    uint64_t ticket; /* ticket of RECORD and WAIT */
     union {
         struct pst_operand operands[1];
         void *from_list[1];

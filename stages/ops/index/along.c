@@ -12,7 +12,7 @@ struct along {
     struct pst_nd nd;   /* operand 0: list, 1: index, 2: table at index 0 */
     char *list, *table; /* elements of one dtype */
     enum pst_dtype dtype;
-    int64_t size, stride; /* of the table along the dimension */
+    int64_t size, stride; /* size and stride of the table along the dimension */
     enum pst_places_mode mode;
     pst_places_fn fn;
     bool reads;

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MOST 8192 /* of a side: LAPACK counts its workspace in 32 bits */
+#define MOST 8192 /* longest side: LAPACK counts its workspace in 32 bits */
 
 enum pst_status pst_infer_matrices(const struct pst_infer *c, int64_t most,
                                    const struct pst_meta **ret)

@@ -57,7 +57,7 @@ struct job {
     const struct pst_distances *d;
     enum pst_distance_kind kind;
     bool f64;
-    size_t size;    /* of an element, in bytes */
+    size_t size;    /* bytes of an element */
     int64_t blocks; /* blocks of rows in a batch */
     const void *g, *r;
     void *out, *scratch;

@@ -31,7 +31,7 @@ static inline int64_t pst_channels_count(const struct pst_channels *p)
     return p->n / p->blocks * (p->c / p->g) * p->s;
 }
 
-/* Of the first position of a channel. */
+/* Offset of the first position of a channel. */
 static inline int64_t pst_channels_at(const struct pst_channels *p, int64_t n,
                                       int64_t c)
 {

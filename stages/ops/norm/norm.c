@@ -187,7 +187,7 @@ struct job {
     const struct pst_norm *p;
     const struct pst_norm_loops *loops;
     struct pst_norm_rows rows;
-    int64_t size; /* of an element, in bytes */
+    int64_t size; /* bytes of an element */
     const char *x, *g;
     char *y, *stats;
 };

@@ -86,7 +86,7 @@ struct fast {
     const struct pst_operand *x[MAX]; /* NULL: a number */
     const struct pst_arg *arg[MAX];
     enum pst_dtype as[MAX]; /* dtype the loop takes: f32, bool or i64 */
-    size_t size[MAX];       /* of an element in that dtype, in bytes */
+    size_t size[MAX];       /* bytes of an element in that dtype */
     enum way way[MAX];
     float s[3];
     enum pst_dtype rounds; /* dtype that f32 operands are rounded to */

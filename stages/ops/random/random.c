@@ -92,7 +92,7 @@ static void bernoulli_ref(const struct pst_call *c)
 
 struct fill {
     const struct pst_call *c;
-    pst_uniform_fn loop; /* of rand and bernoulli */
+    pst_uniform_fn loop; /* loop of rand and bernoulli */
     uint32_t stream[4];
 };
 

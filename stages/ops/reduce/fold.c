@@ -16,7 +16,7 @@ struct job {
      * the transposed lines. */
     struct pst_nd kept, gone;
     bool along, turns, wide; /* f64 */
-    int64_t size;            /* of an element, in bytes */
+    int64_t size;            /* bytes of an element */
     bool best, values;       /* for pst_fold_run_best() */
 };
 

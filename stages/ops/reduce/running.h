@@ -14,7 +14,7 @@
  * lanes. */
 struct pst_running_piece {
     int64_t first, n, step, lanes, apart;
-    void *scratch; /* of this thread */
+    void *scratch; /* scratch of this thread */
 };
 
 typedef void (*pst_running_fn)(const struct pst_call *c,

@@ -92,7 +92,7 @@ PST_CPU_KERNELS(cumsum, cumsum_kernels);
 struct joined {
     const struct pst_operand *part[3];
     struct pst_lane lane[3];
-    int64_t size; /* of the three together */
+    int64_t size; /* bytes of the three together */
 };
 
 static void join(const struct pst_call *c, struct joined *ret)
@@ -164,7 +164,7 @@ static void diff_ref(const struct pst_call *c)
  * row. */
 struct differences {
     const struct pst_call *call;
-    struct pst_lane lane; /* of x */
+    struct pst_lane lane; /* lane of x */
 };
 
 static void differences_part(void *ctx, unsigned part, unsigned parts)

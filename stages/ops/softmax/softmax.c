@@ -177,7 +177,7 @@ struct job {
     struct runs r;
     const struct pst_softmax_loops *loops;
     bool log;
-    int64_t size;      /* of an element, in bytes */
+    int64_t size;      /* bytes of an element */
     const char *x, *g; /* g: gradient, and x the softmax; or NULL */
     char *y;
 };

@@ -277,7 +277,7 @@ static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
 struct job {
     const struct pst_call *c;
     struct pst_lane l;
-    int64_t k; /* of topk; else all */
+    int64_t k; /* k of topk; else all elements */
     bool descending;
     bool topk, sorted, stable;
     bool kth; /* only element k */

@@ -14,7 +14,7 @@ struct copy {
     const char *src;
     char *dst;
     enum pst_dtype from, to;
-    size_t size; /* of an element, if both dtypes are the same */
+    size_t size; /* bytes of an element, if both dtypes are the same */
     bool accumulate;
     struct pst_nd nd; /* operand 0: dst, 1: src */
     unsigned flat;    /* dimension along which src is contiguous */

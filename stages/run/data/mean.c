@@ -23,7 +23,7 @@ struct pst_mean {
     /* number of full microbatches, which come first */
     uint64_t full;
     struct PST_VEC(struct group) rest; /* the groups after them */
-    double *weights;                   /* of the newest step */
+    double *weights;                   /* weights of the newest step */
     double sum, weight;
 };
 

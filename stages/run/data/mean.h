@@ -21,7 +21,7 @@ enum pst_mean_by {
 };
 
 struct pst_mean_options {
-    unsigned microbatches; /* of a step of the engine */
+    unsigned microbatches; /* microbatches of a step of the engine */
     uint64_t rows; /* at most that many, from the first row on; 0: all */
     enum pst_mean_by by;
 };

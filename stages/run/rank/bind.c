@@ -9,7 +9,7 @@ struct binder {
     unsigned number; /* index of the action among those that compute */
     const struct pst_binding *with;
     struct pst_rank_action *x;
-    const struct pst_program *program; /* of the acting stage */
+    const struct pst_program *program; /* program of the acting stage */
     unsigned cap;                      /* capacity of x->instrs */
 };
 

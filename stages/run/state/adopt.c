@@ -240,7 +240,7 @@ struct adoption {
     struct pst_engine *to;
     const struct pst_engine *from;
     const struct pst_adoption *how;
-    struct pst_rank *old;   /* of `from`, on this process */
+    struct pst_rank *old;   /* rank of `from` on this process */
     struct pst_map entries; /* name -> struct pst_entry */
     struct pst_arena arena;
 };

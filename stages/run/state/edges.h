@@ -15,7 +15,7 @@
 /* Bytes of one rank in the file. */
 struct pst_span {
     uint64_t begin, bytes;
-    /* of these bytes: in pages that belong to the rank alone */
+    /* part of these bytes in pages that belong to the rank alone */
     size_t own_begin, own_end;
 };
 

@@ -7,7 +7,7 @@
 /* Name, shape, and location in the rank's arena. */
 struct pst_entry {
     char name[1200];
-    struct pst_meta meta; /* of the whole tensor */
+    struct pst_meta meta; /* meta of the whole tensor */
     size_t offset;
     /* The part held here: the whole tensor, or this rank's shard, `bytes` bytes
      * from byte `begin` on. */

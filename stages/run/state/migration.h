@@ -13,7 +13,7 @@ struct pst_migration {
     const struct pst_engine *from;
     int old, new;  /* params of the two plans, of equal size, f32 */
     int state;     /* a sharded state of the optimizer; -1: the value */
-    unsigned rank; /* of the pipeline; `to` has it there */
+    unsigned rank; /* rank of the pipeline; `to` has it there */
 };
 
 /* True if that rank of the pipeline holds the parameter. */

@@ -182,7 +182,7 @@ static enum pst_status each_pair(struct pst_engine *engine,
 /* The data that other ranks need about a file. */
 struct opened {
     char path[PATH_MAX]; /* temporary path */
-    uint64_t page;       /* of the file's host */
+    uint64_t page;       /* page size of the file's host */
 };
 
 static enum pst_status join_one(struct pst_engine *engine,

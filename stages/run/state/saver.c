@@ -23,13 +23,13 @@ enum part { NOTHING, OPENING, SHARDS, FILES, MANIFEST };
 
 /* A local rank that has something to write. */
 struct local {
-    unsigned rank; /* of the job */
+    unsigned rank; /* rank in the job */
     struct pst_shard *shard;
     void *copy; /* memory, kept from save to save */
 };
 
 struct pst_saver {
-    struct pst_engine *engine; /* of the copies; NULL: none yet */
+    struct pst_engine *engine; /* engine of the copies; NULL: none yet */
     /* Copied from the engine, which may be freed before the saver. */
     unsigned first, ranks;
     bool refused;
@@ -42,7 +42,7 @@ struct pst_saver {
     unsigned keep;
     struct pst_checkpoint_info info;
     struct pst_state_names names;        /* rank 0, for the manifest */
-    struct pst_checkpoint_shard *shards; /* of all ranks */
+    struct pst_checkpoint_shard *shards; /* shards of all ranks */
     char bad[PST_CHECKPOINT_REASON];     /* see pst_saver_bad */
     enum part part;
     /* Set by the thread, or by the failure to start it; read after it is

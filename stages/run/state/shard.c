@@ -15,7 +15,7 @@
 #include "stages/run/state/entries.h"
 
 #define PIECE (1 << 20)
-#define ALIGN 64 /* of each tensor in a copy */
+#define ALIGN 64 /* alignment of each tensor in a copy */
 
 /* One tensor of the shard. Its bytes are at `data`, else in the rank's arena,
  * else (is_unread) in the plan. */
@@ -35,7 +35,8 @@ struct pst_shard {
     struct pst_rank *rank;
     struct pst_arena heap; /* names, and bytes that are in no arena */
     struct PST_VEC(struct item) items;
-    struct pst_safetensors_writer *writer; /* of a file that this rank opened */
+    struct pst_safetensors_writer *writer; /* writer of a file that this rank
+                                            * opened */
     const char *path;                      /* temporary path; "": not open */
     uint64_t page;                         /* page size of a joined file */
     /* edges of a joined file, for the rank that opened it */
@@ -253,7 +254,7 @@ static enum pst_status check_cancelled(const struct pst_shard *s,
 struct target {
     struct pst_safetensors *file; /* for reading back */
     struct pst_new_file joined;   /* fd -1: the file was opened by this rank */
-    struct pst_span *spans;       /* of all items if joined; else NULL */
+    struct pst_span *spans;       /* spans of all items if joined; else NULL */
     void *buffer;                 /* PIECE bytes */
     struct pst_checkpoint_shard *ret;
 };

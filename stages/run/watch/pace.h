@@ -10,7 +10,7 @@
 
 /* Zero-initialized. */
 struct pst_pace {
-    double seconds[PST_PACE_STEPS]; /* of the newest steps */
+    double seconds[PST_PACE_STEPS]; /* durations of the newest steps */
     unsigned n;                     /* steps so far */
 };
 

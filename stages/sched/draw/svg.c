@@ -40,7 +40,7 @@ static const char *const colours[PST_N_SPANS] = {
 struct picture {
     struct pst_str *out;
     double scale;          /* pixels per second */
-    double width;          /* of the longest step */
+    double width;          /* width of the longest step */
     int first_stage[4096]; /* per rank: lowest stage, -1: none */
     bool tips;
     bool used[PST_N_SPANS];

@@ -13,12 +13,12 @@
 #define MAX_FILE ((size_t)256 << 20)
 
 struct reader {
-    const char *name; /* of the file */
+    const char *name; /* name of the file */
     struct PST_VEC(struct pst_action) row;
     struct PST_VEC(int) rank_of; /* per stage, -1: not seen */
     struct pst_schedule *sched;
     unsigned line;
-    size_t cap; /* of sched->ranks */
+    size_t cap; /* capacity of sched->ranks */
     struct pst_diag *diag;
 };
 

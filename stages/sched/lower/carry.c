@@ -29,7 +29,7 @@ struct carrier {
     unsigned char *done; /* per (stage, microbatch) */
     /* per stage: it sends a buffer to the next microbatch */
     bool *ordered;
-    struct item *items; /* of all ranks, concatenated */
+    struct item *items; /* items of all ranks, concatenated */
     size_t *forward;    /* per (stage, microbatch): its F in items */
     /* per rank: start of the linked list; its current item */
     size_t *head, *next;

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG       PST_TAG_PLAN
-#define MAX_NOTES 16 /* of ignored cuts; the others are only counted */
+#define TAG PST_TAG_PLAN
+#define MAX_NOTES                                                              \
+    16 /* most ignored cuts that are listed; the others are only               \
+        * counted */
 
 /* --- a list of cuts ----------------------------------------------------- */
 

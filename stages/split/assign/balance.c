@@ -42,7 +42,7 @@ struct balance {
     size_t *first;      /* by b: shortest prefix with work after b; n + 1 */
     size_t *end;        /* by b: longest prefix within the limit */
     size_t *uses_of;    /* n + 1 indices into uses */
-    struct use *uses;   /* of all nodes */
+    struct use *uses;   /* uses of all nodes */
     size_t *next;       /* by value: its first use after the position, + 1 */
     unsigned char *can; /* two rows of n + 1: prefixes that can be cut */
     unsigned *from;     /* [stage][prefix]: start of its last stage */

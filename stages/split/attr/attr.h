@@ -12,7 +12,7 @@
 
 /* A name and the tensor, or part of one, that it refers to. */
 struct pst_attr {
-    const char *name; /* of the tensor or of a part; the plan owns it */
+    const char *name; /* name of the tensor or of a part; the plan owns it */
     unsigned param;   /* index in plan->params */
     const struct pst_named_window *window; /* NULL: the whole tensor */
 };

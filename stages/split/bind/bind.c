@@ -14,7 +14,7 @@
 
 /* A requested size. */
 struct wanted {
-    const struct pst_plan_input *input; /* of the old plan */
+    const struct pst_plan_input *input; /* input of the old plan */
     const char *expr;
     int64_t size;
 };

@@ -25,7 +25,7 @@ struct pst_loss_adder {
     const struct pst_loss_function *function;
     struct pst_loss_options options;
     struct pst_build build;
-    const char *path;    /* of the output that the loss is applied to */
+    const char *path;    /* path of the output that the loss is applied to */
     struct pst_value *x; /* that output */
     struct pst_value *target;
 };

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define TAG       PST_TAG_PLAN
-#define MAX_COUNT 1000000 /* of stages, edges, inputs ... each */
+#define MAX_COUNT 1000000 /* most stages, edges, inputs ... each */
 
 typedef Penstock__Plan__Plan pb_plan;
 

@@ -10,7 +10,7 @@ struct fold {
     struct pst_import *import;
     struct pst_eval *eval;
     unsigned n_nodes;
-    struct PST_VEC(void *) data; /* of constants */
+    struct PST_VEC(void *) data; /* data of constants */
     enum pst_status status;
 };
 

@@ -10,7 +10,9 @@
 #include <math.h>
 
 #define MAX_TRIPS 10000
-#define MAX_NODES 2000000 /* of a graph with loops, which may be nested */
+#define MAX_NODES                                                              \
+    2000000 /* most nodes of a graph with loops, which may be                  \
+             * nested */
 #define MAX_EXACT 9007199254740992.0 /* largest exact integer in a double */
 
 /* A list of tensors in a loop's node. */

@@ -10,7 +10,7 @@
  */
 #define VEC  PST_TILE_VEC
 #define COLS 4
-#define DEEP 1024 /* of k at a time: rows of A stay in the first cache */
+#define DEEP 1024 /* step along k: rows of A then stay in the L1 cache */
 #if VEC == 16
 #define ROWS 4
 #else

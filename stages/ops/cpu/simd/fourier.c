@@ -15,7 +15,7 @@
 struct pass {
     int64_t m, s;
     int64_t length;
-    const double *cos, *sin; /* of the length: exp(-2 pi i t / length) */
+    const double *cos, *sin; /* table for the length: exp(-2 pi i t / length) */
     const double *xr, *xi;
     double *yr, *yi;
 };

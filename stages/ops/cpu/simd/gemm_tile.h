@@ -35,7 +35,7 @@ struct tile {
     int64_t a_row, a_col; /* in place; a_col: also for neighbours */
     const float *b;
     int64_t ldb;
-    const int64_t *taps; /* of a tile that packs: offsets of B's rows */
+    const int64_t *taps; /* for a tile that packs: offsets of B's rows */
     float *packed;       /* destination of the packed rows */
     const float *next;   /* next panel, which is prefetched */
     int64_t ld_next;

@@ -26,8 +26,8 @@ static PST_ALWAYS_INLINE float probe(float a, float b, float c)
     return 0.0f * a + 0.0f * b + 0.0f * c;
 }
 
-/* Of a block: the parameter and its states (0 and 0: there are less), as they
- * are, and as they were. */
+/* One block of the parameter and its states (NULL: unused): current values, and
+ * those before the update. */
 struct block {
     float *now[3];
     float was[3][BLOCK];

@@ -28,7 +28,7 @@ struct pst_report {
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t traced;     /* the step is rerun to find an origin */
     struct pst_times times;
-    struct pst_stayed stayed; /* of the previous update */
+    struct pst_stayed stayed; /* from the previous update */
     double values[]; /* losses of microbatches, sums of squares of params */
 };
 /* Second message, after a report with a fault or of a step that is rerun. */
@@ -93,8 +93,9 @@ struct pst_outcome {
     const struct pst_trace *trace;
     unsigned control;
     double started;
-    const struct pst_times *times; /* of this step; optim: of the previous */
-    struct pst_stayed stayed;      /* of the previous step */
+    const struct pst_times *times; /* times of this step; optim: of the previous
+                                    * one */
+    struct pst_stayed stayed;      /* from the previous step */
     struct pst_readback_copy readback;
 };
 

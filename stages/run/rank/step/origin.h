@@ -27,7 +27,7 @@ struct pst_trace_order {
 struct pst_origin {
     /* position among all checks of the step; or PST_ORIGIN_NONE */
     uint64_t order;
-    int32_t microbatch; /* of the step; -1: none */
+    int32_t microbatch; /* microbatch of the step; -1: none */
     char text[PST_ORIGIN_TEXT];
 };
 

@@ -19,7 +19,7 @@
 struct pst_actions;
 struct pst_layout;
 struct pst_rank_role;
-struct pst_reduction; /* of one parameter, with addresses */
+struct pst_reduction; /* reduction of one parameter, with addresses */
 
 struct pst_reductions {
     const struct pst_rank_role *role; /* borrowed, as the next two */
@@ -28,7 +28,7 @@ struct pst_reductions {
     size_t work; /* offset of the workspace */
     struct pst_reduction *at;
     unsigned n;
-    struct pst_message *messages; /* of the current reduction */
+    struct pst_message *messages; /* messages of the current reduction */
     unsigned n_messages, n_posted;
     unsigned waiting; /* messages not done */
     unsigned state;   /* progress; 0: not started */

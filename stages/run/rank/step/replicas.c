@@ -9,17 +9,17 @@ struct pst_replica_sum {
     struct pst_replicas *replicas;
     const struct pst_bucket *bucket;
     enum pst_replica_task task;
-    size_t offset; /* of the vector that it works on */
-    /* of this replica's shard, if it is kept elsewhere; 0: in place */
+    size_t offset; /* offset of the vector that it works on */
+    /* offset of this replica's shard if it is kept elsewhere; 0: in place */
     size_t own;
     /* sums overwrite the kept gradients instead of being added */
     bool assigns;
     bool as_bf16; /* gathered values are sent as bf16 */
     bool busy;
-    int tag; /* of the first message */
+    int tag; /* tag of the first message */
     struct lane *lane;
     struct piece *pieces;   /* [lane][replica] */
-    unsigned rounds, lanes; /* of the bucket */
+    unsigned rounds, lanes; /* rounds and lanes of the bucket */
 };
 
 /* Processes rounds i, i + lanes, i + 2 * lanes, ... of lane i in order, on all

@@ -24,7 +24,7 @@
 
 struct pst_layout;
 struct pst_rank_role;
-struct pst_replica_sum; /* of a bucket */
+struct pst_replica_sum; /* sum of a bucket over the replicas */
 
 enum pst_replica_task {
     PST_REPLICAS_SUM,     /* all get the sums: SCATTER and GATHER */
@@ -36,7 +36,7 @@ struct pst_replicas {
     const struct pst_rank_role *role; /* borrowed, as the next two */
     struct pst_rank_device *device;
     struct pst_traffic *traffic;
-    /* of gradients and of values, by bucket */
+    /* sums of gradients and of values, by bucket */
     struct pst_replica_sum *at, *values;
     unsigned n;
     unsigned n_messages; /* maximum in flight */

@@ -30,7 +30,7 @@ struct pst_stash {
     struct pst_stash_mark *marks; /* by location outside */
     unsigned char *ram;           /* NULL: a file is used */
     size_t size;
-    int fd; /* of the file, -1: none */
+    int fd; /* descriptor of the file; -1: none */
     char *where;
     uint64_t step;
     unsigned brought; /* copies whose bytes are on the device */

@@ -37,15 +37,15 @@ struct pst_step {
     char fault_text[PST_FAULT_TEXT]; /* its message, with its location */
     int fault_microbatch;            /* in the step; -1: none */
     struct pst_trace trace;
-    struct pst_operand *operands; /* of the running node */
+    struct pst_operand *operands; /* operands of the running node */
     bool is_prepared; /* values computed from parameters are up to date */
     double started, waiting_since, last_progress;
-    enum pst_status progressed; /* of messages polled between kernels */
+    enum pst_status progressed; /* status of messages polled between kernels */
     struct pst_times times;
     uint64_t updated; /* step of the newest update, counted from 1, until its
                          skipped elements are reported; then 0 */
     struct pst_ring ring;       /* times of actions in the last steps */
-    struct pst_timing *timings; /* of compute actions in this step */
+    struct pst_timing *timings; /* times of the compute actions in this step */
     struct pst_timing prepare, optim;
     struct pst_ring_step *optim_of; /* the step that `optim` belongs to */
     /* the newest input has been copied from the host */

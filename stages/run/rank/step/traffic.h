@@ -19,7 +19,7 @@ struct pst_message {
     struct pst_request request;
     unsigned char *data;
     size_t len;
-    enum pst_space space; /* of data */
+    enum pst_space space; /* memory space of data */
     int tag;
     unsigned peer; /* rank of the job */
     bool send;
@@ -39,9 +39,9 @@ struct pst_traffic {
     struct pst_rank_signs *signs;
     struct pst_message **active; /* in flight */
     unsigned n_active;
-    unsigned rank;         /* of this rank in the job */
+    unsigned rank;         /* this rank's number in the job */
     bool staged;           /* the transport cannot access mem */
-    struct pst_diag *diag; /* of the step */
+    struct pst_diag *diag; /* diagnosis of the step */
 };
 
 /* Allocates the capacity for n messages at a time; the members above must be

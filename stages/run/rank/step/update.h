@@ -19,7 +19,7 @@ void pst_update_restore(const struct pst_layout *layout,
  * would have become non-finite. */
 struct pst_stayed {
     uint64_t n;
-    uint64_t step;  /* of the update, counted from 1 */
+    uint64_t step;  /* number of the update, from 1 */
     uint32_t param; /* that has the first of them */
 };
 

@@ -17,7 +17,7 @@
 #define M1 (VEC == 8 ? 12 : 8)
 #define M2 (VEC == 8 ? 6 : 4)
 #endif
-#define LD 16 /* of a tile that is turned; at least M1 */
+#define LD 16 /* leading dimension of a transposed tile; at least M1 */
 
 /* n in parts of at most `most`, all alike but the last. */
 static int64_t part_of(int64_t n, int64_t most)
