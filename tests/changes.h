@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_CHANGES_H
 #define PENSTOCK_TESTS_CHANGES_H
-/* What a pass changed, as the lines that one text has and another has not. */
+/* Differences that a pass makes, as the lines that only one of two texts has.
+ */
 #include "stages/base/str.h"
 
 #include <stdbool.h>
@@ -15,7 +16,7 @@ static inline bool has_line(const char *text, const char *line, size_t n)
     return false;
 }
 
-/* Lines of `from` that are not in `in`, each behind `sign`. */
+/* Appends the lines of `from` that are not in `in`, each after `sign`. */
 static inline void add_missing(const char *from, const char *in,
                                const char *sign, struct pst_str *out)
 {

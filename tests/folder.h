@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_FOLDER_H
 #define PENSTOCK_TESTS_FOLDER_H
-/* A folder of the test's own, which it works in: fixtures of a group. */
+/* Fixtures of a group that works in a folder of its own. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@ static char folder_path[] = "/tmp/pst-test-XXXXXX";
 static inline int folder_make(void **state)
 {
     (void)state;
-    signal(SIGXFSZ, SIG_IGN); /* as the daemon does: an error, no death */
+    signal(SIGXFSZ, SIG_IGN); /* as the daemon does: writes fail instead of a
+                               * signal */
     return mkdtemp(folder_path) && chdir(folder_path) == 0 ? 0 : -1;
 }
 

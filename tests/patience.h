@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How long a test waits for something that is sure to happen before it says
- * that it has not: one limit for all waits, in C here and in Python by
- * tests/daemon/patience.py, which reads this file. It is so long that a machine
- * with much other work passes, and nobody waits for it but where a test fails.
+ * How long a test waits for an event that is certain to happen: one limit for
+ * all waits, here in C, and in Python by tests/daemon/patience.py, which reads
+ * this file. It is so long that a loaded machine passes; only a test that fails
+ * waits that long.
  *
  *     PST_TEST_SLOW=N    N times as long, for a slower machine
  *
@@ -24,8 +24,8 @@ static inline double test_patience(void)
     return PST_PATIENCE_S * (slow != NULL ? atof(slow) : 1);
 }
 
-/* Ends the process by SIGPROF if it computes for more than so many seconds
- * from now on; 0: never. What other programs compute does not count. */
+/* Ends the process by SIGPROF once it has used so many seconds of CPU time from
+ * now on; 0: never. CPU time of other programs does not count. */
 static inline void test_limit_work(unsigned seconds)
 {
     const struct itimerval limit = {.it_value = {.tv_sec = seconds}};

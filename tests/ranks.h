@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_RANKS_H
 #define PENSTOCK_TESTS_RANKS_H
-/* A test that is run by mpiexec: ranks that share a folder. */
+/* A test run by mpiexec whose ranks share a folder. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "stages/base/host/fs.h"
 #include "stages/run/engine.h"
 
-/* folder: a template of mkdtemp; afterwards it is the same on all ranks. NULL:
- * there is no MPI, which was said. */
+/* folder: a template of mkdtemp; afterwards the same on all ranks. Returns NULL
+ * if there is no MPI; then a message has been printed. */
 static inline struct pst_transport *ranks_open(char *folder, size_t size)
 {
     struct pst_transport *mpi;
@@ -28,12 +28,12 @@ static inline struct pst_transport *ranks_open(char *folder, size_t size)
     return mpi;
 }
 
-/* Removes the folder; returns what main() does. */
+/* Removes the folder; returns the exit code for main(). */
 static inline int ranks_close(struct pst_transport *mpi, const char *folder,
                               int failed)
 {
     if (failed > 0)
-        mpi->ops->abort(mpi, 1); /* the others may wait */
+        mpi->ops->abort(mpi, 1); /* other ranks may be waiting */
     if (mpi->ops->rank(mpi) == 0)
         failed += pst_remove_tree(folder, NULL) != PST_OK;
     pst_transport_mpi.close(mpi);

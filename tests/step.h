@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_STEP_H
 #define PENSTOCK_TESTS_STEP_H
-/* One step of a plan on ranks in this process. */
+/* Runs one step of a plan on ranks in this process. */
 #include "stages/run/dump.h"
 #include "stages/run/engine.h"
 #include "tests/test.h"
 
 #include <stdio.h>
 
-/* Its dump, with the state behind it. The planned peak is that of the actions;
- * what kernels really write is watched by tests/run/test_writes.c. */
+/* Returns its dump, with the state after it. The planned peak is that of the
+ * actions; tests/run/test_writes.c watches what kernels really write. */
 static inline struct pst_dump *step_run(struct pst_plan *plan,
                                         const struct pst_exec_options *options,
                                         pst_fill_fn fill, void *ctx)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_TEST_H
 #define PENSTOCK_TESTS_TEST_H
-/* cmocka with the headers that it wants before it. */
+/* cmocka with the headers that it needs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

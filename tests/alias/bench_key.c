@@ -2,9 +2,9 @@
 /*
  * usage: bench-alias-key
  *
- * What finding a bound plan costs: nanoseconds of pst_alias_key() for each
- * operand, for calls with so many operands. Every fourth one shares a storage
- * with those before it.
+ * Measures the time to find a bound plan: nanoseconds of pst_alias_key() per
+ * operand, for calls with various numbers of operands. Every fourth operand
+ * shares a storage with earlier ones.
  */
 #include "stages/alias/operands.h"
 

@@ -321,8 +321,8 @@ static void read_arg(struct alias_case *c, const json_t *x,
         ret->literal = pst_none();
 }
 
-/* "aten.clone" is "aten.clone.default"; with a number in the place of `other`
- * the overload for numbers is meant. */
+/* "aten.clone" means "aten.clone.default"; with a number as `other` it means
+ * the overload for numbers. */
 static const char *full_name(struct alias_case *c, const json_t *op)
 {
     const char *name = text_of(c, op, "op"), *last = strrchr(name, '.');

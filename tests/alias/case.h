@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_TESTS_ALIAS_CASE_H
 #define PENSTOCK_TESTS_ALIAS_CASE_H
 /*
- * A program of a file of cases as penstock's program, with its storages. The
- * format is told in tests/alias/README.md. What is wrong with a case fails it,
- * and no other.
+ * Converts one program of a file of cases, with its storages, to a penstock
+ * program. tests/alias/README.md describes the format. A malformed case fails;
+ * the others still run.
  */
 #include "stages/alias/call.h"
 #include "tests/test.h"
@@ -23,16 +23,16 @@ struct alias_case {
     enum pst_dtype storage_dtypes[CASE_MAX];
     struct pst_call_storage storages[CASE_MAX];
     unsigned n_storages;
-    char fault[200]; /* why it is no case; "": it is one */
+    char fault[200]; /* why the case is malformed; "": it is not */
 };
 
-/* To be ended by alias_case_fini() whatever `fault` says. */
+/* Release with alias_case_fini(), even if `fault` is set. */
 void alias_case_init(struct alias_case *c, const json_t *json);
 void alias_case_fini(struct alias_case *c);
-/* Storages as they are at first, then what the run writes over them. */
+/* Stores the initial contents of the storages; the run then overwrites them. */
 void alias_case_overwrite(struct alias_case *c, const json_t *values);
 int alias_case_storage(const struct alias_case *c, const char *name);
-/* PST_N_DTYPES: it has no such name. */
+/* Returns PST_N_DTYPES if there is no such name. */
 enum pst_dtype alias_dtype(const char *torch);
 double alias_number(const json_t *x);
 const char *alias_text(const json_t *object, const char *key);
@@ -41,14 +41,14 @@ unsigned alias_ints(const json_t *list, int64_t ret[PST_MAX_RANK]);
 /* --- check.c -------------------------------------------------------------- */
 
 struct alias_verdict {
-    char text[600];   /* the first thing that is wrong; "": nothing */
-    char refusal[32]; /* the name with which it was refused; "": it was not */
-    unsigned bases;   /* of its plan, if it was not */
+    char text[600];   /* the first difference; "": none */
+    char refusal[32]; /* name of the refusal; "": not refused */
+    unsigned bases;   /* bases in the plan, if not refused */
 };
 
 /* Runs the case. */
 void alias_case_check(struct alias_case *c, struct alias_verdict *ret);
-/* Key of the operands of the case of that name; false: there is none. */
+/* Returns the key of the operands of the named case; false: no such case. */
 bool alias_key_of(const json_t *cases, const char *name, uint64_t *ret);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What came out against what a case expects. */
+/* Compares the result of a run with what the case expects. */
 #include "tests/alias/case.h"
 
 #include "stages/optim/rows.h"
@@ -15,7 +15,8 @@ struct checker {
     struct pst_call_result result;
     struct alias_verdict *verdict;
     struct pst_alias_operand first[CASE_MAX]; /* operands of the first run */
-    bool changed;                             /* those of this one differ */
+    bool changed;                             /* operands of this run differ
+                                               * from the first */
 };
 
 static void wrong(struct checker *k, const char *fmt, ...) PST_PRINTF(2, 3);
@@ -38,7 +39,7 @@ static bool near(double x, double y)
     return fabs(x - y) <= 1e-6 * fabs(y) + 1e-12;
 }
 
-/* Elements in row-major order. */
+/* Compares elements in row-major order. */
 static void check_values(struct checker *k, const char *what,
                          const json_t *want, const struct pst_meta *meta,
                          const void *data)
@@ -104,7 +105,7 @@ static void check_return(struct checker *k, unsigned i, const json_t *want)
                    place->offset * (int64_t)pst_dtype_size(meta.dtype);
         }
     }
-    if (pst_meta_numel(&meta) > 0 && /* else there is nothing to share */
+    if (pst_meta_numel(&meta) > 0 && /* an empty tensor shares nothing */
         (alias_text(want, "storage") == NULL ||
          strcmp(storage, alias_text(want, "storage")) != 0))
         wrong(k, "%s lies in storage \"%s\", not \"%s\"", what, storage,
@@ -134,7 +135,7 @@ static void check_storage(struct checker *k, const char *name,
         check_values(k, name, want, &all, k->c->storages[at].data);
         return;
     }
-    for (int64_t i = 0; i < n; i++) /* {"sum", "last_32"} of a long one */
+    for (int64_t i = 0; i < n; i++) /* {"sum", "last_32"} of a long tensor */
         sum += pst_load_f64(dtype, k->c->storages[at].data, i);
     if (!near(sum, json_number_value(json_object_get(want, "sum"))))
         wrong(k, "the sum of %s is %.9g", name, sum);
@@ -248,7 +249,7 @@ static bool is_as_first(const struct checker *k, unsigned i)
     return true;
 }
 
-/* Geometry of operands: what is not told stays. */
+/* Sets the geometry of operands; what the case does not mention stays. */
 static void check_operands(struct checker *k)
 {
     const json_t *want = json_object_get(k->want, "geometry");
@@ -265,7 +266,7 @@ static void check_operands(struct checker *k)
     }
 }
 
-/* The next run is given the same tensors, as this one has left them. */
+/* Gives the next run the same tensors, as this run has left them. */
 static void keep_geometry(struct checker *k)
 {
     struct pst_program_operand *at = k->c->operands;
@@ -287,7 +288,7 @@ static void keep_geometry(struct checker *k)
         at[i].as = now[i];
 }
 
-/* "E_LEAF" of a sentence with it. */
+/* Extracts "E_LEAF" from a sentence that contains it. */
 static void note_refusal(struct alias_verdict *verdict, const char *text)
 {
     const char *name = strstr(text, "E_");
@@ -319,7 +320,7 @@ static bool is_refused(struct checker *k, enum pst_status status,
     return true;
 }
 
-/* A call that is refused has changed nothing. */
+/* Runs the call; if it is refused, its operands must be unchanged. */
 static bool call(struct checker *k, struct pst_caller *caller)
 {
     struct alias_case *c = k->c;
@@ -360,7 +361,7 @@ static void check_run(struct checker *k, size_t run)
         if (i < k->c->program.n_returns)
             check_return(k, (unsigned)i, x);
     }
-    if (run == 0 || !k->changed) /* a plan is that of the first */
+    if (run == 0 || !k->changed) /* the plan is that of the first run */
         check_plan(k);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a file of cases cannot say: calls of one caller whose operands lie
- * elsewhere. */
+/* Calls by one caller whose operands are at other locations each time. A file
+ * of cases cannot express this. */
 #include "stages/alias/call.h"
 #include "stages/ops/core/op.h"
 #include "tests/test.h"
@@ -41,7 +41,7 @@ struct call {
     struct pst_call_result result;
 };
 
-/* a is three elements at `a` of a storage, b three at `b` of that one. */
+/* Two operands of three elements, at offsets a and b of the storage. */
 static void run(struct pst_caller *caller, struct call *c, unsigned storage,
                 int64_t a, int64_t b)
 {
@@ -84,7 +84,7 @@ static void check(const struct call *c, unsigned storage, int64_t a, int64_t b)
             y[i], c->data[storage][a + i] + c->data[storage][b + i], 0);
 }
 
-/* One plan serves all places with the same way of sharing. */
+/* One plan serves all locations with the same sharing pattern. */
 static void plans_follow_their_operands(void **state)
 {
     static const struct pst_call_options options = {0};
@@ -99,17 +99,17 @@ static void plans_follow_their_operands(void **state)
     assert_true(c.result.is_new);
     assert_int_equal(c.result.bound->alias.n_bases, 1);
     check(&c, 0, 0, 1);
-    run(caller, &c, 0, 3, 4); /* elsewhere */
+    run(caller, &c, 0, 3, 4); /* another offset */
     assert_false(c.result.is_new);
     check(&c, 0, 3, 4);
     run(caller, &c, 1, 1, 2); /* in another storage */
     assert_false(c.result.is_new);
     check(&c, 1, 1, 2);
-    run(caller, &c, 1, 0, 3); /* apart */
+    run(caller, &c, 1, 0, 3); /* a and b do not overlap */
     assert_true(c.result.is_new);
     assert_int_equal(c.result.bound->alias.n_bases, 0);
     check(&c, 1, 0, 3);
-    run(caller, &c, 0, 4, 1); /* apart, the other way round */
+    run(caller, &c, 0, 4, 1); /* no overlap, in the reverse order */
     assert_true(c.result.is_new);
     check(&c, 0, 4, 1);
     run(caller, &c, 0, 2, 5);

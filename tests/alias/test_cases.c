@@ -2,10 +2,10 @@
 /*
  * usage: test-alias-cases [--table] FILE [NAME]...
  *
- * Calls the programs of a file (README.md has the format), prints what is wrong
- * with those that fail, and ends with "N passed, N failed". --table: prints a
- * line of each program instead, its name, "equal", "wrong" or with which name
- * it is refused, and its bases, with tabs between them.
+ * Runs the programs of a file (README.md has the format), prints what is wrong
+ * with those that fail, and ends with "N passed, N failed". --table prints one
+ * line per program instead, separated by tabs: its name, "equal", "wrong" or
+ * the name of its refusal, and its bases.
  */
 #include "tests/alias/case.h"
 
@@ -22,7 +22,7 @@ static bool wanted(const char *name, int argc, char **argv)
     return argc < 3;
 }
 
-/* Calls that share memory in another way are served by another plan. */
+/* Calls with another sharing pattern get another plan. */
 static void check_key(const json_t *cases, const json_t *json,
                       struct alias_verdict *verdict)
 {

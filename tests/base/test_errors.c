@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The catalogue of errors, and what diagnoses keep of it. */
+/* The table of errors, and how diagnoses keep their ids. */
 #include "stages/base/diag.h"
 #include "tests/test.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ids are read back from the lines that they end, and all differ. */
+/* Ids can be read back from the lines that end with them, and are unique. */
 static void reads_back(void **state)
 {
     (void)state;
@@ -68,7 +68,7 @@ static void of_errno(void **state)
     }
 }
 
-/* Who passes an error on keeps its row; who carries one says both. */
+/* Passing an error on keeps its row; wrapping one names both rows. */
 static void passes_on(void **state)
 {
     struct pst_diag first, diag;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lines that repeat but for their numbers are stored once. */
+/* Lines that differ only in their numbers are stored once. */
 #include "tests/test.h"
 
 #include "stages/base/fold/fold.h"
@@ -20,8 +20,8 @@ static unsigned pick(unsigned n)
     return (unsigned)(seed >> 33) % n;
 }
 
-/* Returns the bytes that are kept. The lines have to come back as they were,
- * from runs that were bytes. */
+/* Folds the text and returns the bytes that are kept. Unfolding must restore
+ * the lines, also from runs stored as bytes. */
 static size_t fold(const struct pst_str *text)
 {
     struct pst_folded folded = {0}, read = {0};
@@ -78,8 +78,8 @@ static void layers_are_stored_once(void **state)
     pst_str_fini(&text);
 }
 
-/* What looks like a number and is none; hidden numbers that meet written
- * ones. */
+/* Strings that look like numbers but are not; placeholders for numbers that
+ * also occur in the text. */
 static void odd_numbers_come_back(void **state)
 {
     static const char *const lines[] = {"%x",
@@ -127,7 +127,7 @@ static void odd_numbers_come_back(void **state)
     pst_str_fini(&text);
 }
 
-/* A line of a few kinds, with numbers that grow from block to block. */
+/* Adds a line of a few kinds, with numbers that grow from block to block. */
 static void add_random(struct pst_str *text, unsigned kind, unsigned block)
 {
     static const char *const formats[] = {
@@ -182,7 +182,7 @@ static void forged_runs_are_refused(void **state)
     static const struct {
         struct pst_fold_run run;
         int64_t delta;
-        const char *said; /* NULL: it is none */
+        const char *said; /* NULL: not accepted */
     } forgeries[] = {
         {{2, 1, 3, 0, 1}, 1, NULL},
         {{2, 2, 3, 0, 2}, 1, NULL},
@@ -215,8 +215,8 @@ static void forged_runs_are_refused(void **state)
                      PST_ERR_INPUT);
 }
 
-/* All numbers come back as they are; what ends too early, is too large or makes
- * too many of few bytes does not. */
+/* Runs of numbers are restored exactly. Input that is truncated, too large, or
+ * expands to too much is refused. */
 static void runs_come_back(void **state)
 {
     static const int64_t deltas[] = {
@@ -290,7 +290,8 @@ static void forged_lines_are_no_message(void **state)
             fail_msg("taken: %s", wrong[i]);
     }
     lines.len = 0;
-    for (int i = 0; i < 100000; i++) /* no deeper than the stack allows */
+    for (int i = 0; i < 100000; i++) /* nesting is limited, so that the stack
+                                      * does not overflow */
         pst_str_add(&lines, "a{\n");
     assert_int_equal(pst_message_pack(&lines, &packed, &diag), PST_ERR_INPUT);
     pst_str_fini(&lines);

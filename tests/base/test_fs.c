@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files are there whole or not at all, also when the disk is full. */
+/* Files are written completely or not at all, also when the disk is full. */
 #include "tests/folder.h"
 #include "tests/test.h"
 
@@ -71,7 +71,7 @@ static void full_disk_leaves_the_old_file(void **state)
     limit.rlim_cur = 4096;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     assert_ok(pst_new_file_write(&f, block, sizeof(block), &diag), &diag);
-    /* The second write is cut at 4096 bytes, its rest fails. */
+    /* The second write is cut off at 4096 bytes; its rest fails. */
     assert_int_equal(pst_new_file_write(&f, block, sizeof(block), &diag),
                      PST_ERR_IO);
     setrlimit(RLIMIT_FSIZE, &was);
@@ -99,7 +99,8 @@ static void commit_over_a_directory_fails(void **state)
     assert_int_equal(pst_mkdirs("a/b", 0700, &diag), PST_ERR_IO);
 }
 
-/* Of its own for who could replace the system's one; NULL: neither. */
+/* Makes a device node for users who could replace the system's; NULL: neither
+ * exists. */
 static const char *device(const char *name, const char *of_system,
                           unsigned minor)
 {
@@ -109,7 +110,7 @@ static const char *device(const char *name, const char *of_system,
         return of_system;
     if (mknod(name, S_IFCHR | 0666, makedev(1, minor)) != 0)
         return NULL;
-    fd = open(name, O_WRONLY | O_CLOEXEC); /* not where devices are shut off */
+    fd = open(name, O_WRONLY | O_CLOEXEC); /* not where devices are forbidden */
     if (fd < 0)
         return NULL;
     (void)close(fd);
@@ -141,7 +142,7 @@ static void writes_no_devices_away(void **state)
     assert_non_null(strstr(diag.text, "it is a folder"));
 }
 
-/* The link stays, as when other programs write. */
+/* Writing through a link keeps the link, as other programs do. */
 static void replaces_what_a_link_means(void **state)
 {
     struct stat st;
@@ -163,8 +164,8 @@ static bool is_pipe(const char *path)
     return lstat(path, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
-/* A link that another process turns from a file to a pipe and back while files
- * are written to it; and a pipe that comes while one is written. */
+/* Another process switches a link between a file and a pipe while files are
+ * written to it; a pipe also replaces a file while it is written. */
 static void writes_no_pipe_away(void **state)
 {
     struct pst_new_file f;
@@ -197,7 +198,7 @@ static void writes_no_pipe_away(void **state)
     assert_true(is_pipe("flip/late"));
 }
 
-/* What a link leads to is what is missing. */
+/* Creates the missing target of a link. */
 static void makes_folders_through_links(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a process has taken away from itself is gone. Each case in a process of
- * its own; without Landlock it is said, and all stays as it was. */
+/* Rights that a process has dropped are gone. Each case runs in a process of
+ * its own. Without Landlock the guard reports so and changes nothing. */
 #include "tests/folder.h"
 #include "tests/test.h"
 
@@ -26,7 +26,7 @@ static void put(const char *path)
     assert_ok(pst_file_write(path, "text", 4, &diag), &diag);
 }
 
-/* What fn returns in a child. */
+/* Runs fn in a child and returns its result. */
 static int in_a_child(int (*fn)(void))
 {
     int status = 0;
@@ -40,7 +40,7 @@ static int in_a_child(int (*fn)(void))
     return WEXITSTATUS(status);
 }
 
-/* 0 or errno. */
+/* Returns 0 or errno. */
 static int try_open(const char *path, int flags)
 {
     const int fd = open(path, flags | O_CLOEXEC, 0600);
@@ -64,7 +64,7 @@ static int try_connect(void)
     return ret;
 }
 
-/* Numbers of what is wrong; 77: there is no Landlock. */
+/* Returns the number of the first failed check; 77: no Landlock. */
 static int guarded(void)
 {
     static const char *const others[] = {"outside", "/etc/passwd",
@@ -78,7 +78,7 @@ static int guarded(void)
     pst_guard_reads(&guard, "file");
     pst_guard_reads(&guard, "given");
     pst_guard_reads(&guard, "not-there");
-    pst_guard_sees(&guard, "/proc/self"); /* with links to all there is */
+    pst_guard_sees(&guard, "/proc/self"); /* contains links to all open files */
     pst_guard_writes(&guard, "out/new");
     pst_guard_writes(&guard, "deep/is/not/there");
     pst_guard_writes(&guard, "/dev/null");
@@ -151,7 +151,7 @@ static int processed(void)
         unlink("mode") != 0 || mkdir("modes", 0777) != 0 ||
         stat("modes", &st) != 0 || (st.st_mode & 0777) != 0750)
         return 4;
-    (void)umask(077); /* a narrower one stays */
+    (void)umask(077); /* a stricter umask stays */
     pst_guard_process(false);
     if (umask(0) != 077)
         return 5;

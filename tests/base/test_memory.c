@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Allocation, arenas, vectors, maps; every one with failing memory. */
+/* Allocation, arenas, vectors and maps, each with failing allocations. */
 #include "tests/test.h"
 
 #include "stages/base/arena.h"
@@ -122,7 +122,7 @@ static void map_keeps_order_while_it_grows(void **state)
     pst_map_fini(&map);
 }
 
-/* Whatever allocation fails, what was put before is still there. */
+/* If an allocation fails, earlier entries are still there. */
 static void map_survives_failing_memory(void **state)
 {
     const uint64_t live = pst_alloc_live(PST_TAG_TEST);

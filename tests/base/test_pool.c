@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel pool: every part once, no lost wake-up, nothing allocated. */
+/* The kernel pool runs every part once, loses no wake-up and allocates nothing.
+ */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -47,7 +48,7 @@ static void run_rounds(unsigned threads)
         pst_pool_run(pool, add_round, &w);
         sum += w.round;
         if (w.round % 100 == 0)
-            nanosleep(&pause, NULL); /* helpers fall asleep */
+            nanosleep(&pause, NULL); /* helper threads fall asleep */
         assert_int_equal(w.items[0], sum);
         assert_int_equal(w.items[ITEMS - 1], sum);
     }
@@ -66,7 +67,7 @@ static void note_node(void *ctx, unsigned part, unsigned parts)
     seen[part] = pst_thread_node;
 }
 
-/* Who looks at a helper's crash finds what the caller computes. */
+/* A crash handler in a helper thread finds the node that the caller runs. */
 static void hands_on_the_node(void **state)
 {
     const struct pst_node *const nodes[2] = {NULL};
@@ -118,7 +119,8 @@ static void refuses_silly_counts(void **state)
     assert_null(pool);
 }
 
-/* Shares are in order, without holes, on grains, and even to one grain. */
+/* Shares are in order and without gaps, begin at grains, and differ by at most
+ * one grain. */
 static void shares_cover_exactly(void **state)
 {
     (void)state;
@@ -150,7 +152,7 @@ static void cpu_says_something(void **state)
     (void)state;
     assert_true(pst_cpu_count() >= 1);
     assert_true(strlen(pst_cpu_features()) > 0);
-    assert_int_equal(pst_cpu_isa(), PST_ISA_ANY); /* masked in main */
+    assert_int_equal(pst_cpu_isa(), PST_ISA_ANY); /* main masks the ISA */
     assert_string_equal(pst_isa_name(PST_ISA_AVX2), "avx2");
 }
 

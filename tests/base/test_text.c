@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Text, numbers, near names, messages, digests, random streams. */
+/* Text, numbers, similar names, messages, digests and random streams. */
 #include "tests/test.h"
 
 #include "stages/base/crc32c.h"
@@ -104,8 +104,8 @@ static void expect_format(size_t room, const char *fmt, ...)
     va_end(ap);
 }
 
-/* What it knows, what it leaves to printf, both in one format, and texts that
- * are cut. */
+/* Own formats, formats left to printf, both in one string, and truncated texts.
+ */
 static void formats_as_the_library(void **state)
 {
     (void)state;
@@ -196,7 +196,8 @@ static void quotes_what_needs_it(void **state)
     pst_str_fini(&s);
 }
 
-/* What libraries of JSON take, and what they leave raw. */
+/* Invalid JSON that libraries accept, and characters that they do not escape.
+ */
 static void mends_json_of_libraries(void **state)
 {
     struct pst_str s = {0};
@@ -271,7 +272,7 @@ static void diagnosis_is_one_clean_line(void **state)
         assert_int_not_equal(pst_utf8_length(p), 0);
 }
 
-/* No byte that steers a terminal, and nothing but UTF-8. */
+/* Asserts valid UTF-8 without control characters of a terminal. */
 static void assert_clean(const char *text)
 {
     while (*text != '\0') {
@@ -283,7 +284,7 @@ static void assert_clean(const char *text)
     }
 }
 
-/* Every byte, alone and behind the first byte of a C1 character. */
+/* Every byte, alone and after the first byte of a C1 character. */
 static void shows_no_byte_raw(void **state)
 {
     (void)state;
@@ -346,11 +347,11 @@ static void digest_is_xxh3_128(void **state)
     char text[33];
 
     (void)state;
-    pst_digest("", 0, text); /* the published value of the empty input */
+    pst_digest("", 0, text); /* published digest of the empty input */
     assert_string_equal(text, "99aa06d3014798d86001c324468d497f");
 }
 
-/* The known answers that come with the paper's Random123 library. */
+/* Known answers from the Random123 library, which comes with the paper. */
 static void philox_known_answers(void **state)
 {
     static const uint32_t cases[3][10] = {
@@ -369,7 +370,7 @@ static void philox_known_answers(void **state)
     }
 }
 
-/* Every part of the key matters, and moments are those of the laws. */
+/* Every part of the key changes the stream; moments match the distributions. */
 static void streams_are_independent(void **state)
 {
     const struct pst_rng_key keys[] = {{1, 2, 3, 4},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the executor itself costs: the small model with its kernels replaced by
- * nothing, so that slots, messages, local copies, marks and agreement are left.
- * Prints microseconds per action of the rank that has the most; no decision.
+ * Measures the executor's overhead: kernels of the small model do nothing, so
+ * that slots, messages, local copies, marks and agreement remain. Prints the
+ * microseconds per action of the rank with the most actions; judges nothing.
  *
  *   bench-actions [MICROBATCHES]              four stages in one process
  *   mpiexec -n 2 bench-actions MICROBATCHES mpi

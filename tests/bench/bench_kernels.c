@@ -4,10 +4,11 @@
  *
  *     RUNS FLAGS TEXT
  *
- * where TEXT is a graph in the form of tests/ops/samples/sample.h, whose last
- * node is timed ("adamw N": the optimizer's loop), FLAGS "-", "bf16" (with
- * operands prepared, as in a program) or "chain". Prints for each line the name
- * of the kernel and the nanoseconds of each run, of the thread's own time.
+ * TEXT is a graph in the format of tests/ops/samples/sample.h, whose last node
+ * is timed ("adamw N": the optimizer's loop). FLAGS is "-", "bf16" (with
+ * operands converted in advance, as in a program) or "chain". Prints for each
+ * line the name of the kernel and the nanoseconds of each run, in CPU time of
+ * the thread.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,10 +92,12 @@ static void make_tiles(struct pst_operand *x, struct pst_meta *meta,
     pst_op_reference(op)->run(&call);
 }
 
-/* What a program prepares once for all readers (bf16) is not timed. */
+/* Conversions that a program makes once for all readers (bf16) are not timed.
+ */
 static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
 {
-    static struct pst_meta metas[32]; /* of what is made, until the next */
+    static struct pst_meta metas[32]; /* metas of converted operands, until the
+                                       * next line */
     struct pst_operand made[32];
     bool any = false;
 
@@ -130,8 +133,9 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
     return any;
 }
 
-/* One run, or for the flag "chain" as many as a program of CHAIN small nodes
- * has; pointers are set before each, as the executor does. */
+/* Runs the kernel once, or, with the flag "chain", CHAIN times as in a program
+ * of that many small nodes. Pointers are set before each run, as the executor
+ * does. */
 static int64_t run_once(const struct pst_kernel *kernel, struct pst_call *call,
                         int times)
 {

@@ -11,7 +11,7 @@
 #define MAX_OUT   256
 #define MAX_GIVEN 64
 
-/* Everything of one run, freed at its end. */
+/* Memory of one run, freed at its end. */
 struct bench {
     struct trial trial;
     struct pst_model *model;
@@ -66,7 +66,8 @@ static bool set_state(struct bench *b, struct pst_value *const *values,
     return true;
 }
 
-/* A program of factories only has the seeds' names to tell them by. */
+/* Creation operators have only the seeds' names to distinguish their programs.
+ */
 static bool run(struct bench *b, bool reference, size_t n_seeds,
                 const struct pst_seed *seeds, const char (*cots)[32])
 {
@@ -103,8 +104,7 @@ static struct got get(const struct bench *b, const struct pst_value *value)
     return g;
 }
 
-/* Numbers among the outputs stand in the file as tensors without dimensions.
- */
+/* The file stores output numbers as 0-dim tensors. */
 static struct got literal(const struct pst_arg *arg)
 {
     struct got g = {.data = NULL};
@@ -147,7 +147,7 @@ static bool judge_forward(struct bench *b, struct got *outs, size_t *n_outs)
     return true;
 }
 
-/* The program must write what the case says is written. */
+/* The program must write exactly the tensors that the case names. */
 static bool judge_written(const struct bench *b)
 {
     const json_t *written = json_object_get(b->trial.spec, "written");
@@ -235,7 +235,7 @@ static bool judge(struct bench *b, bool reference)
         !judge_forward(b, outs, &n_outs) ||
         !judge_backward(b, reference, &grad_x))
         return false;
-    /* A second run may have moved the outputs. */
+    /* A second run may place the outputs elsewhere. */
     return judge_forward(b, outs, &n_outs) &&
            judge_checks(&b->trial, outs, n_outs, &grad_x);
 }

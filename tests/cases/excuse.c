@@ -8,7 +8,7 @@
 #define MAX_EXCUSES 256
 
 struct excuse {
-    char text[512]; /* words of the line, each ended by a zero */
+    char text[512]; /* words of the line, each terminated by NUL */
     const char *tensor;
     unsigned line;
     bool used;
@@ -20,7 +20,7 @@ struct excuses {
     size_t n;
 };
 
-/* False if the line is not complete. */
+/* Returns false if the line is incomplete. */
 static bool add(struct excuses *e, const char *line, unsigned number)
 {
     struct excuse *x = &e->at[e->n];

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_TESTS_CASES_EXCUSE_H
 #define PENSTOCK_TESTS_CASES_EXCUSE_H
 /*
- * Tensors of cases that PyTorch has otherwise: a line of a text file each,
+ * Tensors of cases that PyTorch computes otherwise: a line of a text file each,
  *
- *     CASE TENSOR why it is not what the case wants
+ *     CASE TENSOR reason for the difference
  *
  * with the names of the case's file ("out.0", "grad.x", "after.x"), or
  * "refused" for a program that is not imported. One thread.
@@ -19,10 +19,10 @@ struct excuses;
 struct excuses *excuses_read(const char *path);
 void excuses_free(struct excuses *e);
 
-/* The tensor is wrong: is that excused? NULL excuses nothing. */
+/* True if the wrong tensor is excused. NULL excuses nothing. */
 bool excuses_take(struct excuses *e, const char *name, const char *tensor);
 
-/* Prints the lines that nothing needed, and returns their number. */
+/* Prints the excuses that were not needed and returns their number. */
 unsigned excuses_print_stale(const struct excuses *e);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Is a tensor what the case wants? Rules: the text at the top of cases.py. */
+/* Compares a tensor with what the case expects. cases.py describes the rules at
+ * its top. */
 #include "tests/cases/case.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static bool is_close(double have, double want, double rtol, double atol)
     return fabs(have - want) <= atol + rtol * fabs(want);
 }
 
-/* Entries of files of others may be unaligned. */
+/* Entries in files of other programs may be unaligned. */
 static void *aligned(const struct pst_safetensors_entry *e)
 {
     void *copy = malloc(e->bytes + 1);
@@ -76,8 +77,8 @@ static bool compare_values(const struct trial *t, const char *name,
     return true;
 }
 
-/* Where a tensor has a limit of its own: the norm of its error against what
- * float64 gives. */
+/* For a tensor with a limit of its own: compares the norm of its error against
+ * the float64 result. */
 static bool compare_norm(const struct trial *t, const char *name,
                          const struct got *got, double limit)
 {
@@ -100,12 +101,12 @@ static bool compare_norm(const struct trial *t, const char *name,
         sum += off * off;
     }
     free((void *)want.data);
-    return sqrt(sum) <= limit || /* NaN is wrong too */
+    return sqrt(sum) <= limit || /* NaN counts as wrong */
            judge_fail(t, "%s is off by %.3g, which may be %.3g", name,
                       sqrt(sum), limit);
 }
 
-/* Only shape and dtype are given, in cases.json. */
+/* For tensors whose shape and dtype only are in cases.json. */
 static bool judge_meta(const struct trial *t, const char *name,
                        const struct got *got)
 {
@@ -138,7 +139,7 @@ static bool is_zero(const struct got *g)
     return true;
 }
 
-/* An input that the program writes was no leaf for PyTorch. */
+/* An input that the program writes was not a leaf in PyTorch. */
 static bool is_written(const struct trial *t, const char *grad)
 {
     const json_t *written = json_object_get(t->spec, "written");
@@ -166,7 +167,7 @@ static bool is_right(const struct trial *t, const char *name,
     if (!gradient && got->data != NULL &&
         (strcmp(kind, "meta") == 0 || strcmp(kind, "stat") == 0))
         return judge_meta(t, name, got);
-    if (e == NULL) /* no gradient: zeros are none */
+    if (e == NULL) /* a missing gradient means zeros */
         return (gradient && (is_zero(got) || is_written(t, name))) ||
                judge_fail(t, "%s is not expected", name);
     want.meta = e->meta;
@@ -256,7 +257,7 @@ static bool check_range(const struct trial *t, const json_t *check,
     return true;
 }
 
-/* Properties of sorted rows of length m: 0..m-1, or no repetition. */
+/* Checks sorted rows of length m: a permutation of 0..m-1, or no duplicates. */
 static bool check_order(const struct trial *t, const json_t *check, double *x,
                         size_t n, size_t m)
 {
@@ -279,7 +280,7 @@ static bool check_order(const struct trial *t, const json_t *check, double *x,
     return true;
 }
 
-/* What is not 0 is in.x times `kept`, and the gradient likewise. */
+/* Non-zero elements are in.x times `kept`, and so is the gradient. */
 static bool check_kept(const struct trial *t, double kept,
                        const struct got *out, const struct got *grad)
 {

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numeric cases of operators (README.md) through import,
- * inference, gradients and kernels, all in this process:
+ * Runs numeric cases of operators (README.md) through import, inference,
+ * gradients and kernels, all in this process:
  *
  *     cases DIR [-f TEXT] [-s I/N] [-k ref|best] [-x FILE] [-o FILE] [-v] [-q]
  *
- * -f TEXT  cases whose operator or call contains TEXT (several: any of them)
- * -s I/N   every N-th case, beginning with the I-th
- * -k       reference kernels or the best ones of the processor (PST_ISA);
- *          without it both, one after the other
- * -x FILE  excuses, a line for each tensor that is wrong for a reason, or
- *          program that is refused for one (excuse.h); if all cases are run, a
- *          line that nothing needs is a failure
- * -o FILE  writes a line for every case: its name and passed, failed or refused
- * -v       a line for every case that does not pass
- * -q       no table, the last line only
+ *   -f TEXT  cases whose operator or call contains TEXT; may be repeated
+ *   -s I/N   every N-th case, beginning with the I-th
+ *   -k       reference kernels or the best ones of the processor (PST_ISA);
+ *            default: both, one after the other
+ *   -x FILE  excuses, one line per wrong tensor or refused program, with its
+ *            reason (excuse.h); if all cases are run, an unneeded line fails
+ *   -o FILE  writes a line per case: its name and passed, failed or refused
+ *   -v       prints a line for every case that does not pass
+ *   -q       prints no table, only the last line
  */
 #include "tests/cases/case.h"
 
@@ -38,7 +37,7 @@ struct options {
 struct row {
     const char *op;
     unsigned count[N_VERDICTS];
-    const char *first; /* what went wrong first; owned */
+    const char *first; /* first failure; owned */
 };
 
 static struct row rows[4096];
@@ -137,7 +136,7 @@ static enum verdict run_kernels(const struct options *o, const json_t *spec,
     return v;
 }
 
-/* A program counts once, whatever kernels it is run by. */
+/* Counts a program once, even if it runs with both kinds of kernels. */
 static void run_one(const struct options *o, const json_t *spec)
 {
     struct row *row = row_of(json_string_value(json_object_get(spec, "op")));

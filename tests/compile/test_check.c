@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What programs and graphs say of memory is found again: a wrong descriptor is
- * planted in each place that has one. */
+/* The check detects wrong memory descriptors of programs and graphs: one is
+ * planted in each place that has a descriptor. */
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 #include "tests/split/model.h"
 
 static struct pst_diag diag;
 
-/* A view that is read, values that live at the same time, a product. */
+/* A view that is read, values that are live at the same time, a matmul. */
 static const char text[] =
     "graph next_id=7 {\n"
     "  input %x: f32[4, 64]\n"
@@ -120,7 +120,7 @@ static void finds_descriptors_in_graphs(void **state)
     expect(pst_graph_verify_lowered(m.program->graph, &diag),
            "%v is a view but its base or offset is wrong");
     v->offset = 64;
-    value_of(&m, "m")->meta.dtype = PST_BF16; /* half of the bytes */
+    value_of(&m, "m")->meta.dtype = PST_BF16; /* uses half of the bytes */
     v->meta.dtype = PST_BF16;
     v->base = value_of(&m, "x");
     expect(pst_graph_verify_lowered(m.program->graph, &diag),
@@ -128,7 +128,7 @@ static void finds_descriptors_in_graphs(void **state)
     end(&m);
 }
 
-/* as_strided says itself where it is. */
+/* as_strided sets its own window. */
 static void finds_windows_beyond_storages(void **state)
 {
     static const char far[] =
@@ -145,11 +145,11 @@ static void finds_windows_beyond_storages(void **state)
     (void)state;
     assert_ok(pst_graph_parse(far, &graph, &diag), &diag);
     x = pst_graph_find(graph, "x");
-    x->meta.size[0] = 7; /* the last element is number 7 */
+    x->meta.size[0] = 7; /* the last element has index 7 */
     assert_int_not_equal(pst_graph_verify_lowered(graph, &diag), PST_OK);
     assert_non_null(strstr(diag.text, "%v"));
     x->meta.size[0] = 8;
-    y = pst_graph_find(graph, "y"); /* of a lowered graph nobody infers it */
+    y = pst_graph_find(graph, "y"); /* a lowered graph is not inferred again */
     y->base = x;
     y->offset = 6;
     assert_ok(pst_graph_verify_lowered(graph, &diag), &diag);
@@ -181,7 +181,7 @@ static void finds_operands_elsewhere(void **state)
     end(&m);
 }
 
-/* s takes the bytes of e, which y has still to read. */
+/* s gets the bytes of e, which y has yet to read. */
 static void finds_what_is_written_over(void **state)
 {
     struct pst_loc *places;
@@ -196,7 +196,7 @@ static void finds_what_is_written_over(void **state)
     expect(pst_program_check(m.program, &diag), "%e has been written over");
     end(&m);
     make(&m, false, true);
-    places = m.program->places; /* half of its first operand, which it reads */
+    places = m.program->places; /* half of its first operand, which y reads */
     places[value_of(&m, "s")->id] = places[value_of(&m, "m")->id];
     places[value_of(&m, "s")->id].offset += 128;
     node_of(&m, "s")->out[0] = places[value_of(&m, "s")->id];

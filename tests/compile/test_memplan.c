@@ -34,8 +34,8 @@ static void pack(struct pst_interval *list, size_t n, size_t *ret)
     assert_ok(pst_mem_pack(list, n, ret, &diag), &diag);
 }
 
-/* No two buffers that live at the same time share a byte, and the range is
- * neither too small nor smaller than what lives at one moment. */
+/* Buffers that are live at the same time share no byte. The range is large
+ * enough, and not smaller than the peak of live bytes. */
 static void check(const struct pst_interval *list, size_t n, size_t size)
 {
     for (size_t i = 0; i < n; i++) {
@@ -78,7 +78,7 @@ static void packs_without_overlap(void **state)
     }
 }
 
-/* Buffers that follow each other share their memory. */
+/* Buffers with successive lifetimes share memory. */
 static void reuses_memory(void **state)
 {
     struct pst_interval list[] = {
@@ -103,8 +103,8 @@ static bool conflicts(const struct pst_interval *a,
            b->offset < a->offset + pst_mem_round(a->size);
 }
 
-/* The lowest offset for list[i], one of 0 and of the ends of those before it,
- * of which all are tried. */
+/* Finds the lowest offset for list[i] by trying 0 and the ends of all buffers
+ * before it. */
 static void place_slowly(struct pst_interval *list, size_t i)
 {
     size_t best = SIZE_MAX;
@@ -122,8 +122,8 @@ static void place_slowly(struct pst_interval *list, size_t i)
     list[i].offset = best;
 }
 
-/* Whatever the time is divided into: sizes fall, so that they are placed in the
- * order of the list. */
+/* The result does not depend on how time is divided. Sizes decrease, so that
+ * buffers are placed in the order of the list. */
 static void places_as_all_others_say(void **state)
 {
     static const unsigned lengths[] = {1, 30, 64, 65, 1000, 1u << 30};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What each pass of the compiler does: the lines of a program's text that go
- * (-) and come (+), as penstock show --after prints them. */
+/* Effect of each pass of the compiler: the lines of a program's text that it
+ * removes (-) and adds (+), as penstock show --after prints them. */
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
@@ -10,9 +10,9 @@
 #include "tests/split/model.h"
 
 static struct pst_diag diag;
-/* Rows whose change a test has seen. */
+/* Passes whose effect a test has shown. */
 static bool seen[64];
-/* Of the programs that a test compiles. */
+/* Value of --recompute for the programs of the current test. */
 static const char *recompute;
 
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
@@ -25,7 +25,8 @@ static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
     return at;
 }
 
-/* Text of the model's only stage behind a pass; "" before the first. */
+/* Returns the text of the model's only stage after a pass; "": before the
+ * first. */
 static void text_after(const struct pst_plan *plan, bool bf16, size_t pass,
                        struct pst_str *out)
 {
@@ -95,7 +96,7 @@ static unsigned count(const char *text, const char *what)
     return n;
 }
 
-/* x * n, where n counts: the gradient of x reads n as it was. */
+/* x * n, where n is a counter: the gradient of x needs the old n. */
 static const char counting[] =
     "graph next_id=5 {\n"
     "  input %x: f32[2]\n"
@@ -128,7 +129,7 @@ static void buffers(void **state)
            "+  output user %contiguous_1 \"n\"\n");
 }
 
-/* A product of a transposed input with a weight. */
+/* Matmul of a transposed input with a weight. */
 static const char product[] =
     "graph next_id=5 {\n"
     "  input %x: f32[4, 2]\n"
@@ -140,7 +141,7 @@ static const char product[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* Of two equal rows, of which memory has one: no product of BLAS takes them. */
+/* Matmul of two equal rows that share memory: BLAS does not accept them. */
 static const char spread[] =
     "graph next_id=5 {\n"
     "  input %x: f32[1, 4]\n"
@@ -152,7 +153,7 @@ static const char spread[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* Two layers; the first one also drops, which is done again as it was. */
+/* Two layers; the first has dropout, which is recomputed identically. */
 static const char layers[] =
     "graph next_id=6 {\n"
     "  input %x: f32[2, 3]\n"
@@ -215,12 +216,13 @@ static void layouts(void **state)
     (void)state;
     expect(product, false, "layouts", "");
     change_of(product, true, "layouts", &change);
-    /* What is as large as the input is made again where it is read again. */
+    /* Values as large as the input are recomputed where they are read again. */
     assert_int_equal(count(pst_str_text(&change), "default(%x"),
                      pst_rates_use_bf16() ? 1 : 2);
     assert_int_equal(count(pst_str_text(&change), "default(%w"), 1);
     pst_str_fini(&change);
-    if (!pst_rates_use_bf16()) /* then f32 rounded: other names of the same */
+    if (!pst_rates_use_bf16()) /* then f32 rounded to bf16: other names for the
+                                * same change */
         return;
     expect(product, true, "layouts",
            "-  %y: f32[2, 3] = aten.linear.default(%t, %w, bias=%b)  # - "
@@ -330,9 +332,8 @@ static void places(void **state)
            "column_sum_f32_simd, is %grad_b: FIXED+256 <- WORK+0\n");
 }
 
-/* Writes at row 1 of a buffer. Where what the buffer was is an output too, that
- * is copied, and the write, which comes before, goes elsewhere and is copied.
- */
+/* Writes at row 1 of a buffer. If the old contents are an output too, they are
+ * copied, and the earlier write goes to other memory and is copied back. */
 #define CACHE(OUTPUT)                                                          \
     "graph next_id=5 {\n"                                                      \
     "  input %x: f32[3]\n"                                                     \
@@ -353,7 +354,7 @@ static void inplace(void **state)
            "+  copied=48\n");
 }
 
-/* A pass that does not say that it edits the graph is not verified. */
+/* A pass that declares no edits is not followed by the verifier. */
 static void others_leave_the_graph(void **state)
 {
     const struct pst_split_options options = {.stages = 1};
@@ -380,7 +381,7 @@ static void others_leave_the_graph(void **state)
     model_fini(&model);
 }
 
-/* Runs last. The first row makes the text that the others change. */
+/* Runs last. The first row makes the text that the other rows change. */
 static void every_row_is_tested(void **state)
 {
     const struct pst_pass *rows = pst_compile_passes.passes;

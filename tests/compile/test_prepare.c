@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operands that kernels want in another form (rounded to
- * bf16), made once for all readers
- * and, of parameters, once a step. That prepared products have the bits of
- * unprepared ones is shown in tests/ops/test_narrow.c. */
+/* Conversion of operands to the layout that kernels prefer (rounded to bf16):
+ * once for all readers, and once per step for parameters. That matmuls have the
+ * same bits with and without conversion is tested in tests/ops/test_narrow.c.
+ */
 #include <math.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ static struct pst_exec_options bf16_options(const char *schedule,
     return ret;
 }
 
-/* For every cut, schedule and way to keep shared parameters. */
+/* For every cut, schedule and way to store shared parameters. */
 static void keeps_the_bits(void **state)
 {
     static const struct {
@@ -90,8 +90,8 @@ static void count(const struct pst_call *c)
             counted[i].run(c);
 }
 
-/* Puts a counter in front of everything that is prepared; returns how many of
- * these run once a step. */
+/* Adds a counter to every conversion; returns how many of them run once per
+ * step. */
 static unsigned count_prepared(struct pst_engine *engine)
 {
     unsigned n = 0;
@@ -132,8 +132,8 @@ static void prepares_once_a_step(void **state)
 
         job_init(&job, 4, &options);
         n = count_prepared(job.engine);
-        /* Three weights; e.weight is read in stages of two ranks, in both its
-         * rows, but only one of them multiplies. */
+        /* Three weights. e.weight is read in stages of two ranks, by both its
+         * readers, but only one of them is a matmul. */
         assert_int_equal(n, 3);
         run_steps(&job, 0, 3);
         assert_int_equal(n_runs, i == 0 ? 3 * n : n); /* nothing has changed */
@@ -141,7 +141,8 @@ static void prepares_once_a_step(void **state)
     }
 }
 
-/* A span of its own on each rank that prepares; none if parameters stay. */
+/* A conversion has a span of its own in the timeline of each rank that
+ * converts; there is none if parameters stay unchanged. */
 static void shows_in_the_timeline(void **state)
 {
     static const char *const optimizers[] = {"adamw", "none"};
@@ -166,8 +167,8 @@ static void shows_in_the_timeline(void **state)
     }
 }
 
-/* A run that goes on from a checkpoint, in an engine that has made steps with
- * other parameters, has prepared what was loaded. */
+/* An engine that has run steps with other parameters converts again after a
+ * checkpoint is loaded. */
 static void prepares_what_was_loaded(void **state)
 {
     const struct pst_exec_options options = bf16_options("1f1b", 2, "adamw");
@@ -197,8 +198,8 @@ static void prepares_what_was_loaded(void **state)
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
 }
 
-/* What is kept is the form where only that is read again; what has arrived
- * may so become stash. */
+/* Only the converted operand is kept if nothing reads the original again; a
+ * received value may then become stash. */
 static void keeps_the_form_only(void **state)
 {
     struct pst_exec_options options = net_options("zb-h1", 2, 5, "adamw");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What `--recompute` means: which nodes are in a segment, and what is refused.
- * That no bit changes is shown in tests/split/test_random.c. */
+/* `--recompute`: which nodes are in a segment, and which values are refused.
+ * tests/split/test_random.c shows that no bit changes. */
 #include "stages/base/str.h"
 #include "stages/compile/recompute.h"
 #include "tests/split/model.h"
 
 static struct pst_diag diag;
 
-/* Two blocks with an attention each, one of them called twice, and a head. */
+/* Two blocks with attention, one of which is called twice, and a head. */
 static const char text[] =
     "graph next_id=20 {\n"
     "  call h.0 in -\n"
@@ -36,7 +36,7 @@ static const char text[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* "0:0,1,2 1:1": level and nodes of each segment of both stages. */
+/* Expects "0:0,1,2 1:1": level and nodes of each segment of both stages. */
 static void expect(const struct pst_plan *plan, const char *what,
                    const char *want)
 {
@@ -124,8 +124,8 @@ static void segments_in_segments(void **state)
     close_split(&s);
 }
 
-/* Regions of the model's author: inner ones beneath outer ones, cut ones in
- * parts, in whatever order their names are. */
+/* Regions marked by the model's author: nested ones, ones that a cut divides,
+ * with names in any order. */
 static void marked(void **state)
 {
     static const char regions[] =
@@ -156,8 +156,8 @@ static void marked(void **state)
     close_split(&s);
 }
 
-/* A list of layers is one though a stage has one of them; a word of a stage
- * stands for all others there. */
+/* A list of layers counts as one even if a stage has only one of them; a
+ * keyword for a stage overrides all others there. */
 static void stages(void **state)
 {
     struct split s;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The backward pass of a stage alone, for conformance.py.
+ * Runs the backward pass of a single stage, for conformance.py.
  *
  *     stage-backward MODEL.pt2 INPUTS.safetensors OUT.safetensors FI|FIW
  *
- * Cuts the model at its markers, runs all stages but the last one forward and
- * the last one forward and backward: its actions F and I, or W too. OUT gets
- * the gradients that the stage sends (input.K, K counts them) and the sums of
- * what it adds to parameters (grad.FQN).
+ * Cuts the model at its markers and runs forward in all stages, then backward
+ * in the last one: its actions F and I, or F, I and W. OUT gets the gradients
+ * that the stage sends (input.K, numbered by K) and the gradients that it
+ * accumulates for parameters (grad.FQN).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static struct pst_eval *start(struct bench *b, unsigned s, struct pst_graph *g)
     return eval;
 }
 
-/* What stage s sends to later ones. */
+/* Computes what stage s sends to later stages. */
 static void forward(struct bench *b, unsigned s)
 {
     struct pst_graph *g = b->plan->stages.at[s].graph;
@@ -109,7 +109,7 @@ static void forward(struct bench *b, unsigned s)
     pst_eval_free(eval);
 }
 
-/* Adds the value, made contiguous, to the tensor of that name. */
+/* Adds the value, made contiguous, as the tensor of that name. */
 static void put(struct bench *b, const struct pst_eval *eval, const char *name,
                 const struct pst_value *value)
 {
@@ -205,5 +205,5 @@ int main(int argc, char **argv)
     pst_safetensors_close(b.inputs);
     pst_plan_free(b.plan);
     pst_model_close(b.model);
-    return 0; /* the rest goes with the process */
+    return 0; /* the process frees the rest at its end */
 }

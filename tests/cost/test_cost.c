@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Seconds of nodes by the rates of a machine. */
+/* Estimated durations of nodes for given rates of a machine. */
 #include "tests/test.h"
 
 #include "stages/cost/cost.h"
@@ -20,7 +20,7 @@ static const char text[] =
     "  output user %v \"0\"\n"
     "}\n";
 
-/* Powers of ten, so that each part of a sum is seen. */
+/* Powers of ten, so that each part of a sum is visible. */
 static const struct pst_rates rates = {.f32 = 1e12,
                                        .f64 = 1e11,
                                        .bf16 = 1e13,
@@ -57,7 +57,7 @@ static void assert_near(double a, double b)
     assert_true(fabs(a - b) <= 1e-9 * b);
 }
 
-/* Each type at its own rate; rounded factors where that is the faster way. */
+/* Each dtype has its own rate; operands are rounded where that is faster. */
 static void operations(void **state)
 {
     const double n = 2.0 * 256 * 256 * 256;
@@ -72,7 +72,7 @@ static void operations(void **state)
     s.bf16 = true;
     assert_near(cost(&s, 0), n / 1e13);
     assert_near(cost(&s, 2), n / 1e11);
-    assert_near(cost(&s, 3), n / 512 / 1e12); /* no product */
+    assert_near(cost(&s, 3), n / 512 / 1e12); /* not a matmul */
     no.bf16 = 0;
     s.rates = &no;
     assert_near(cost(&s, 0), n / 1e12);
@@ -90,7 +90,7 @@ static void bytes_and_launches(void **state)
 
     (void)state;
     assert_near(cost(&s, 0), 3 * bytes / 1e9);
-    /* of half the size: in the cache */
+    /* half of the size: fits the cache */
     assert_near(cost(&s, 1), 1.5 * bytes / 1e9 / PST_COST_CACHE_RATE);
     assert_near(cost(&s, 3), 2 * bytes / 1e9);
     s.threads = 4;
@@ -108,7 +108,7 @@ static void bytes_and_launches(void **state)
     assert_false(pst_node_is_work(graph->nodes.at[4]));
 }
 
-/* Without rates: those of a machine that is the same everywhere. */
+/* Without measured rates: those of a fixed reference machine. */
 static void reference(void **state)
 {
     const struct pst_cost_setup none = {0};

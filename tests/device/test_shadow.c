@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The device whose memory the host cannot touch: same bits, and a touch is
- * caught. */
+/* A device whose memory the host cannot access: the bits are the same, and an
+ * access is detected. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static struct run run_on(const struct pst_device *device, unsigned stages,
     return run_as(stages, flags, &options);
 }
 
-/* Kernels of every kind ran there, and bytes went both ways. */
+/* Kernels of every kind ran there, and bytes were copied both ways. */
 static void same_bits(unsigned stages, unsigned flags,
                       const struct pst_exec_options *options)
 {
@@ -37,8 +37,8 @@ static void same_bits(unsigned stages, unsigned flags,
     pst_dump_free(shadow.dump);
 }
 
-/* Cuts, schedules, optimizers; values that are sent, handed over, shared by
- * stages, transmitted, summed over replicas. */
+/* Cuts, schedules and optimizers; values that are sent, copied locally, shared
+ * by stages, transmitted, and summed over replicas. */
 static void keeps_the_bits(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1",
@@ -62,7 +62,7 @@ static void keeps_the_bits(void **state)
         }
 }
 
-/* The same with other orders of what the device does late. */
+/* The same with other orders of the device's delayed work. */
 static void keeps_the_bits_in_any_order(void **state)
 {
     static const char *const orders[] = {"2", "3", "4", "5"};
@@ -76,7 +76,7 @@ static void keeps_the_bits_in_any_order(void **state)
     assert_int_equal(unsetenv("PENSTOCK_SHADOW_LAG"), 0);
 }
 
-/* At whatever piece of work it fails: the step ends, and says so. */
+/* The device fails at any piece of work: the step ends and reports it. */
 static void names_a_device_that_fails(void **state)
 {
     static const char *const orders[] = {"1:1", "2:40", "3:200", "4:700"};
@@ -125,7 +125,7 @@ static void caught(int signal)
 
 typedef void (*touch_fn)(struct job *job);
 
-/* Does it end with a fault? The job is lost, its memory is not freed. */
+/* Returns true if it ends with a fault. The job's memory is then not freed. */
 static bool faults(touch_fn touch, struct job *job)
 {
     const struct sigaction action = {.sa_handler = caught};
@@ -187,7 +187,7 @@ static void catches_a_touch(void **state)
     is_caught(NULL, do_step, false);
     is_caught(NULL, read_gradient, true);
     is_caught(NULL, write_parameter, true);
-    /* A transport that says it could send from there. */
+    /* A transport that claims to send from device memory. */
     liar.spaces |= PST_SPACE_DEVICE;
     is_caught(&pst_transport_self, do_step, false);
     is_caught(&liar, do_step, true);
@@ -213,7 +213,7 @@ static struct pst_dump *load_on(const struct pst_device *device,
     return ret;
 }
 
-/* Written from the one, read by the other, and back. */
+/* Saved by one device, loaded by the other, and back. */
 static void checkpoints_go_between_devices(void **state)
 {
     const struct pst_device *const devices[] = {&pst_device_cpu,

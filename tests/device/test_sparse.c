@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A device that has kernels of its own for few operators, in a table of its
- * own beside the rows: what it lacks is refused by name, what it has runs. */
+/* A device with kernels of its own for few operators, in a table of its own:
+ * missing operators are refused by name, the others run. */
 #include "stages/ops/core/order.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/cpu/shadow.h"
@@ -8,7 +8,7 @@
 
 static unsigned own_runs;
 
-/* The device's own kernel, with the bits of cpu's. */
+/* The device's own kernel; same bits as cpu's. */
 static void own_tanh(const struct pst_call *c)
 {
     struct pst_call call = *c;
@@ -23,7 +23,7 @@ static const struct pst_kernel own_tanh_kernels[] = {
 static const struct pst_kernels own_tanh_row = {
     own_tanh_kernels, (unsigned)PST_COUNT(own_tanh_kernels)};
 
-/* Holes are NULL. */
+/* NULL: the device has no kernel. */
 static const struct pst_kernels *const few[PST_N_KERNEL_OPS] = {
     [PST_AT_tanh] = &own_tanh_row,
 };
@@ -65,7 +65,7 @@ static void refuses_by_name(void **state)
     job_fini(&job);
 }
 
-/* What the text says is lacking. */
+/* Returns the operator that the text names as missing. */
 static const struct pst_op *missing(const char *text)
 {
     static const char before[] = "has no kernel of ";
@@ -94,8 +94,8 @@ static size_t place_of(const struct pst_op *op)
     return i;
 }
 
-/* Each refusal names one operator: with what is named in turn, and no more,
- * the model runs, its tanh by the device's own kernel. */
+/* Each refusal names one operator. Once all of these are added, and no others,
+ * the model runs, with the device's own kernel for tanh. */
 static void runs_what_it_has(void **state)
 {
     const struct pst_kernels *table[PST_N_KERNEL_OPS] = {NULL};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who is named for holding the others up, by times with noise that is drawn
- * from seeds. */
+/* Which rank is named as the straggler, for durations with random noise. */
 #include "daemon/exec/health/straggler.h"
 
 #include <math.h>
@@ -12,23 +11,23 @@
 struct rig {
     struct pstd_stragglers s;
     uint64_t seed;
-    double noise;       /* share that a time varies by */
-    double base[RANKS]; /* seconds of computing */
-    double slow[RANKS]; /* times them */
-    double all;         /* times those of all */
-    double wait;        /* seconds of a step beside computing */
+    double noise;       /* relative variation of a duration */
+    double base[RANKS]; /* computing time in seconds */
+    double slow[RANKS]; /* slowdown factor of each rank */
+    double all;         /* slowdown factor of all ranks */
+    double wait;        /* seconds of a step besides computing */
     unsigned named, gone, measures;
     struct pstd_straggler newest;
 };
 
-/* Between 0 and 1. */
+/* Returns a random number between 0 and 1. */
 static double draw(struct rig *r)
 {
     r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
     return (double)(r->seed >> 40) / (double)(1 << 24);
 }
 
-/* Mostly a little; one in twenty a lot, as when something else runs. */
+/* Mostly small; one in twenty is large, as when other work runs. */
 static double noise(struct rig *r)
 {
     const double x = 1 + r->noise * draw(r);
@@ -78,7 +77,8 @@ static void steps(struct rig *r, unsigned n)
         step(r);
 }
 
-/* Of 50 jobs all are told right, within 30 steps; and when it is over. */
+/* In each of 50 jobs the slow rank is named within 30 steps, and its recovery
+ * is noticed. */
 static void names_the_slow_rank(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void names_the_slow_rank(void **state)
         assert_false(r.newest.communication);
         assert_true(r.newest.ratio > 1.3 && r.newest.ratio < 1.8);
         assert_int_equal(pstd_stragglers_count(&r.s), 1);
-        steps(&r, 200); /* told once */
+        steps(&r, 200); /* reported once */
         assert_int_equal(r.named, 1);
         assert_int_equal(r.gone, 0);
         r.slow[who] = 1;
@@ -110,7 +110,7 @@ static void names_the_slow_rank(void **state)
     }
 }
 
-/* 10 000 clean steps, some of which a machine that is loaded evenly makes. */
+/* 10 000 clean steps, some of them while all ranks are slow alike. */
 static void names_nobody(void **state)
 {
     unsigned alarms = 0;
@@ -121,7 +121,7 @@ static void names_nobody(void **state)
 
         rig_init(&r, seed, seed % 2 == 0 ? RANKS : 2);
         steps(&r, 250);
-        r.all = 2; /* somebody else's job */
+        r.all = 2; /* another user's job */
         steps(&r, 250);
         r.all = 1;
         alarms += r.named + r.s.suspicious;
@@ -130,7 +130,7 @@ static void names_nobody(void **state)
     assert_int_equal(alarms, 0);
 }
 
-/* Replicas know it from the first step on. */
+/* Replicas are comparable from the first step on. */
 static void knows_what_replicas_take(void **state)
 {
     struct rig r;
@@ -144,7 +144,8 @@ static void knows_what_replicas_take(void **state)
     pstd_stragglers_fini(&r.s);
 }
 
-/* Longer steps that nobody's computing explains: who has the messages. */
+/* Steps get longer without more computing: the rank with slow messages is
+ * named. */
 static void names_slow_messages(void **state)
 {
     double messages[RANKS] = {.001, .002, .035, .001};
@@ -165,12 +166,13 @@ static void names_slow_messages(void **state)
     assert_true(r.newest.communication);
     assert_int_equal(pstd_stragglers_count(&r.s), 1);
     steps(&r, 50);
-    assert_false(r.s.suspicious); /* it is known */
+    assert_false(r.s.suspicious); /* already known */
     r.wait -= .05;
     steps(&r, 30);
     assert_int_equal(r.gone, 1);
     assert_true(r.newest.communication);
-    /* Messages do not explain it: nobody is named, and it is rarely asked. */
+    /* Messages do not explain the delay: no rank is named, and it is rarely
+     * checked. */
     r.wait += .05;
     messages[2] = .003;
     for (n = 0; n < 1000; n++) {
@@ -183,7 +185,7 @@ static void names_slow_messages(void **state)
     }
     assert_int_equal(r.named, 1);
     assert_in_range(r.measures, 2, 6);
-    /* Another model: all anew. */
+    /* Another model: everything is learned anew. */
     r.slow[1] = 2;
     steps(&r, 30);
     assert_int_equal(r.newest.rank, 1);
@@ -191,12 +193,12 @@ static void names_slow_messages(void **state)
     take_changes(&r);
     assert_int_equal(r.gone, 2);
     assert_int_equal(pstd_stragglers_count(&r.s), 0);
-    steps(&r, 100); /* that is what it takes now */
+    steps(&r, 100); /* that is the normal duration now */
     assert_int_equal(r.named, 2);
     pstd_stragglers_fini(&r.s);
 }
 
-/* One rank holds nobody up. */
+/* A single rank cannot be a straggler. */
 static void leaves_one_rank_alone(void **state)
 {
     const struct pstd_work work = {.seconds = 1, .microbatches = 1};

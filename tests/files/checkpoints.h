@@ -41,7 +41,8 @@ static inline int clean(void **state)
     return pst_remove_tree("ck", NULL) == PST_OK ? 0 : -1;
 }
 
-/* One shard: its rank's parameter and second moment, filled with `value`. */
+/* Saves one shard: its rank's parameter and second moment, filled with `value`.
+ */
 static inline enum pst_status save_shard(uint64_t step, unsigned rank,
                                          int64_t n, float value,
                                          struct pst_checkpoint_shard *ret)
@@ -115,7 +116,7 @@ static inline enum pst_status open_ck(uint64_t step, const char *digest,
     return pst_checkpoint_open(&query, ret, &diag);
 }
 
-/* The step found, or -status. Its values must be those it was saved with. */
+/* Returns the step found, or -status. Its values must equal those saved. */
 static inline int64_t latest(float value, struct pst_str *notes)
 {
     struct pst_checkpoint *ckpt = NULL;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * LD_PRELOAD: files below the folders of PST_CLOSE_TO_OPEN ("DIR:DIR") behave
- * as on NFS between processes, each of which is a host of its own.
+ * as on NFS, and each process as a host of its own.
  *
- * - What a process writes is seen by others when it syncs or closes the file.
- * - What it has read once it reads again from its memory, until it opens the
- *   file again.
- * - It keeps a file in pages, and writes back whole ones: bytes of others in a
- *   page are then those that it saw when it touched the page first.
+ * - Other processes see what a process writes when it syncs or closes the file.
+ * - What it has read it reads again from its cache, until it opens the file
+ *   again.
+ * - It caches a file in pages and writes whole pages back: bytes of others in a
+ *   page are then those that it saw when it first touched the page.
  *
- * No map, no dup, no stream of the C library, no pipe: nothing of that is
- * done to such files here.
+ * Not supported for such files, because the code under test does not use them:
+ * mmap, dup, streams of the C library, pipes.
  */
-/* Each name is a call of its own here. */
+/* The 32- and 64-bit names must be separate functions here. */
 #undef _FILE_OFFSET_BITS
 #undef _FORTIFY_SOURCE
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ struct page {
     char data[PAGE];
 };
 
-/* A file, as this process has it in memory. */
+/* The cached state of a file in this process. */
 struct node {
     dev_t dev;
     ino_t ino;
@@ -188,7 +188,8 @@ static struct page *touch(struct node *n, int fd, size_t index)
     return n->pages[index];
 }
 
-/* 0, or -1 with errno: what could not be written is lost, as there. */
+/* Returns 0, or -1 with errno; data that cannot be written is lost, as on NFS.
+ */
 static int flush(struct node *n, int fd)
 {
     int err = 0;
@@ -307,7 +308,7 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-/* Of a build with checks of sizes. */
+/* For builds with fortified sources. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int dir, const char *path, int flags);

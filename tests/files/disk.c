@@ -27,15 +27,15 @@ enum kind { LINK, UNLINK, RENAME, WRITE, GROW, FSYNC };
 
 struct op {
     enum kind kind;
-    int node;                 /* that is written, synced, or gets a name */
-    int folder;               /* whose entries change */
-    int to;                   /* RENAME: folder of the other name */
+    int node;                 /* file that is written, synced or named */
+    int folder;               /* folder whose entries change */
+    int to;                   /* RENAME: folder of the new name */
     char name[64], other[64]; /* RENAME: from name to other */
     size_t offset, size;
     unsigned char *data;
 };
 
-/* A file or folder; what it had when noting began. */
+/* A file or folder; its contents when recording began. */
 struct node {
     bool is_folder;
     unsigned char *data;
@@ -47,7 +47,7 @@ struct entry {
     char name[64];
 };
 
-/* Names: entries in no order. */
+/* Folder entries, in no order. */
 struct names {
     struct entry at[MAX_ENTRIES];
     size_t n;
@@ -56,9 +56,10 @@ struct names {
 static struct node nodes[MAX_NODES];
 static int n_nodes;
 static struct op ops[MAX_OPS];
-static char op_names[MAX_OPS][160]; /* of what each is, for messages */
+static char op_names[MAX_OPS][160]; /* description of each operation, for
+                                     * messages */
 static size_t n_ops;
-static struct names first, now; /* at the begin; as the program sees it */
+static struct names first, now; /* at the beginning; as the program sees it */
 static int open_nodes[MAX_FDS]; /* node + 1 of a descriptor */
 static char root[PATH_MAX];
 static bool noting;
@@ -128,8 +129,9 @@ static int new_node(bool is_folder)
 
 /* --- what the program does ----------------------------------------------- */
 
-/* Folder and name of a path below root; false: it is elsewhere. *ret_node:
- * what has that name, or NONE; of root itself node 0 with no name. */
+/* Resolves a path below root to its folder and name; false: it is elsewhere.
+ * *ret_node: the node with that name, or NONE; for root itself node 0 and no
+ * name. */
 static bool locate(int at, const char *path, int *ret_folder, char *ret_name,
                    int *ret_node)
 {
@@ -213,7 +215,7 @@ void disk_fail(size_t at, int err)
     fail_err = err;
 }
 
-/* The next operation does not work. */
+/* Makes the next operation fail if that is requested. */
 static bool fails(void)
 {
     if (!noting || n_ops != fail_at)
@@ -314,7 +316,7 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t size)
     return ret;
 }
 
-/* The real disk keeps its power, so it need not be waited for. */
+/* The real disk does not lose power, so nothing waits for it. */
 int __wrap_fsync(int fd)
 {
     const int node = node_of(fd);
@@ -462,7 +464,7 @@ void disk_free(void)
 /* --- what is left -------------------------------------------------------- */
 
 static uint64_t chance;
-static bool keeps_all; /* the power is there */
+static bool keeps_all; /* no power loss: everything is kept */
 
 static unsigned pick(unsigned n)
 {
@@ -472,7 +474,7 @@ static unsigned pick(unsigned n)
     return (unsigned)((chance >> 20) % n);
 }
 
-/* Has an fsync before `at` made operation i sure? */
+/* True if an fsync before `at` made operation i durable. */
 static bool is_sure(size_t i, size_t at)
 {
     const struct op *op = &ops[i];
@@ -550,7 +552,7 @@ static void make_folder(const char *path, int folder, struct names *names,
 
 static void make_disk(size_t at, const char *to)
 {
-    static bool ended[MAX_NODES]; /* nothing later of this folder is there */
+    static bool ended[MAX_NODES]; /* later operations in this folder are lost */
     static struct names names;
 
     assert_true(!noting && at <= n_ops);

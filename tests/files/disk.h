@@ -2,39 +2,39 @@
 #ifndef PENSTOCK_TESTS_FILES_DISK_H
 #define PENSTOCK_TESTS_FILES_DISK_H
 /*
- * A disk that loses power: what this program does to files below a folder is
- * noted, operation by operation, and what a disk may have of it afterwards can
- * be made as a folder of its own.
+ * Simulates a disk that loses power. File operations of this program below a
+ * folder are recorded one by one; any state that a disk may have after a power
+ * loss can then be made in a folder of its own.
  *
- * What an fsync has not made sure may be there or not: of a file's writes any,
- * and pieces of them by sectors; of the operations on a folder's entries the
- * first ones, in their order, as journals of file systems keep it, but of each
- * folder as many as chance has it; a move from one to another is one of both.
- * fsync of a file says nothing of its name.
+ * Operations without a later fsync may be lost: any writes to a file, and parts
+ * of them by sectors. Operations on folder entries survive in order, as file
+ * systems with a journal guarantee, but the number that survives is random for
+ * each folder. A move between folders belongs to both. fsync of a file does not
+ * make its name durable.
  *
- * Calls of the C library are caught by the linker (--wrap, meson.build). One
+ * The linker intercepts calls of the C library (--wrap, meson.build). One
  * thread.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-/* Takes what is there now for sure, and notes from here on. Below that folder
- * there are files and folders. */
+/* Takes the present contents of the folder as durable, and starts recording. It
+ * must contain only files and folders. */
 void disk_begin(const char *folder);
-/* Ends noting; how many operations there were. */
+/* Stops recording; returns the number of operations. */
 size_t disk_end(void);
-/* What operation number i was, for messages: "fsync ck/step-2/a". */
+/* Describes operation i for messages: "fsync ck/step-2/a". */
 const char *disk_name(size_t i);
-/* Makes `to`, a new folder, as the disk may be when the power is lost before
- * operation number `at`, by chance. */
+/* Makes the new folder `to` a random state that the disk may have if power is
+ * lost before operation number `at`. */
 void disk_crash(size_t at, uint64_t seed, const char *to);
-/* The same when the process alone is killed there: nothing is lost that was
- * done. */
+/* The same if only the process is killed there: no finished operation is lost.
+ */
 void disk_kill(size_t at, const char *to);
-/* How many operations there were so far. */
+/* Returns the number of operations so far. */
 size_t disk_count(void);
-/* While something is noted: operation number `at`, if it is a write, a sync or
- * a rename, fails with that errno. Once; -1: none does. */
+/* While recording: operation number `at`, if it is a write, a sync or a rename,
+ * fails with that errno. Once; -1: none does. */
 void disk_fail(size_t at, int err);
 void disk_free(void);
 

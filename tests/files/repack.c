@@ -115,7 +115,7 @@ void pack_one(const char *to, const char *name, const void *data, size_t size)
     assert_int_equal(zip_close(zip), 0);
 }
 
-/* Applies the edits to one entry; 0 if it is to be left out. */
+/* Applies the edits to one entry; 0: the entry is left out. */
 static int edit(const char *name, char **data, size_t *size,
                 const struct repack_edit *edits, size_t n)
 {
@@ -166,7 +166,7 @@ void repack(const char *from, const char *to, const char *root, int deflate,
         else
             free(data);
     }
-    for (size_t i = 0; i < n_edits; i++) { /* entries that are new */
+    for (size_t i = 0; i < n_edits; i++) { /* new entries */
         char full[512];
 
         snprintf(full, sizeof(full), "%s%s%s", root, root[0] != '\0' ? "/" : "",

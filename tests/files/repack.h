@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_FILES_REPACK_H
 #define PENSTOCK_TESTS_FILES_REPACK_H
-/* Damaged and altered copies of good archives, in the working folder. */
+/* Damaged and modified copies of valid archives, in the working folder. */
 #include <stddef.h>
 
-/* One change: entry is a name below the root. find NULL: the entry becomes
- * `replace` (or is removed, if that is NULL too); else every occurrence of
- * find in it is replaced, and there must be one. */
+/* One edit. entry: name below the root. find NULL: the entry becomes `replace`,
+ * or is removed if that is NULL too; else every occurrence of find is replaced,
+ * and there must be one. */
 struct repack_edit {
     const char *entry, *find, *replace;
 };
 
-/* Full path of a file in tests/golden. Static storage. */
+/* Returns the full path of a file in tests/golden. Static storage. */
 const char *golden(const char *name);
-/* Writes `to` from the archive `from`, as other zip tools would write it; with
- * deflate entries are packed. The root folder is "m" unless root is given ("":
- * none). */
+/* Writes the archive `to` from the archive `from`, as other zip tools would;
+ * with deflate, entries are compressed. The root folder is "m" unless root is
+ * given ("": none). */
 void repack(const char *from, const char *to, const char *root, int deflate,
             const struct repack_edit *edits, size_t n_edits);
-/* A file of one entry, deflated. */
+/* Writes a file with one compressed entry. */
 void pack_one(const char *to, const char *name, const void *data, size_t size);
-/* Whole file; free with free(). */
+/* Reads a whole file; free with free(). */
 unsigned char *slurp(const char *path, size_t *ret_size);
 void spill(const char *path, const void *data, size_t size);
 

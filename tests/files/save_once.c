@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One save into a folder of checkpoints, for kill_saves.py, which lets each of
- * its system calls fail or kill.
+ * Performs one save into a folder of checkpoints, for kill_saves.py, which
+ * makes each of its system calls fail or kills it there.
  *
- *   save-once DIR nothing      ends at once: what every program does
- *   save-once DIR STEP [KEEP]  goes on from the newest good one, saves STEP
+ *   save-once DIR nothing      ends at once: the calls of every program
+ *   save-once DIR STEP [KEEP]  loads the newest good checkpoint, saves STEP
  *   save-once DIR check        reads the newest good one, prints its step
  *
- * With SAVE_ONCE_SHARED in the environment two write into each shard, as ranks
- * with --shard do, each its part of the tensor.
+ * If SAVE_ONCE_SHARED is set, two writers write into each shard, as ranks with
+ * --shard do, each its part of the tensor.
  *
- * Every value of a checkpoint is its step. Exit codes as those of penstock.
+ * Every value of a checkpoint is its step. Exit codes are those of penstock.
  */
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
@@ -24,7 +24,7 @@
 
 #define DIGEST "0123456789abcdef0123456789abcdef"
 #define VALUES 5000
-#define FIRST  ((size_t)1900) /* of these, of the one that opens the file */
+#define FIRST  ((size_t)1900) /* elements of the writer that opens the file */
 #define PAGE   4096
 
 static float values[VALUES];
@@ -38,7 +38,7 @@ static void skipped(void *ctx, const char *folder, uint64_t step,
     (void)fprintf(stderr, "passed over: %s\n", text);
 }
 
-/* The newest good one, all of whose values are its step. */
+/* Loads the newest good checkpoint; all of its values must be its step. */
 static enum pst_status check(const char *dir, uint64_t *ret,
                              struct pst_diag *diag)
 {
@@ -70,7 +70,8 @@ static enum pst_status check(const char *dir, uint64_t *ret,
     return status;
 }
 
-/* What the other one has of the file: whole pages, and edges for the first. */
+/* Writes the other writer's part of the file: whole pages, and edges for the
+ * first writer. */
 static enum pst_status write_other(struct pst_new_file *file,
                                    struct pst_span *span,
                                    struct pst_edges *edges,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints: whatever is cut, flipped, swapped or missing, the newest valid
- * one is found and the fault is named; a save that fails harms nothing. */
+/* Checkpoints: whatever is truncated, flipped, swapped or missing, the newest
+ * valid one is found and the fault is named. A save that fails changes nothing.
+ */
 #include "tests/files/checkpoints.h"
 
 static void keeps_the_newest(void **state)
@@ -13,7 +14,7 @@ static void keeps_the_newest(void **state)
     assert_int_equal(access("ck/step-00000150/manifest.json", F_OK), 0);
     assert_int_equal(access("ck/step-00000100", F_OK), -1);
     assert_int_equal(access("ck/step-00000050", F_OK), -1);
-    /* Another one of the same step takes its place, file by file. */
+    /* Another checkpoint of the same step replaces it, file by file. */
     assert_ok(save(200, 8, 9, 2), &diag);
     assert_int_equal(latest(9, NULL), 200);
     assert_int_equal(access("ck/step-00000200/rank-000.safetensors", F_OK), -1);
@@ -22,7 +23,7 @@ static void keeps_the_newest(void **state)
     assert_int_equal(access("ck/step-00000150", F_OK), -1);
 }
 
-/* A step-00000002 that was damaged must be named and passed over. */
+/* A damaged step-00000002 must be named and skipped. */
 static void assert_falls_back(const char *path, size_t place)
 {
     struct pst_str notes = {0};
@@ -64,8 +65,8 @@ static void finds_every_damage(void **state)
             good[i] = (char)(good[i] ^ 1 << i % 8);
             write_bytes(files[k], good, size);
             if (k == 2 && is_newer())
-                n_newer++;   /* a greater number as the version */
-            else if (!space) /* white space of the manifest means nothing */
+                n_newer++;   /* the version with a greater number */
+            else if (!space) /* white space in the manifest has no meaning */
                 assert_falls_back(files[k], i);
             good[i] = (char)(good[i] ^ 1 << i % 8);
         }
@@ -77,7 +78,7 @@ static void finds_every_damage(void **state)
         if (k < 2)
             assert_falls_back(files[k], 0);
         else
-            assert_int_equal(latest(1, NULL), 1); /* just incomplete */
+            assert_int_equal(latest(1, NULL), 1); /* merely incomplete */
         write_bytes(files[k], good, size);
         assert_int_equal(latest(2, NULL), 2);
         pst_free(good);
@@ -100,7 +101,7 @@ static void finds_swapped_shards(void **state)
     assert_int_equal(rename("ck/t", "ck/step-00000002/rank-001.safetensors"),
                      0);
     assert_falls_back("step-00000002/rank-000.safetensors: is damaged", 0);
-    /* A whole directory under another step's name, too. */
+    /* A whole folder under another step's name is refused too. */
     assert_ok(pst_remove_tree("ck/step-00000002", &diag), &diag);
     assert_int_equal(rename("ck/step-00000001", "ck/step-00000003"), 0);
     assert_int_equal(latest(1, &notes), PST_ERR_INPUT);
@@ -144,9 +145,10 @@ static void full_disk_keeps_the_previous_one(void **state)
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(status, PST_ERR_IO);
     assert_non_null(strstr(diag.text, "rank-000.safetensors (4096 bytes"));
-    assert_int_equal(rmdir("ck/step-00000002"), 0); /* no temp file in it */
+    assert_int_equal(rmdir("ck/step-00000002"), 0); /* no temporary file in it
+                                                     */
     assert_int_equal(latest(1, NULL), 1);
-    /* The same step again, over a whole one. */
+    /* Saves the same step again, over a complete one. */
     setrlimit(RLIMIT_FSIZE, &limit);
     status = save(1, 4096, 2, 1);
     setrlimit(RLIMIT_FSIZE, &was);
@@ -183,7 +185,7 @@ static void promises_only_what_is_there(void **state)
                      -1);
 }
 
-/* Whichever allocation fails while saving or opening, step 1 stays. */
+/* If any allocation fails while saving or opening, step 1 stays. */
 static void survives_failing_memory(void **state)
 {
     enum pst_status status = PST_ERR_NOMEM;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder of checkpoints: which stay and which are removed, what is told of
- * those that cannot be read, and whose the folder is. */
+/* A folder of checkpoints: which stay and which are removed, what is reported
+ * about unreadable ones, and who owns the folder. */
 #include "tests/files/checkpoints.h"
 
 static void mark_bad(uint64_t step)
@@ -10,7 +10,8 @@ static void mark_bad(uint64_t step)
         &diag);
 }
 
-/* The newest good one outlives any number of bad ones, and is the one taken. */
+/* The newest good checkpoint survives any number of bad ones, and is the one
+ * that is loaded. */
 static void keeps_the_newest_good(void **state)
 {
     struct pst_str notes = {0};
@@ -35,8 +36,7 @@ static void keeps_the_newest_good(void **state)
     assert_non_null(strstr(diag.text, "--resume=5 takes it all the same"));
 }
 
-/* A shard whose rank found a value that is not finite, as the save writes it.
- */
+/* Saves a shard whose rank found a value that is not finite. */
 static void bad_saves_prune_nothing_good(void **state)
 {
     const struct pst_checkpoint_info info = {2, 0, DIGEST, "adamw"};
@@ -73,8 +73,8 @@ static enum pst_status change_behind(uint64_t changes, bool bad)
     return status;
 }
 
-/* A model that was changed behind its checkpoint is saved again in its place,
- * but for what is bad then, or was to stay. */
+/* A model that was changed after its checkpoint is saved again under the same
+ * step, unless the new state is bad or the old one must stay. */
 static void keeps_what_was_good_of_a_step(void **state)
 {
     struct pst_checkpoint *ckpt;
@@ -95,14 +95,14 @@ static void keeps_what_was_good_of_a_step(void **state)
     pst_checkpoint_close(ckpt);
     mark_bad(1);
     assert_ok(change_behind(4, true), &diag);
-    /* One that is damaged holds nobody up. */
+    /* A damaged checkpoint does not stop it. */
     assert_ok(save(1, 8, 1, 1), &diag);
     assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
     write_bytes("ck/step-00000001/rank-001.safetensors", "x", 1);
     assert_ok(change_behind(5, false), &diag);
 }
 
-/* As far as it can be kept: whole lines of UTF-8. */
+/* Kept as far as it fits: whole lines of UTF-8. */
 static void keeps_what_the_run_was_told(void **state)
 {
     struct pst_checkpoint_info info = {
@@ -156,8 +156,9 @@ static void pins_and_removes(void **state)
     assert_int_equal(latest(1, NULL), 1);
 }
 
-/* What cannot be read may be whole: neither passed over nor a reason to remove
- * anything. A folder as a file gives an error of the system to root, too. */
+/* A checkpoint that cannot be read may be intact: it is neither skipped nor a
+ * reason to remove anything. A folder in place of a file gives an I/O error
+ * even to root. */
 static void tells_damage_from_errors(void **state)
 {
     char loop[] = "ck/step-00000002/manifest.json";
@@ -197,7 +198,8 @@ static void change_last_byte(const char *path)
     pst_free(bytes);
 }
 
-/* What only its bytes show to be damaged is not the newest good one. */
+/* A checkpoint whose damage only its bytes show does not count as the newest
+ * good one. */
 static void removes_by_bytes(void **state)
 {
     static const uint64_t damaged[] = {6};
@@ -217,7 +219,7 @@ static void removes_by_bytes(void **state)
     assert_ok(pst_checkpoint_remove("ck", 6, &diag), &diag);
 }
 
-/* A folder that nobody can look into, also as root. */
+/* Makes a folder that nobody can open, not even root. */
 static void make_loop(unsigned step)
 {
     char path[64];
@@ -226,7 +228,8 @@ static void make_loop(unsigned step)
     assert_int_equal(symlink(path + 3, path), 0);
 }
 
-/* It blocks nothing unless it is the newest one, and then only that choice. */
+/* An unreadable folder blocks nothing unless it is the newest one; then it
+ * blocks only the choice of a checkpoint. */
 static void lives_with_unreadable_folders(void **state)
 {
     struct pst_str notes = {0};
@@ -260,8 +263,8 @@ static void lives_with_unreadable_folders(void **state)
     assert_int_equal(latest(4, NULL), 4);
 }
 
-/* Whole shards without a manifest are no rest of a save: told, and out of the
- * way of the next one. */
+/* Complete shards without a manifest are not the remains of a save: they are
+ * reported and moved out of the way of the next save. */
 static void keeps_what_lost_its_manifest(void **state)
 {
     struct pst_checkpoint_former former;
@@ -283,7 +286,7 @@ static void keeps_what_lost_its_manifest(void **state)
     assert_true(is_there(3));
     assert_int_equal(
         access("ck/former-1/step-00000002/rank-001.safetensors", F_OK), 0);
-    /* The rest of a save is neither told nor kept. */
+    /* The remains of a save are removed without a report. */
     assert_ok(save_shard(4, 0, 8, 1, &shard), &diag);
     assert_int_equal(latest(3, &notes), 3);
     assert_string_equal(pst_str_text(&notes), "");
@@ -305,7 +308,8 @@ static enum pst_status own(const char *digest, bool resume, bool adopt,
     return pst_checkpoint_own(&claim, ret, former, &diag);
 }
 
-/* Both folders of a run have its name; one is refused with another's. */
+/* Both folders of a run have its name; a folder with another run's name is
+ * refused. */
 static void second_folder_has_the_name_of_the_first(void **state)
 {
     struct pst_checkpoint_claim claim = {
@@ -348,14 +352,15 @@ static void belongs_to_one_run(void **state)
     (void)state;
     assert_int_equal(own(DIGEST, true, false, &a, &former), PST_ERR_NOT_FOUND);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    for (int i = 0; i < 4; i++) { /* it lives: nobody takes it */
+    for (int i = 0; i < 4; i++) { /* the owner is alive: no other run takes the
+                                   * folder */
         assert_int_equal(own(DIGEST, i & 1, i & 2, &b, &former),
                          PST_ERR_CONFIG);
         assert_non_null(strstr(diag.text, "belongs to a job that runs"));
     }
     assert_int_equal(pst_checkpoint_lock("ck", &lock, &diag), PST_ERR_BUSY);
     pst_checkpoint_disown(a);
-    /* It never saved: the folder is free for anybody. */
+    /* It never saved: the folder is free for any run. */
     assert_ok(own("other", false, false, &a, &former), &diag);
     pst_checkpoint_disown(a);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
@@ -378,7 +383,7 @@ static void belongs_to_one_run(void **state)
     pst_checkpoint_disown(a);
 }
 
-/* A run whose folder was moved away finds another one's in that place. */
+/* A run whose folder was moved away finds another run's folder in its place. */
 static void sees_that_it_was_moved(void **state)
 {
     struct pst_checkpoint_former former;
@@ -389,13 +394,14 @@ static void sees_that_it_was_moved(void **state)
     assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     assert_int_equal(rename("ck", "ck.old"), 0);
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* simply gone */
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* the folder is
+                                                           * simply gone */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "moved away"));
     assert_ok(pst_checkpoint_still_own(b, &diag), &diag);
     pst_checkpoint_disown(b);
-    /* Its name stays there behind the end of that run. */
+    /* Its name stays there after the end of that run. */
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
     /* Nor is it taken over from a run that has not written its name yet. */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
@@ -410,7 +416,7 @@ static void sees_that_it_was_moved(void **state)
     assert_int_equal(system("rm -r ck.new"), 0);
 }
 
-/* A process that is killed gives its folder free. */
+/* A process that is killed releases the folder. */
 static void killed_owners_leave_it_free(void **state)
 {
     struct pst_checkpoint_former former;
@@ -440,7 +446,7 @@ static void killed_owners_leave_it_free(void **state)
     close(fds[1]);
 }
 
-/* As if the process that wrote owner.json were of another host. */
+/* Makes owner.json look as if a process of another host had written it. */
 static void move_owner(const char *host)
 {
     char here[256] = "", *text = NULL;
@@ -463,8 +469,8 @@ static void move_owner(const char *host)
     pst_free(text);
 }
 
-/* A lock that was free says nothing of a process of another host that has not
- * ended as it should. */
+/* A lock that was free proves nothing about a process of another host that did
+ * not end in the normal way. */
 static void doubts_what_another_host_left(void **state)
 {
     struct pst_checkpoint_former former;
@@ -486,7 +492,7 @@ static void doubts_what_another_host_left(void **state)
     assert_string_equal(host, "elsewhere");
     assert_int_equal(ended, pid);
     pst_checkpoint_disown(a);
-    move_owner("elsewhere"); /* this one has said so */
+    move_owner("elsewhere"); /* this process has recorded its end */
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
     assert_false(pst_checkpoint_doubt(a, &host, &ended));
     pst_checkpoint_disown(a);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Batches from files: which sample stands where, and what is refused. */
+/* Batches from files: which sample is in which microbatch, and what is refused.
+ */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -95,7 +96,8 @@ static void steps_see_their_rows(void **state)
         }
     }
     pst_data_close(d);
-    /* Inputs with other rows a microbatch stay together when shuffled. */
+    /* Inputs with other numbers of rows per microbatch stay together when
+     * shuffled. */
     assert_ok(open_batch(inputs + 1, 3, true, &d), &diag);
     for (unsigned m = 0; m < 9; m++) {
         assert_ok(pst_data_fill(d, 0, m, 0, x, &diag), &diag);
@@ -107,8 +109,8 @@ static void steps_see_their_rows(void **state)
     pst_data_close(d);
 }
 
-/* An evaluation divides the rows itself: groups that fill a microbatch by being
- * repeated; where inputs differ in their rows, whole microbatches. */
+/* An evaluation divides the rows itself: groups that are repeated to fill a
+ * microbatch; if inputs differ in their rows, whole microbatches. */
 static void rows_as_the_caller_chooses(void **state)
 {
     const struct pst_data_input inputs[] = {{"x", meta(PST_F32, 2, 4, 2)},
@@ -135,7 +137,7 @@ static void rows_as_the_caller_chooses(void **state)
     for (int i = 0; i < 8; i++)
         assert_true(x[i] == (float)(10 + i % 2));
     pst_data_close(d);
-    /* 6 rows and 9: one microbatch of 4 and 6, and a rest. */
+    /* 6 rows and 9: one microbatch of 4 and 6 rows, and a tail. */
     assert_ok(pst_data_open(&options, inputs, 2, step, &d, &diag), &diag);
     extent = pst_data_extent(d);
     assert_true(extent.whole && extent.rows == 6 && extent.each == 4);
@@ -147,8 +149,8 @@ static void rows_as_the_caller_chooses(void **state)
                      PST_ERR_SHAPE);
 }
 
-/* Bytes of a text have one distribution at all places, and so have numbers
- * below 256; halves of 16-bit numbers have two. */
+/* Bytes of a text have the same distribution at all positions, and so do
+ * numbers below 256; halves of 16-bit numbers have two. */
 static void halves_of_wider_tokens(void **state)
 {
     static unsigned char bytes[1 << 14];
@@ -175,15 +177,15 @@ static void halves_of_wider_tokens(void **state)
         pst_bytes_count(&counts, bytes, sizeof(bytes));
         assert_int_equal(pst_bytes_are_halves(&counts), kind >= 3);
         memset(&counts, 0, sizeof(counts));
-        pst_bytes_count(&counts, bytes, 100); /* says nothing yet */
+        pst_bytes_count(&counts, bytes, 100); /* too few to decide */
         assert_false(pst_bytes_are_halves(&counts));
     }
 }
 
-/* Conformance 20: 128, 256 and 512 rows in 2 microbatches are 64, 128 and 256
- * of each, and make up the whole again. */
-/* What nobody reads may be missing, or be anything; rows are counted by the
- * rest, or if there is none are those of a step. */
+/* Conformance 20: 128, 256 and 512 rows are divided into 2 microbatches of 64,
+ * 128 and 256 each, which together give the whole again. */
+/* Inputs that nothing reads may be missing, or anything; rows are counted by
+ * the others, or if there is none are those of a step. */
 static void what_nobody_reads(void **state)
 {
     struct pst_data_input inputs[] = {
@@ -245,8 +247,8 @@ static void conformance_20_inputs_of_other_rows(void **state)
     pst_data_close(d);
 }
 
-/* Rows that are shuffled as one stay so in a run that goes on with larger
- * microbatches, and all inputs stay together. */
+/* Rows that are shuffled together stay together in a run that continues with
+ * larger microbatches. */
 static void goes_on_with_other_microbatches(void **state)
 {
     static float got[2][64 * 8];
@@ -259,7 +261,7 @@ static void goes_on_with_other_microbatches(void **state)
     struct pst_data *before, *now;
     struct pst_str text = {0};
 
-    (void)state; /* of the test before: 128, 256 and 512 rows */
+    (void)state; /* file of the test before: 128, 256 and 512 rows */
     assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
                             &before, &diag),
               &diag);
@@ -293,7 +295,7 @@ static void goes_on_with_other_microbatches(void **state)
 }
 
 /* Conformance 22: an input that is divided along another dimension, one that
- * every microbatch gets whole, an integer that is the same for all. */
+ * every microbatch gets whole, and an integer common to all. */
 static void conformance_22_divided_as_asked_for(void **state)
 {
     const struct pst_data_input inputs[] = {
@@ -320,8 +322,8 @@ static void conformance_22_divided_as_asked_for(void **state)
     assert_int_equal(open_batch(&part, 1, false, &d), PST_ERR_SHAPE);
 }
 
-/* Conformance 24: 10 rows in 4 microbatches are 3, 3, 2, 2; the next step goes
- * on with row 10. */
+/* Conformance 24: 10 rows in 4 microbatches are 3, 3, 2, 2; the next step
+ * continues with row 10. */
 static void conformance_24_uneven_rows(void **state)
 {
     static const int64_t rows[] = {3, 3, 2, 2};
@@ -402,7 +404,7 @@ static void wraps_and_shuffles_by_epoch(void **state)
     pst_data_close(d);
 }
 
-/* Samples need not make up whole microbatches, nor one. */
+/* The samples need not fill whole microbatches, or even one. */
 static void wraps_within_a_microbatch(void **state)
 {
     struct pst_data *d;
@@ -424,7 +426,7 @@ static void wraps_within_a_microbatch(void **state)
         }
         pst_data_close(d);
         assert_ok(open_batch(&in, 1, true, &d), &diag);
-        for (unsigned k = 0; k < 6; k++) { /* `rows` passes */
+        for (unsigned k = 0; k < 6; k++) { /* `rows` passes over the file */
             assert_ok(pst_data_fill(d, k / 3, k % 3, 0, x, &diag), &diag);
             for (int64_t r = 0; r < rows; r++)
                 seen[(unsigned)x[2 * r] / 2]++;
@@ -536,7 +538,7 @@ static void tokens_and_their_successors(void **state)
     assert_int_equal(ids[0], 106);
     assert_int_equal(ids[3], 100);
     pst_data_close(d);
-    /* Without targets the last token has a window of its own. */
+    /* Without targets the last token belongs to a window of its own. */
     assert_ok(pst_data_open(&options, small, 1, (struct pst_data_step){1, 0},
                             &d, &diag),
               &diag);
@@ -565,7 +567,7 @@ static void tokens_and_their_successors(void **state)
 
 #define LARGE (2u << 20)
 
-/* A file that is cut while it is in use: a sentence with its name. */
+/* A file that is truncated during use gives a sentence with its name. */
 static void says_that_the_file_was_cut(void **state)
 {
     const struct pst_data_input batch = {"x", meta(PST_F32, 2, 2, 2), 0, 0,
@@ -579,7 +581,7 @@ static void says_that_the_file_was_cut(void **state)
     float x[4], *large;
 
     (void)state;
-    /* A small one was read as a whole. */
+    /* A small file was read completely. */
     write_batch();
     assert_ok(open_batch(&batch, 1, false, &data), &diag);
     assert_int_equal(truncate("b.safetensors", 100), 0);
@@ -624,13 +626,13 @@ static void refuses_token_files_that_do_not_fit(void **state)
     int64_t y[6];
 
     (void)state;
-    write_file("t.txt", "abc", 3); /* no window of 3 with a successor */
+    write_file("t.txt", "abc", 3); /* no window of 3 has a successor */
     assert_int_equal(pst_data_open(&options, floats, 2,
                                    (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_SHAPE);
     assert_non_null(strstr(diag.text, "t.txt: 0 sequences of 3 tokens, a "
                                       "microbatch has 2"));
-    write_file("t.txt", "abcdef", 6); /* one, which stands twice */
+    write_file("t.txt", "abcdef", 6); /* one window, which occurs twice */
     assert_ok(pst_data_open(&options, floats, 2, (struct pst_data_step){1, 0},
                             &d, &diag),
               &diag);
@@ -666,7 +668,7 @@ static void refuses_token_files_that_do_not_fit(void **state)
                      PST_ERR_SHAPE);
 }
 
-/* The header of llm.c is left out; other headers and widths are refused. */
+/* The header of llm.c is skipped; other headers and widths are refused. */
 static void looks_at_what_tokens_are(void **state)
 {
     const struct pst_data_input window = {"ids", meta(PST_I64, 2, 1, 4), 0, 0,
@@ -702,7 +704,7 @@ static void looks_at_what_tokens_are(void **state)
     for (unsigned i = 0; i < 64; i++)
         shorts[512 + i] = (uint16_t)(i + 1);
     for (unsigned i = 0; i < 256; i++)
-        wide[i] = 1 + i * 400; /* beyond 2^16 at last */
+        wide[i] = 1 + i * 400; /* exceeds 2^16 at the end */
     for (unsigned i = 0; i < 128; i++)
         widest[i] = 1 + i * 300;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
@@ -725,7 +727,7 @@ static void looks_at_what_tokens_are(void **state)
     }
 }
 
-/* Before a step reads them, if that is asked for. */
+/* If requested, this is found before a step reads the tokens. */
 static void compares_with_the_vocabulary(void **state)
 {
     static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 99};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Documents of .pt2 files as records: caps, exactness, forms. */
+/* Documents of .pt2 files as records: limits, exactness, variants. */
 #include "tests/test.h"
 
 #include "stages/base/rng.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 static struct pst_diag diag;
-static struct pst_arena texts; /* of what parse() gave */
+static struct pst_arena texts; /* texts of the last parse() */
 
 static enum pst_status parse(const char *text, const struct pst_json **ret)
 {
@@ -70,7 +70,7 @@ static void damage_is_refused(void **state)
     memset(deep, '[', 65);
     deep[65] = '\0';
     refused(deep, PST_ERR_INPUT, "more than 64 levels");
-    /* Brackets in a text do not count; 64 levels are fine. */
+    /* Brackets in a string do not count; 64 levels are accepted. */
     memset(deep, '[', 64);
     memset(deep + 64, ']', 64);
     deep[128] = '\0';
@@ -179,7 +179,7 @@ static void place(struct pst_reader *r, const char *stack, const char *trace,
     assert_string_equal(r->place->source, source);
 }
 
-/* Names may hold the separators of the texts that they stand in. */
+/* Names may contain the separators of the texts that hold them. */
 static void places_are_found(void **state)
 {
     const struct pst_doc_stack *stack;
@@ -213,7 +213,7 @@ static void places_are_found(void **state)
           "a,b;c@1", 2, "");
     place(&r, "140042659517776,,m.N;140042659517777@3,a.x,m.L", NULL, "a.x", 3,
           "");
-    /* c called from b: not below it, the stack ends there. */
+    /* c is called from b but not inside it; the stack ends there. */
     place(&r, "L__self__,,m.N;L__self__b,b,m.B;L__self__bc,bc,m.C", NULL, "b",
           0, "");
     assert_int_equal(r.place->stack->n, 3);
@@ -278,7 +278,8 @@ static bool same(const struct pst_json *have, const json_t *want)
 
 static void compare(const char *from)
 {
-    char *text = strdup(from); /* so that a sanitizer sees its end */
+    char *text = strdup(from); /* so that a sanitizer detects reads beyond the
+                                * end */
     json_t *want = json_loadb(text, strlen(text), JSON_REJECT_DUPLICATES, NULL);
     const struct pst_json *have;
     const enum pst_status status = parse(text, &have);
@@ -292,7 +293,8 @@ static void compare(const char *from)
     pst_arena_fini(&texts);
 }
 
-/* Texts with all that JSON has, damaged in some places. */
+/* Compares with another parser, on texts with all features of JSON, some of
+ * them damaged. */
 static void as_another_parser_reads_it(void **state)
 {
     static const char *const seeds[] = {
@@ -304,7 +306,7 @@ static void as_another_parser_reads_it(void **state)
         "1e308}]]",
         "[\"stack: self_attention.out_proj, forward in line 1234\", "
         "\"~~~~~~~~~~~~~~~~~~~~~~~~\", \"                \"]",
-        /* The same again: as it was read, by other escapes, as a key. */
+        /* The same string again: raw, with other escapes, as a key. */
         "{\"ab\": \"x\\ny\", \"cd\": [\"x\\ny\", \"ab\", \"x\\ny\", "
         "\"\\u0061b\", \"x\\u000ay\"], \"ef\": {\"ab\": \"cd\", \"cd\": \"\"}}",
         "[\"a\\\\\", \"a\\\\\", \"\\\"\", \"\\\"\", \"a\\\\\\\"b\", "
@@ -405,7 +407,7 @@ static void arguments_are_records(const struct pst_doc_node *n)
     arg = pst_doc_arg(n, "e", PST_DOC_SYM_INT);
     assert_string_equal(pst_doc_number_name(arg), "s");
     assert_int_equal(pst_doc_arg(n, "f", PST_DOC_SCALAR_TYPE)->code, 7);
-    /* What we have no use for keeps its tag. */
+    /* Arguments of unsupported kinds keep their tag. */
     assert_string_equal(pst_doc_arg(n, "g", PST_DOC_OTHER)->tag,
                         "as_int_lists");
     assert_true(pst_doc_arg(n, "h", PST_DOC_BOOLS)->numbers[1].b);
@@ -451,7 +453,7 @@ static void documents_are_records(void **state)
     arguments_are_records(n);
     s = pst_doc_number(doc->graph, "s");
     t = pst_doc_number(doc->graph, "t");
-    assert_true(s->expr == t->expr); /* one record for one expression */
+    assert_true(s->expr == t->expr); /* equal expressions share a record */
     assert_string_equal(s->expr->text, "2*s0");
     assert_true(s->expr->has_hint && s->expr->hint == 6);
     assert_null(s->expr->symbol);
@@ -465,7 +467,7 @@ static void documents_are_records(void **state)
     assert_int_equal(doc->inputs[1].kind, PST_DOC_SPEC_OTHER);
     assert_string_equal(doc->inputs[1].tag, "later");
     assert_int_equal(doc->n_calls, 4);
-    assert_string_equal(doc->calls[2].fqn, "b@1"); /* a module's own name */
+    assert_string_equal(doc->calls[2].fqn, "b@1"); /* the module's own name */
     assert_string_equal(doc->calls[3].fqn, "a");
     assert_int_equal(doc->calls[3].index, 1);
     signature = doc->calls[3].signature;
@@ -479,7 +481,7 @@ static void documents_are_records(void **state)
     pst_document_free(doc);
 }
 
-/* Each says which node it is, in which module, at which line. */
+/* Each message names the node, its module and its line. */
 static void damaged_documents_are_refused(void **state)
 {
     static const struct {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large documents are read in the time and the memory that is promised: a
- * program of 29 MB of JSON, a header of 200 000 tensors. Processor time, the
- * best of some, so that other work on the machine does not count.
+ * Large documents are read within the documented time and memory: a program of
+ * 29 MB of JSON, a header of 200 000 tensors. Measures processor time, the best
+ * of several runs, so that other work on the machine does not count.
  */
 #include "tests/test.h"
 
@@ -21,7 +21,7 @@
 #include <zip.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* whose own time and memory count */
+#define SANITIZED true /* sanitizers need time and memory themselves */
 #else
 #define SANITIZED false
 #endif
@@ -34,8 +34,8 @@
 #define TENSORS      200000
 #define TENSORS_S    0.2
 #define TENSOR_BYTES 32
-/* Machines differ, and others work on them: a test fails for what takes another
- * kind of time. The printed one is to be compared with what was promised. */
+/* Machines differ and have other work: the test fails only if the time is far
+ * beyond the limit. Compare the printed time with the documented one. */
 #define SLACK 5
 
 static char dir[] = "/tmp/pst-large-XXXXXX";
@@ -76,7 +76,7 @@ static size_t status_bytes(const char *key)
     return kib << 10;
 }
 
-/* VmHWM counts anew from here on. */
+/* Resets VmHWM. */
 static void forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -99,7 +99,7 @@ static void judge(const char *what, double s, double max_s, size_t grown,
         fail_msg("%s: more than %.0f MB", what, 1e-6 * (double)max_grown);
 }
 
-/* As torch.export writes a node, with the lines of code that it is from. */
+/* Adds a node as torch.export writes it, with its source lines. */
 static void add_node(struct pst_str *out, unsigned i)
 {
     char from[32] = "p_fc_bias";
@@ -135,7 +135,7 @@ static void add_value(struct pst_str *out, unsigned i)
         i);
 }
 
-/* norm.pt2 with so many nodes more that its program has JSON_BYTES. */
+/* Writes norm.pt2 with more nodes, so that its program has JSON_BYTES. */
 static void make_program(const char *path)
 {
     struct pst_str nodes = {0}, values = {0};
@@ -156,7 +156,7 @@ static void make_program(const char *path)
     pst_str_fini(&values);
 }
 
-/* The program of an archive; free with free(). */
+/* Returns the program of an archive; free with free(). */
 static char *program_of(const char *path, size_t *ret_size)
 {
     zip_t *zip = zip_open(path, ZIP_RDONLY, NULL);
@@ -217,7 +217,7 @@ static void programs(void **state)
     judge("a model with it", whole, 2 * JSON_S, grown, 0);
 }
 
-/* As the format's own writer has it. */
+/* Writes a header as the safetensors library does. */
 static void make_header(const char *path)
 {
     struct pst_str text = {0};

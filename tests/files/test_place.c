@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A run that goes on with other steps draws each sample once, all the same. */
+/* A run that continues with other steps still draws each sample exactly once.
+ */
 #include "tests/test.h"
 
 #include "stages/base/str.h"
@@ -20,7 +21,7 @@ static struct pst_stream stream(uint64_t size, uint64_t window, uint64_t unit,
                                .seed = 9};
 }
 
-/* The stream of a run that goes on from `from` before that step. */
+/* Returns the stream of a run that continues from `from` before that step. */
 static struct pst_stream go_on(const struct pst_stream *from, uint64_t step,
                                uint64_t window, uint64_t per_step)
 {
@@ -37,7 +38,7 @@ static struct pst_stream go_on(const struct pst_stream *from, uint64_t step,
 }
 
 /* Whatever a step draws, and however often that changes, the samples are those
- * of a run that never stopped. */
+ * of an uninterrupted run. */
 static void other_steps_draw_the_same_samples(void **state)
 {
     (void)state;
@@ -64,8 +65,8 @@ static void other_steps_draw_the_same_samples(void **state)
     }
 }
 
-/* Windows of another length begin where the last one has ended, up to the end
- * of the pass, and in later passes at its begin. */
+/* Windows of another length begin where the last one ended, until the end of
+ * the pass; later passes begin at the start of the file. */
 static void other_windows_go_on_in_order(void **state)
 {
     const struct pst_stream before = stream(100, 3, 1, 4, false);
@@ -76,7 +77,7 @@ static void other_windows_go_on_in_order(void **state)
         assert_int_equal(pst_stream_at(&now, i), 36 + 5 * i);
     assert_int_equal(pst_stream_at(&now, 12), 0); /* 4 tokens were left */
     assert_int_equal(pst_stream_at(&now, 12 + 20), 0);
-    later = go_on(&now, 3 + 6, 4, 1); /* which shorter ones take */
+    later = go_on(&now, 3 + 6, 4, 1); /* shorter windows use them */
     assert_int_equal(pst_stream_at(&later, 0), 96);
     assert_int_equal(pst_stream_at(&later, 1), 0);
     later = go_on(&now, 3 + 6 + 10, 4, 1);
@@ -85,11 +86,11 @@ static void other_windows_go_on_in_order(void **state)
     assert_int_equal(pst_stream_at(&later, 0), 10);
 }
 
-/* Of a shuffled pass as much is left as was left. */
+/* The rest of a shuffled pass keeps its length. */
 static void other_windows_of_a_shuffled_pass(void **state)
 {
     const struct pst_stream before = stream(120, 3, 1, 4, true);
-    const struct pst_stream now = go_on(&before, 5, 6, 1); /* 60 drawn */
+    const struct pst_stream now = go_on(&before, 5, 6, 1); /* 60 tokens drawn */
     uint64_t seen = 0;
 
     (void)state;
@@ -97,7 +98,7 @@ static void other_windows_of_a_shuffled_pass(void **state)
         seen |= (uint64_t)1 << pst_stream_at(&now, i) / 6;
     assert_int_equal(__builtin_popcountll(seen), 10);
     seen = 0;
-    for (uint64_t i = 10; i < 30; i++) /* the next pass has all */
+    for (uint64_t i = 10; i < 30; i++) /* the next pass draws all */
         seen |= (uint64_t)1 << pst_stream_at(&now, i) / 6;
     assert_int_equal(seen, 0xfffff);
 }

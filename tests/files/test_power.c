@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Saves whose disk loses power, at each operation, and what it may have then:
- * always the old checkpoint or the new one, whole; the new one as soon as the
- * save said so; and the next save works.
+ * Saves on a disk that loses power at each operation. Whatever state the disk
+ * then has, it holds the old checkpoint or the new one, complete; the new one
+ * from the moment the save has reported success; and the next save works.
  *
- *     PST_FUZZ=N                 so many disks for each operation
+ *     PST_FUZZ=N                 number of disk states for each operation
  *     test-files-power CASE OPERATION SEED    one of them again
  */
 #include "tests/files/checkpoints.h"
@@ -14,12 +14,12 @@
 #include <time.h>
 
 #define SOME   12
-#define VALUES 700 /* of a tensor: some sectors */
+#define VALUES 700 /* elements of a tensor: several sectors */
 
 struct save_case {
     const char *name;
-    uint64_t steps[3]; /* that are there; 0: none */
-    uint64_t step;     /* that is saved */
+    uint64_t steps[3]; /* checkpoints that exist; 0: none */
+    uint64_t step;     /* step that is saved */
     unsigned keep;
 };
 
@@ -31,7 +31,7 @@ static const struct save_case cases[] = {
 
 static unsigned long long seeds;
 
-/* Of a step that was saved before, other values are saved. */
+/* If a step was saved before, the new values differ. */
 static float value_of(uint64_t step, bool is_new)
 {
     return (float)step * 10 + (float)(is_new ? 5 : 0);
@@ -46,8 +46,8 @@ static void prepare(const struct save_case *c)
                   &diag);
 }
 
-/* The values of the newest one, 0 if there is none; -1: what is there is no
- * checkpoint that was ever saved. */
+/* Returns the values of the newest checkpoint; 0: there is none; -1: what is
+ * there was never saved. */
 static float newest(uint64_t *ret_step)
 {
     struct pst_checkpoint *ckpt = NULL;
@@ -93,7 +93,7 @@ static void look(const struct save_case *c, size_t at, uint64_t seed,
     disk_crash(at, seed, "ck");
     pst_diag_init(&diag);
     found = newest(&step);
-    /* An older step is the newest one only while no newer one is there. */
+    /* An older step may be the newest one only while there is no newer one. */
     if (!(found == old && (at < said || !is_newest)) &&
         !(found == fresh && is_newest))
         fail_msg("%s: power lost before operation %zu (%s), seed %llu: the "
@@ -117,7 +117,7 @@ static size_t record(const struct save_case *c)
     disk_begin("ck");
     assert_ok(save(c->step, VALUES, value_of(c->step, true), c->keep), &diag);
     n = disk_end();
-    assert_true(n > 15); /* else something is not noted */
+    assert_true(n > 15); /* else an operation was not recorded */
     return n;
 }
 
@@ -137,7 +137,8 @@ static void old_or_new(void **state)
     disk_free();
 }
 
-/* The model itself: what is not synced can be lost, what is cannot. */
+/* Tests the simulation itself: data that is not synced can be lost, synced data
+ * cannot. */
 static void forgetful_writers_lose(void **state)
 {
     unsigned lost = 0, torn = 0, kept = 0;
@@ -166,7 +167,7 @@ static void forgetful_writers_lose(void **state)
         size_t size = 0;
 
         assert_ok(pst_remove_tree("ck", &diag), &diag);
-        disk_crash(3, seed, "ck"); /* the second one begins to be written */
+        disk_crash(3, seed, "ck"); /* the second file begins to be written */
         if (pst_file_read("ck/loose", 4096, &text, &size, &diag) != PST_OK)
             lost++;
         else if (size < 4 * 512 || memchr(text, '\0', size) != NULL)
@@ -205,7 +206,7 @@ int main(int argc, char **argv)
     struct timespec now;
     int ret;
 
-    (void)strcpy(dir, "/dev/shm/pst-XXXXXX"); /* many small files */
+    (void)strcpy(dir, "/dev/shm/pst-XXXXXX"); /* faster for many small files */
     (void)clock_gettime(CLOCK_REALTIME, &now);
     seeds = seed != NULL ? strtoull(seed, NULL, 10)
                          : (unsigned long long)now.tv_nsec / 1000 % 1000000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensor files: what we write we read; what is damaged is refused. */
+/* Tensor files: what is written reads back; damaged files are refused. */
 #include "tests/folder.h"
 #include "tests/test.h"
 
@@ -68,7 +68,8 @@ static void round_trip_is_aligned(void **state)
     assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);
 }
 
-/* PyTorch takes any byte of a bool but 0 for true; bytes of others stay. */
+/* In PyTorch any non-zero byte of a bool is true; bytes of other dtypes stay.
+ */
 static void other_bytes_of_bools_are_true(void **state)
 {
     static const uint8_t other[6] = {0xff, 0, 2, 0x80, 0, 1};
@@ -159,7 +160,8 @@ static void full_disk_keeps_the_old_file(void **state)
     pst_safetensors_close(st);
 }
 
-/* Header text and `data` bytes behind it; length < 0: the header's own. */
+/* Writes header text and `data` bytes after it; length < 0: the header's own.
+ */
 static enum pst_status open_made(const char *header, int64_t length,
                                  size_t data)
 {
@@ -245,7 +247,7 @@ static void refuses_damage(void **state)
               &diag);
 }
 
-/* No prefix of a good file is a good file. */
+/* No proper prefix of a valid file is accepted. */
 static void refuses_every_truncation(void **state)
 {
     const struct pst_safetensors_entry e = entry("x", PST_F32, 2, 2, 3, floats);
@@ -267,7 +269,7 @@ static void refuses_every_truncation(void **state)
     pst_free(whole);
 }
 
-/* Cut while it is open: a sentence, no signal. */
+/* A file that is truncated while it is open gives an error, not a signal. */
 static void says_that_a_file_was_cut(void **state)
 {
     const struct pst_safetensors_entry e = entry("x", PST_F32, 2, 2, 3, floats);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A state_dict as a file: pieces, windows, keys that a checkpoint keeps. */
+/* A state_dict as a file: chunks, windows, and names that a checkpoint keeps.
+ */
 #include "tests/folder.h"
 #include "tests/test.h"
 
@@ -43,7 +44,7 @@ static void add(struct pst_state_names *names, const char *key,
               &diag);
 }
 
-/* A window of two sizes and strides. */
+/* Adds a window with two dimensions. */
 static void add_window(struct pst_state_names *names, const char *key,
                        const int64_t size[2], const int64_t stride[2],
                        int64_t offset)
@@ -108,7 +109,8 @@ static void writes_keys_and_windows(void **state)
                         sizeof(odd));
     assert_int_equal(pst_safetensors_find(to, "empty")->meta.size[1], 4);
     e = pst_safetensors_find(to, "complex");
-    assert_ptr_equal(e, pst_safetensors_at(to, 0)); /* of 8 bytes: aligned */
+    assert_ptr_equal(e, pst_safetensors_at(to, 0)); /* 8-byte elements: aligned
+                                                     */
     assert_true(e->is_complex);
     assert_int_equal(e->meta.rank, 2);
     assert_memory_equal(e->data, floats, sizeof(floats));
@@ -117,7 +119,7 @@ static void writes_keys_and_windows(void **state)
               &diag);
     assert_non_null(strstr(text + 8, "\"dtype\":\"C64\",\"shape\":[3],"));
     pst_free(text);
-    /* What lies outside of its tensor is refused, and the file stays. */
+    /* A window outside its tensor is refused, and the file stays unchanged. */
     add_window(&names, "outside", (int64_t[]){2, 2}, (int64_t[]){3, 2}, 1);
     assert_int_equal(pst_state_write("to", &names, find, from, &bytes, &diag),
                      PST_ERR_INPUT);
@@ -220,7 +222,7 @@ static void checkpoints_keep_them(void **state)
     names.all.at[1].is_complex = true;
     add_window(&names, "part", (int64_t[]){2, 2}, (int64_t[]){3, 1}, 1);
     assert_ok(save(&names), &diag);
-    assert_int_equal(names.all.n, 0); /* taken */
+    assert_int_equal(names.all.n, 0); /* the checkpoint has taken them */
     for (int again = 0; again < 2; again++) {
         const struct pst_state_name *name;
 
@@ -239,7 +241,7 @@ static void checkpoints_keep_them(void **state)
         assert_int_equal(name->meta.rank, 2);
         assert_int_equal(name->meta.stride[0], 3);
         pst_checkpoint_close(ckpt);
-        /* A remark on it does not lose them. */
+        /* Marking the checkpoint does not lose them. */
         assert_ok(pst_checkpoint_mark("ck", 3, false, "a remark", &diag),
                   &diag);
     }
@@ -250,12 +252,12 @@ static void checkpoints_keep_them(void **state)
     pst_free(dir);
     assert_ok(pst_checkpoint_step_of("ck", &dir, &step, &diag), &diag);
     assert_null(dir);
-    /* Names of what is not there are damage. */
+    /* Names of tensors that are missing count as damage. */
     add(&names, "c", "buffer.c");
     assert_int_equal(save(&names), PST_ERR_IO);
     assert_non_null(strstr(diag.text, "'state_dict' is wrong"));
     pst_state_names_fini(&names);
-    /* Older programs wrote none. */
+    /* Older versions wrote no names. */
     assert_ok(save(NULL), &diag);
     ckpt = open_it();
     assert_false(ckpt->has_names);

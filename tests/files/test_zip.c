@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The zip container: what PyTorch and others write is read, anything damaged
- * is refused and never leads outside the file. */
+/* Zip archives: those of PyTorch and of other writers are read; any damage is
+ * refused, and nothing is read outside the file. */
 #include "tests/test.h"
 
 #include "stages/base/host/alive.h"
@@ -14,7 +14,7 @@
 
 static char dir[] = "/tmp/pst-zip-XXXXXX";
 static struct pst_diag diag;
-static unsigned char *good; /* tiny.pt2 */
+static unsigned char *good; /* contents of tiny.pt2 */
 static size_t good_size;
 
 static int setup(void **state)
@@ -51,7 +51,7 @@ static void put16(unsigned char *p, uint16_t x)
     put(p, 2, x);
 }
 
-/* Entry number i of the central directory of `data`. */
+/* Returns entry number i of the central directory of `data`. */
 static unsigned char *central(unsigned char *data, size_t size, unsigned i)
 {
     unsigned char *p = data + get(data + size - 22 + 16, 4);
@@ -62,7 +62,7 @@ static unsigned char *central(unsigned char *data, size_t size, unsigned i)
     return p;
 }
 
-/* Number of the entry with that name. */
+/* Returns the number of the entry with that name. */
 static unsigned number(const char *name)
 {
     for (unsigned i = 0;; i++) {
@@ -90,7 +90,8 @@ static void parts_are_read(void **state)
     assert_int_equal(e->begin % 64, 0);
     assert_ok(pst_zip_read(zip, e, 1 << 20, &text, &diag), &diag);
     assert_false(e->verified);
-    for (unsigned k = 0; k < 2; k++) { /* summed, then read in place */
+    for (unsigned k = 0; k < 2; k++) { /* first the checksum, then reading in
+                                        * place */
         memset(data, 0, sizeof(data));
         assert_ok(pst_zip_read_part(zip, e, 8, 100, data, &diag), &diag);
         assert_memory_equal(data, text + 8, 100);
@@ -111,8 +112,8 @@ static void parts_are_read(void **state)
     pst_zip_close(zip);
 }
 
-/* Many parts of a deflated entry, in their order: it is inflated twice in all,
- * to verify it and to read them; a small one once, whatever the order. */
+/* Reading many parts of a deflated entry in order inflates it twice in all: to
+ * verify and to read. A small entry is inflated once, in any order. */
 static void parts_are_inflated_once(void **state)
 {
     static const size_t sizes[] = {(size_t)1 << 20, (size_t)24 << 20};
@@ -142,9 +143,9 @@ static void parts_are_inflated_once(void **state)
                       &diag);
             assert_memory_equal(back, data + at * part, part);
         }
-        /* Anew for each, it would take minutes. */
+        /* Inflating again for each part would take minutes. */
         assert_true(pst_now() - begin < 20);
-        /* And one that lies before, or is empty, is right, too. */
+        /* A part that lies before the last one, or is empty, is right too. */
         assert_ok(pst_zip_read_part(zip, e, 5, 9, back, &diag), &diag);
         assert_memory_equal(back, data + 5, 9);
         assert_ok(pst_zip_read_part(zip, e, size, 0, back, &diag), &diag);
@@ -154,7 +155,8 @@ static void parts_are_inflated_once(void **state)
     }
 }
 
-/* No alignment, no descriptors, no zip64 records, deflated. */
+/* Other writers: no alignment, no descriptors, no zip64 records, deflated
+ * entries. */
 static void other_writers_are_read(void **state)
 {
     static const char *const roots[] = {NULL, "größe", ""};
@@ -186,7 +188,7 @@ static void other_writers_are_read(void **state)
     pst_zip_close(a);
 }
 
-/* Opens bytes as a file and reads everything in it. */
+/* Opens the bytes as a file and reads everything in it. */
 static enum pst_status try_bytes(const void *data, size_t size)
 {
     struct pst_zip *zip;
@@ -240,7 +242,7 @@ static void truncation_is_noticed(void **state)
     refused(good, good_size - 1, "truncated");
 }
 
-/* One patch of the directory, one message. */
+/* Each patch of the directory has its own message. */
 static void damage_is_named(void **state)
 {
     const unsigned w = number("tiny/data/weights/weight_0");
@@ -277,7 +279,8 @@ static void damage_is_named(void **state)
     memcpy(p + 46 + 5, "..", 2);
     refused(data, good_size, "differs from its local header");
     memcpy(data + get(p + 42, 4) + 30 + 5, "..", 2);
-    assert_int_equal(try_bytes(data, good_size), PST_OK); /* "..ta" is fine */
+    assert_int_equal(try_bytes(data, good_size), PST_OK); /* "..ta" is a valid
+                                                           * name */
     p = FRESH();
     q = data + get(p + 42, 4) + 30;
     memcpy(p + 46, "tiny/../", 8);
@@ -310,12 +313,12 @@ static void damage_is_named(void **state)
     put(p + 20, 4, get(q + 20, 4));
     put(p + 24, 4, get(q + 24, 4));
     refused(data, good_size, "overlaps");
-    /* The content itself. */
+    /* Patches the content itself. */
     p = FRESH();
     q = data + get(p + 42, 4);
     q[30 + get(q + 26, 2) + get(q + 28, 2) + 3] ^= 1;
     refused(data, good_size, "\"data/weights/weight_0\" is damaged (wrong");
-    /* The end records. */
+    /* Patches the end records. */
     FRESH();
     put(data + good_size - 42 + 8, 8, good_size);
     refused(data, good_size, "zip64 end record lies outside");
@@ -329,7 +332,7 @@ static void damage_is_named(void **state)
     free(data);
 }
 
-/* Every byte of the directory and of all headers, each wrong in two ways. */
+/* Changes every byte of the directory and of all headers in two ways. */
 static void no_byte_leads_astray(void **state)
 {
     const size_t at = get(good + good_size - 22 + 16, 4);

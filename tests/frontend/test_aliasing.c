@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Programs that write through aliases (tests/golden/aliasing.json), run
- * functionalised by the reference kernels. Right are eager PyTorch's numbers:
- * returns, storages afterwards, gradients of leaves. A storage is an input (a
- * parameter if a leaf lies on it), a tensor of the case a window on it.
+ * Programs that write through aliases (tests/golden/aliasing.json),
+ * functionalised and run by the reference kernels. The results must equal those
+ * of eager PyTorch: returned values, storages after the run, gradients of
+ * leaves. Each storage is a graph input (a parameter if it has a leaf), each
+ * tensor a window on it.
  */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/ops/core/call.h"
@@ -17,7 +18,8 @@
 
 #define MAX_NAMES 16
 
-/* Cases that this pass alone cannot decide, or that are refused by name. */
+/* Cases that this pass alone cannot decide, and cases that are refused by name.
+ */
 static const struct {
     const char *name, *reason;
 } refused[] = {
@@ -32,10 +34,10 @@ struct machine {
     struct pst_functionalise *f;
     struct pst_diag diag;
     const json_t *json;
-    struct pst_map names;    /* value names of the program */
+    struct pst_map names;    /* names of the program's values */
     struct pst_map storages; /* name -> INPUT or PARAM value */
-    void *memory[MAX_NAMES]; /* of storages, by position in json */
-    bool missing;            /* a row is */
+    void *memory[MAX_NAMES]; /* contents of storages, by position in the JSON */
+    bool missing;            /* an operator has no row */
 };
 
 static enum pst_dtype dtype_of(const char *torch)
@@ -217,7 +219,8 @@ static struct pst_arg read_arg(struct machine *m, const json_t *x, bool raw)
     return ret;
 }
 
-/* "aten.clone" is "aten.clone.default"; a number takes the Scalar overload. */
+/* "aten.clone" means "aten.clone.default"; with a number it means the Scalar
+ * overload. */
 static void full_name(const json_t *op, char out[128])
 {
     const char *name = text(op, "op");
@@ -285,7 +288,7 @@ static bool run_op(struct machine *m, const json_t *op)
     }
 }
 
-/* False if the program is refused (diag) or a row is missing. */
+/* Returns false if the program is refused (diag) or a row is missing. */
 static bool build_program(struct machine *m)
 {
     static const char *const lists[] = {"before", "ops"};
@@ -339,7 +342,7 @@ static void expect_values(struct machine *m, const char *what,
     }
 }
 
-/* Storage memory := the updates that the graph returns. */
+/* Stores the updates that the graph returns in the storages. */
 static void apply_updates(struct machine *m, const struct pst_eval *eval)
 {
     for (size_t i = 0; i < m->graph->outputs.n; i++) {
@@ -479,7 +482,7 @@ static bool is_refused(const char *name)
     return false;
 }
 
-/* False if rows are missing. */
+/* Returns false if rows are missing. */
 static bool run_case(const json_t *json)
 {
     const json_t *plan = json_object_get(json, "plan");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the pass emits, what it refuses; geometry of overlaps; twins' names.
- * The numbers are in test_aliasing.c. */
+/* Nodes that the pass emits, programs that it refuses, overlap of windows,
+ * names of functional variants. test_aliasing.c compares the numbers. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/ops/core/op.h"
@@ -38,7 +38,8 @@ static struct pst_value *get(const struct fixture *x, const char *name)
     return v;
 }
 
-/* Runs "aten.add_.Scalar"(v, number). */
+/* Applies an in-place operator with a number, such as "aten.add_.Scalar", to v.
+ */
 static struct pst_value *write_number(struct fixture *x, const char *op,
                                       struct pst_value *v, double number)
 {
@@ -94,17 +95,18 @@ static void windows_become_strided_writes(void **state)
     row = get(&x, "row");
     assert_ptr_equal(pst_functionalise_read(x.f, row), row);
     assert_non_null(write_number(&x, "aten.add_.Scalar", row, 2));
-    /* Regenerated once, however often it is read. */
+    /* Rebuilt once, however often it is read. */
     assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
     assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
     assert_ptr_equal(pst_functionalise_read(x.f, b), get(&x, "b_1"));
-    /* The whole is replaced: no write, the result is the new version. */
+    /* The whole storage is replaced: there is no write, the result becomes the
+     * new version. */
     assert_non_null(write_number(&x, "aten.mul_.Scalar", b, 3));
     finish(&x, want);
     end(&x);
 }
 
-/* A copy into the whole must not make the source's name one with it. */
+/* A copy into the whole storage must not make it an alias of the source. */
 static void copied_sources_stay_apart(void **state)
 {
     static const char text[] = "graph next_id=0 {\n"
@@ -153,7 +155,7 @@ static void updates_are_fitted(void **state)
     end(&x);
 }
 
-/* A constant with state is a buffer of the model. */
+/* A constant that is written becomes a buffer of the model. */
 static void written_constants_become_buffers(void **state)
 {
     static const char text[] = "graph next_id=0 {\n"
@@ -176,7 +178,7 @@ static void written_constants_become_buffers(void **state)
     end(&x);
 }
 
-/* Storage that is not in row-major order is written in its own order. */
+/* A storage that is not in row-major order is written in its own order. */
 static void strided_owners_keep_their_order(void **state)
 {
     static const char text[] = "graph next_id=0 {\n"
@@ -196,7 +198,7 @@ static void strided_owners_keep_their_order(void **state)
     end(&x);
 }
 
-/* A read after a write under no_grad lets gradients through again. */
+/* A read after a write under no_grad passes gradients again. */
 static void reads_are_not_bound_to_no_grad(void **state)
 {
     static const char text[] =
@@ -268,7 +270,7 @@ static void results_must_fit_the_target(void **state)
     struct fixture x;
 
     (void)state;
-    begin(&x, text); /* would have to grow */
+    begin(&x, text); /* the storage would have to grow */
     assert_null(pst_functionalise_inplace(
         x.f, add, PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
     assert_int_equal(x.build.status, PST_ERR_SHAPE);
@@ -349,9 +351,9 @@ static void windows_meet_themselves(void **state)
         {W(2, L(3, 2), L(2, 2)), true},
         {W(2, L(3, 2), L(1, 0)), true},
         {W(2, L(3, 1), L(1, 0)), false},
-        {W(2, L(2, 3), L(3, 2)), false}, /* 0 2 4 3 5 7: not nested */
+        {W(2, L(2, 3), L(3, 2)), false}, /* offsets 0 2 4 3 5 7: not nested */
         {W(2, L(3, 3), L(3, 2)), false},
-        {W(2, L(3, 4), L(3, 2)), true}, /* 6 = 2 * 3 = 3 * 2 */
+        {W(2, L(3, 4), L(3, 2)), true}, /* offset 6 = 2 * 3 = 3 * 2 */
         {W(2, L(1 << 20, 1 << 20), L(0, 0)), true},
         {W(2, L(0, 5), L(0, 0)), false},
         {W(0, NULL, L(0)), false},
@@ -379,8 +381,10 @@ static void windows_meet_others(void **state)
     } cases[] = {
         {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 4, false},
         {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 3, true},
-        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even, odd */
-        {W(1, L(3), L(2)), 0, W(1, L(2), L(3)), 1, true},  /* both have 4 */
+        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even and odd
+                                                            * elements */
+        {W(1, L(3), L(2)), 0, W(1, L(2), L(3)), 1, true},  /* both contain
+                                                            * element 4 */
         {W(2, L(3, 4), L(8, 1)), 0, W(2, L(2, 4), L(8, 1)), 10, true},
         {W(2, L(4, 4), L(8, 1)), 0, W(2, L(4, 4), L(8, 1)), 4, false},
         {W(1, L(0), L(1)), 0, W(1, L(4), L(1)), 0, false},
@@ -413,7 +417,8 @@ static void windows_cover_others(void **state)
         {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 2, false},
         {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 0, false},
         {W(1, L(3), L(2)), 2, W(1, L(2), L(4)), 2, true},
-        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* in its gaps */
+        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* it lies in the
+                                                            * gaps */
         {W(2, L(2, 2), L(4, 1)), 0, W(1, L(3), L(2)), 0, false},
         {W(2, L(2, 2), L(4, 1)), 0, W(2, L(2, 2), L(1, 4)), 0, true},
         {W(1, L(3), L(2)), 2, W(1, L(0), L(1)), 0, true},
@@ -428,7 +433,7 @@ static void windows_cover_others(void **state)
         const struct pst_window c = {&bytes, cases[i].bt * item};
         bool got;
 
-        bytes.dtype = PST_U8; /* their first bytes alone */
+        bytes.dtype = PST_U8; /* only the first byte of each */
         for (unsigned d = 0; d < bytes.rank; d++)
             bytes.stride[d] *= item;
         assert_ok(pst_window_covers(&a, &b, &got, &diag), &diag);
@@ -440,7 +445,7 @@ static void windows_cover_others(void **state)
     }
 }
 
-/* Every allocation may fail; nothing leaks, nothing crashes. */
+/* Any allocation may fail: nothing leaks, nothing crashes. */
 static void memory_may_run_out(void **state)
 {
     static const char text[] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A program of PyTorch as a graph, and what is refused of it. */
+/* PyTorch programs as graphs, and which of them are refused. */
 #include "tests/test.h"
 
 #include "stages/files/safetensors.h"
@@ -80,7 +80,7 @@ static void structure_is_kept(void **state)
     assert_string_equal(g->outputs.at[4].target->fqn, "steps");
     assert_true(g->outputs.at[4].target->persistent);
 
-    /* Tied weights are one parameter; the unused ones are there. */
+    /* Tied weights are one parameter; unused weights are kept. */
     assert_int_equal(g->params.n, 5);
     assert_int_equal(m->ties.n, 1);
     assert_int_equal(m->ties.at[0].n_aliases, 1);
@@ -109,7 +109,7 @@ static void structure_is_kept(void **state)
     pst_model_close(m);
 }
 
-/* Every value that the graph needs from outside, by eval. */
+/* Sets every value that the graph needs from outside. */
 static void feed(struct pst_eval *eval, struct pst_model *m,
                  const struct pst_safetensors *data)
 {
@@ -185,8 +185,8 @@ static void results_are_pytorchs(void **state)
     pst_model_close(m);
 }
 
-/* Norms in f32 inside a model of bf16; the file is wrong about statistics that
- * nothing reads. */
+/* f32 norms inside a bf16 model: the file records a wrong dtype for statistics
+ * that nothing reads. */
 static void unused_results_may_be_wrong(void **state)
 {
     struct pst_safetensors *data;
@@ -374,8 +374,8 @@ static void bad_programs_are_named(void **state)
     refuse_all(bad, PST_COUNT(bad));
 }
 
-/* A list that may have holes where a list that has none belongs, and a complex
- * result: pairs look at its first tensor. */
+/* A list with None where the schema allows no None, and a complex result: the
+ * pass for complex pairs looks at its first tensor. */
 static void holes_among_complex_operands_are_refused(void **state)
 {
     const struct repack_edit edits[] = {
@@ -392,8 +392,8 @@ static void holes_among_complex_operands_are_refused(void **state)
     refused(PST_ERR_INPUT, "aten.cat.default", edits, PST_COUNT(edits));
 }
 
-/* A complex number of the file needs both parts, stands where a tensor may, and
- * is not written to what is real. */
+/* A complex number in the file needs both parts, is allowed where a tensor is,
+ * and cannot be written to a real tensor. */
 static void complex_numbers_stand_where_tensors_may(void **state)
 {
 #define LINEAR  "\"arg\": {\"as_tensor\": {\"name\": \"linear\"}}"
@@ -432,9 +432,9 @@ static void complex_numbers_stand_where_tensors_may(void **state)
 #undef COMPLEX
 }
 
-/* An offset of a written view as another function of the rows that has the
- * same value at export, and as a number: it is computed, the file is not asked.
- */
+/* The offset of a view that is written is, at export, the value of another
+ * function of the rows, or a plain number: it is computed, not read from the
+ * file. */
 static void windows_follow_their_views(void **state)
 {
 #define SYMBOL "Symbol('s77', positive=True, integer=True)"
@@ -461,7 +461,7 @@ static void windows_follow_their_views(void **state)
 #undef SYMBOL
 }
 
-/* All at once, with module, source and reason. */
+/* All of them in one message, with module, source and reason. */
 static void unsupported_operators_are_named(void **state)
 {
     const struct repack_edit edits[] = {
@@ -486,8 +486,8 @@ static void unsupported_operators_are_named(void **state)
                    "aten.item.default (in emb at make_tiny.py:35)"));
 }
 
-/* A changed byte of a stored record, and a file that is cut while a model is
- * open. */
+/* A changed byte of a stored record; a file that is truncated while the model
+ * is open. */
 static void damaged_weights_are_refused(void **state)
 {
     const struct pst_weight *w;
@@ -505,7 +505,7 @@ static void damaged_weights_are_refused(void **state)
     assert_ok(pst_model_read(m, w, &w->meta, values, &diag), &diag);
     pst_model_close(m);
 
-    for (size_t i = 0; i + 16 < size; i++) /* its second number */
+    for (size_t i = 0; i + 16 < size; i++) /* changes its second number */
         if (memcmp(file + i, values, 16) == 0)
             file[i + 5] ^= 4;
     spill("x.pt2", file, size);
@@ -535,13 +535,13 @@ static void absent_weights_are_marked(void **state)
     assert_true(pst_model_weight(m, "emb.weight")->absent);
     assert_false(pst_model_weight(m, "emb.weight")->stored);
     assert_false(pst_model_weight(m, "fc.weight")->absent);
-    /* Empty records prove nothing, but the graph reads one name only. */
+    /* Empty records prove no tie, but the graph reads one name only. */
     assert_int_equal(m->ties.n, 1);
     assert_non_null(strstr(m->notes.at[m->notes.n - 1], "another name of"));
     pst_model_close(m);
 }
 
-/* Memory runs out at every place once. */
+/* Every allocation fails once. */
 static void allocation_failures_are_survived(void **state)
 {
     struct pst_model *m;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What each pass of the front end does: the lines of a model's text that go
- * (-) and come (+), as penstock show --after prints them. */
+/* Effect of each pass of the front end: the lines of a model's text that it
+ * removes (-) and adds (+), as penstock show --after prints them. */
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
 #include "tests/changes.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 
 static struct pst_diag diag;
-/* Rows whose change a test has seen. */
+/* Passes whose effect a test has shown. */
 static bool seen[64];
 
-/* Behind row `pass`; "" as long as there is no graph. */
+/* Returns the text after row `pass`; "" while there is no graph. */
 static void text_after(const char *path, size_t pass, struct pst_str *out)
 {
     struct pst_model *model;
@@ -73,8 +73,8 @@ static void makes_a_graph(void **state)
            "storage_offset=0)  # - make_tiny.py:40 F id=15\n");
 }
 
-/* Parts of a composition go by its name in messages, PyTorch's own rows among
- * them; what the file has itself does not say it twice. */
+/* Parts of a composition use its name in messages, also if they are PyTorch
+ * operators; a name that the file has is not repeated. */
 static void keeps_names_of_compositions(void **state)
 {
     struct pst_str text = {0};
@@ -108,7 +108,7 @@ static void makes_nodes_functional(void **state)
     pst_str_fini(&text);
 }
 
-/* Nothing is in memory of a graph before the inputs. */
+/* There is no graph before the pass "inputs". */
 static void has_no_graph_at_first(void **state)
 {
     struct pst_str text = {0};
@@ -120,7 +120,7 @@ static void has_no_graph_at_first(void **state)
     pst_str_fini(&text);
 }
 
-/* What nobody knows how to follow ({?}) is fixed. */
+/* Sizes that cannot be followed ({?}) are fixed. */
 static void fixes_sizes(void **state)
 {
     (void)state;

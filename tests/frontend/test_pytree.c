@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of arguments and results out of containers. */
+/* Names of arguments and results from containers. */
 #include "tests/test.h"
 
 #include "stages/files/pt2/reader.h"

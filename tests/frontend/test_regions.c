@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loops and regions of vmap and jvp (tests/golden/make/make_refused.py): the
- * graph that they become, and what is refused of them, by name and place. */
+/* Loops, and regions of vmap and jvp (tests/golden/make/make_refused.py): the
+ * graph that they become, and what is refused, by name and place. */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -29,8 +29,8 @@ static unsigned count(const struct pst_graph *g, const char *name)
     return n;
 }
 
-/* Three slices, two trips from 1 to 3, and one comparison of all lanes; what
- * counted the trips is gone. No place is in code that was never in a file. */
+/* Three slices, two trips from 1 to 3, and one comparison of all lanes; the
+ * trip counter is gone. No place names code that was never in a file. */
 static void trips_have_nodes_of_their_own(void **state)
 {
     struct pst_model *m;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Storages that are freed and filled again inside of a program: what is left of
- * that in the graph, and what is refused by which name. */
+/* Storages that are freed and filled again inside a program: what the graph
+ * keeps of that, and what is refused by which name. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/model.h"
 #include "stages/ops/core/rows.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A program over p and q, 8 numbers of 4 bytes each. */
+/* A program over p and q, f32[8] each. */
 struct program {
     struct pst_graph *graph;
     struct pst_build build;
@@ -100,7 +100,7 @@ static void refuses(struct program *x, bool done, const char *name,
     end(x);
 }
 
-/* Freed; filled; filled and freed, twice. */
+/* Freed; filled; filled and freed twice. */
 static void what_is_left(void **state)
 {
     struct program x;
@@ -127,7 +127,7 @@ static void what_is_left(void **state)
     leaves(&x, "input %p empty_before empty_after: f32[8]", 4, 0);
 }
 
-/* A size that it has is no change; a whole write may be made again. */
+/* Resizing to the same size is no change; a complete write may be repeated. */
 static void what_is_allowed(void **state)
 {
     struct program x;
@@ -168,7 +168,7 @@ static void reads_of_nothing(void **state)
     assert_ok(resize(&x, x.p, 32), &diag);
     refuses(&x, twice(&x, x.p) != NULL, "E_RESIZE_UNINIT", "not filled");
 
-    /* A view that was made while there were numbers. */
+    /* A view that was made before the storage was freed. */
     begin(&x, PST_VALUE_INPUT);
     {
         struct pst_value *view = part(&x, x.p);
@@ -260,8 +260,8 @@ static void a_file(void **state)
     pst_model_close(model);
 }
 
-/* tests/golden/make/make_gathers.py: in a group of one process a gather is a
- * copy, of which writes are no writes of the parameter. */
+/* tests/golden/make/make_gathers.py: a gather in a group of one process is a
+ * copy; writing to it does not write the parameter. */
 static void gathers(void **state)
 {
     static const char *const lines[] = {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The numbers of a graph for other sizes: by their expressions, and by
- * importing the file again with symbols of other values.
+/* Compares two ways to get a graph for other sizes: evaluating its size
+ * expressions, and importing the file again with other values of the symbols.
  *
- *     test-frontend-sizes [FILE.pt2...]
- */
+ *     test-frontend-sizes [FILE.pt2...] */
 #include "stages/base/str.h"
 #include "stages/frontend/front.h"
 #include "stages/graph/schema.h"
@@ -16,7 +15,7 @@
 
 static struct pst_diag diag;
 
-/* The front end on a file, stopped behind "symbols" to give them values. */
+/* An import that is stopped after the pass "symbols" to set their values. */
 struct twin {
     struct pst_front front;
     struct pst_pass_state state;
@@ -38,7 +37,7 @@ static void twin_begin(struct twin *t, const char *path)
               &diag);
 }
 
-/* Frees what is not the model's. */
+/* Frees everything but the model. */
 static enum pst_status twin_import(struct twin *t)
 {
     const enum pst_status status =
@@ -100,7 +99,7 @@ static void check_arg(const struct pst_node *node, const struct pst_arg *a,
                      number(a, k), number(b, k));
 }
 
-/* What the values of a are with b's symbols is what those of b are. */
+/* The values of a, evaluated with the symbols of b, equal the values of b. */
 static void check_values(const struct pst_graph *a, const struct pst_graph *b,
                          const struct pst_symbols *symbols)
 {
@@ -129,8 +128,8 @@ static void check_graph(const struct pst_graph *a, const struct pst_graph *b,
     check_values(a, b, symbols);
 }
 
-/* All free sizes at other values: that many times as large and that much more.
- * False if there is nothing to compare: `why` says it. */
+/* Gives all free sizes other values: `times` as large plus `more`. Returns
+ * false if nothing can be compared: `why` has the reason. */
 static bool compare_path(const char *path, int64_t more, int64_t times,
                          char why[300])
 {
@@ -147,7 +146,7 @@ static bool compare_path(const char *path, int64_t more, int64_t times,
     }
     fits = pst_symbols_check(&t.front.model->symbols, &diag) == PST_OK;
     fits = twin_import(&t) == PST_OK && fits;
-    /* Decisions of the exported sizes have to hold too. */
+    /* Decisions made for the exported sizes have to hold too. */
     for (size_t i = 0; i < here->symbols.ranges.n; i++) {
         const struct pst_range *r = &here->symbols.ranges.at[i];
 
@@ -192,7 +191,7 @@ static void expressions_are_what_an_import_gives(void **state)
     compare("parts.pt2", -3, 3);
 }
 
-/* A number in a node that nobody knows how to follow. */
+/* A number in a node that has no size rule. */
 static void unknown_numbers_fix_the_sizes(void **state)
 {
     static const char text[] =
@@ -222,8 +221,8 @@ static void unknown_numbers_fix_the_sizes(void **state)
     pst_arena_fini(&m.arena);
 }
 
-/* What Python asked of sizes holds for others too; good, bad: numbers of rows
- * beside the export's 4. */
+/* Guards of Python on sizes hold for other sizes too. good, bad: numbers of
+ * rows other than the export's 4. */
 static void guards_are_limits(void **state)
 {
     static const struct {
@@ -257,7 +256,7 @@ static void guards_are_limits(void **state)
     }
 }
 
-/* Those that cannot be read, and that do not hold as exported, are shown. */
+/* Guards that cannot be parsed, or do not hold as exported, are notes. */
 static void other_guards_are_notes(void **state)
 {
     static const char *const guards[] = {
@@ -289,7 +288,7 @@ static void other_guards_are_notes(void **state)
     }
 }
 
-/* Of files that are given. */
+/* Compares the files on the command line. */
 static void files_are_compared(void **state)
 {
     char why[300];

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every overload that PyTorch has (tests/data/schemas.json): those of tiers
- * 1 and 2 mean something to the importer, with exactly the arguments and
- * results that PyTorch's schema says; those of tier 3 are refused with their
- * reason. */
+/* Every overload of PyTorch (tests/data/schemas.json): the importer knows those
+ * of tiers 1 and 2, with exactly the arguments and results of PyTorch's schema;
+ * those of tier 3 are refused with their reason. */
 #include "tests/test.h"
 
 #include "stages/frontend/import/import.h"
@@ -35,7 +34,7 @@ static int teardown(void **state)
 
 static struct pst_target target_of(const char *name)
 {
-    /* A region of autocast is judged by what it asks for. */
+    /* An autocast region is judged by its arguments. */
     struct pst_doc_input inputs[] = {
         {"device_type", {.kind = PST_DOC_STRING, .name = "cpu"}},
         {"dtype", {.kind = PST_DOC_SCALAR_TYPE, .code = 13}},
@@ -80,8 +79,8 @@ static bool same_param(const struct pst_param *a, const struct pst_param *b)
            (!a->has_default || same_default(&a->def, &b->def));
 }
 
-/* How many of the overload's arguments and results our schema has otherwise;
- * the twin of an in-place form returns what that writes. */
+/* Counts arguments and results of the overload that differ from our schema. The
+ * functional variant of an in-place operator returns what that writes. */
 static unsigned differences(const char *name, const char *text,
                             const struct pst_target *t)
 {
@@ -135,8 +134,8 @@ static void tiers_1_and_2_are_whole(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* But for those that have rows: where sizes are dynamic there is something to
- * do, gradients consist of them, or models turned out to need them. */
+/* Except for those that have rows: dynamic sizes, gradients or models need
+ * them. */
 static void tier_3_is_refused(void **state)
 {
     unsigned n = 0, wrong = 0;

@@ -44,7 +44,7 @@ static size_t status_bytes(const char *key)
     return kb << 10;
 }
 
-/* VmHWM counts anew from here on. */
+/* Resets VmHWM. */
 static bool forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -66,9 +66,10 @@ static void measure_here(reader_fn read, const struct bytes *b,
 {
     const struct bytes cut = {.at = (unsigned char *)"\x80", .n = 1};
 
-    /* Else malloc works otherwise when it has freed a large block. */
+    /* Without this, malloc behaves differently after a large block was freed.
+     */
     (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
-    /* Runs its code for the first time. */
+    /* Runs its code once before measuring. */
     (void)read(b->n < SMALL ? b : &cut, NULL);
     ret->ms = 1e9;
     ret->grown = SIZE_MAX;

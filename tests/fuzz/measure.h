@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_FUZZ_MEASURE_H
 #define PENSTOCK_TESTS_FUZZ_MEASURE_H
-/* Time and memory that a reader takes for some bytes, in a process of its own:
- * the best of some tries. */
+/* Measures time and memory that a reader takes for some bytes, in a process of
+ * its own: the best of several tries. */
 #include "stages/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* whose own time and memory count */
+#define SANITIZED true /* sanitizers need time and memory themselves */
 #else
 #define SANITIZED false
 #endif
 
-#define ROOM ((size_t)64 << 20) /* of bytes */
-/* What the heap takes at least. */
+#define ROOM ((size_t)64 << 20) /* most bytes of an input */
+/* The least that the heap takes. */
 #define SLACK ((size_t)512 << 10)
 
 struct bytes {
@@ -33,11 +33,11 @@ struct measured {
     char text[sizeof(((struct pst_diag *)NULL)->text)];
 };
 
-/* None yet, and ROOM for them. */
+/* Returns an empty buffer with a capacity of ROOM. */
 struct bytes map_bytes(void);
 void put(struct bytes *b, const void *data, size_t n);
-/* How often it is tried, if no try before stays within both limits: another
- * one could tell nothing new. */
+/* Number of tries if none before stays within both limits; otherwise another
+ * one would show nothing new. */
 struct tries {
     unsigned most;
     double ms;

@@ -7,10 +7,10 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Where a value of the document stands. */
+/* Location of a value in the document. */
 struct place {
     json_t *parent;
-    const char *key; /* NULL: in an array, at index */
+    const char *key; /* NULL: in an array, at `index` */
     size_t index;
 };
 
@@ -123,7 +123,7 @@ static void put(const struct place *p, json_t *value)
         json_array_set_new(p->parent, p->index, value);
 }
 
-/* The n-th value below `at`, in order; counts n down. */
+/* Finds the n-th value below `at`, in order; counts n down. */
 static int find(json_t *at, size_t *n, struct place *ret)
 {
     const char *key;
@@ -154,7 +154,7 @@ static int find(json_t *at, size_t *n, struct place *ret)
     return 0;
 }
 
-/* Mostly in the nodes of the graph, if it is a program. */
+/* Picks a value: mostly in the nodes of the graph, if it is a program. */
 static struct place any(struct mutator *m, json_t *root)
 {
     json_t *module = json_object_get(root, "graph_module");
@@ -174,7 +174,8 @@ static struct place any(struct mutator *m, json_t *root)
     return ret;
 }
 
-/* Another value of the document, of the same key if one is met soon. */
+/* Returns another value of the document, with the same key if one is found
+ * soon. */
 static json_t *other(struct mutator *m, json_t *root, const struct place *like)
 {
     struct place p = any(m, root);
@@ -240,7 +241,7 @@ static void rename_kind(struct mutator *m, json_t *root, const struct place *p)
     json_object_set_new(v, kind, got);
 }
 
-/* An element of an array twice, or two in each other's place. */
+/* Duplicates an element of an array, or swaps two. */
 static void reorder(struct mutator *m, const struct place *p)
 {
     json_t *v = value_at(p), *a, *b;
@@ -270,7 +271,7 @@ void mutate(struct mutator *m, json_t *root)
 {
     const struct place p = any(m, root);
 
-    if (p.parent == NULL) /* nothing is left */
+    if (p.parent == NULL) /* the document is empty */
         return;
     switch (mutator_pick(m, 10)) {
     case 0:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Protobuf that protobuf-c alone would follow to the end of the stack or of
- * the memory: plans and control frames of some megabytes, each refused within
- * 10 ms of the reader and without memory of more than four times their size.
- * Both are measured in a process of its own, as the best of some.
+ * Protobuf that protobuf-c alone would unpack until the stack or the memory
+ * overflows: plans and control frames of some megabytes. Each is refused within
+ * 10 ms and with at most four times its size in memory, both measured in a
+ * process of its own, as the best of several tries.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,10 +20,10 @@
 
 #define BIG   ((size_t)10 << 20)
 #define DEPTH 100000
-/* CPU time: ten times what is wanted of a machine that does nothing else. */
+/* CPU time: ten times the goal on an idle machine. */
 #define MAX_MS  100.0
 #define MAX_FOR 4 /* times the input's size */
-/* Of a plan's other form, in lines of text, of which each is noted. */
+/* For a plan in folded form, whose lines are each allocated. */
 #define MAX_LINES 8
 #define TRIES     (SANITIZED ? 1 : 5)
 
@@ -58,7 +58,7 @@ static size_t varint_size(uint64_t value)
 
 /* --- what is wrong with them ---------------------------------------------- */
 
-/* Messages of these numbers in each other, in turns. */
+/* Nests messages with these field numbers, in turns. */
 static void nest(struct bytes *b, const unsigned *fields, unsigned n_fields)
 {
     size_t *size = calloc(DEPTH + 1, sizeof(*size));
@@ -77,8 +77,8 @@ static void repeat(struct bytes *b, const char *bytes, size_t n)
         put(b, bytes, n);
 }
 
-/* Empty messages, of which so many bytes of BIG are text that costs nothing
- * more than its size. */
+/* Appends empty messages; some bytes of BIG are text, which costs only its
+ * size. */
 static void pad(struct bytes *b, unsigned field, unsigned text, size_t n)
 {
     static const char zeros[1 << 16];
@@ -94,8 +94,8 @@ static void pad(struct bytes *b, unsigned field, unsigned text, size_t n)
     repeat(b, empty, sizeof(empty));
 }
 
-/* The number of a message's field that is of kind `type`, behind number
- * `after`; 0: none. */
+/* Returns the number of a message's field of kind `type`, greater than `after`;
+ * 0: none. */
 static unsigned find_field(const ProtobufCMessageDescriptor *desc,
                            ProtobufCType type, bool repeated, unsigned after)
 {
@@ -124,7 +124,7 @@ static enum pst_status read_plan(const struct bytes *b, struct pst_diag *diag)
     return status;
 }
 
-/* A frame as it comes: some bytes at a time behind its length. */
+/* Reads a frame as it arrives: in pieces, after its length. */
 static enum pst_status read_frame(const struct bytes *b, size_t max_bytes,
                                   size_t max_fields, struct pst_diag *diag)
 {
@@ -163,7 +163,7 @@ static enum pst_status read_reply(const struct bytes *b, struct pst_diag *diag)
     return read_frame(b, PSTD_REPLY_MAX, PSTD_REPLY_FIELD, diag);
 }
 
-/* Of what is refused all others; of the names the worst. */
+/* Largest cost of all refused inputs, with its name. */
 struct worst {
     double ms, times;
     char slowest[80], largest[80];
@@ -172,7 +172,8 @@ struct worst {
 
 static struct worst worst;
 
-/* `harmless`: it may also be read, as what another version has added. */
+/* `harmless`: the input may be accepted too, as fields that another version has
+ * added. */
 static unsigned n_failed;
 
 static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
@@ -218,7 +219,7 @@ static void refuse(reader_fn read, const struct bytes *b, const char *what,
 
 /* --- of each message ------------------------------------------------------ */
 
-/* Puts bytes into what the reader wants around them. */
+/* Wraps bytes as the reader expects them. */
 typedef void (*wrap_fn)(const struct bytes *in, struct bytes *out);
 
 struct way {
@@ -233,7 +234,7 @@ static void wrap_none(const struct bytes *in, struct bytes *out)
     put(out, in->at, in->n);
 }
 
-/* As the body of a file with the digest that it has. */
+/* As the body of a file with a matching digest. */
 static void wrap_body(const struct bytes *in, struct bytes *out)
 {
     char digest[33];
@@ -287,7 +288,7 @@ static void wrap_event(const struct bytes *in, struct bytes *out)
     wrap_in(4, in, out);
 }
 
-/* As lines without digest: it is not looked at before they are read. */
+/* As lines without a digest: it is not checked before they are read. */
 static void wrap_lines(const struct bytes *in, struct bytes *out)
 {
     put_varint(out, 1 << 3);
@@ -332,8 +333,8 @@ static void try_it(const struct way *way, struct bytes *b, const char *kind,
     *b = map_bytes();
 }
 
-/* No message of ours contains itself: what nests deeper than the schema is
- * text or a field that is not known, and costs no more than these. */
+/* No message of ours contains itself: what nests deeper than the schema is text
+ * or an unknown field, and costs no more than these. */
 static void nests(void **state)
 {
     const struct way *way = *state;
@@ -354,8 +355,8 @@ static void nests(void **state)
     assert_int_equal(n_failed, 0);
 }
 
-/* All of the file, and with so much text that a limit for the whole of it would
- * let the rest pass. */
+/* Empty messages in the whole file, and with so much text that a limit relative
+ * to the whole would accept the rest. */
 static void empties(void **state)
 {
     static const unsigned of_1000[] = {200, 500, 800, 900, 930, 950, 960,
@@ -452,7 +453,7 @@ static void truncated(void **state)
     assert_int_equal(n_failed, 0);
 }
 
-/* The form of a plan in which layers that are alike stand once. */
+/* The folded form of a plan, in which equal layers are stored once. */
 static void lines(void **state)
 {
     static const char *const all[] = {"c{\n}\n", "c{\n", "g{\nk{\n}\n}\n",

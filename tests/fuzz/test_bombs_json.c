@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * JSON that becomes many times its size: each of its readers, weights, models,
- * costs, indices and manifests, takes at most 40 times the file and 64 MiB, and
- * says what is wrong. Models with what they honestly hold are read.
+ * JSON that expands to many times its size: each reader (weights, models,
+ * costs, indices, manifests) takes at most 40 times the file and 64 MiB, and
+ * says what is wrong. Genuine models are read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static char path[128];
 
 /* --- the texts ----------------------------------------------------------- */
 
-/* What deflate cannot make small by more than some times. */
+/* Random numbers, so that deflate does not compress them much. */
 static unsigned next(void)
 {
     static unsigned seed = 1;
@@ -85,7 +85,7 @@ static const struct {
              {"lists", add_list},   {"texts", add_text},
              {"pairs", add_pairs},  {"deep", add_deep}};
 
-/* {"key": [element, element, ...]} of `size` bytes. */
+/* Writes {"key": [element, element, ...]} of `size` bytes. */
 static void fill(struct bytes *b, void (*add)(struct bytes *b), size_t size)
 {
     put(b, "{\"graph_module\":[", 17);
@@ -289,7 +289,7 @@ static void memory_is_bounded(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* What stands behind an escaped quote is weighed as if it stood alone. */
+/* Text after an escaped quote counts as if it stood alone. */
 static void escapes_hide_nothing(void **state)
 {
     static const char *const begins[] = {"[", "[\"\\\"\",", "[\"\\\\\",",
@@ -323,7 +323,7 @@ static void escapes_hide_nothing(void **state)
     (void)munmap(text.at, ROOM);
 }
 
-/* Budgets count what lives, one in the other. */
+/* Budgets count live memory, and may be nested. */
 static void budgets_count(void **state)
 {
     struct pst_budget outer, inner;
@@ -344,7 +344,7 @@ static void budgets_count(void **state)
     b = pst_realloc(PST_TAG_TEST, b, 50 << 20);
     assert_non_null(b);
     pst_budget_end(&inner);
-    pst_free(before); /* counts as less than nothing */
+    pst_free(before); /* must not count as less than nothing */
     pst_free(b);
     assert_int_equal(outer.used, -100);
     pst_budget_end(&outer);

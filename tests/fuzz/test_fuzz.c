@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Programs of PyTorch with random changes, through import, cut, plan on disk
- * and one step: each is refused with a sentence, or runs. None crashes or
- * hangs (SIGPROF). After a crash the folder /tmp/pst-fuzz-* has the file.
+ * PyTorch programs with random changes, through import, cut, plan on disk and
+ * one step: each is refused with a sentence, or runs. None crashes or hangs
+ * (SIGPROF). After a crash the folder /tmp/pst-fuzz-* has the file.
  *
- *     PST_FUZZ=N       that many changed files instead of some
+ *     PST_FUZZ=N       number of changed files
  *     PST_TEST_SEED=N  other changes
- *     test-fuzz FILE   these files, unchanged, instead
+ *     test-fuzz FILE   runs these files, unchanged, instead
  */
 #include "tests/test.h"
 
@@ -29,11 +29,12 @@
 
 #define WEIGHTS   "data/weights/model_weights_config.json"
 #define MAX_BASES 128
-#define MAX_BYTES ((size_t)64 << 20) /* of an arena: more is not run */
+#define MAX_BYTES ((size_t)64 << 20) /* largest arena that is run */
 #define SECONDS   20
 
 struct base {
-    char path[512], program[64]; /* program: its entry, below the root */
+    char path[512], program[64]; /* program: name of its entry, below the root
+                                  */
     json_t *json, *weights;
 };
 
@@ -45,7 +46,7 @@ static struct {
     unsigned tried, opened, cut, planned, ran;
 } seen;
 
-/* A small entry as JSON; NULL if there is none of that name. */
+/* Reads a small entry as JSON; NULL if there is no such entry. */
 static json_t *entry_json(struct pst_zip *zip, const char *name)
 {
     struct pst_zip_entry *entry = pst_zip_find(zip, name);
@@ -123,7 +124,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* A refusal tells one reason in one line; it is never our own fault. */
+/* A refusal gives one reason in one line, and is never an internal error. */
 static void check_refusal(enum pst_status status, const struct pst_diag *diag)
 {
     const size_t length = strlen(diag->text);
@@ -209,7 +210,8 @@ static void use_file(const char *path)
     pst_graph_print(model->graph, &text);
     pst_str_fini(&text);
     status = pst_split(model, &options, &plan, &diag);
-    if (status != PST_OK && options.stages > 1) { /* small ones have no cut */
+    if (status != PST_OK && options.stages > 1) { /* small models may have no
+                                                   * cut */
         options.stages = 1;
         status = pst_split(model, &options, &plan, &diag);
     }

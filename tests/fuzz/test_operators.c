@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Samples of operators (tests/ops/) with random changes of sizes, strides,
- * dtypes, arguments and bytes for true: each is refused with a sentence, or the
- * best kernels compute what the reference does, and gradients run. None crashes
- * or hangs (SIGPROF); a sample that does is printed.
+ * dtypes, arguments and bytes of bools. Each is refused with a sentence, or the
+ * best kernels compute the same as the reference, and gradients run. None
+ * crashes or hangs (SIGPROF); a sample that does is printed.
  *
- *     PST_FUZZ=N       that many changed samples instead of some
+ *     PST_FUZZ=N       number of changed samples
  *     PST_TEST_SEED=N  other changes
  */
 #include "tests/ops/samples/sample.h"
@@ -64,7 +64,7 @@ static struct {
     unsigned tried, parsed, ran, refused, differentiated, failed;
 } seen;
 
-/* One more failure; the test goes on to find all. */
+/* Reports a failure; the test goes on, to find all. */
 #define complain(...)                                                          \
     do {                                                                       \
         print_error(__VA_ARGS__);                                              \
@@ -72,7 +72,7 @@ static struct {
         seen.failed++;                                                         \
     } while (0)
 
-/* A text as words, numbers and signs. */
+/* A text divided into words, numbers and signs. */
 struct tokens {
     char *at[MAX_TOKENS];
     unsigned n;
@@ -127,7 +127,7 @@ static void set(struct tokens *t, unsigned i, const char *to)
     t->at[i] = copy;
 }
 
-/* All numbers that are equal stay so, or this one alone becomes another. */
+/* Changes a number: all equal ones in the same way, or this one alone. */
 static void change_number(struct tokens *t, unsigned i)
 {
     const char *to = numbers[mutator_pick(&chance, PST_COUNT(numbers))];
@@ -162,7 +162,7 @@ static void change(struct tokens *t)
     } else if (strcmp(at, "F") == 0) {
         set(t, i, dtypes[mutator_pick(&chance, PST_COUNT(dtypes))]);
     } else if (strncmp(at, "aten.", 5) == 0 && mutator_pick(&chance, 4)) {
-        /* operators stay, mostly */
+        /* mostly keeps operators */
     } else if (at[0] == '%') { /* another value */
         j = mutator_pick(&chance, t->n);
         if (t->at[j][0] == '%' && i > j)
@@ -250,7 +250,8 @@ static bool is_close(double a, double b, double scale)
            fabs(a - b) <= 2e-3 * (scale + 1e-3);
 }
 
-/* Results of the last node, by reference and by the best kernels. */
+/* Compares the results of the last node, by the reference and by the best
+ * kernels. */
 static void compare(const struct pst_graph *graph, const struct pst_eval *want,
                     const struct pst_eval *got, const char *text)
 {
@@ -263,7 +264,7 @@ static void compare(const struct pst_graph *graph, const struct pst_eval *want,
         double largest = 0;
 
         if (m->dtype == PST_BF16 || m->dtype == PST_F16)
-            continue; /* one rounding may move a step */
+            continue; /* one rounding may cross a discontinuity */
         for (int64_t i = 0; i < pst_meta_numel(m); i++) {
             const double x = pst_load_f64(m->dtype, a, pst_meta_offset(m, i));
 
@@ -284,7 +285,7 @@ static void compare(const struct pst_graph *graph, const struct pst_eval *want,
     }
 }
 
-/* Backward nodes of all floating results, run. */
+/* Builds the backward nodes of all floating results and runs them. */
 static void differentiate(struct pst_graph *graph, void **given,
                           const char *text, struct pst_diag *diag)
 {
@@ -377,7 +378,7 @@ static void try_one(void)
     struct tokens tokens;
     char *text;
 
-    while (strstr(sample->text, "penstock.") != NULL) /* files have none */
+    while (strstr(sample->text, "penstock.") != NULL) /* files contain none */
         sample = sample_at(mutator_pick(&chance, sample_count()));
     tokens_read(&tokens, sample->text);
     if (tokens.n < MAX_TOKENS)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plans with random changes and a digest that fits: a digest is no signature,
- * so each of these is refused with a sentence, or runs. None crashes, hangs
- * (SIGPROF) or reads and writes beyond its memory (sanitizers). After a crash
- * the folder /tmp/pst-plans-* has the plan.
+ * Plans with random changes and a matching digest: a digest is no signature, so
+ * each plan is refused with a sentence, or runs. None crashes, hangs (SIGPROF)
+ * or accesses memory out of bounds (sanitizers). After a crash the folder
+ * /tmp/pst-plans-* has the plan.
  *
- *     PST_FUZZ=N        that many changed plans instead of some
+ *     PST_FUZZ=N        number of changed plans
  *     PST_TEST_SEED=N   these changes again; the seed is printed
- *     test-fuzz-plans FOLDER...   these plans, unchanged, instead
+ *     test-fuzz-plans FOLDER...   runs these plans, unchanged, instead
  */
 #include "tests/split/model.h"
 
@@ -29,13 +29,13 @@
 #include <unistd.h>
 
 #define MAX_BASES 16
-#define MAX_BYTES ((size_t)64 << 20) /* of an arena: more is not run */
+#define MAX_BYTES ((size_t)64 << 20) /* largest arena that is run */
 #define SECONDS   30
 #define SOME      300
 
 typedef Penstock__Plan__Plan pb_plan;
 
-/* A plan on disk, and what its plan.pb holds. */
+/* A plan on disk, and the contents of its plan.pb. */
 struct base {
     char dir[64];
     uint8_t *body;
@@ -50,7 +50,7 @@ static struct {
     unsigned tried, loaded, planned, ran, unfolded;
 } seen;
 
-/* Strides, views across a cut, a parameter of two stages, a buffer. */
+/* Strides, views across a cut, a parameter used by two stages, a buffer. */
 static const char text[] =
     "graph next_id=1 {\n"
     "  input %x: f32[2, 3]\n"
@@ -143,7 +143,8 @@ static int64_t strange_number(int64_t old)
     }
 }
 
-/* A number in the text of a graph, or a word of another line. */
+/* Replaces a number in the text of a graph, or a word by one of another line.
+ */
 static char *strange_text(const char *old)
 {
     const size_t n = strlen(old);
@@ -157,7 +158,7 @@ static char *strange_text(const char *old)
         end++;
     if (end == at || mutator_pick(&chance, 8) == 0) {
         memcpy(ret, old, n + 1);
-        if (n > 1) { /* a letter instead of another */
+        if (n > 1) { /* replaces a letter */
             at = mutator_pick(&chance, (unsigned)n);
             ret[at] = old[mutator_pick(&chance, (unsigned)n)];
         }
@@ -221,12 +222,12 @@ static void change_list(const ProtobufCFieldDescriptor *field, size_t *n,
     unsigned char swap[8];
 
     switch (mutator_pick(&chance, 8)) {
-    case 0: /* two in each other's place */
+    case 0: /* swaps two */
         memcpy(swap, items + i * size, size);
         memcpy(items + i * size, items + k * size, size);
         memcpy(items + k * size, swap, size);
         break;
-    case 1: /* the last one is missing */
+    case 1: /* removes the last one */
         (*n)--;
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
             protobuf_c_message_free_unpacked(((ProtobufCMessage **)items)[*n],
@@ -357,8 +358,8 @@ static void change_folded(struct pst_folded *folded)
     }
 }
 
-/* The same plan, folded, and that changed. Its digest is right if it can be
- * unfolded. */
+/* Writes the same plan folded, with changes to that form. The digest matches if
+ * it can be unfolded. */
 static void write_folded(const struct base *base, uint8_t *body, size_t size)
 {
     Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
@@ -388,7 +389,7 @@ static void write_folded(const struct base *base, uint8_t *body, size_t size)
     pst_folded_fini(&folded);
 }
 
-/* Whole numbers that are often in range as indices. */
+/* Integers that are often in range as indices. */
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                             unsigned input, void *dst, struct pst_diag *diag)
 {
@@ -407,7 +408,7 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
 {
     struct pst_exec_options options = {
         .schedule = "1f1b",
-        /* Local copies and messages between two. */
+        /* Local copies, and messages between two ranks. */
         .ranks = 1 + mutator_pick(&chance, (unsigned)plan->stages.n),
         .microbatches = 2,
         .keep_outputs = true,
@@ -473,7 +474,8 @@ static void try_one(void)
     body = malloc(penstock__plan__plan__get_packed_size(pb) + 1);
     assert_non_null(body);
     size = penstock__plan__plan__pack(pb, body);
-    if (mutator_pick(&chance, 8) == 0 && size > 0) /* not by its fields */
+    if (mutator_pick(&chance, 8) == 0 && size > 0) /* changes bytes instead of
+                                                    * fields */
         body[mutator_pick(&chance, (unsigned)size)] ^=
             (uint8_t)(1u << mutator_pick(&chance, 8));
     if (mutator_pick(&chance, 4) == 0)
@@ -504,7 +506,7 @@ static void changed_plans_are_refused_or_run(void **state)
     add_model("norm.pt2", 2);
     add_model("dynamic.pt2", 2);
     assert_true(n_bases > 2);
-    for (unsigned i = 0; i < n_bases; i++) { /* unchanged ones run */
+    for (unsigned i = 0; i < n_bases; i++) { /* unchanged plans run */
         write_plan(&bases[i], bases[i].body, bases[i].size);
         use_plan(bases[i].dir);
     }

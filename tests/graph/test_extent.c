@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sizes as value and expression: whatever is computed of them has the value
- * that its expression gives, for other values of the symbols too. */
+/* Sizes as value and expression: after any computation, the expression gives
+ * the value, for other values of the symbols too. */
 #include "stages/base/macros.h"
 #include "stages/graph/extent.h"
 #include "stages/graph/oprow.h"
@@ -53,8 +53,8 @@ static const struct {
     {pst_extent_ceildiv, true}, {pst_extent_mod, true},
 };
 
-/* f(s, n), f(n, s), f(s, s) and f(f(s, n), s), made with s = 7, have at each
- * other s the value that they have when made with that s. */
+/* f(s, n), f(n, s), f(s, s) and f(f(s, n), s), built with s = 7, evaluate for
+ * each other s to the value that they have when built with that s. */
 static struct pst_extent combine(struct fixture *x, size_t op, unsigned form,
                                  int64_t s, int64_t n)
 {
@@ -101,7 +101,7 @@ static void expressions_have_the_values(void **state)
     end(&x);
 }
 
-/* What was decided has to hold of other values. */
+/* Other values must satisfy the decisions that were made. */
 static void decisions_become_ranges(void **state)
 {
     const struct pst_extent s = {7, "s0"};
@@ -127,7 +127,7 @@ static void decisions_become_ranges(void **state)
     end(&x);
 }
 
-/* What nobody knows stays unknown, and decisions on it fix the model. */
+/* Unknown sizes stay unknown; a decision about one fixes the model's sizes. */
 static void unknown_stays_unknown(void **state)
 {
     const struct pst_extent u = {7, pst_expr_unknown}, one = pst_extent(1);
@@ -149,7 +149,7 @@ static void unknown_stays_unknown(void **state)
     end(&x);
 }
 
-/* Results of nodes have expressions; builders without `sizes` give none. */
+/* Results of nodes have expressions; builders without `sizes` make none. */
 static void results_have_sizes(void **state)
 {
     struct pst_value *v, *y;

@@ -99,7 +99,7 @@ static void fills_defaults_and_names(void **state)
     assert_ok(pst_graph_verify(f->graph, &f->diag), &f->diag);
 }
 
-/* Signatures keep nothing alive, and calls are found again in other graphs. */
+/* Signatures keep no value alive, and calls are found again in other graphs. */
 static void calls_are_told(void **state)
 {
     struct fixture *f = *state;
@@ -170,7 +170,7 @@ static void views_know_their_base(void **state)
     struct pst_node *split;
 
     assert_ok(f->build.status, &f->diag);
-    assert_ptr_equal(s->base, a); /* never a view */
+    assert_ptr_equal(s->base, a); /* is never a view */
     assert_int_equal(s->offset, 2);
     assert_int_equal(s->meta.stride[0], 6);
     split = pst_emit_node(&f->build, pst_op_find("aten.split.Tensor"),
@@ -194,7 +194,8 @@ static void a_failure_sticks(void **state)
     assert_int_equal(f->build.status, PST_ERR_SHAPE);
     assert_non_null(strstr(f->diag.text, "f32[4, 6]"));
     assert_non_null(strstr(f->diag.text, "f32[5]"));
-    assert_null(emit1(f, "aten.neg.default", f->x)); /* does nothing now */
+    assert_null(emit1(f, "aten.neg.default", f->x)); /* does nothing after a
+                                                      * failure */
     assert_int_equal(f->graph->nodes.n, 0);
 }
 
@@ -286,7 +287,7 @@ static void expect_fault(struct fixture *f, const char *text)
         fail_msg("\"%s\" is not in \"%s\"", text, f->diag.text);
 }
 
-/* Each fault is planted, found, and taken back. */
+/* Each fault is planted, found, and removed again. */
 static void verify_finds_faults(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every allocation of building, copying, printing and parsing fails once. */
+/* Every allocation fails once while graphs are built, copied, printed and
+ * parsed. */
 #include "tests/test.h"
 
 #include "stages/graph/build.h"
@@ -79,7 +80,7 @@ static void survives_every_failure(void **state)
             assert_int_equal(status, PST_ERR_NOMEM);
         assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), live);
     }
-    assert_true(n > 50); /* it did fail on the way */
+    assert_true(n > 50); /* there were that many allocations */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Schema texts of PyTorch's registry, the hard ones, and coercion. */
+/* Difficult schema texts of PyTorch's registry, and coercion of arguments. */
 #include "tests/test.h"
 
 #include "stages/graph/schema.h"
@@ -133,7 +133,7 @@ static void reads_defaults(void **state)
     assert_true(param(&s, "r")->def.f > 1e308);
 }
 
-/* Where results may lie: an annotation of the only one. */
+/* What results may alias: an annotation of the only one. */
 static void reads_what_results_share(void **state)
 {
     static const struct {
@@ -265,7 +265,7 @@ static void coerces_like_pytorch(void **state)
     assert_true(arg.kind == PST_ARG_INT && arg.i == 1);
     arg = (struct pst_arg){.kind = PST_ARG_NONE};
     assert_ok(coerce(&s, 7, &arg), &diag);
-    /* What PyTorch refuses. */
+    /* Values that PyTorch refuses. */
     arg = (struct pst_arg){.kind = PST_ARG_FLOAT, .f = 1.0};
     assert_int_equal(coerce(&s, 5, &arg), PST_ERR_INPUT);
     assert_string_equal(diag.text,

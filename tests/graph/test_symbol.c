@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Expressions of sizes: what SymPy and Python make of them, exactly. */
+/* Size expressions give exactly the results of SymPy and Python. */
 #include "tests/test.h"
 
 #include "stages/graph/symbol.h"
@@ -9,7 +9,7 @@
 
 static struct pst_diag diag;
 
-/* s is 7, t is -3; u is not known. */
+/* s is 7, t is -3; u is unknown. */
 static void init(struct pst_symbols *symbols)
 {
     pst_symbols_init(symbols);

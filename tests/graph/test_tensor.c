@@ -17,7 +17,7 @@ static struct pst_meta make(enum pst_dtype dtype, unsigned rank, int64_t a,
 
 static void promotes_like_pytorch(void **state)
 {
-    /* The table of ops/README, columns in this order. */
+    /* The promotion table, with its columns in this order. */
     static const enum pst_dtype order[] = {PST_BOOL, PST_U8,  PST_I8,  PST_I16,
                                            PST_I32,  PST_I64, PST_F16, PST_BF16,
                                            PST_F32,  PST_F64};
@@ -81,7 +81,7 @@ static void broadcasts(void **state)
     assert_int_equal(r.size[1], 3);
     assert_int_equal(r.dtype, PST_I8);
     a = make(PST_F32, 2, 1, 3, 0);
-    b = make(PST_F32, 2, 0, 1, 0);               /* 0 with 1 is 0 */
+    b = make(PST_F32, 2, 0, 1, 0);               /* sizes 0 and 1 give 0 */
     assert_true(pst_meta_broadcast(&a, &b, &a)); /* in place */
     assert_int_equal(a.size[0], 0);
     assert_int_equal(a.size[1], 3);
@@ -104,12 +104,12 @@ static void tells_layouts(void **state)
     m.stride[2] = 2;
     assert_false(pst_meta_is_contiguous(&m));
     assert_true(pst_meta_is_dense(&m));
-    m.stride[1] = 9; /* a gap */
+    m.stride[1] = 9; /* leaves a gap */
     assert_false(pst_meta_is_dense(&m));
-    m.stride[1] = 0; /* expanded */
+    m.stride[1] = 0; /* an expanded dimension */
     assert_false(pst_meta_is_dense(&m));
     m = make(PST_F32, 3, 2, 1, 4);
-    m.stride[1] = 77; /* of size 1: does not count */
+    m.stride[1] = 77; /* the stride of size 1 does not count */
     assert_true(pst_meta_is_contiguous(&m) && pst_meta_is_dense(&m));
     m = make(PST_F32, 2, 0, 4, 0);
     m.stride[0] = 99;
@@ -162,7 +162,7 @@ static void check_store(enum pst_dtype dtype, double x, double want)
 static void rounds_half_to_even(void **state)
 {
     (void)state;
-    check_store(PST_BF16, 1.00390625, 1.0); /* a tie: to the even one */
+    check_store(PST_BF16, 1.00390625, 1.0); /* a tie: rounds to even */
     check_store(PST_BF16, 1.01171875, 1.015625);
     check_store(PST_BF16, 3.4e38, INFINITY);
     check_store(PST_BF16, -1e-40, -0x1p-133); /* subnormal */
@@ -172,7 +172,8 @@ static void rounds_half_to_even(void **state)
     check_store(PST_F16, -1e9, -INFINITY);
     check_store(PST_F16, 1.0 + 0x1p-11, 1.0);
     check_store(PST_F16, 1.0 + 3 * 0x1p-11, 1.0 + 0x1p-9);
-    check_store(PST_F16, 0x1p-25, 0.0); /* half of the smallest: to even */
+    check_store(PST_F16, 0x1p-25, 0.0); /* half of the smallest: rounds to even
+                                         */
     check_store(PST_F16, 0x1.002p-25, 0x1p-24);
     check_store(PST_F16, 3 * 0x1p-25, 0x1p-23);
     check_store(PST_F16, 0x1.ff8p-15, 0x1.ff8p-15); /* largest subnormal */
@@ -181,7 +182,7 @@ static void rounds_half_to_even(void **state)
     check_store(PST_F16, INFINITY, INFINITY);
 }
 
-/* Every 16-bit pattern survives the way to double and back. */
+/* Every 16-bit pattern survives conversion to double and back. */
 static void halves_read_back(void **state)
 {
     (void)state;
@@ -245,7 +246,8 @@ static void copies_strided(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(dst[3 * i], (int)src[i]);
         assert_int_equal(dst[3 * i + 1], (int)src[i + 3]);
-        assert_int_equal(dst[3 * i + 2], 0x55555555); /* the gap */
+        assert_int_equal(dst[3 * i + 2], 0x55555555); /* the gap stays unchanged
+                                                       */
     }
     from = make(PST_I32, 3, 1, 2, 3); /* broadcast source, larger integers */
     from.stride[0] = from.stride[1] = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Graph text: what is printed reads back to the same text, bad text is
- * refused with its line. */
+/* Graph text: printed text reads back to the same text; invalid text is refused
+ * with its line. */
 #include "tests/test.h"
 
 #include "stages/graph/build.h"
@@ -224,8 +224,8 @@ static void refuses_with_line(void **state)
     }
 }
 
-/* Cut short anywhere and with any byte changed: refused or read, never worse;
- * what is read prints. */
+/* Truncated anywhere, and with any byte changed: it is refused, or read and
+ * printed. */
 static void damaged_text_is_harmless(void **state)
 {
     const size_t n = strlen(good);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The same promises of every transport: test_transport self 3, or mpi under
- * mpiexec. Each test works for all ranks of this process; a failure ends the
- * whole job, so that no other rank waits for ever.
+ * Guarantees of every transport: test_transport self 3, or mpi under mpiexec.
+ * Each test acts for all ranks of this process; a failure ends the whole job,
+ * so that no other rank waits for ever.
  */
 #include "stages/net/transport.h"
 
@@ -41,7 +41,7 @@ static enum pst_status finish(struct pst_request *req)
         net->ops->progress(net);
         sched_yield();
     }
-    require(net->ops->test(net, req) == status); /* stays final */
+    require(net->ops->test(net, req) == status); /* the status stays final */
     return status;
 }
 
@@ -69,7 +69,7 @@ static unsigned previous_of(unsigned rank)
 
 #define BARRIER (PST_MSG_OTHERS + 5000)
 
-/* All ranks have come here: a token goes round twice. */
+/* Waits until all ranks are here: a token goes round twice. */
 static void barrier(void)
 {
     for (int round = 0; round < 2; round++) {
@@ -94,7 +94,7 @@ static void barrier(void)
 
 #define MANY 300
 
-/* One tag, many messages: they arrive in the order of their sends. */
+/* Many messages with one tag arrive in the order of their sends. */
 static void keeps_order(void **state)
 {
     static struct pst_request out[8][MANY], in[8][MANY];
@@ -120,7 +120,8 @@ static void keeps_order(void **state)
     barrier();
 }
 
-/* Tags of edges and others, received backwards, half of them posted first. */
+/* Tags of edges and other tags, received in reverse order, half of them posted
+ * before the sends. */
 static void tells_tags_apart(void **state)
 {
     static struct pst_request out[8][MANY], in[8][MANY];
@@ -149,7 +150,7 @@ static void tells_tags_apart(void **state)
     barrier();
 }
 
-/* Both directions at once, so that neither side's sends can block. */
+/* Sends in both directions at once must not block each other. */
 static void moves_big_and_empty_messages(void **state)
 {
     const size_t sizes[] = {0, 1, 4095, 70000, (size_t)20 << 20};
@@ -191,7 +192,7 @@ static void moves_big_and_empty_messages(void **state)
     barrier();
 }
 
-/* A receive of another length than its send fails, and later messages still
+/* A receive whose length differs from its send fails, and later messages still
  * arrive. */
 static void notices_wrong_lengths(void **state)
 {
@@ -214,7 +215,8 @@ static void notices_wrong_lengths(void **state)
             recv(1, 0, 3, in, sizes[s][1], &req);
             recv(1, 0, 3, &word, sizeof(word), &after[1]);
             require(finish(&req) == PST_ERR_PEER);
-            /* Open MPI 4.1 itself overruns a big receive that is too short. */
+            /* Open MPI 4.1 itself overruns a large receive that is too short.
+             */
             require(in[sizes[s][1]] == 55 || (!is_self && s == 3));
             require(finish(&after[1]) == PST_OK);
             require(word == good);
@@ -227,7 +229,7 @@ static void notices_wrong_lengths(void **state)
     barrier();
 }
 
-/* A bit of a message is another one when it comes. */
+/* One bit of a message changes on the way. */
 static void sees_changed_bits(void **state)
 {
     static const size_t sizes[] = {1, 7, 64, 3u << 20};
@@ -267,7 +269,7 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (*seed >> 8) % n;
 }
 
-/* Sets the fault that comes next; point NULL: none. */
+/* Plans the next fault; point NULL: none. */
 static void plan_flip(const char *point, unsigned bit)
 {
     char fault[64], text[16];
@@ -280,8 +282,8 @@ static void plan_flip(const char *point, unsigned bit)
     pst_fault_read();
 }
 
-/* Any bit of any message or of its checksum is seen, and nothing is seen where
- * there is none. */
+/* A flip of any bit of any message or of its checksum is detected, and there
+ * are no false alarms. */
 static void sees_each_bit(void **state)
 {
     static unsigned char out_data[100000], in_data[100000];
@@ -339,8 +341,8 @@ static void refuses_wrong_places(void **state)
     barrier();
 }
 
-/* More requests in flight than the first pool has; the second round of the
- * same messages allocates nothing. */
+/* More requests in flight than the first pool holds; a second round of the same
+ * messages allocates nothing. */
 static void recycles_its_slots(void **state)
 {
     enum { LOTS = 3000 };
@@ -371,7 +373,7 @@ static void recycles_its_slots(void **state)
     barrier();
 }
 
-/* Only here can it be seen: a send waits for its receive. */
+/* Visible only with self: a send waits for its receive. */
 static void self_send_is_a_rendezvous(void **state)
 {
     struct pst_request out, in;
@@ -383,7 +385,7 @@ static void self_send_is_a_rendezvous(void **state)
     send(0, 1, 1, &word, sizeof(word), &out);
     net->ops->progress(net);
     require(net->ops->test(net, &out) == PST_AGAIN);
-    word = 43; /* read when the receive comes, not before */
+    word = 43; /* the word is read at the receive, not before */
     recv(1, 0, 1, &got, sizeof(got), &in);
     require(net->ops->test(net, &out) == PST_OK);
     require(net->ops->test(net, &in) == PST_OK);

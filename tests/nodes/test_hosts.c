@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of hosts, and which ranks each of them gets. */
+/* Lists of hosts, and the ranks that each host gets. */
 #include "daemon/common/interface.h"
 #include "daemon/ctl/hosts/hosts.h"
 
@@ -141,7 +141,7 @@ static void reads_files(void **state)
     }
 }
 
-/* The whole way, but for ssh. */
+/* The complete path except for ssh. */
 static void asks_the_host_itself(void **state)
 {
     struct pstctl_hosts h = {0};

@@ -5,7 +5,7 @@
 #include "stages/base/macros.h"
 #include "stages/graph/tensor.h"
 
-/* A copy that lasts until 256 others have been made. */
+/* Returns a copy that is valid until 256 others have been made. */
 static inline struct pst_meta *test_meta(struct pst_meta meta)
 {
     static struct pst_meta metas[256];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernels of OpenBLAS are as good as the processor allows, also where the
- * library does not know it. */
+/* OpenBLAS uses the best kernels for the processor, even if the library does
+ * not know it. */
 #include "tests/test.h"
 
 #include "stages/base/str.h"
@@ -49,7 +49,7 @@ static void test_better(void **state)
     }
 }
 
-/* Nobody has set the variable: what was chosen before main fits the bits. */
+/* Nobody has set the variable: the choice before main matches the processor. */
 static void test_before_main(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void test_before_main(void **state)
     assert_null(pst_blas_better(pst_blas_core(), pst_cpu_isa()));
 }
 
-/* A product of small whole numbers, which every kernel has exactly. */
+/* A matmul of small integers, which every kernel computes exactly. */
 static void assert_multiplies(void)
 {
     enum { N = 96 };
@@ -80,7 +80,7 @@ static void assert_multiplies(void)
         }
 }
 
-/* The library as it is on a processor that it does not know. */
+/* Loads the library as on a processor that it does not know. */
 static void load_again(const char *core)
 {
     assert_int_equal(setenv(VARIABLE, core, 1), 0);
@@ -114,7 +114,7 @@ static void test_unknown_processor(void **state)
     unsetenv(VARIABLE);
 }
 
-/* The user's own choice stands, and is told. */
+/* A choice of the user has priority, and is reported. */
 static void test_forced(void **state)
 {
     struct pst_str text = {0};
@@ -139,7 +139,7 @@ static void test_forced(void **state)
     unsetenv(VARIABLE);
 }
 
-/* Of the library's own threads none is left: they would be looking for work. */
+/* The library's own threads are gone: they would poll for work. */
 static void test_is_alone(void **state)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -164,7 +164,7 @@ int main(void)
         cmocka_unit_test(test_forced),
     };
 
-    /* What was chosen before main would be the variable's. */
+    /* Otherwise the choice before main would come from the variable. */
     if (getenv(VARIABLE) != NULL) {
         unsetenv(VARIABLE);
         pst_blas_choose();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conversions between f32 and floats of 16 bits, of every instruction set that
- * the processor has, against single elements: all numbers of 16 bits; floats
- * spread evenly over all exponents; what lies halfway between two neighbours,
- * and beside it; all ends of a loop, at addresses that are not aligned.
+ * Conversions between f32 and 16-bit floats, with every instruction set of the
+ * processor, compared with the conversion of single elements: all 16-bit
+ * numbers; floats spread evenly over all exponents; numbers at and beside the
+ * midpoint of two neighbours; all lengths of a loop's end, at unaligned
+ * addresses.
  */
 #include "tests/test.h"
 
@@ -14,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP  1999u /* of the bits of a float: some 2 million of them */
-#define BLOCK 1001  /* no multiple of a vector */
-#define SHORT 40    /* longer than any vector, and than what comes after it */
+#define STEP                                                                   \
+    1999u          /* step between the bit patterns of floats: some 2 million  \
+                    * of them */
+#define BLOCK 1001 /* not a multiple of a vector */
+#define SHORT 40   /* longer than any vector and its remainder */
 #define ALL   65536
 
 static const enum pst_dtype dtypes[] = {PST_BF16, PST_F16};
@@ -29,7 +32,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* A NaN that signals may have become a quiet one. */
+/* A signalling NaN may have become a quiet one. */
 static uint32_t bits_of(float x)
 {
     uint32_t bits;
@@ -96,7 +99,7 @@ static void rounds_floats(void **state)
     }
 }
 
-/* Of each finite number: it, the middle to the next, and their neighbours. */
+/* Each finite number, the midpoint to the next, and their neighbours. */
 static void rounds_ties(void **state)
 {
     static float x[6 * ALL];
@@ -124,7 +127,7 @@ static void rounds_ties(void **state)
     }
 }
 
-/* Half of the last step beyond the largest number is infinite. */
+/* Half a step beyond the largest number is infinite. */
 static void overflows(void **state)
 {
     static const float x[] = {65504.0f, 65519.996f, 65520.0f,
@@ -140,7 +143,7 @@ static void overflows(void **state)
     }
 }
 
-/* Every length at every offset; nothing behind the end is written. */
+/* Every length at every offset; nothing is written beyond the end. */
 static void check_ends(enum pst_dtype dtype, enum pst_isa isa)
 {
     for (int64_t n = 0; n <= SHORT; n++)

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Results that inference must state: sizes, dtypes, strides, and whether they
- * alias their input; and what it must refuse, in words. The numbers are
- * PyTorch's.
+ * Results that inference must give: sizes, dtypes, strides, and whether they
+ * alias their input; and refusals with their texts. The numbers are PyTorch's.
  */
 #include "tests/ops/samples/sample.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Graph lines; the parser compares what they state with what is inferred. */
+/* Graph lines; the parser compares the stated meta with the inferred one. */
 static const char *const right[] = {
-    /* views keep strides and know their place */
+    /* views keep strides and offset */
     "input %x: f32[2, 3, 4]; %r: f32[3, 4]:(4, 1) view of %x + 12 = "
     "aten.select.int(%x, 0, -1)",
     "input %x: f32[4, 6]; %r: f32[4, 2]:(6, 2) view of %x + 1 = "
@@ -70,7 +69,7 @@ static const char *const right[] = {
     "%r: i64[5] = aten.arange.default(5)",
     "%r: f32[4] = aten.arange.start_step(0, 1, 0.3)",
     "%r: f32[] = aten.scalar_tensor.default(2)",
-    "%r: f64[3] = aten.ones.default([3])", /* the file's dtype counts */
+    "%r: f64[3] = aten.ones.default([3])", /* the dtype of the file counts */
     /* shapes */
     "input %x: f32[1, 3]; input %y: f32[0, 1]; %r: f32[0, 3] = "
     "aten.add.Tensor(%x, %y)",
@@ -164,7 +163,7 @@ static void refuses_in_words(void **state)
     }
 }
 
-/* What is drawn from, that only the data shows to be wrong. */
+/* Invalid distributions that only the data shows. */
 static void chances_are_checked(void **state)
 {
     static const char *const wrong_data[][2] = {
@@ -206,7 +205,7 @@ static void chances_are_checked(void **state)
     }
 }
 
-/* Tensor.random_(): all integers that the dtype has without a gap. */
+/* Tensor.random_(): the range of integers that the dtype holds without gaps. */
 static void random_integers_fit_their_dtype(void **state)
 {
     static const struct {
@@ -255,7 +254,7 @@ static void random_integers_fit_their_dtype(void **state)
     }
 }
 
-/* What a composition has for these numbers; NULL: it takes them. */
+/* Error of a composition for these numbers; NULL: accepted. */
 static const struct {
     const char *op;
     double numbers[2];
@@ -340,7 +339,7 @@ static void one_is_never_drawn(void **state)
     }
 }
 
-/* Indices that only the data shows to be wrong. */
+/* Invalid indices that only the data shows. */
 static void indices_are_checked(void **state)
 {
     static const char *const texts[] = {

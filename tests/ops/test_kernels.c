@@ -20,7 +20,7 @@
 #define GUARD  64
 #define MAX_IN 64
 
-/* One sample in one dtype, its inputs on the heap. */
+/* One sample in one dtype, with its inputs on the heap. */
 struct bench {
     const struct sample *sample;
     struct pst_graph *graph;
@@ -52,7 +52,8 @@ static void *must(void *p)
 
 /* --- one sample ---------------------------------------------------------- */
 
-/* Metas and data of the operator's inputs, made by the nodes before it. */
+/* Collects metas and data of the operator's inputs, computed by the nodes
+ * before it. */
 static void bind(struct bench *b)
 {
     struct pst_node *node = b->node;
@@ -114,8 +115,9 @@ static bool bench_init(struct bench *b, const struct sample *sample,
     }
     if (!pst_op_runs(b->node->op) ||
         (b->node->n_outs > 0 && b->node->outs[0]->base != NULL))
-        return true; /* a view: nothing to run */
-    /* Runs the operator too, which its results' storage survives. */
+        return true; /* a view: nothing runs */
+    /* This runs the operator too; the storage of its results stays allocated.
+     */
     if (pst_eval_run(b->eval, true, &key, &b->diag) != PST_OK)
         fail_msg("%s: %s", sample->text, b->diag.text);
     bind(b);
@@ -142,7 +144,7 @@ struct run {
     void *scratch;
 };
 
-/* Numbers that an output holds before a kernel adds to it. */
+/* Value of an output before a kernel accumulates to it. */
 static double before(int64_t i)
 {
     return 0.25 * (double)(i % 9) - 1.0;
@@ -163,7 +165,7 @@ static void prepare_outputs(struct run *r, const struct bench *b,
     }
 }
 
-/* Copies of the inputs, so that a write into them shows in the next run. */
+/* Copies the inputs, so that a write into them shows in the next run. */
 static void prepare_inputs(struct run *r, const struct bench *b,
                            const struct pst_kernel *kernel, enum mode mode)
 {
@@ -203,7 +205,7 @@ static void check_guards(const struct run *r, const struct bench *b,
     }
 }
 
-/* No kernel writes an input (but the one that it was given in place). */
+/* No kernel may write an input, except the one that it overwrites in place. */
 static void check_inputs(const struct run *r, const struct bench *b,
                          const struct pst_kernel *kernel, enum mode mode)
 {
@@ -304,7 +306,7 @@ static double element(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, i);
 }
 
-/* Half a step of the dtype: what one rounding may cost. */
+/* Half a unit in the last place of the dtype: the cost of one rounding. */
 static double unit(enum pst_dtype dtype)
 {
     switch (dtype) {
@@ -353,8 +355,8 @@ static void compare(const struct bench *b, const struct pst_kernel *kernel,
     }
 }
 
-/* In place only where the planner would do it: contiguous, same size and
- * dtype. */
+/* In place only where the planner would do it: contiguous, same size and dtype.
+ */
 static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
                       enum mode mode)
 {
@@ -371,7 +373,7 @@ static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
                k < b->n_in && b->in[k].data != NULL &&
                pst_meta_is_contiguous(b->in[k].meta) &&
                pst_meta_same(b->in[k].meta, b->out[0].meta);
-    case POOL: /* kernels keep small work to themselves */
+    case POOL: /* kernels do small work on one thread */
         for (unsigned i = 0; i < b->n_in; i++)
             if (pst_meta_numel(b->in[i].meta) >= 4096)
                 return true;
@@ -488,7 +490,7 @@ static void kernels_agree(void **state)
     for (size_t i = 0; i < PST_COUNT(dtypes); i++) {
         check_sample(sample, dtypes[i]);
         if (strstr(sample->text, "F") == NULL)
-            break; /* no dtype to replace */
+            break; /* there is no dtype to replace */
     }
 }
 
@@ -503,7 +505,8 @@ static void every_row_has_a_sample(void **state)
         const struct pst_op *op = pst_registry_at(i);
         /* Compositions are tested by tests/cases. */
         bool found = op->rewrite != NULL ||
-                     pst_op_schema(op)->n_returns == 0; /* nothing to see */
+                     pst_op_schema(op)->n_returns == 0; /* has no results to
+                                                         * compare */
 
         for (unsigned k = 0; k < sample_count() && !found; k++) {
             const char *text = sample_at(k)->text;
@@ -547,8 +550,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* With sanitizers, which take four times as long, the next half with each
- * seed. */
+/* Sanitizers take four times as long: each seed runs another half of the
+ * samples. */
 static bool has_turn(unsigned sample)
 {
 #ifdef __SANITIZE_ADDRESS__

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What LAPACK says of a matrix is what PyTorch gives: info, LU, pivots; and
- * which forms of an operator end a step for it. */
+/* LAPACK's results equal PyTorch's (info, LU, pivots); and which variants of an
+ * operator fail a step. */
 #include "tests/ops/samples/sample.h"
 
 #include "stages/ops/linalg/linalg.h"
@@ -12,7 +12,7 @@
 static struct pst_diag diag;
 static struct pst_graph *graph;
 
-/* Runs a graph with input %a; the values of %r of the last run. */
+/* Runs a graph with input %a; the values of %r stay until the next run. */
 static enum pst_status run(const char *text, const double *a,
                            struct pst_eval **ret)
 {
@@ -101,7 +101,7 @@ static void checked_forms_are_faults(void **state)
     }
 }
 
-/* Who gives pivots as an input may give any numbers. */
+/* Pivots that are an input may be any numbers. */
 static void pivots_are_checked(void **state)
 {
     static const char *const texts[] = {
@@ -149,8 +149,8 @@ static void factors_are_lapacks(void **state)
     pst_graph_free(graph);
 }
 
-/* Workspaces that 32 bits do not count are refused, by the operator whose
- * gradient needs one. */
+/* Workspaces whose size exceeds 32 bits are refused by the operator whose
+ * gradient needs them. */
 static void sides_fit_lapacks_integers(void **state)
 {
     static const char text[] =

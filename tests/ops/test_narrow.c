@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products of rounded factors against sums in double of the same factors. */
+/* Matmuls of rounded operands against sums in double of the same operands. */
 #include "tests/ops/metas.h"
 #include "tests/test.h"
 
@@ -30,7 +30,7 @@ struct shape {
     enum pst_dtype dtype;
 };
 
-/* A matrix of rows x cols, its transpose stored if trans. */
+/* Makes a matrix of rows x cols, whose transpose is stored if trans. */
 static void operand(struct pst_operand *o, enum pst_dtype dtype, int64_t batch,
                     int64_t rows, int64_t cols, bool trans, unsigned seed)
 {
@@ -56,7 +56,7 @@ static double at(const struct pst_operand *o, int64_t b, int64_t r, int64_t c)
                             c * o->meta->stride[2]);
 }
 
-/* As bf16 where the product rounds its factors. */
+/* Returns an element, rounded to bf16 where the matmul rounds its operands. */
 static double factor(const struct pst_operand *o, int64_t b, int64_t r,
                      int64_t c)
 {
@@ -98,7 +98,7 @@ static void compare(const struct shape *s, const struct pst_call *c,
             }
 }
 
-/* Scratch that was used before holds anything. */
+/* Scratch memory begins with arbitrary contents. */
 static void run_once(const struct pst_kernel *kernel, struct pst_call *c,
                      const struct pst_operand *before, int poison)
 {
@@ -109,7 +109,7 @@ static void run_once(const struct pst_kernel *kernel, struct pst_call *c,
     kernel->run(c);
 }
 
-/* The product of factors that were rounded before has the same bits. */
+/* A matmul with operands rounded in advance has the same bits. */
 static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
                              const struct pst_kernel *kernel,
                              const struct pst_operand *before, const void *want,
@@ -144,8 +144,8 @@ static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
     free(in[1].data);
 }
 
-/* So has a product of f32 whose factors were rounded before and stay f32,
- * wherever the library does not mind how they lie. */
+/* So has an f32 matmul with operands that were rounded in advance and stored as
+ * f32, wherever the library's result does not depend on their alignment. */
 static void compare_rounded(const struct pst_op *op, const struct pst_call *c,
                             const struct pst_kernel *kernel,
                             const struct pst_operand *before, const void *want,
@@ -206,7 +206,7 @@ static void check(const struct shape *s)
     assert_string_equal(kernel->name, "bmm_narrow");
     assert_ok(pst_pool_new(s->threads, &c.pool, &diag), &diag);
     c.scratch_size = kernel->scratch(&c, s->threads);
-    /* Whether a kernel adds is known after its scratch is. */
+    /* The flag is known only after the size of the scratch memory. */
     c.accumulate = s->accumulate;
     c.scratch = aligned_alloc(64, (c.scratch_size + 127) / 64 * 64);
     assert_non_null(c.scratch);
@@ -255,7 +255,7 @@ static void products_of_rounded_factors(void **state)
         }
 }
 
-/* What is hidden counts as absent, and without a measurement its absence
+/* A hidden CPU feature counts as absent, and without a measurement its absence
  * decides. */
 static void hides_features(void **state)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Our own product of f32 against sums in double, for every instruction set
- * that this processor has. */
+/* Our own f32 matmul against sums in double, for every instruction set of this
+ * processor. */
 #include "tests/test.h"
 
 #include "stages/ops/cpu/simd/simd.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define GUARD 7 /* numbers between two rows that nobody may touch */
+#define GUARD 7 /* elements between two rows that must stay unchanged */
 
 static unsigned seed = 1;
 
@@ -21,7 +21,7 @@ static float number(void)
 
 static float *numbers(int64_t n)
 {
-    /* Exactly as many as there are: a sanitizer sees the first one behind. */
+    /* Exactly as many as needed: a sanitizer detects accesses beyond. */
     float *x = malloc((size_t)n * sizeof(*x));
 
     assert_non_null(x);
@@ -85,7 +85,7 @@ static void one(pst_packed_fn fn, bool ta, bool tb, int64_t m, int64_t n,
     free(old);
 }
 
-/* Sides around the sizes of tiles, panels and blocks. */
+/* Sizes around those of tiles, panels and blocks. */
 static void all_shapes(pst_packed_fn fn)
 {
     static const int64_t sides[] = {1,  2,  3,  4,  5,  8,  11, 12, 13,
@@ -107,7 +107,7 @@ static void all_shapes(pst_packed_fn fn)
         one(fn, form & 1, form & 2, 400, 9, 40, 1, 1);
         one(fn, form & 1, form & 2, 9, 400, 40, 1, 1);
         one(fn, form & 1, form & 2, 130, 130, 20, 1, 0);
-        one(fn, form & 1, form & 2, 230, 600, 270, 1, 1); /* B by parts */
+        one(fn, form & 1, form & 2, 230, 600, 270, 1, 1); /* B in parts */
         one(fn, form & 1, form & 2, 50, 2100, 64, -1, 0);
         one(fn, form & 1, form & 2, 6, 13, 2100, -1, 0.5);
     }
@@ -130,8 +130,8 @@ typedef void (*windows_fn)(const struct pst_gemm *g, const float *a,
 
 #define MAX_TAPS 700
 
-/* A copy of `images` images with slabs of lines, longer than what counts, and
- * taps anywhere in it; what is read ends where the memory does. */
+/* A copy of `images` images with slabs of lines that are longer than their used
+ * part, and taps anywhere in it; reads end where the memory ends. */
 struct image {
     int64_t taps[MAX_TAPS], positions, n_taps;
     struct pst_windows w;
@@ -206,8 +206,8 @@ static void one_windows(windows_fn fn, bool tb, int64_t m, struct image *x)
     free(x->copy);
 }
 
-/* Lines shorter than a vector, longer than a panel, and one alone; rows that
- * stay in one block and that do not. */
+/* Lines shorter than a vector, longer than a panel, and a single one; rows
+ * within one block and across blocks. */
 static void all_windows(windows_fn fn)
 {
     static const int64_t widths[] = {1, 7, 16, 33, 120};
@@ -223,7 +223,7 @@ static void all_windows(windows_fn fn)
                            taps[turn % (int)PST_COUNT(taps)]);
                 one_windows(fn, tb, rows[j], &x);
             }
-    for (int tb = 0; tb < 2; tb++) { /* more than the room for B */
+    for (int tb = 0; tb < 2; tb++) { /* exceeds the buffer for B */
         image_init(&x, 1, 11, 60, 0, MAX_TAPS);
         one_windows(fn, tb, 200, &x);
     }
@@ -239,15 +239,15 @@ static void every_set_windows(void **state)
                            all_windows(pst_simd_gemm_windows_avx512);)
 }
 
-/* Products with vectors go elsewhere. */
+/* Products with vectors use other kernels. */
 static void chosen(void **state)
 {
     (void)state;
     all_shapes(NULL);
 }
 
-/* What is small stays with OpenBLAS, and what is large if OpenBLAS has its
- * best kernels. */
+/* Small products use OpenBLAS, and large ones too if OpenBLAS has its best
+ * kernels. */
 static void rule(void **state)
 {
     const enum pst_isa best = PST_ISA_AVX512;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Indices that are out of range: a fault that names them, on the reference and
- * on the fast kernels, and no memory of others is touched (sanitizers). */
+/* Indices out of range give a fault that names them, from the reference and
+ * from the fast kernels, and no memory out of bounds is accessed (sanitizers).
+ */
 #include "tests/ops/samples/sample.h"
 
 #include <string.h>
 
 static struct pst_diag diag;
 
-/* %i... is 0 to 6 (sample.h), the table has 3 rows or columns. */
+/* Values of %i... are 0 to 6 (sample.h); the table has 3 rows or columns. */
 static const char *const wrong[] = {
     "input %x: F[3, 70]; input %i7: i64[5, 70]; "
     "%r = aten.gather.default(%x, 0, %i7)",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was measured of this machine, and what follows from it. */
+/* Measured rates of this machine, and the decisions made from them. */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Which way is the faster one: as measured, else by feature bits. */
+/* The faster kernel is chosen as measured, otherwise by CPU features. */
 static void prefers_the_faster_way(void **state)
 {
     static const char *const slow = "fma avx512f avx512dq avx512_bf16";
@@ -23,7 +23,7 @@ static void prefers_the_faster_way(void **state)
 
     (void)state;
     assert_false(pst_rates_prefer_bf16(&rates));
-    rates.bf16 = 1.1 * rates.f32; /* as a measurement may say */
+    rates.bf16 = 1.1 * rates.f32; /* as if measured */
     assert_true(pst_rates_prefer_bf16(&rates));
     rates = pst_rates_by_features(fast);
     assert_true(pst_rates_prefer_bf16(&rates));
@@ -35,7 +35,7 @@ static void prefers_the_faster_way(void **state)
     assert_true(rates.f32 < pst_rates_by_features("avx2 fma").f32);
 }
 
-/* What another process that begins now goes by. */
+/* Returns the rates that a newly started process uses. */
 static struct pst_rates rates_of_child(void)
 {
     struct pst_rates rates = {0};
@@ -98,8 +98,8 @@ static int teardown(void **state)
     return pst_remove_tree(k->dir, &d) != PST_OK;
 }
 
-/* What was measured is there for the next process; lines of other machines
- * stay. */
+/* The next process finds the measured rates; lines of other machines stay in
+ * the file. */
 static void keeps_what_was_measured(void **state)
 {
     const struct pst_rates again = {
@@ -133,10 +133,10 @@ static void keeps_what_was_measured(void **state)
     assert_true(rates.measured && rates.f32 == 3e9 && rates.f64 == 2e9);
     assert_true(rates.bf16 == 1e9 && rates.bytes == 5e9 &&
                 rates.launch == 2e-7);
-    assert_true(rates.wire > 0 && rates.wake > 0); /* not in the file */
+    assert_true(rates.wire > 0 && rates.wake > 0); /* missing in the file */
 }
 
-/* A line that is not as it was written is no measurement. */
+/* A line that was changed is ignored. */
 static void refuses_what_is_damaged(void **state)
 {
     static const char *const bad[] = {
@@ -180,7 +180,7 @@ static void refuses_what_is_damaged(void **state)
     pst_free(text);
 }
 
-/* Those of rank 0 go for all. */
+/* All ranks use the rates of rank 0. */
 static void adopts(void **state)
 {
     struct pst_rates rates = *pst_rates_here();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every row of the registry keeps its promises. */
+/* Invariants of every row of the registry. */
 #include "tests/test.h"
 
 #include "stages/base/map.h"
@@ -69,7 +69,7 @@ static void names_find_their_rows(void **state)
     assert_null(pst_op_refusal(""));
 }
 
-/* Best first: instruction sets never rise towards the end, and the last
+/* Best first: the instruction set never rises towards the end, and the last
  * kernel, the reference, is portable and exact by definition. */
 static void kernels_are_in_order(void **state)
 {
@@ -98,7 +98,7 @@ static void kernels_are_in_order(void **state)
                 fail_msg("%s: kernel %u is not whole", name, k);
             if (kernel->dtypes & ~PST_D_ANY)
                 fail_msg("%s: %s has dtypes that are none", name, kernel->name);
-            /* The reference must reach whatever a fast kernel reaches. */
+            /* The reference must take everything that a fast kernel takes. */
             if (kernel->dtypes & ~last->dtypes)
                 fail_msg("%s: the reference lacks dtypes of %s", name,
                          kernel->name);
@@ -106,7 +106,7 @@ static void kernels_are_in_order(void **state)
     }
 }
 
-/* Two rows may share a kernel, not a name for two kernels. */
+/* Two rows may share a kernel; two kernels may not share a name. */
 static void kernel_names_are_unique(void **state)
 {
     struct pst_map names;
@@ -129,7 +129,7 @@ static void kernel_names_are_unique(void **state)
     pst_map_fini(&names);
 }
 
-/* A choice by name is honoured only where the kernel can do the call. */
+/* A kernel chosen by name is used only if it supports the call. */
 static void choice_respects_masks(void **state)
 {
     const int64_t sizes[] = {3, 5};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A recurrent layer on several threads: rows of the batch in parts. */
+/* A recurrent layer on several threads: the rows of the batch are divided. */
 #include "tests/test.h"
 
 #include "stages/base/host/pool.h"
@@ -24,7 +24,7 @@ static void tangent(int64_t n, const float *x, float *y)
 
 static const struct pst_rnn_math_f32 math = {sigmoid, tangent};
 
-/* Numbers around 0; NULL for none. */
+/* Returns n numbers around 0; NULL if n is 0. */
 static float *numbers(int64_t n)
 {
     static unsigned seed = 1;
@@ -41,7 +41,8 @@ static float *numbers(int64_t n)
 enum { Y, H_N, C_N, SAVED, DGATES, DGATES_H, DH0, DC0, N_OUT };
 enum { GATES, H0, C0, DY, N_IN };
 
-/* (steps, rows, width), or (rows, width) with one step; width 0: absent. */
+/* Shape (steps, rows, width), or (rows, width) with one step; width 0: absent.
+ */
 struct tensor {
     int64_t steps, width;
     float *data;
@@ -118,7 +119,8 @@ static void run(const struct layer *l, struct pst_pool *pool)
     free(room);
 }
 
-/* Rows from `first` of the whole to the part, or back. */
+/* Copies rows beginning with `first` from the whole layer to the part, or back.
+ */
 static void move(const struct layer *whole, const struct tensor *x,
                  const struct layer *part, const struct tensor *y,
                  int64_t first, bool back)
@@ -133,7 +135,7 @@ static void move(const struct layer *whole, const struct tensor *x,
     }
 }
 
-/* As so many layers of some rows each, one after the other. */
+/* Runs the layer as several layers of some rows each, one after the other. */
 static void run_parts(const struct layer *l, unsigned parts)
 {
     for (unsigned k = 0; k < parts; k++) {
@@ -162,9 +164,9 @@ static bool is_same(const struct layer *l, float *const want[N_OUT])
     return true;
 }
 
-/* On a pool the rows have the bits of the parts that they are divided into:
- * those of all rows together too, but for libraries that sum other numbers of
- * rows in another order (OpenBLAS with AVX2). */
+/* With a pool, the rows have the bits of the parts that they are divided into.
+ * These are also the bits of all rows together, except for libraries that sum
+ * other numbers of rows in another order (OpenBLAS with AVX2). */
 static void one(enum pst_rnn_mode mode, int64_t b, int64_t h, bool reverse,
                 struct pst_pool *pool)
 {
@@ -196,7 +198,7 @@ static void one(enum pst_rnn_mode mode, int64_t b, int64_t h, bool reverse,
     free(bias);
 }
 
-/* Rows that are divided, and that are too few. */
+/* Enough rows to divide, and too few. */
 static void divides_rows(void **state)
 {
     static const int64_t rows[] = {3, 9, 17, 32, 37, 70};

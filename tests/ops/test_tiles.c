@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products whose second factor comes in tiles: the layout against a plain
- * description of it, sums against those in double, prepared against
- * unprepared, one thread against three. */
+/* Matmuls whose second operand is stored in tiles: the layout against a plain
+ * description of it, sums against sums in double, prepared against unprepared
+ * operands, one thread against three. */
 #include "tests/ops/metas.h"
 #include "tests/test.h"
 
@@ -33,7 +33,7 @@ static void *room(size_t bytes)
     return ret;
 }
 
-/* rows x cols of f32, stored by columns if trans. */
+/* An f32 matrix of rows x cols, stored by columns if trans. */
 static struct pst_operand matrix(int64_t rows, int64_t cols, bool trans,
                                  unsigned seed)
 {
@@ -67,7 +67,7 @@ static double rounded(double x)
     return pst_load_f64(PST_BF16, &half, 0);
 }
 
-/* Runs penstock.tiles, its first kernel or the reference. */
+/* Runs penstock.tiles, by its first kernel or by the reference. */
 static struct pst_operand tiles_of(const struct pst_operand *x, bool trans,
                                    bool ref, struct pst_pool *pool)
 {
@@ -131,7 +131,7 @@ struct shape {
     bool linear, stored, add;
 };
 
-/* What the kernel named `name` makes of x and w. */
+/* Returns what the kernel named `name` computes from x and w. */
 static float *product(const struct shape *s, const char *name,
                       const struct pst_operand *x, const struct pst_operand *w,
                       unsigned threads)

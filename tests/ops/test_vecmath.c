@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The elementary functions of simd/vecmath.h through the loops of every
- * instruction set that the processor has, against long double: largest error in
- * units of the last place over floats spread evenly over all exponents, and
- * what comes out of NaN, infinities, zeros and the ends of the range.
+ * Elementary functions of simd/vecmath.h, in the loops of every instruction set
+ * of the processor, against long double: the largest error in units of the last
+ * place over floats spread evenly over all exponents, and the results for NaN,
+ * infinities, zeros and the ends of the range.
  */
 #include "tests/test.h"
 
@@ -16,15 +16,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP  1999u /* of the bits of a float: some 2 million of them */
-#define BLOCK 1000  /* no multiple of a vector: ends of loops count, too */
+#define STEP                                                                   \
+    1999u /* step between the bit patterns of floats: some 2 million           \
+           * of them */
+#define BLOCK                                                                  \
+    1000 /* not a multiple of a vector, so that ends of loops are              \
+          * tested too */
 
 struct function {
     const char *name;
     pst_loop_fn loop[PST_N_ISAS];
     long double (*exact)(long double x);
-    double low, high; /* where the error is held */
-    double ulp;       /* with FMA; without it twice as much */
+    double low, high; /* range in which the error is checked */
+    double ulp;       /* largest error with FMA; without it twice as much */
 };
 
 #if PST_HAVE_AVX2
@@ -47,8 +51,8 @@ static long double sigmoid(long double x)
     return 1.0L / (1.0L + expl(-x));
 }
 
-/* Ends as the reference has them; inside the recurrence up to 40 and what is
- * left of the series there. */
+/* Ends of the range as in the reference; otherwise the recurrence up to 40,
+ * then the asymptotic series. */
 static long double digamma(long double x)
 {
     long double y = 0.0L, w;
@@ -85,7 +89,7 @@ static long double trigamma(long double x)
                                w * (5.0L / 66.0L - w * 691.0L / 2730.0L)))));
 }
 
-/* A step of Newton's from the reference. */
+/* One Newton step from the reference. */
 static long double erfinv(long double x)
 {
     const long double size = fabsl(x);
@@ -132,8 +136,7 @@ static float of_bits(uint32_t bits)
     return x;
 }
 
-/* Distance of y from the exact value in units of the last place of a float of
- * that size. */
+/* Distance of y from the exact value, in units of the last place of y. */
 static double ulps(float y, long double exact)
 {
     int e;
@@ -219,7 +222,7 @@ static void one(void **state)
     }
 }
 
-/* Powers over a grid of bases and exponents, with what C says of the ends. */
+/* Powers over a grid of bases and exponents, with the special values of C. */
 static void powers(void **state)
 {
     static const float ends_of[] = {0.0f,      -0.0f, 1.0f,  -1.0f,
@@ -270,7 +273,7 @@ struct binary {
     long double (*exact)(long double x, long double y);
 };
 
-/* Not where the sum cancels. */
+/* Not accurate where the sum cancels. */
 static long double log_add(long double x, long double y)
 {
     const long double z = fmaxl(x, y) + log1pl(expl(-fabsl(x - y)));
@@ -286,8 +289,8 @@ static const struct binary binaries[] = {
     {"logaddexp", LOOPS(logaddexp), log_add},
 };
 
-/* Functions of two numbers over pairs of bits, of numbers of like size, and of
- * ends with each other. */
+/* Functions of two numbers, on pairs of random bits, of numbers of similar
+ * size, and of special values. */
 static void pairs(void **state)
 {
     static const float ends_of[] = {0.0f,      -0.0f, 1.0f,    -1.0f,

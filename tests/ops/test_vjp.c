@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every gradient against central differences in f64: for a sample with results
- * y and random s, L = sum of s y; the derivatives of L that autodiff's nodes
- * compute must be those that (L(x + h) - L(x - h)) / 2h shows, and zero where
- * autodiff says that there is none.
+ * Every gradient against central differences in f64. For a sample with results
+ * y and random s, L = sum of s y: the derivatives of L that autodiff's nodes
+ * compute must equal (L(x + h) - L(x - h)) / 2h, and that must be zero where
+ * autodiff gives no gradient.
  */
 #include "tests/ops/samples/sample.h"
 
@@ -14,15 +14,15 @@
 #include <string.h>
 
 #define STEP 1e-5
-/* Errors of the differences themselves are about 1e-9. */
+/* The differences themselves have errors of about 1e-9. */
 #define TOLERANCE 2e-7
 #define MAX_GIVEN 16
 
-/* One sample: its graph, and the same with the backward nodes behind. */
+/* One sample: its graph, and the same graph with backward nodes appended. */
 struct check {
     const struct sample *sample;
     struct pst_graph *forward, *both;
-    double *data[MAX_GIVEN]; /* of the forward graph's inputs */
+    double *data[MAX_GIVEN]; /* by input of the forward graph */
     double *seeds[PST_MAX_OUTS];
     struct pst_diag diag;
 };
@@ -34,7 +34,7 @@ static bool is_float(const struct pst_value *value)
     return value->meta.dtype == PST_F64;
 }
 
-/* Runs a graph on the inputs that stand in c->data. */
+/* Runs a graph on the inputs in c->data. */
 static struct pst_eval *run(struct check *c, const struct pst_graph *graph)
 {
     struct pst_eval *eval;
@@ -75,7 +75,7 @@ static double loss(struct check *c)
     return sum;
 }
 
-/* Seeds for the floating results of the last node. */
+/* Adds seeds for the floating results of the last node. */
 static size_t add_seeds(struct check *c, struct pst_seed *seeds)
 {
     const struct pst_node *node = sample_node(c->both);
@@ -97,7 +97,7 @@ static size_t add_seeds(struct check *c, struct pst_seed *seeds)
     return n;
 }
 
-/* Is element i of input k what the differences show? */
+/* Compares the gradient of element i of input k with the difference. */
 static void compare(struct check *c, unsigned k, const struct pst_value *grad,
                     const double *got)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Convolutions by windows against the references, for every instruction set
- * that this processor has, on one thread and with the same bits on three. */
+/* Convolutions by windows against the reference, for every instruction set of
+ * the processor, on one thread, and with the same bits on three. */
 #include "tests/test.h"
 
 #include "stages/base/host/pool.h"
@@ -23,31 +23,31 @@ struct shape {
         1, 1, 1                                                                \
     }
 static const struct shape shapes[] = {
-    /* a tensor that is its own copy; lines and images that are joined */
+    /* a tensor that needs no copy; lines and images are joined */
     {3, 1, 10, 14, {1, 9, 7}, ONES, ONES, {0, 0, 0}, ONES},
     {1, 1, 5, 9, {1, 40, 33}, ONES, ONES, {0, 0, 0}, ONES},
     {2, 1, 9, 12, {1, 9, 11}, {1, 3, 3}, ONES, {0, 0, 0}, ONES},
     {5, 1, 16, 24, {1, 7, 7}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
     {2, 1, 12, 37, {1, 28, 30}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
-    /* steps, with and without a remainder; positions that no tap reads */
+    /* strides, with and without a remainder; positions that no tap reads */
     {2, 1, 8, 13, {1, 30, 33}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
     {3, 1, 9, 10, {1, 14, 15}, ONES, {1, 2, 2}, {0, 0, 0}, ONES},
     {2, 1, 3, 8, {1, 1, 50}, {1, 1, 10}, {1, 1, 5}, {0, 0, 0}, ONES},
     {1, 1, 4, 6, {1, 23, 29}, {1, 7, 5}, {1, 3, 2}, {0, 3, 2}, {1, 2, 3}},
-    /* results that alternate along lines, of few and of many rows */
+    /* results that alternate along lines, with few and with many rows */
     {1, 1, 9, 20, {1, 40, 41}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
     {2, 1, 70, 9, {1, 10, 10}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
     {1, 1, 8, 9, {4, 12, 24}, {3, 2, 4}, {2, 1, 2}, {1, 0, 1}, {1, 2, 1}},
-    /* more weights of a channel than are turned at a time */
+    /* more weights per channel than are transposed at a time */
     {1, 1, 920, 2, {1, 3, 4}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
-    /* groups, space, more rows than a block has */
+    /* groups, spacing, more rows than a block has */
     {2, 3, 15, 6, {1, 12, 9}, {1, 3, 2}, ONES, {0, 1, 1}, ONES},
     {2, 1, 6, 5, {6, 7, 8}, {3, 2, 3}, {1, 2, 1}, {1, 0, 1}, ONES},
     {1, 1, 230, 210, {1, 6, 5}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
     {0, 1, 4, 6, {1, 7, 7}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
 };
 
-/* What fills a tensor: the reference (neither), windows or narrow tiles. */
+/* Method under test: the reference (neither), windows or narrow tiles. */
 struct method {
     pst_windows_fn product;
     const struct pst_narrow_loops *narrow;
@@ -117,8 +117,8 @@ static void bench_fini(struct bench *b)
     free(b->w.of.data);
 }
 
-/* The tensor that is filled becomes what `run` makes of it; returned owned, and
- * what it was is restored. */
+/* Returns a copy of the tensor as `run` fills it, owned, and restores the
+ * tensor. */
 static float *filled(struct bench *b, enum pst_conv_fill fill,
                      struct pst_pool *pool, const struct method *m)
 {
@@ -139,7 +139,7 @@ static float *filled(struct bench *b, enum pst_conv_fill fill,
         void *scratch = aligned_alloc(64, size / 64 * 64 + 64);
 
         assert_non_null(scratch);
-        memset(scratch, 0xff, size); /* not a number */
+        memset(scratch, 0xff, size); /* all NaN */
         if (m->narrow != NULL)
             pst_conv_narrow_run(&b->c, fill, pool, scratch, m->narrow);
         else
@@ -232,7 +232,7 @@ static void all_shapes(const struct method *methods, size_t n)
     pst_pool_free(pool);
 }
 
-/* That of every instruction set, and the one that is chosen. */
+/* Each instruction set, and the one that is chosen. */
 static void every_set(void **state)
 {
     struct method methods[8] = {{.product = pst_gemm_windows}};
@@ -250,7 +250,7 @@ static void every_set(void **state)
     assert_true(narrow_ones > 100);
 }
 
-/* Padding and steps that would make copies of any size. */
+/* Paddings and strides whose copies would have any size. */
 static void bounds(void **state)
 {
     static const struct shape wide = {1,

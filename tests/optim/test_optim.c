@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Optimizers, learning rates and clipping against numbers of PyTorch 2.13. */
+/* Optimizers, learning rates and clipping against numbers from PyTorch 2.13. */
 #include "stages/optim/optim.h"
 #include "stages/optim/rows.h"
 #include "tests/test.h"
@@ -20,7 +20,7 @@ static const float grads[STEPS][N] = {
     {0.5f, 0.2f, 0.1f, -1.0f, 5e-4f},
 };
 
-/* After five steps: parameter, then states. */
+/* Parameter after five steps, then the states. */
 struct golden {
     struct pst_optim_options options;
     bool set; /* else the defaults of options.row */
@@ -84,14 +84,14 @@ static const struct golden goldens[] = {
 
 static struct pst_diag diag;
 
-/* Runs the steps on n elements that repeat the golden's. Gradients are given
- * four times too large with a scale of a quarter, which is exact. */
+/* Runs the steps on n elements that repeat the golden values. Gradients are
+ * four times too large, with a scale of a quarter, which is exact. */
 static void run(const struct golden *g, int64_t n, enum pst_isa isa,
                 struct pst_pool *pool, float *tensors[3])
 {
     const struct pst_optim *optim = g->options.row;
     struct pst_optim_options options = g->options;
-    /* Or as of a parameter that came to a run that was under way. */
+    /* Or a parameter that was added to a run in progress. */
     const uint64_t since = pool == NULL ? 1000 : 0;
     pst_task_fn update = NULL;
     float *grad = malloc((size_t)n * sizeof(float));
@@ -148,7 +148,7 @@ static void steps_match_torch(void **state)
         }
 }
 
-/* Threads, and where a vector ends, do not change a bit. */
+/* Threads and the ends of vectors do not change a bit. */
 static void threads_keep_the_bits(void **state)
 {
     enum { LONG = 40003 };
@@ -245,7 +245,7 @@ static void clipping_is_torchs(void **state)
     x[0] = 3.0f, x[1] = -4.0f;
     assert_true(sumsq(x, 2, pool) == 25.0);
     assert_true(sumsq(x, 0, pool) == 0.0);
-    x[0] = 3e38f; /* the square does not fit an f32 */
+    x[0] = 3e38f; /* the square exceeds f32 */
     assert_true(isfinite(sumsq(x, 2, pool)));
     assert_true(fabs(pst_clip_scale(5.0, 1.0) - 1.0 / 5.000001) < 1e-15);
     assert_true(pst_clip_scale(0.5, 1.0) == 1.0);
@@ -256,7 +256,7 @@ static void clipping_is_torchs(void **state)
     free(x);
 }
 
-/* Element i of the gradient is `odd`; its parameter and states stay, all others
+/* Element i of the gradient is `odd`: its parameter and states stay, all others
  * change. */
 static void steps_past(const struct pst_optim_options *o, enum pst_isa isa,
                        float odd, int i, struct pst_pool *pool)
@@ -296,7 +296,8 @@ static void steps_past(const struct pst_optim_options *o, enum pst_isa isa,
         assert_true((x[0][j] == 0.5f) == (j == i));
     for (unsigned k = 0; k < pst_optim_n_states(o->row, o); k++)
         assert_true(x[2 + k][i] == 0.5f && x[2 + k][near] != 0.5f);
-    x[1][i] = 0.5f; /* what is not finite already goes its way */
+    x[1][i] = 0.5f; /* elements that are not finite already are updated as
+                     * before */
     x[2][i] = INFINITY;
     task.number = 6;
     run(&task);
@@ -373,7 +374,7 @@ static void bad_options_are_named(void **state)
     }
 }
 
-/* A forgotten kernel or reference is told here, by name. */
+/* Reports each row without a kernel, reference or golden, by name. */
 static void every_row_is_tested(void **state)
 {
     size_t n;

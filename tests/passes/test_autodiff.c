@@ -12,18 +12,19 @@
 
 static struct pst_diag diag;
 
-/* A parsed graph that is differentiated from %loss (or %a, %b ...). */
+/* A parsed graph, differentiated from %loss (or %a, %b ...). */
 struct fixture {
     struct pst_graph *graph;
     struct pst_value *wanted[MAX_WANTED];
     size_t n_wanted;
     struct pst_autodiff_result grads;
     struct pst_eval *eval;
-    float memory[16][64]; /* of GRAD values, by place among the extras */
+    float memory[16][64]; /* memory of GRAD values, by index among the extra
+                           * values */
 };
 
-/* wanted: names with spaces between; seeds: the values that have one, in
- * order; their SEED values are in the text: "s_<value>", then "_1". */
+/* wanted: names separated by spaces. seeds: the values that have a seed, in
+ * order; the text names their SEED values "s_<value>", then "_1". */
 static void differentiate(struct fixture *f, const char *text,
                           const char *wanted, const char *seeds)
 {
@@ -164,7 +165,7 @@ static void numbers_are_right(void **state)
     assert_null(f.grads.grads[2]);
     assert_string_equal(f.grads.grads[0]->fqn, "one.weight");
     assert_int_equal(f.grads.grads[0]->kind, PST_VALUE_GRAD);
-    run(&f); /* accumulates, as a second microbatch does */
+    run(&f); /* accumulates, like a second microbatch */
     expect(&f, f.grads.grads[1], (const float[]){-22, 166});
     fixture_fini(&f);
 }
@@ -178,7 +179,7 @@ static unsigned count_phase(const struct pst_graph *graph, enum pst_phase phase)
     return n;
 }
 
-/* F, then all of I, then all of W: what a zero-bubble schedule does. */
+/* Runs F, then all of I, then all of W, as a zero-bubble schedule does. */
 static void input_gradients_need_no_w_node(void **state)
 {
     static const float dx[] = {-1, -4, -10, -40};
@@ -197,7 +198,7 @@ static void input_gradients_need_no_w_node(void **state)
         else
             f.graph->nodes.at[kept++] = node;
     }
-    assert_true(n_w >= 4); /* two products, two sums */
+    assert_true(n_w >= 4); /* two matmuls, two sums */
     f.graph->nodes.n = kept;
     set_two_layers(&f);
     run(&f);
@@ -211,7 +212,7 @@ static void input_gradients_need_no_w_node(void **state)
     fixture_fini(&f);
 }
 
-/* Without a wanted value there is no I, and dx is not computed at all. */
+/* Without a wanted value there is no I, and dx is not computed. */
 static void nothing_superfluous_is_computed(void **state)
 {
     struct fixture with, without;
@@ -225,7 +226,7 @@ static void nothing_superfluous_is_computed(void **state)
     fixture_fini(&without);
 }
 
-/* Backward nodes say where they come from and keep the random key. */
+/* Backward nodes keep the place and the random key of their forward node. */
 static void places_are_kept(void **state)
 {
     struct fixture f;
@@ -251,7 +252,7 @@ static void places_are_kept(void **state)
 
 /* --- order of sums -------------------------------------------------------- */
 
-/* h has two seeds and three uses, one node uses it twice. */
+/* h has two seeds and three uses, two of them in one node. */
 static const char many_uses[] =
     "graph next_id=5 {\n"
     "  input %h: f32[1]\n"
@@ -336,7 +337,7 @@ static void gradients_end_where_they_should(void **state)
 
     (void)state;
     differentiate(&f, ends, "x k alone", "loss");
-    assert_null(f.grads.wanted[0]); /* only through no_grad */
+    assert_null(f.grads.wanted[0]); /* reached only through no_grad */
     assert_null(f.grads.wanted[1]); /* an integer */
     assert_null(f.grads.wanted[2]);
     assert_non_null(f.grads.grads[0]);
@@ -354,8 +355,8 @@ static void gradients_end_where_they_should(void **state)
     fixture_fini(&f);
 }
 
-/* The gradient of a wanted value that lies inside is complete, and nothing
- * before it is computed. */
+/* The gradient of a wanted intermediate value is complete, and nothing before
+ * it is computed. */
 static void propagation_stops_at_wanted_values(void **state)
 {
     struct fixture f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The driver of passes, on a table of its own and on that of the compiler. */
+/* The driver of passes, with a table of its own and with the compiler's. */
 #include "stages/compile/program.h"
 #include "stages/frontend/model.h"
 #include "stages/ops/core/op.h"
@@ -36,7 +36,7 @@ static enum pst_status mark(void *subject, struct pst_diag *d)
     return PST_OK;
 }
 
-/* What inference would not say. */
+/* Sets a meta that inference would not give. */
 static enum pst_status widen(void *subject, struct pst_diag *d)
 {
     struct subject *s = subject;
@@ -47,7 +47,7 @@ static enum pst_status widen(void *subject, struct pst_diag *d)
     return PST_OK;
 }
 
-/* A node that uses a value before its definition. */
+/* Makes a node use a value before its definition. */
 static enum pst_status tear(void *subject, struct pst_diag *d)
 {
     struct subject *s = subject;
@@ -107,7 +107,7 @@ static enum pst_status check(void *subject, unsigned holds, struct pst_diag *d)
                            : PST_OK;
 }
 
-/* The table's own check sees what holds behind a pass, if it is wanted. */
+/* If requested, the check of the table tests the facts after each pass. */
 static void checks_what_it_is_told_to(void **state)
 {
     struct pst_pass_table table = table_of(rows, PST_COUNT(rows));
@@ -146,7 +146,7 @@ static void finds_a_wrong_order(void **state)
     pst_graph_free(s.graph);
 }
 
-/* As tear, and one value more. */
+/* As tear, and adds a value. */
 static enum pst_status tear_and_add(void *subject, struct pst_diag *d)
 {
     struct pst_graph *graph = ((struct subject *)subject)->graph;
@@ -158,7 +158,7 @@ static enum pst_status tear_and_add(void *subject, struct pst_diag *d)
     return status;
 }
 
-/* As tear, and a node less. */
+/* As tear, and removes a node. */
 static enum pst_status tear_and_take(void *subject, struct pst_diag *d)
 {
     enum pst_status status = tear(subject, d);
@@ -217,8 +217,8 @@ static void finds_a_broken_graph(void **state)
     }
 }
 
-/* Every row of a table stands behind what gives its needs, and all that can
- * hold holds at the end. */
+/* Every row of a table comes after the rows that give what it needs, and all
+ * facts hold at the end. */
 static void check_order(const struct pst_pass_table *t)
 {
     unsigned given = 0;
@@ -239,7 +239,8 @@ static void orders_the_tables(void **state)
     (void)state;
     check_order(front);
     check_order(&pst_compile_passes);
-    for (size_t i = 0; i < front->n; i++) /* --after takes the names of both */
+    for (size_t i = 0; i < front->n; i++) /* --after takes names of both tables
+                                           */
         assert_false(
             pst_passes_have(&pst_compile_passes, front->passes[i].name));
 }

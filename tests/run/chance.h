@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_RUN_CHANCE_H
 #define PENSTOCK_TESTS_RUN_CHANCE_H
-/* Lists of actions in any order that can run, stages on any rank. */
+/* Schedules in a random order that can run, with stages on random ranks. */
 #include <stdbool.h>
 
 #include "stages/base/str.h"
@@ -27,7 +27,7 @@ static inline unsigned chance_draw(struct chance *c, unsigned n)
     return (c->seed >> 16) % n;
 }
 
-/* One action of one (stage, microbatch), if there is one that may run. */
+/* Runs one action of a (stage, microbatch) pair, if one can run. */
 static inline bool chance_play(struct chance *c, unsigned s, unsigned m)
 {
     struct pst_str *list = &c->lists[c->rank_of[s]];
@@ -56,7 +56,7 @@ static inline bool chance_play(struct chance *c, unsigned s, unsigned m)
     return true;
 }
 
-/* Lists in PyTorch's grammar; ranks 0: any number, else so many. */
+/* Makes schedules in PyTorch's grammar; ranks 0: a random number of ranks. */
 static inline void chance_make(struct chance *c, struct pst_str *ret)
 {
     unsigned left, misses = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_RUN_GOLDEN_H
 #define PENSTOCK_TESTS_RUN_GOLDEN_H
-/* One step of a plan against what PyTorch computed for a set of inputs
+/* Compares one step of a plan with what PyTorch computed for a set of inputs
  * (tests/golden/make/make_dynamic.py). */
 #include "tests/split/model.h"
 #include "tests/step.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct pst_diag diag;
-static struct pst_safetensors *data; /* of the sets */
+static struct pst_safetensors *data; /* tensors of the sets */
 
 static inline const char *golden_path(const char *name)
 {
@@ -42,7 +42,7 @@ static inline const struct pst_safetensors_entry *entry(const char *set,
     return e;
 }
 
-/* The largest difference, relative to the largest number. */
+/* Largest difference, relative to the largest number. */
 static inline double distance(const struct pst_safetensors_entry *want,
                               const struct pst_dump_item *got)
 {

@@ -8,7 +8,7 @@
 
 #define STEPS 3
 
-/* An engine on a net of its own. */
+/* An engine with a net of its own. */
 struct job {
     struct net net;
     struct net_data data;
@@ -67,7 +67,7 @@ static inline void job_state(struct job *job, struct pst_dump *dump)
               &job->net.diag);
 }
 
-/* All of the last step, and the state after it. */
+/* Returns everything of the last step, and the state after it. */
 static inline struct pst_dump *job_dump(struct job *job)
 {
     struct pst_dump *dump = job_first(job);
@@ -97,7 +97,8 @@ struct run {
     double norm, loss;
 };
 
-/* Some steps; the first one's dump with the state after the last. */
+/* Runs some steps; returns the dump of the first one with the state after the
+ * last. */
 static inline struct run run_as(unsigned stages, unsigned flags,
                                 const struct pst_exec_options *options)
 {
@@ -121,7 +122,7 @@ static inline struct run run(unsigned stages,
     return run_as(stages, 0, options);
 }
 
-/* Largest difference of a float tensor in proportion to its largest value. */
+/* Largest difference of a floating tensor, relative to its largest value. */
 static inline double distance(const struct pst_dump_item *a,
                               const struct pst_dump_item *b)
 {

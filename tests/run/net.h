@@ -2,12 +2,13 @@
 #ifndef PENSTOCK_TESTS_RUN_NET_H
 #define PENSTOCK_TESTS_RUN_NET_H
 /*
- * A small model with everything that makes cuts hard: values read by several
- * later stages, one sent as a permuted view, one whose view is sent, integer
- * inputs of the first and the last stage, a parameter of two stages that is
- * not the first one, a frozen and an unused one, a buffer that every
+ * A small model with everything that makes cuts difficult: values read by
+ * several later stages, one sent as a permuted view, one whose view is sent,
+ * integer inputs of the first and the last stage, a parameter of two stages
+ * that is not the first one, a frozen and an unused one, a buffer that every
  * microbatch updates, dropout, two user outputs. With PST_NET_CARRY set, all
- * parts write another buffer too, and the first and the last begin with it.
+ * parts also write a second buffer, and the first and the last one read it
+ * first.
  */
 #include "tests/split/model.h"
 
@@ -32,8 +33,8 @@ static const char net_head[] = "graph next_id=40 {\n"
                                "  buffer %seen \"n.seen\" persistent: f32[8]\n"
                                "+  buffer %tick \"c.tick\": f32[8]\n";
 
-/* Operators between the three places for markers. Lines that begin with + are
- * there with the buffer c.tick only, those with - only without it. */
+/* Operators between the three positions for markers. Lines with + are used with
+ * the buffer c.tick only, those with - without it only. */
 static const char *const net_parts[] = {
     "-  %h1: f32[4, 8] = aten.linear.default(%x, %w1, %b1)  # a - F id=0\n"
     "+  %h0: f32[4, 8] = aten.linear.default(%x, %w1, %b1)  # a - F id=0\n"
@@ -85,7 +86,7 @@ struct net {
     struct pst_diag diag;
 };
 
-/* Which of the three places are cut, by number of stages. */
+/* Returns whether the position is cut, by the number of stages. */
 static inline bool net_is_cut(unsigned stages, unsigned place)
 {
     static const bool cuts[4][3] = {
@@ -98,7 +99,7 @@ static inline bool net_is_cut(unsigned stages, unsigned place)
     return cuts[stages - 1][place];
 }
 
-/* Variants: no buffer changes (with PST_NET_CARRY neither); parameter e.weight
+/* Variants: no buffer changes (not even with PST_NET_CARRY); parameter e.weight
  * is transmitted. */
 #define NET_STILL    1u
 #define NET_TRANSMIT 2u
@@ -108,7 +109,7 @@ static inline bool net_carries(void)
     return getenv("PST_NET_CARRY") != NULL;
 }
 
-/* Lines, those with module n and the buffer only if wanted. */
+/* Adds lines, those with module n and the buffer only if wanted. */
 static inline void net_add(struct pst_str *text, const char *lines, bool still)
 {
     const char other = net_carries() && !still ? '-' : '+';
@@ -171,12 +172,13 @@ static inline void net_fini(struct net *net)
     model_fini(&net->model);
 }
 
-/* Data of the net; step or microbatch can be spoilt. */
+/* Data of the net, with an optional fault in one step or microbatch. */
 struct net_data {
     const struct pst_plan *plan;
-    int bad_step, bad_microbatch; /* a label there is out of range */
-    bool fails;                   /* ... or there is no data */
-    float x;                      /* ... or a number of x is this, not 0 */
+    int bad_step, bad_microbatch; /* where a label is out of range */
+    bool fails;                   /* or there is no data */
+    float x;                      /* or an element of x has this value if not 0
+                                   */
 };
 
 static inline enum pst_status net_fill(void *ctx, uint64_t step,
@@ -239,7 +241,7 @@ static inline struct pst_exec_options net_options(const char *schedule,
     return ret;
 }
 
-/* Every tensor equal, bit for bit; shape and names too. */
+/* All tensors are equal bit by bit, with the same shapes and names. */
 static inline void assert_same_dump(const struct pst_dump *a,
                                     const struct pst_dump *b)
 {
@@ -259,7 +261,7 @@ static inline void assert_same_dump(const struct pst_dump *a,
     }
 }
 
-/* The newest good checkpoint of a folder. */
+/* Loads the newest good checkpoint of a folder. */
 static inline enum pst_status net_load(struct pst_engine *engine,
                                        const char *dir, uint64_t *ret,
                                        struct pst_diag *diag)

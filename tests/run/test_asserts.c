@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Assertions on data run in every cut and mode, on whatever stage they are;
- * a false one is a fault of the step that names its place
- * (tests/golden/make/make_asserts.py). */
+/* Assertions on data run in every cut and mode, on any stage; a violated one is
+ * a fault of the step that names its place (tests/golden/make/make_asserts.py).
+ */
 #include "tests/run/golden.h"
 
 #include "stages/split/evaluate.h"
@@ -41,9 +41,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What microbatch 1 of 3 has; the others are fine. */
+/* Data of microbatch 1 of 3; the others are valid. */
 struct sample {
-    const char *words[2]; /* of the message; NULL: no fault */
+    const char *words[2]; /* words of the message; NULL: no fault */
     float x;
     int64_t i[4];
     bool singular;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is given up for memory: every way is what it says, and the limit takes
- * the fastest that fits. */
+/* Options that trade time for memory: each estimate is right, and a memory
+ * limit selects the fastest option that fits. */
 #include "stages/tune/choose.h"
 #include "tests/run/net.h"
 
@@ -22,7 +22,7 @@ static const char *unless_none(const char *word)
     return strcmp(word, "none") == 0 ? NULL : word;
 }
 
-/* Bytes of the fullest rank of a way, laid out by itself. */
+/* Peak bytes of the fullest rank with this option, laid out on its own. */
 static size_t peak_of(struct net *net, struct pst_exec_options o)
 {
     struct pst_memory memory[2];
@@ -57,7 +57,7 @@ static void says_what_each_way_needs(void **state)
     for (size_t i = 0; i < choices.all.n; i++) {
         const struct pst_choice *c = &choices.all.at[i];
 
-        /* the model has neither attentions nor layers */
+        /* the model has neither attention nor layers */
         assert_int_equal(c->possible, strcmp(c->recompute, "none") == 0 ||
                                           strcmp(c->recompute, "full") == 0);
         if (!c->possible)
@@ -71,7 +71,8 @@ static void says_what_each_way_needs(void **state)
     net_fini(&net);
 }
 
-/* The fastest that fits, and those that are as fast give up least. */
+/* Returns the fastest option that fits; among equally fast ones, the one that
+ * trades least. */
 static const struct pst_choice *best_of(const struct pst_choices *choices,
                                         size_t limit)
 {
@@ -149,7 +150,7 @@ static void keeps_what_was_asked_for(void **state)
     assert_string_equal(options.shard_by, "zero2");
     assert_string_equal(options.stash, "disk:/tmp");
     assert_int_equal(options.stash_keep, 3);
-    /* without a limit nothing is given up but what was asked for */
+    /* without a limit only requested options are used */
     options = open_options(2, 12);
     assert_ok(pst_exec_settle(net.plan, &options, &net.diag), &net.diag);
     assert_null(options.recompute);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a step copies within a rank: only what cannot be read where it lies. */
+/* Copies within a rank: a step copies only what cannot be read in place. */
 #include "stages/layout/actions.h"
 #include "tests/run/job.h"
 #include "tests/test.h"
 
 struct counts {
-    unsigned handed; /* between stages, of all ranks */
-    unsigned other;  /* kept outputs, buffers */
+    unsigned handed; /* copies between stages, of all ranks */
+    unsigned other;  /* copies for kept outputs and buffers */
 };
 
 static struct counts count(const struct pst_engine *engine)
@@ -52,7 +52,7 @@ static void stages_of_a_rank_copy_nothing(void **state)
     handed("looped-bfs", 4, 1);
 }
 
-/* Of three microbatches of a forward on one rank. */
+/* Counts copies for three forward microbatches on one rank. */
 static struct counts count_of(const char *text)
 {
     static const char *const modules[] = {"n"};
@@ -79,8 +79,8 @@ static struct counts count_of(const char *text)
     return ret;
 }
 
-/* Half of a storage is read by the second stage: all of it would have to live
- * until then. */
+/* The second stage reads half of a storage, which would have to live until
+ * then. */
 static void a_part_is_copied(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void a_part_is_copied(void **state)
         3);
 }
 
-/* A buffer is used as `lines` have it. */
+/* Counts updates of a buffer that is used as in `lines`. */
 static unsigned updates(const char *lines)
 {
     struct pst_str text = {0};
@@ -119,22 +119,22 @@ static unsigned updates(const char *lines)
 static void buffers_change_in_place(void **state)
 {
     (void)state;
-    /* By the kernel that reads it last, */
+    /* In place by the kernel that reads it last, */
     assert_int_equal(
         updates("  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=1\n"
                 "  %new: f32[8] = aten.add.Tensor(%seen, %x)  # - - F id=2\n"),
         0);
-    /* by a later one, */
+    /* or by a later one, */
     assert_int_equal(
         updates("  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=1\n"
                 "  %new: f32[8] = aten.exp.default(%y)  # - - F id=2\n"),
         0);
-    /* but not if the old value is read once more, */
+    /* but not if the old value is read again, */
     assert_int_equal(
         updates("  %new: f32[8] = aten.add.Tensor(%seen, %x)  # - - F id=1\n"
                 "  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=2\n"),
         3);
-    /* or by a kernel that may not write over it. */
+    /* or if the kernel may not overwrite its input. */
     assert_int_equal(
         updates("  %y: f32[8] = aten.exp.default(%x)  # - - F id=1\n"
                 "  %new: f32[8] = aten.flip.default(%seen, [0])"

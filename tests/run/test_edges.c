@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes of several ranks in one file: no two of them write in one page. */
+/* Bytes of several ranks in one file: no two ranks write in one page. */
 #include "stages/run/state/edges.h"
 #include "tests/folder.h"
 #include "tests/test.h"
@@ -15,9 +15,8 @@ static unsigned next_random(uint64_t *x)
     return (unsigned)(*x >> 33);
 }
 
-/* Consecutive spans of random owners. What an owner writes by itself is in
- * pages that are its own alone; what it leaves, and that alone, is its edges.
- */
+/* Consecutive spans with random owners. What an owner writes itself is in pages
+ * that belong to it alone; its edges are exactly the rest. */
 static void pages_have_one_owner(void **state)
 {
     uint64_t x = 1;
@@ -66,7 +65,7 @@ static void pages_have_one_owner(void **state)
 
 static struct pst_diag diag;
 
-/* A file with two tensors, of which another rank has the middle. */
+/* Opens a file with two tensors whose middle belongs to another rank. */
 static struct pst_safetensors_writer *begun(const char **ret_path)
 {
     static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -106,7 +105,7 @@ static void edges_come_to_the_file(void **state)
     assert_ok(pst_edges_add(&edges, at, twos, 0, &diag), &diag);
     assert_ok(pst_edges_add(&edges, at, twos, 16, &diag), &diag);
     assert_ok(pst_edges_write(&edges, w, &file, &diag), &diag);
-    /* What is cut, or lies outside of the tensors, is not written. */
+    /* Truncated edges, and edges outside of the tensors, are not written. */
     edges.n--;
     assert_int_equal(pst_edges_write(&edges, w, &file, &diag),
                      PST_ERR_INTERNAL);

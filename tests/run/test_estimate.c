@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Costs of a plan: estimated, carried to another cut; schedules that are
- * chosen by them, within memory. */
+/* Costs of a plan: estimated, and transferred to another cut; schedules chosen
+ * by them, within a memory limit. */
 #include <math.h>
 
 #include "stages/sched/simulate.h"
@@ -24,7 +24,7 @@ static struct pst_seconds sum_of(const struct pst_costs *costs)
     return sum;
 }
 
-/* What of the backward pass is I and what W depends on the cut. */
+/* The division of the backward pass into I and W depends on the cut. */
 static void assert_same(struct pst_seconds a, struct pst_seconds b)
 {
     assert_float_equal(a.forward, b.forward, 1e-9);
@@ -41,8 +41,8 @@ static struct pst_costs estimate(struct net *net,
     return costs;
 }
 
-/* The cut moves work between stages, it does not make any; bytes of links are
- * those of the plan's edges. */
+/* The cut moves work between stages but adds none; bytes of links are those of
+ * the plan's edges. */
 static void estimates_do_not_depend_on_the_cut(void **state)
 {
     struct pst_seconds whole = {0};
@@ -81,8 +81,8 @@ static void estimates_do_not_depend_on_the_cut(void **state)
     assert_true(optim > 0);
 }
 
-/* Whoever asks gets the seconds of the same nodes at the same rates: the
- * forward pass of an estimate, and what stages are placed by. */
+/* All callers get the same seconds for the same nodes and rates: the forward
+ * pass of an estimate, and the placement of stages. */
 static void all_ask_one_function(void **state)
 {
     struct pst_rates rates = pst_rates_reference;
@@ -114,7 +114,7 @@ static void all_ask_one_function(void **state)
         assert_true(costs.wire.bandwidth == rates.wire);
         pst_costs_fini(&costs);
         net_fini(&net);
-        rates.bytes /= 2; /* a slower machine */
+        rates.bytes /= 2; /* simulates a slower machine */
         rates.launch *= 2;
         rates.f32 /= 2;
         rates.f64 /= 2;
@@ -122,7 +122,7 @@ static void all_ask_one_function(void **state)
     }
 }
 
-/* Measured with 2 stages, used for 4: the same work in all. */
+/* Costs measured with 2 stages serve 4: the total work is the same. */
 static void measured_costs_serve_other_cuts(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 1, 4, "adamw");
@@ -145,7 +145,7 @@ static void measured_costs_serve_other_cuts(void **state)
     assert_true(measured.n_modules > 3);
     assert_same(modules, sum_of(&measured));
 
-    /* The same plan: stages as they are. */
+    /* The same plan uses the costs by stage. */
     other = estimate(&two, &options);
     assert_ok(pst_costs_apply(two.plan, &options, &measured, &other, &two.diag),
               &two.diag);
@@ -154,14 +154,14 @@ static void measured_costs_serve_other_cuts(void **state)
     assert_float_equal(other.wire.bandwidth, 1e6, 0);
     pst_costs_fini(&other);
 
-    /* Another one: by modules. */
+    /* Another plan uses them by module. */
     other = estimate(&four, &options);
     assert_ok(
         pst_costs_apply(four.plan, &options, &measured, &other, &four.diag),
         &four.diag);
     assert_same(sum_of(&other), sum_of(&measured));
 
-    /* Modules that the plan does not have say nothing about it. */
+    /* Costs of modules that the plan does not have are ignored. */
     for (size_t i = 0; i < measured.n_modules; i++)
         measured.modules[i].module = "elsewhere";
     assert_int_equal(
@@ -173,8 +173,8 @@ static void measured_costs_serve_other_cuts(void **state)
     net_fini(&four);
 }
 
-/* auto keeps a limit that the planned arenas show, and its steps have the same
- * bits as any other schedule's. */
+/* auto keeps to a limit on the planned arenas, and its steps have the same bits
+ * as any other schedule's. */
 static void chooses_within_memory(void **state)
 {
     struct pst_exec_options options = net_options("auto", 2, 8, "adamw");
@@ -210,8 +210,8 @@ static void chooses_within_memory(void **state)
     net_fini(&net);
 }
 
-/* What auto says of a schedule is what its plan takes, messages and sums of
- * shared parameters and of replicas too. */
+/* The time and memory that auto states for a schedule are those of its plan,
+ * with messages and with sums over shared parameters and replicas. */
 static void auto_says_what_the_plan_says(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void auto_says_what_the_plan_says(void **state)
     }
 }
 
-/* An engine that does not fit is refused before its arena is there. */
+/* An engine that does not fit is refused before its arena is allocated. */
 static void refuses_before_it_allocates(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 2, 4, "sgd");

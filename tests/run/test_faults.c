@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lists with a planted fault, messages and all, read from a file: each is
- * refused before anything runs, or runs on transport self and gives the bits
- * of the uncut model. None hangs (alarm). PST_FAULTS=10000: that many.
+ * Schedules with a planted fault, including messages, read from a file: each is
+ * refused before anything runs, or runs on transport self with the bits of the
+ * uncut model. None hangs (alarm). PST_FAULTS=10000: the number of schedules.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ static unsigned pick(unsigned n)
     return seed % n;
 }
 
-/* Status of a run of one step; its dump if it is PST_OK. */
+/* Returns the status of a run of one step, with its dump on PST_OK. */
 static enum pst_status run_list(struct net *net,
                                 const struct pst_exec_options *options,
                                 struct pst_dump **ret)
@@ -107,7 +107,7 @@ static void write_csv(const struct pst_schedule *s, char name[64])
     pst_str_fini(&text);
 }
 
-/* A schedule of the net as it would run; NULL: these numbers make none. */
+/* Makes a random schedule of the net; NULL: not possible with these numbers. */
 static struct pst_schedule *make_any(struct net *net,
                                      struct pst_exec_options *o)
 {
@@ -122,7 +122,7 @@ static struct pst_schedule *make_any(struct net *net,
     return pst_exec_schedule(net->plan, o, NULL, &s, NULL) == PST_OK ? s : NULL;
 }
 
-/* Returns whether it was refused. */
+/* Returns true if it was refused. */
 static bool try_fault(void)
 {
     struct net *net = &nets[1 + pick(MAX_STAGES)];

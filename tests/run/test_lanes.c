@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranks of one process on threads of their own. */
+/* Ranks of one process, each on a thread of its own. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -46,8 +46,8 @@ static void keeps_the_bits(void **state)
             }
 }
 
-/* Each rank really has a thread: the source of data sees several, one at a
- * time. */
+/* Each rank has a thread: the data source sees several threads, one at a time.
+ */
 struct source {
     struct net_data data;
     pthread_t seen[64];
@@ -91,7 +91,7 @@ static void has_threads(void **state)
     job_fini(&job);
 }
 
-/* A fault on one rank: nothing is applied, and the engine goes on. */
+/* After a fault on one rank nothing is applied, and the engine continues. */
 static void faults_are_all_ranks(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 4, 4, "adamw");
@@ -125,7 +125,7 @@ static enum pst_status fail_on_2(struct pst_transport *t, unsigned self_rank,
     return pst_transport_self.isend(t, self_rank, peer, tag, buf, len, req);
 }
 
-/* The others, which wait for it, stop. */
+/* The other ranks, which wait for it, stop. */
 static void a_failure_stops_all(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 4, 4, "sgd");
@@ -153,7 +153,7 @@ static void sleep_once(const struct pst_call *call)
         (void)usleep(6000000);
 }
 
-/* A kernel of rank 1 takes for ever: rank and action are named. */
+/* A kernel of rank 1 never ends: rank and action are named. */
 static void names_who_is_stuck(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 3, 2, "sgd");
@@ -164,7 +164,8 @@ static void names_who_is_stuck(void **state)
 
     (void)state;
     options.side_by_side = true;
-    options.watchdog = 1; /* more than a turn takes, less than sleep_once */
+    options.watchdog = 1; /* longer than a normal turn, shorter than sleep_once
+                           */
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
     p = pst_rank_layout(job.engine->ranks[1])->stages[1].program;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Times of actions: recorded, collected, explained, made into costs. */
+/* Times of actions: recorded, collected, explained, and converted to costs. */
 #include <math.h>
 
 #include "stages/run/measure.h"
@@ -24,7 +24,8 @@ static struct pst_timeline timeline_of(struct job *job)
     return t;
 }
 
-/* Every action once, one after the other on each rank, every gap explained. */
+/* Every action occurs once, in sequence on each rank, and every gap is
+ * explained. */
 static void draws_a_step(void **state)
 {
     struct pst_exec_options options = net_options("zb-v", 2, 4, "adamw");
@@ -70,9 +71,9 @@ static void draws_a_step(void **state)
     job_fini(&job);
 }
 
-/* What a step tells of its bubble is that of its timeline, whichever rank ends
- * last; the least difference of some steps, as the optimizer's time is that of
- * the step before. */
+/* The bubble that a step reports is that of its timeline, whichever rank ends
+ * last. The smallest difference of several steps counts, because the
+ * optimizer's time is that of the step before. */
 static void tells_the_bubble(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 4, 1, "sgd");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sizes that no memory has, and arenas for which too little is left. */
+/* Sizes beyond any memory, and arenas that do not fit. */
 #include "tests/split/model.h"
 
 #include "stages/base/checked.h"
@@ -66,7 +66,7 @@ static enum pst_status planned(const char *text, unsigned microbatches)
     return status;
 }
 
-/* Each tensor fits an address, their slots together do not. */
+/* Each tensor fits the address space, their slots together do not. */
 static void slots_that_wrap_are_refused(void **state)
 {
     static const char text[] =
@@ -144,7 +144,7 @@ static void limits_of_both_versions_are_found(void **state)
     pst_headroom_look(root, &headroom);
     assert_int_equal(headroom.group, 100);
     id = headroom.group_id;
-    /* Page cache is given back; the tightest group counts. */
+    /* Page cache can be reclaimed; the tightest group counts. */
     put("/sys/fs/cgroup/a/memory.stat",
         "anon 5\ninactive_file 300\nactive_file 20\n");
     put("/sys/fs/cgroup/a/b/memory.max", "400\n");
@@ -160,14 +160,14 @@ static void limits_of_both_versions_are_found(void **state)
     pst_headroom_look(root, &headroom);
     assert_int_equal(headroom.group, 1007);
 
-    fresh_root(); /* garbled */
+    fresh_root(); /* unreadable contents */
     put("/proc/meminfo", "MemAvailable: -5 kB\n");
     put("/proc/self/cgroup", "::\n0::/../../..\nx\n");
     pst_headroom_look(root, &headroom);
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
 }
 
-/* Those of other jobs do not count, where groups are told apart. */
+/* Kills in other jobs do not count where control groups are separate. */
 static void counts_who_was_killed_for_memory(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void counts_who_was_killed_for_memory(void **state)
     assert_int_equal(pst_headroom_oom_kills(root), 1);
 }
 
-/* Two ranks with 4 MiB and somewhat each. */
+/* Starts two ranks with a little more than 4 MiB each. */
 static enum pst_status started(bool overcommit)
 {
     static const char text[] =
@@ -233,7 +233,7 @@ static void ranks_that_do_not_fit_are_refused(void **state)
     assert_int_equal(setenv("PST_HEADROOM_ROOT", root, 1), 0);
     put("/proc/meminfo", "MemAvailable: 60000 kB\n");
     assert_ok(started(false), &diag);
-    /* Enough for one of them, not for both. */
+    /* Enough for one rank, not for both. */
     put("/proc/meminfo", "MemAvailable: 12000 kB\n");
     assert_int_equal(started(false), PST_ERR_NOMEM);
     assert_non_null(
@@ -250,7 +250,7 @@ static void ranks_that_do_not_fit_are_refused(void **state)
     assert_int_equal(unsetenv("PST_HEADROOM_ROOT"), 0);
 }
 
-/* As ulimit -v. */
+/* Sets a limit as ulimit -v does. */
 static void address_limits_are_named(void **state)
 {
     struct rlimit was, now;
@@ -258,10 +258,10 @@ static void address_limits_are_named(void **state)
     FILE *f;
 
     (void)state;
-    if (SANITIZED) /* sanitizers need addresses without end */
+    if (SANITIZED) /* sanitizers need unlimited address space */
         return;
     f = fopen("/proc/self/statm", "re");
-    assert_ok(started(false), &diag); /* libraries are there by then */
+    assert_ok(started(false), &diag); /* libraries are loaded by then */
     assert_non_null(f);
     assert_int_equal(fscanf(f, "%lu", &pages), 1);
     (void)fclose(f);
@@ -275,7 +275,7 @@ static void address_limits_are_named(void **state)
 
 /* --- what is resident ----------------------------------------------------- */
 
-/* Bytes behind `key` of /proc/self/status. */
+/* Returns the bytes after `key` in /proc/self/status. */
 static size_t status_bytes(const char *key)
 {
     FILE *f = fopen("/proc/self/status", "re");
@@ -291,7 +291,7 @@ static size_t status_bytes(const char *key)
     return (size_t)kib * 1024;
 }
 
-/* VmHWM counts anew from here on. */
+/* Resets VmHWM. */
 static void forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -301,7 +301,7 @@ static void forget_peak(void)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Two stages with two tensors of 16 MiB each, saved; none is in memory. */
+/* Saves two stages with two tensors of 16 MiB each, and frees them. */
 static void save_large(const char *folder)
 {
     static const char text[] =
@@ -329,15 +329,15 @@ static void save_large(const char *folder)
     model_fini(&model);
 }
 
-/* Weights go from the file into the arenas, once; with zero3 one whole tensor
- * at a time besides. */
+/* Weights are read from the file into the arenas and are in memory once; zero3
+ * needs one whole tensor at a time in addition. */
 static void weights_are_resident_once(void **state)
 {
     const size_t mib = 1 << 20, tensor = 16 * mib;
     char folder[64];
 
     (void)state;
-    if (SANITIZED) /* whose own memory counts */
+    if (SANITIZED) /* sanitizers need memory themselves */
         return;
     snprintf(folder, sizeof(folder), "%s/large", root);
     save_large(folder);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits of the watchdog that nobody has set. */
+/* Watchdog limits that the user has not set. */
 #include "stages/run/watch/pace.h"
 
 #include "stages/base/host/alive.h"
@@ -16,14 +16,14 @@ static void learns_from_steps(void **state)
     assert_true(pst_pace_take(&pace, 1) == 1000);
     for (unsigned i = 0; i < PST_PACE_STEPS; i++)
         limit = pst_pace_take(&pace, 1);
-    assert_true(limit == 30); /* the long ones are forgotten */
+    assert_true(limit == 30); /* the long steps are forgotten */
     assert_true(pst_pace_take(&pace, 3.5) == 35);
     for (unsigned i = 0; i < 1000; i++)
         limit = pst_pace_take(&pace, 1e-3);
     assert_true(limit == 30);
 }
 
-/* In a step what was learnt, elsewhere what was set. */
+/* Within a step the learnt limit holds, elsewhere the configured one. */
 static void limits_differ_by_phase(void **state)
 {
     (void)state;
@@ -37,7 +37,8 @@ static void limits_differ_by_phase(void **state)
     (void)pst_alive_enter(PST_ALIVE_SAVE);
     assert_true(pst_alive_limit() == 60);
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 30);
-    pst_alive_set_limit(7); /* of another run: nothing is learnt of it */
+    pst_alive_set_limit(7); /* belongs to another run: its duration is not
+                             * learnt */
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 7);
 }
 

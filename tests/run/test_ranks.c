@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The small model on real ranks: every process is one. Rank 0 compares with
- * the uncut model on transport self.
+ * The small model on real ranks, one per process. Rank 0 compares with the
+ * uncut model on transport self.
  *
  *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */
@@ -18,7 +18,7 @@ static unsigned stages, replicas = 1;
 static bool still; /* no buffer changes */
 static struct pst_transport *mpi;
 
-/* Rank 0 alone has data. */
+/* Only rank 0 has data. */
 static enum pst_status fill_at_first(void *ctx, uint64_t step,
                                      unsigned microbatch, unsigned input,
                                      void *dst, struct pst_diag *diag)
@@ -30,7 +30,7 @@ static enum pst_status fill_at_first(void *ctx, uint64_t step,
 
 static char folder[] = "/tmp/pst-ranks-XXXXXX"; /* the same on all ranks */
 
-/* Another engine goes on from what this one saves. */
+/* Another engine continues from a checkpoint of this one. */
 static void pass_on(struct pst_engine **engine, struct net *net,
                     struct pst_transport *transport,
                     const struct pst_exec_options *options, uint64_t steps,
@@ -46,7 +46,8 @@ static void pass_on(struct pst_engine **engine, struct net *net,
     assert_int_equal(step, steps);
 }
 
-/* All steps; the first one's dump with the state after the last. */
+/* Runs all steps; returns the dump of the first one with the state after the
+ * last. */
 static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
                             const struct pst_exec_options *options,
                             struct pst_diag *diag)
@@ -82,13 +83,13 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
     return dump;
 }
 
-/* Every schedule comes to what one rank of each replica comes to. */
+/* Every schedule gives the results of a job with one rank per replica. */
 static void keep_the_bits(enum pst_sharing shard, struct pst_transport *self,
                           struct pst_diag *diag)
 {
     static const struct {
         const char *name;
-        unsigned per_rank; /* stages a rank needs; 0: any number */
+        unsigned per_rank; /* stages per rank; 0: any number */
     } schedules[] = {
         {"gpipe", 0},     {"1f1b", 0},       {"interleaved-1f1b", 1},
         {"zb-h1", 1},     {"looped-bfs", 1}, {"interleaved-1f1b", 2},
@@ -100,7 +101,7 @@ static void keep_the_bits(enum pst_sharing shard, struct pst_transport *self,
     struct pst_dump *want, *got;
 
     alone.replicas = replicas;
-    /* What zero1 adds up has the order that it has without. */
+    /* zero1 sums in the same order as without sharding. */
     alone.shard = shard == PST_SHARING_ZERO1 ? PST_SHARING_NONE : shard;
     if (replicas > 1)
         alone.optim.clip_norm = 0;
@@ -141,7 +142,8 @@ static void ranks_keep_the_bits(void **state)
     pst_transport_self.close(self);
 }
 
-/* Rank 0 reads and sends; what it cannot read ends the step everywhere. */
+/* Rank 0 reads and sends; data that it cannot read ends the step on all ranks.
+ */
 static void first_rank_reads_for_all(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b"};
@@ -195,7 +197,7 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (*seed >> 16) % n;
 }
 
-/* "0=1,1=0,2=1": each rank has a stage. */
+/* Writes "0=1,1=0,2=1": each rank has at least one stage. */
 static void random_place(unsigned *seed, unsigned ranks, char out[64])
 {
     unsigned rank[4];
@@ -214,7 +216,7 @@ static void random_place(unsigned *seed, unsigned ranks, char out[64])
                         rank[s]);
 }
 
-/* Any schedule, its stages anywhere; all ranks draw the same. */
+/* Random schedules with random placement; all ranks draw the same. */
 static void placements_by_chance(void **state)
 {
     static const char *const names[] = {
@@ -250,7 +252,8 @@ static void placements_by_chance(void **state)
     pst_transport_self.close(self);
 }
 
-/* Every process writes the same lists to the same file: all have one parent. */
+/* Every process writes the same schedule to the same file, named after their
+ * common parent. */
 static void write_lists(const char *path, const struct pst_str *lists)
 {
     char own[80];
@@ -264,7 +267,7 @@ static void write_lists(const char *path, const struct pst_str *lists)
     assert_int_equal(rename(own, path), 0);
 }
 
-/* Any order that can run, stages anywhere. */
+/* Random order that can run, stages anywhere. */
 static void ranks_keep_the_bits_of_chance(void **state)
 {
     const unsigned n = mpi->ops->size(mpi);
@@ -302,7 +305,7 @@ static void ranks_keep_the_bits_of_chance(void **state)
     still = false;
 }
 
-/* Clocks of processes are aligned: what a rank needs was made before. */
+/* Clocks of processes are aligned: a rank uses a value after it was made. */
 static void draws_one_clock(void **state)
 {
     struct pst_exec_options options =
@@ -329,7 +332,8 @@ static void draws_one_clock(void **state)
         for (size_t k = 0; k < t.spans.n; k++) {
             const struct pst_span *a = &t.spans.at[i], *b = &t.spans.at[k];
 
-            /* 2 ms: whoever answers a ping may have to get a core first. */
+            /* 2 ms: the process that answers a ping may have to wait for a
+             * core. */
             if (a->kind == PST_SPAN_F && b->kind == PST_SPAN_F &&
                 a->microbatch == b->microbatch && a->stage + 1 == b->stage)
                 assert_true(b->start > a->end - 2e-3);
@@ -339,7 +343,7 @@ static void draws_one_clock(void **state)
     net_fini(&net);
 }
 
-/* One rank sees a bad label: all get the same message, and go on. */
+/* One rank sees an invalid label: all get the same message, and continue. */
 static void faults_reach_all(void **state)
 {
     struct pst_exec_options options =
@@ -369,7 +373,7 @@ static void faults_reach_all(void **state)
     net_fini(&net);
 }
 
-/* Options that differ are found before anything runs, by all ranks. */
+/* All ranks detect options that differ, before anything runs. */
 static void refuses_unequal_ranks(void **state)
 {
     struct pst_exec_options options =

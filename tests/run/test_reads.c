@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A rank reads the weights of its own stages, for their digest and once more
- * into its arena, and nothing of those of others: what the kernel counts of its
- * reads, on real ranks.
+ * A rank reads the weights of its own stages twice, for their digest and into
+ * its arena, and none of other stages: measured by the kernel's counters, on
+ * real ranks.
  *
  *   mpiexec -n 2 test-run-reads
  */
@@ -16,17 +16,17 @@
 
 #define NODE " # m zoo.py:1 F id=0\n"
 #define MIB  ((size_t)1 << 20)
-/* Of stage 0 and of stage 1. */
+/* Bytes of stage 0 and of stage 1. */
 static const size_t weights[] = {24 * MIB, 8 * MIB};
 #define TIMES 2
-/* plan.pb, headers of safetensors files, /proc. */
+/* Allowance for plan.pb, headers of safetensors files, /proc. */
 #define BESIDES MIB
 
 static struct pst_transport *mpi;
 static struct pst_diag diag;
 static char folder[] = "/tmp/pst-reads-XXXXXX"; /* the same on all ranks */
 
-/* Bytes that this process has read, by read, pread and the like. */
+/* Bytes that this process has read by system calls. */
 static size_t bytes_read(void)
 {
     FILE *f = fopen("/proc/self/io", "re");
@@ -38,7 +38,8 @@ static size_t bytes_read(void)
     return ret;
 }
 
-/* Is one of the plan's files mapped, so that pages might be touched unseen? */
+/* True if a file of the plan is mapped, so that its pages could be read without
+ * being counted. */
 static bool is_mapped(void)
 {
     FILE *f = fopen("/proc/self/maps", "re");
@@ -98,7 +99,7 @@ static void reads_its_own_weights(void **state)
     (void)state;
     if (rank == 0)
         save();
-    /* Who has this knows that it is saved. */
+    /* A rank that has received the path knows that the plan is saved. */
     (void)snprintf(path, sizeof(path), "%s/plan", folder);
     assert_ok(pst_engine_broadcast(mpi, path, sizeof(path), NULL, NULL, &diag),
               &diag);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps that are not applied: why, and where the first number that is not
- * finite came from. */
+/* Steps that are not applied: the reason, and where the first number that is
+ * not finite came from. */
 #include <math.h>
 
 #include "tests/run/net.h"
 
 #include "stages/base/str.h"
 
-/* Its square root has the derivative infinity at 0, its logarithm is not
- * finite; two ranks. */
+/* The square root has an infinite derivative at 0, the logarithm is not finite
+ * there; two ranks. */
 static const char roots[] =
     "graph next_id=40 {\n"
     "  input %x: f32[4, 3]\n"
@@ -32,7 +32,7 @@ struct job {
     struct pst_diag diag;
 };
 
-/* Of which step, microbatch a number is another one. */
+/* One number in this step and microbatch is replaced. */
 struct spoilt {
     uint64_t step;
     unsigned microbatch;
@@ -54,7 +54,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Nothing counts in step 1. */
+/* All weights are zero in step 1. */
 static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
                              struct pst_diag *diag)
 {
@@ -140,8 +140,7 @@ static void finds_the_first_operator(void **state)
         "gives NaN in 1 of 12 numbers, the first at [1, 2]");
 }
 
-/* It is left out as one with a loss that is not finite, and names no
- * operator. */
+/* It is skipped like a step whose loss is not finite, and names no operator. */
 static void leaves_out_steps_without_targets(void **state)
 {
     struct spoilt none = {9, 0, 0};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A checkpoint of S stages and D replicas is loaded by every other number of
- * them, and by every way in which replicas share state: each tensor that is
- * saved again has the same bits, and the loss of the next step is that of who
- * saved, to 1e-6. "test-run-reshard N" tries one of N pairs, by chance.
+ * A checkpoint of S stages and D replicas loads in every other combination,
+ * with every way of sharing state. Each tensor saved again has the same bits,
+ * and the loss of the next step equals that of the original run to 1e-6.
+ * "test-run-reshard N" tries one in N pairs, at random.
  */
 #include "tests/split/model.h"
 
@@ -25,7 +25,7 @@
 
 struct grid {
     unsigned stages, replicas;
-    const char *shard; /* NULL: each replica has all of its state */
+    const char *shard; /* NULL: each replica has its complete state */
     const char *optimizer;
 };
 
@@ -36,8 +36,8 @@ static char root[] = "/tmp/pst-reshard-XXXXXX";
 
 /* --- a model of six blocks ------------------------------------------------ */
 
-/* One weight of the first and the last block; a buffer of each block that every
- * microbatch changes; dropout. */
+/* The first and the last block share a weight; every microbatch changes a
+ * buffer of each block; dropout. */
 static void make_text(struct pst_str *text, unsigned stages)
 {
     pst_str_add(text, "graph next_id=1 {\n  input %x0: f32[4, 8]\n"
@@ -191,7 +191,7 @@ static void *bytes_of(const struct pst_safetensors_entry *entry)
     return ret;
 }
 
-/* Number of tensors. */
+/* Compares two checkpoints; returns the number of tensors. */
 static size_t compare(const char *a_dir, const char *b_dir)
 {
     struct pst_checkpoint *a = open_checkpoint(a_dir);
@@ -223,7 +223,7 @@ static size_t compare(const char *a_dir, const char *b_dir)
 
 struct saved {
     char dir[128];
-    double loss[2]; /* of the steps behind it */
+    double loss[2]; /* losses of the next steps */
 };
 
 static void write_it(const struct grid *g, struct saved *ret)
@@ -239,7 +239,7 @@ static void write_it(const struct grid *g, struct saved *ret)
     job_fini(&job);
 }
 
-/* How far the next losses are off. */
+/* Loads it, and measures the differences of the next losses. */
 static void read_it(const struct grid *g, const struct saved *from,
                     double off[2], size_t *ret_tensors)
 {
@@ -260,7 +260,7 @@ static void read_it(const struct grid *g, const struct saved *from,
     assert_ok(pst_remove_tree(dir, &diag), &diag);
 }
 
-/* Printed, so that the pairs can be tried again. */
+/* Prints the seed, so that the pairs can be tried again. */
 static unsigned test_seed(void)
 {
     const char *text = getenv("PST_TEST_SEED");
@@ -271,14 +271,14 @@ static unsigned test_seed(void)
     return (unsigned)seed;
 }
 
-/* In which order gradients are added: zero2 and zero3 add those of replicas up
- * in each microbatch. The number of stages is nothing to it. */
+/* Order in which gradients are summed: zero2 and zero3 sum over replicas in
+ * each microbatch. The number of stages does not matter. */
 static unsigned order_of(const struct grid *g)
 {
     return g->replicas + (g->shard != NULL && strcmp(g->shard, "zero1") != 0);
 }
 
-/* One of so many pairs is tried, by chance. */
+/* One in this many pairs is tried, at random. */
 static unsigned one_of = 1;
 
 static void every_grid_reads_every_other(void **state)
@@ -301,7 +301,8 @@ static void every_grid_reads_every_other(void **state)
             (seed >> 8) % one_of != 0)
             continue;
         read_it(b, &saved[i / n_grids], off, &tensors);
-        /* The one after that has gradients that replicas have added up. */
+        /* The second loss depends on gradients that were summed over replicas.
+         */
         if (!(off[0] <= TOLERANCE) ||
             (order_of(a) == order_of(b) && off[1] != 0))
             fail_msg("%s loaded by %s: losses are off by %g, %g", name_of(a),

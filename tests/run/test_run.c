@@ -43,7 +43,7 @@ static void cuts_keep_the_bits(void **state)
     all_cuts_of(5, "adamw");
 }
 
-/* NaN wherever a step has no business to read before it writes. */
+/* Fills with NaN all memory that a step must not read before it writes. */
 static void poison(struct pst_engine *engine)
 {
     for (unsigned i = 0; i < engine->n_local; i++) {
@@ -91,8 +91,8 @@ static void reads_nothing_stale(void **state)
     }
 }
 
-/* One microbatch after the other, against a step with one of them: means of
- * losses and gradients, outputs joined. */
+/* Several microbatches equal one large one: means of losses and gradients,
+ * joined outputs. */
 static void adds_microbatches_up(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 3, 4, "none");
@@ -119,7 +119,7 @@ static void adds_microbatches_up(void **state)
                     (float)job.last.losses[m]);
     }
     assert_true(((const float *)loss->data)[0] == (float)(sum / 4));
-    /* Nothing reaches it: zeros. The frozen one has none at all. */
+    /* No gradient reaches it: zeros. The frozen parameter has none at all. */
     grad = pst_dump_find(dump, "grad.u.weight");
     for (int i = 0; i < 3; i++)
         assert_true(((const float *)grad->data)[i] == 0);
@@ -153,7 +153,7 @@ static enum pst_status fill_wide(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Losses of f64 keep all their digits. */
+/* f64 losses keep all digits. */
 static void dumps_wide_losses(void **state)
 {
     static const char *const modules[] = {"a"};
@@ -213,8 +213,8 @@ static void assert_same_state(const struct pst_dump *a,
     }
 }
 
-/* Step 1 fails for what job.data says of it, with all words; it changed
- * nothing, and the next steps are as if nothing had been. */
+/* Step 1 fails by the fault in job.data, with all these words in the message.
+ * It changes nothing, and later steps are as if it had not been. */
 static void check_fault(struct job *job, struct job *other,
                         const char *const *words, size_t n)
 {
@@ -243,7 +243,7 @@ static void check_fault(struct job *job, struct job *other,
     pst_dump_free(clean);
 }
 
-/* A label that is out of range. */
+/* A label out of range. */
 static void faults_change_nothing(void **state)
 {
     static const char *const words[] = {"step 2",
@@ -263,7 +263,7 @@ static void faults_change_nothing(void **state)
     job_fini(&other);
 }
 
-/* Found in the step in which it is made, not when the weights are lost. */
+/* An infinite loss is found in its own step, before weights are lost. */
 static void losses_are_finite(void **state)
 {
     static const char *const nan[] = {"step 2", "rank 1", "stage 3",
@@ -306,7 +306,7 @@ static const char roots[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* The square root of 0, in the second microbatch of step 1. */
+/* Square root of 0, in the second microbatch of step 1. */
 static enum pst_status fill_root(void *ctx, uint64_t step, unsigned microbatch,
                                  unsigned input, void *dst,
                                  struct pst_diag *diag)
@@ -320,7 +320,7 @@ static enum pst_status fill_root(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* With a loss that is: without a look at gradients the step is applied. */
+/* The loss is finite: without a check of gradients the step is applied. */
 static void gradients_are_finite(void **state)
 {
     static const char *const modules[] = {"a", "b"};
@@ -356,7 +356,7 @@ static void gradients_are_finite(void **state)
         assert_true(isfinite(r.loss));
         if (checks)
             assert_string_equal(net.diag.text, want);
-        if (checks) /* it has changed nothing */
+        if (checks) /* the step has changed nothing */
             assert_ok(
                 pst_engine_step(engine, 2, fill_root, NULL, 0, &r, &net.diag),
                 &net.diag);
@@ -366,7 +366,7 @@ static void gradients_are_finite(void **state)
     net_fini(&net);
 }
 
-/* Nothing would be lost: the loss is told as it is. */
+/* Without an optimizer nothing can be lost: the loss is reported as it is. */
 static void losses_without_optimizer_may_be_anything(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
@@ -429,7 +429,8 @@ static void refuses_what_cannot_run(void **state)
     net_fini(&net);
 }
 
-/* What the plan prints is what an engine has, and its parts add up. */
+/* The memory that the plan prints is that of an engine, and its parts add up.
+ */
 static void plans_memory(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 4, 5, "adamw");
@@ -447,13 +448,13 @@ static void plans_memory(void **state)
         assert_int_equal(m.arena, m.params + m.grads + m.optim + m.buffers +
                                       m.prepared + m.stash + m.messages +
                                       m.workspace + m.outputs);
-        assert_int_equal(m.in_flight, 4 - k); /* what 1f1b is good for */
+        assert_int_equal(m.in_flight, 4 - k); /* the advantage of 1f1b */
     }
     job_fini(&job);
 }
 
-/* Every allocation on the way to an engine fails once: always the same message,
- * and nothing is left behind. */
+/* Every allocation during the creation of an engine fails once: always the same
+ * message, and no memory leaks. */
 static void survives_lack_of_memory(void **state)
 {
     struct pst_exec_options options = net_options("zb-v", 2, 2, "adamw");
@@ -466,7 +467,7 @@ static void survives_lack_of_memory(void **state)
     options.replicas = 2;
     net_init_as(&net, 4, NET_STILL | NET_TRANSMIT);
     assert_ok(pst_transport_self.open("4", &transport, &net.diag), &net.diag);
-    pst_joint_drop(net.plan); /* that the split has left */
+    pst_joint_drop(net.plan); /* cached by the split */
     for (; status != PST_OK; n++) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
@@ -488,8 +489,8 @@ static void survives_lack_of_memory(void **state)
     net_fini(&net);
 }
 
-/* A message that is never sent: the waiting rank, what it waits to do, and who
- * owes it. */
+/* A message that is never sent: names the waiting rank, its action, and the
+ * rank that owes the message. */
 static void names_who_is_late(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 3, 4, "sgd");

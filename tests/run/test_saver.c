@@ -18,7 +18,7 @@ static void job_begin(struct job *job, unsigned ranks, unsigned replicas)
     job_init(job, 3, &options);
 }
 
-/* While somebody else allocates. */
+/* Runs steps while another thread allocates. */
 static void steps(struct job *job, unsigned from, unsigned to)
 {
     for (unsigned s = from; s < to; s++)
@@ -71,7 +71,7 @@ static void assert_same_state(struct job *a, struct job *b)
     pst_dump_free(got);
 }
 
-/* What is saved is the state of its step, however far the run is when it is
+/* The saved state is that of its step, even if the run is further when it is
  * written. */
 static void saves_the_step_it_began_at(void **state)
 {
@@ -116,7 +116,7 @@ static void saves_the_step_it_began_at(void **state)
 
 enum fault { FULL, NO_FOLDER, READ_ONLY, N_FAULTS };
 
-/* The save begins, and fails. */
+/* Begins a save that fails. */
 static void begin_faulty(struct pst_saver *s, struct job *job, const char *dir,
                          enum fault fault)
 {
@@ -136,7 +136,8 @@ static void begin_faulty(struct pst_saver *s, struct job *job, const char *dir,
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* Steps go on, nothing stays there, and another folder gets the same state. */
+/* Steps continue, no files stay there, and a save to another folder gets the
+ * same state. */
 static void fails_there(unsigned replicas, enum fault fault)
 {
     struct job straight, job, resumed;
@@ -163,7 +164,7 @@ static void fails_there(unsigned replicas, enum fault fault)
     assert_int_equal(load(&resumed, other), 2);
     steps(&resumed, 2, 4);
     assert_same_state(&straight, &resumed);
-    /* And the next save has nothing of the fault left. */
+    /* The next save is not affected by the fault. */
     begin(s, &job, "next", 4);
     assert_ok(end(s, &job), &job.net.diag);
     pst_saver_free(s);
@@ -194,13 +195,12 @@ static void one_at_a_time(void **state)
     assert_int_equal(
         pst_saver_begin(s, job.engine, "one", 2, 0, NULL, &job.net.diag),
         PST_ERR_INTERNAL);
-    pst_saver_free(s); /* given up: nothing is there */
+    pst_saver_free(s); /* cancelled: no files are there */
     assert_true(access("one/step-00000001", F_OK) != 0);
     job_fini(&job);
 }
 
-/* Each allocation fails once: a save that did not begin, or that fails, or
- * one that is whole. */
+/* Each allocation fails once: a save does not begin, fails, or is complete. */
 static void survives_want_of_memory(void **state)
 {
     struct job job;

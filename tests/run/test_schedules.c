@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every schedule on the small model: the bits of one stage in one process. */
+/* Every schedule on the small model gives the bits of one stage in one process.
+ */
 #include <unistd.h>
 
 #include "stages/tune/choose.h"
@@ -7,7 +8,7 @@
 #include "tests/run/job.h"
 #include "tests/sched/every.h"
 
-/* On 4 stages: ranks that the schedule can use, and microbatches. */
+/* For 4 stages: numbers of ranks and microbatches that the schedule accepts. */
 struct row {
     const char *name;
     unsigned ranks, microbatches;
@@ -67,7 +68,7 @@ static void generated_ones(void **state)
 
 /* --- lists made by hand --------------------------------------------------- */
 
-/* Writes the lists to a file; "csv:PATH". */
+/* Writes the schedule to a file; sets "csv:PATH". */
 static void write_csv(const char *lists, char name[64])
 {
     FILE *f;
@@ -92,7 +93,7 @@ static void csv_as(unsigned stages, unsigned flags, unsigned ranks, unsigned m,
     (void)unlink(name + 4);
 }
 
-/* Of as many microbatches as stages. */
+/* Uses as many microbatches as stages. */
 static void refuse(unsigned stages, unsigned ranks, const char *lists,
                    const char *why)
 {
@@ -117,7 +118,8 @@ static void csv(unsigned stages, unsigned ranks, unsigned m, const char *lists)
     csv_as(stages, 0, ranks, m, lists);
 }
 
-/* Conformance 59: there and back on two ranks, and three stages beside one. */
+/* Conformance 59: stages placed forth and back on two ranks, and three stages
+ * on one rank with one on the other. */
 static void case_59_placements(void **state)
 {
     (void)state;
@@ -128,7 +130,7 @@ static void case_59_placements(void **state)
         "2F0,2F1,2B0,2B1\n");
 }
 
-/* Conformance 60: messages in the lists, backward in another order. */
+/* Conformance 60: messages in the schedule, backwards in another order. */
 static void case_60_messages_given(void **state)
 {
     static const char late[] =
@@ -136,7 +138,8 @@ static void case_60_messages_given(void **state)
         "1RECV_F0,1RECV_F1,1F0,1F1,1B1,1B0,1SEND_B1,1SEND_B0\n";
 
     (void)state;
-    if (net_carries()) /* the second microbatch begins with what 1F0 leaves */
+    if (net_carries()) /* the second microbatch begins with the buffer that 1F0
+                        * leaves */
         refuse(2, 2, late, "buffer \"c.tick\" goes from microbatch to");
     else
         csv(2, 2, 2, late);
@@ -147,8 +150,8 @@ static void case_60_messages_given(void **state)
         "1REDUCE_GRAD,1RESHARD\n");
 }
 
-/* Conformance 61: I and W apart on four stages; also mixed with B, by stage
- * and by microbatch, and a compound. */
+/* Conformance 61: I and W separate on four stages; also mixed with B, by stage
+ * and by microbatch, and in a compound action. */
 static void case_61_split_backward(void **state)
 {
     (void)state;
@@ -163,7 +166,7 @@ static void case_61_split_backward(void **state)
         "1F0,2F0,1F1,2F1,2B0,1I0,2B1,1W0,1B1\n");
 }
 
-/* Conformance 62: stages of one rank hand over directly; one stage alone. */
+/* Conformance 62: stages of one rank use local copies; a single stage. */
 static void case_62_one_rank(void **state)
 {
     (void)state;
@@ -173,7 +176,7 @@ static void case_62_one_rank(void **state)
     csv(4, 1, 2,
         "0F0,1F0,2F0,3F0,0F1,1F1,2F1,3F1,3I1,3B0,2B0,3W1,2I1,1B0,1I1,0B0,"
         "0B1,1W1,2W1\n");
-    /* As executed, where nothing has to be sent. */
+    /* As executed, without messages. */
     csv(2, 1, 1,
         "0UNSHARD,1UNSHARD,0F0,1F0,1B0,1REDUCE_GRAD,1RESHARD,0B0,"
         "0REDUCE_GRAD,0RESHARD\n");
@@ -181,7 +184,7 @@ static void case_62_one_rank(void **state)
 
 /* --- lists made by chance ------------------------------------------------- */
 
-/* Any order that can run, any placement: always the same bits. */
+/* Random order that can run, random placement: always the same bits. */
 static void lists_by_chance(void **state)
 {
     (void)state;
@@ -195,8 +198,8 @@ static void lists_by_chance(void **state)
     }
 }
 
-/* What is done twice is refused even where the order of sums would mend it:
- * with the list as it is in the file. */
+/* A repeated action is refused even if the order of sums would be unaffected;
+ * the message shows the schedule as in the file. */
 static void refuses_lists_with_a_fault(void **state)
 {
     static const struct {
@@ -250,8 +253,8 @@ static void refuses_forwards_out_of_order(void **state)
     (void)unlink(name + 4);
 }
 
-/* Conformance 48: forward only, no gradients, nothing changes; also in
- * schedules that go there and back. */
+/* Conformance 48: forward only, no gradients, nothing changes; also in V-shaped
+ * schedules. */
 static void case_48_forward_only(void **state)
 {
     (void)state;
@@ -278,7 +281,7 @@ static void case_48_forward_only(void **state)
     }
 }
 
-/* Conformance 49: outputs that nobody wants take no memory. */
+/* Conformance 49: outputs that nothing reads take no memory. */
 static void case_49_no_outputs(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
@@ -295,8 +298,8 @@ static void case_49_no_outputs(void **state)
     job_fini(&job);
 }
 
-/* Microbatches in flight stay within what the schedule promises, and memory
- * that W waits for is in the plan. */
+/* Microbatches in flight stay within the schedule's bound, and the plan
+ * contains the memory that W waits for. */
 static void plans_what_is_in_flight(void **state)
 {
     struct pst_exec_options options = net_options("zb-h1", 4, 8, "none");
@@ -308,7 +311,8 @@ static void plans_what_is_in_flight(void **state)
     assert_ok(pst_exec_plan(net.plan, &options, m, &net.diag), &net.diag);
     for (unsigned r = 0; r < 4; r++) {
         assert_true(m[r].in_flight <= 4);
-        assert_true((m[r].for_w > 0) == (r != 2)); /* it trains nothing */
+        assert_true((m[r].for_w > 0) == (r != 2)); /* this rank trains nothing
+                                                    */
     }
     options = net_options("looped-bfs", 2, 4, "none");
     assert_ok(pst_exec_plan(net.plan, &options, late, &net.diag), &net.diag);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans bound to other sizes: numbers that the model's file does not have
- * follow them, and what has no way to follow is refused. */
+/* Plans bound to other sizes: numbers that the model's file does not contain
+ * follow them; numbers that cannot be derived are refused. */
 #include "tests/run/golden.h"
 
 static void open_data(const char *name)
@@ -10,8 +10,8 @@ static void open_data(const char *name)
     assert_ok(pst_safetensors_load(data, &diag), &diag);
 }
 
-/* Numbers that the file does not have: strides and offsets of writes, sizes
- * within compositions. What cannot be had is refused. */
+/* Numbers that the file does not contain: strides and offsets of writes, sizes
+ * within compositions. Unreachable sizes are refused. */
 static void derived_numbers_follow_the_rows(void **state)
 {
     static const char *const sets[] = {"odd3", "odd7"};
@@ -41,8 +41,8 @@ static void derived_numbers_follow_the_rows(void **state)
     pst_safetensors_close(data);
 }
 
-/* z[1] += h in zeros of (rows, rows, rows, 4): h (rows, 4) stands in each of
- * its rows, and zeros everywhere else. */
+/* z[1] += h in zeros of (rows, rows, rows, 4), where h is (rows, 4): h is in
+ * each of its rows, zeros are everywhere else. */
 static void check_cube(const struct pst_dump *dump, size_t rows)
 {
     const struct pst_dump_item *z = pst_dump_find(dump, "output.1");
@@ -60,7 +60,8 @@ static void check_cube(const struct pst_dump *dump, size_t rows)
     }
 }
 
-/* An offset that grows with the square of the rows: the file says how. */
+/* An offset that grows with the square of the rows, by an expression in the
+ * file. */
 static void windows_follow_the_file(void **state)
 {
     const struct pst_split_options split = {0};
@@ -88,7 +89,7 @@ static void windows_follow_the_file(void **state)
     pst_safetensors_close(data);
 }
 
-/* Running statistics are unbiased: they count the rows. */
+/* Running statistics are unbiased: they depend on the number of rows. */
 static void statistics_follow_the_rows(void **state)
 {
     static const char *const sets[] = {"norm3", "norm7"};
@@ -123,8 +124,8 @@ static void statistics_follow_the_rows(void **state)
     pst_safetensors_close(data);
 }
 
-/* Sizes besides the rows, in a model whose rows times its length have to be
- * even, so that the sizes next to the exported ones cannot be had. */
+/* Free sizes besides the rows, in a model whose rows times its length must be
+ * even, so that the sizes next to the exported ones are invalid. */
 static void any_free_size_can_be_set(void **state)
 {
     static const struct {
@@ -188,8 +189,8 @@ static void any_free_size_can_be_set(void **state)
     pst_safetensors_close(data);
 }
 
-/* A family of compositions in each output (make_parts.py): counts, halves,
- * squares, roots of free sizes. Fitting a line to them was wrong or refused. */
+/* Each output has a family of compositions (make_parts.py): counts, halves,
+ * squares and roots of free sizes, which are not linear. */
 static void compositions_follow_sizes(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Microbatches that wait for their backward outside of the arena (--stash). */
+/* Microbatches that wait for their backward outside the arena (--stash). */
 #include <sys/resource.h>
 
 #include "stages/layout/memory/spill.h"
@@ -39,7 +39,7 @@ static struct pst_exec_options options_of(const struct row *row,
         net_options(row->name, row->ranks, row->microbatches, "adamw");
 
     ret.stash = stash;
-    ret.verify = true; /* a slot that is out is overwritten */
+    ret.verify = true; /* a slot that is outside is overwritten */
     return ret;
 }
 
@@ -81,10 +81,10 @@ static void keeps_the_bits(void **state)
             job_fini(&job);
         }
     assert_true(moved > 0);
-    assert_int_equal(folder_count(), 0); /* files have no name */
+    assert_int_equal(folder_count(), 0); /* the files are unlinked */
 }
 
-/* Any order that can run, with many microbatches in flight. */
+/* Random order that can run, with many microbatches in flight. */
 static void keeps_the_bits_of_lists_by_chance(void **state)
 {
     unsigned moved = 0;
@@ -123,7 +123,7 @@ static void keeps_the_bits_of_lists_by_chance(void **state)
     assert_int_equal(unlink("lists"), 0);
 }
 
-/* Replicas, of which some have more microbatches. */
+/* Replicas, some with more microbatches. */
 static void keeps_the_bits_of_replicas(void **state)
 {
     const struct row row = {"gpipe", 3, 2, 14, true};
@@ -146,7 +146,7 @@ static void keeps_the_bits_of_replicas(void **state)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* The arena lacks what is outside, to the byte. */
+/* The arena is smaller by exactly the bytes that are outside. */
 static void makes_the_arena_smaller(void **state)
 {
     (void)state;
@@ -182,8 +182,9 @@ static void makes_the_arena_smaller(void **state)
     }
 }
 
-/* gpipe, one stage: three slots (where forward becomes backward, one goes out,
- * one is made and one is read next), whatever the number of microbatches. */
+/* gpipe with one stage needs three slots for any number of microbatches: where
+ * forward becomes backward, one is evicted, one is computed and one is read
+ * next. */
 static void needs_three_slots(void **state)
 {
     struct row row = {"gpipe", 1, 1, 1, true};
@@ -216,8 +217,8 @@ static void limit_files(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* The step is not applied, and says why; then it goes on as if nothing had
- * been. */
+/* The step is not applied and says why; later steps are as if it had not been.
+ */
 static void loses_nothing_by_a_full_disk(void **state)
 {
     const struct row row = {"gpipe", 4, 2, 9, true};
@@ -263,7 +264,7 @@ static enum pst_status check(const struct job *job, struct pst_diag *diag)
                            pst_rank_actions(r), diag);
 }
 
-/* The proof finds each wrong slot, place and order. */
+/* The check finds each wrong slot, location and order. */
 static void proves_what_was_planned(void **state)
 {
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
@@ -295,7 +296,7 @@ static void proves_what_was_planned(void **state)
     }
 }
 
-/* What comes back is not what went out: no number is made of it. */
+/* Reloaded data differs from what was evicted: nothing is computed from it. */
 static void finds_a_wrong_place(void **state)
 {
     const struct row row = {"gpipe", 1, 1, 6, true};
@@ -343,7 +344,8 @@ static void refuses_by_name(void **state)
                          PST_ERR_USAGE);
         assert_non_null(strstr(net.diag.text, "--stash"));
     }
-    for (unsigned i = 0; i < 2; i++) { /* of 1 microbatch nothing goes out */
+    for (unsigned i = 0; i < 2; i++) { /* with 1 microbatch nothing is evicted
+                                        */
         options = options_of(i == 0 ? &row : &short_row, "disk:nowhere");
         assert_ok(pst_transport_self.open("1", &transport, &net.diag),
                   &net.diag);

@@ -16,10 +16,11 @@ struct job {
     struct net_data data;
     struct pst_transport *transport;
     struct pst_engine *engine;
-    double losses[8]; /* of steps */
+    double losses[8]; /* losses of the steps */
 };
 
-/* Of what an update is by its number: the rate, the first momentum. */
+/* Options that depend on the number of the update: the learning rate, and the
+ * first momentum. */
 static void count_updates(struct pst_optim_options *optim)
 {
     optim->warmup_steps = 3;
@@ -104,7 +105,7 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Four steps = two, save, load into a new engine, two more. */
+/* Four steps equal two steps, save, load into a new engine, two more. */
 static void resume(unsigned stages, unsigned ranks, const char *optimizer)
 {
     struct job straight, first, second;
@@ -145,8 +146,8 @@ static void resumes_with_any_cut(void **state)
     resume(2, 2, "sgd");
 }
 
-/* A step that was left out is none for the optimizer, also not after a resume:
- * a run that never had it does the same. */
+/* A skipped step does not count for the optimizer, not even after a resume: a
+ * run without that step does the same. */
 static void leave_out(const char *optimizer)
 {
     struct job straight, first, second;
@@ -190,7 +191,7 @@ static void counts_updates_not_steps(void **state)
     leave_out("sgd");
 }
 
-/* Nor are there states to go on with in what was saved without one. */
+/* A checkpoint saved without an optimizer has no states to continue with. */
 static void refuses_checkpoints_without_states(void **state)
 {
     struct job job, other;
@@ -231,13 +232,13 @@ static void refuses_foreign_checkpoints(void **state)
     job_run(&job, 0, 1);
     assert_ok(pst_engine_save(job.engine, dir, 1, 2, NULL, &job.net.diag),
               &job.net.diag);
-    /* Another optimizer wants other states. */
+    /* Another optimizer needs other states. */
     job_init(&other, 2, 2, "adamw");
     assert_int_equal(net_load(other.engine, dir, &step, &other.net.diag),
                      PST_ERR_MISMATCH);
     assert_non_null(strstr(other.net.diag.text, "sgd"));
     job_fini(&other);
-    /* Another export of the model is the same; another model is not. */
+    /* Another export of the same model is accepted, another model is not. */
     job_init(&other, 2, 2, "sgd");
     other.net.plan->model_digest[0] ^= 1;
     assert_ok(net_load(other.engine, dir, &step, &other.net.diag),
@@ -249,15 +250,15 @@ static void refuses_foreign_checkpoints(void **state)
     job_fini(&job);
 }
 
-/* A run that goes on must be the one that was saved; what only reads takes
- * any. */
+/* To continue a run, the checkpoint must be its own; other commands accept any.
+ */
 static void refuses_another_run(void **state)
 {
     static const struct {
         const char *optimizer;
         uint64_t seed;
         bool train;
-        const char *want; /* NULL: is loaded */
+        const char *want; /* text of the refusal; NULL: it is loaded */
     } cases[] = {
         {"adamw", 0, true,
          "the checkpoint was written with seed 5, this run has seed 0: give "
@@ -271,7 +272,7 @@ static void refuses_another_run(void **state)
         {"adamw", 5, true, NULL},
         {"none", 0, false, NULL},
         {"sgd", 0, false, NULL},
-        {"sgd", 0, false, NULL}, /* of another export of the model */
+        {"sgd", 0, false, NULL}, /* from another export of the model */
     };
     struct job job;
     char dir[128];
@@ -290,7 +291,7 @@ static void refuses_another_run(void **state)
 
         pst_engine_free(job.engine);
         job.net.plan->model_digest[0] ^= i == PST_COUNT(cases) - 1;
-        options.optim.momentum = 0; /* sgd without a state of its own */
+        options.optim.momentum = 0; /* sgd without a state */
         options.seed = cases[i].seed;
         options.train = cases[i].train;
         assert_ok(pst_engine_new(job.net.plan, job.transport, &options,
@@ -309,7 +310,7 @@ static void refuses_another_run(void **state)
     job_fini(&job);
 }
 
-/* Names in a directory but . and .. ; -1: there is none. */
+/* Number of names in a folder, without . and .. ; -1: there is no folder. */
 static int count_files(const char *path)
 {
     DIR *d = opendir(path);
@@ -320,8 +321,8 @@ static int count_files(const char *path)
     return d == NULL ? -1 : closedir(d) == 0 ? n : -2;
 }
 
-/* The second rank's shard does not fit: nothing stays of the first one's, and
- * a checkpoint of the same step is as it was. */
+/* The second rank's shard exceeds the limit: nothing remains of the first
+ * one's, and a checkpoint of the same step is unchanged. */
 static void cleans_up_after_failed_saves(void **state)
 {
     struct rlimit limit, small;
@@ -346,7 +347,7 @@ static void cleans_up_after_failed_saves(void **state)
     for (unsigned k = 1; k <= 3; k++) {
         enum pst_status status;
 
-        /* Which of the two fails does not matter at 2; at 3, both do. */
+        /* With 2 either of the two may fail; with 3 both do. */
         small.rlim_cur =
             k == 3 ? 100 : (rlim_t)PST_MAX(first.st_size, second.st_size) - 1;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
@@ -361,7 +362,7 @@ static void cleans_up_after_failed_saves(void **state)
     job_fini(&job);
 }
 
-/* The file has the dump's tensors under their names. */
+/* The file has the dump's tensors with their names. */
 static void writes_dumps(void **state)
 {
     struct pst_safetensors *file;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A parameter of several stages whose home sends it (--transmit), and the
- * proof that copies are equal. */
+/* A parameter of several stages that its owner sends to the others
+ * (--transmit), and the check that copies are equal. */
 #include <unistd.h>
 
 #include "stages/compile/memplan.h"
@@ -9,7 +9,7 @@
 #include "stages/tune/choose.h"
 #include "tests/run/job.h"
 
-/* The same bits as replicated and as uncut; states of the optimizer once. */
+/* The same bits as replicated and as uncut; optimizer states exist once. */
 static void keeps_the_bits(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 1, 5, "adamw");
@@ -76,7 +76,8 @@ static void flip(struct pst_engine *engine, unsigned rank, size_t offset)
     *pst_rank_at(pst_rank_device(engine->ranks[rank]), offset) ^= 1;
 }
 
-/* One bit of one copy: no checkpoint, and the two ranks are named. */
+/* One bit of one copy differs: there is no checkpoint, and both ranks are
+ * named. */
 static void finds_copies_that_differ(void **state)
 {
     const struct pst_exec_options options = net_options("1f1b", 3, 2, "adamw");
@@ -97,7 +98,7 @@ static void finds_copies_that_differ(void **state)
     assert_non_null(strstr(job.net.diag.text, "rank 2 (stage "));
     assert_non_null(strstr(job.net.diag.text, "than rank 0: "));
     assert_non_null(strstr(job.net.diag.text, "states"));
-    /* Values alone: the state shows in them after the next step. */
+    /* Compares values only: a state shows in them after the next step. */
     assert_ok(pst_engine_compare_copies(job.engine, 1, &job.net.diag),
               &job.net.diag);
     flip(job.engine, 2, find(job.engine, 2, "e.weight")->data + 5);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a step writes is what was planned: two steps of every golden of the
- * splitter on a device that watches every access (watched.h), on ranks of this
- * process, in a schedule each.
+ * A step writes only planned memory: two steps of every golden of the splitter,
+ * on a device that watches every access (watched.h), on ranks of this process,
+ * each in one schedule.
  */
 #include "tests/run/watched.h"
 #include "tests/split/golden.h"
@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST ((size_t)2 << 20) /* of an arena: more takes too long */
+#define LARGEST                                                                \
+    ((size_t)2 << 20) /* largest arena that is tested; more takes              \
+                       * too long */
 
 static struct golden goldens[GOLDEN_MAX];
 static size_t n_goldens, n_full, n_ran;
@@ -41,7 +43,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Losses of two steps; 0 if the arenas are too large. */
+/* Returns losses of two steps; 0 if the arenas are too large. */
 static unsigned steps(struct pst_plan *plan,
                       const struct pst_exec_options *options, double *ret)
 {
@@ -117,14 +119,15 @@ static void writes_what_was_planned(void **state)
             fail_msg("%s, %s: %s", golden->name, options.schedule,
                      watched.first);
         assert_true(watched.calls > 0);
-        /* Who reads beyond its operands finds other numbers. */
+        /* A kernel that reads outside its operands computes other numbers. */
         assert_memory_equal(want, got, sizeof(want));
     }
     pst_plan_free(plan);
     pst_model_close(model);
 }
 
-/* The watch itself: a kernel that writes a byte too many is found. */
+/* Tests the watch itself: a kernel that writes one byte too many is detected.
+ */
 static void run_too_far(const struct pst_call *call)
 {
     memset(call->out[0].data, 1, pst_meta_span(call->out[0].meta) + 1);

@@ -14,11 +14,11 @@
 struct watched watched;
 
 struct range {
-    size_t begin, end; /* of the arena */
+    size_t begin, end; /* range in the arena */
     bool write;
 };
 
-/* What one call may touch, and the arena as it was before it. */
+/* Ranges that one call may touch, and the arena's contents before it. */
 struct watch {
     struct pst_device_memory *mem;
     struct range at[MAX_RANGES];
@@ -39,7 +39,7 @@ static void allow(const void *at, size_t size, bool write)
 
     if (p == NULL || p < watch.mem->base ||
         p >= watch.mem->base + watch.mem->size || size == 0)
-        return; /* numbers of the host */
+        return; /* memory of the host */
     if (watch.n == MAX_RANGES)
         abort();
     watch.at[watch.n].begin = (size_t)(p - watch.mem->base);
@@ -62,7 +62,7 @@ static void invert(unsigned char *p, size_t n)
         p[i] ^= 0xff;
 }
 
-/* f(gap) for what lies between the ranges, in their order. */
+/* Calls f for each gap between the ranges, in order. */
 static void each_gap(void (*f)(size_t begin, size_t end, const char *who),
                      bool writable_only, const char *who)
 {
@@ -122,7 +122,7 @@ static void show_and_check(const char *who)
 static void launch(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, struct pst_call *frame)
 {
-    /* A contribution to a gradient that has a node of its own. */
+    /* A contribution to a gradient, added by a node of its own. */
     const bool adds = strcmp(kernel->name, "accumulate_grad") == 0;
 
     begin(mem);

@@ -6,11 +6,11 @@
 #include "stages/sched/sched.h"
 #include "tests/test.h"
 
-/* The schedule that a row of a test's table is about. */
+/* Returns the schedule that a row of a test's table belongs to. */
 typedef const char *(*row_name_fn)(size_t row);
 
-/* A table of n rows has every schedule that trains. "auto" makes one of the
- * others, or a list that test_auto.c has. */
+/* Asserts that a table of n rows has every schedule that trains. "auto" gives
+ * one of the others, or a list that test_auto.c tests. */
 static inline void assert_every_schedule(row_name_fn name, size_t n)
 {
     size_t n_all;

@@ -4,7 +4,7 @@
 #include "stages/sched/sched.h"
 #include "tests/test.h"
 
-/* A schedule that trains and that these numbers suit. */
+/* Returns a training schedule that accepts these numbers. */
 static inline struct pst_schedule *made(const char *name, unsigned ranks,
                                         unsigned stages, unsigned n)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Schedule "auto": never slower than a named one, faster where stages differ,
- * within memory, always a schedule that can run. */
+/* Schedule "auto": never slower than a named schedule, faster where stages
+ * differ, within the memory limit, and always runnable. */
 #include "stages/sched/simulate.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ static double step_of(const struct pst_schedule *s,
     return step;
 }
 
-/* Lowers with the links of the costs and proves. */
+/* Lowers with the links of the costs, and checks the result. */
 static void prove(struct pst_schedule *s, const struct pst_costs *costs)
 {
     struct pst_link links[256];
@@ -70,7 +70,8 @@ static double random_real(uint64_t *state)
     return (double)random_bits(state) / 0x1p31;
 }
 
-/* Stages that differ up to 5 times, edges to any later stage, messages. */
+/* Costs of stages that differ by up to a factor of 5, edges to any later stage,
+ * messages. */
 static void random_costs(struct pst_costs *costs, unsigned stages,
                          uint64_t *state)
 {
@@ -109,7 +110,7 @@ static void random_costs(struct pst_costs *costs, unsigned stages,
     costs->overlap = random_bits(state) % 2;
 }
 
-/* No schedule by name may be faster than `step`. */
+/* No named schedule may be faster than `step`. */
 static void compare_names(unsigned ranks, unsigned n,
                           const struct pst_costs *costs, double step)
 {
@@ -161,8 +162,8 @@ static void never_slower_than_a_named_one(void **state)
     }
 }
 
-/* Four ranks, stages that differ: at least 5 % faster than 1F1B. (Not where
- * the first rank has most work: 1F1B keeps that one busy all the time.) */
+/* Four ranks with unequal stages: at least 5 % faster than 1F1B. (Except where
+ * the first rank has most work, since 1F1B keeps that one busy.) */
 static void beats_1f1b_on_uneven_stages(void **state)
 {
     static const double work[][8] = {{1, 1, 1, 1},
@@ -216,8 +217,8 @@ static double peak_of(const struct pst_schedule *s,
     return peak;
 }
 
-/* Tighter and tighter: the steps get longer, the memory is kept, and the last
- * limit is refused with what is missing. */
+/* With smaller and smaller limits steps get longer, the memory is kept, and the
+ * refusal of the last limit says what is missing. */
 static void keeps_within_memory(void **state)
 {
     double last = 0, limit;
@@ -243,7 +244,7 @@ static void keeps_within_memory(void **state)
         }
         step = step_of(s, &costs);
         assert_true(peak_of(s, &costs) <= limit);
-        /* Half a percent may have been given for less memory. */
+        /* Half a percent may have been traded for memory. */
         assert_true(step >= last * (1 - 0.0051));
         last = step;
         made++;
@@ -258,8 +259,8 @@ static void keeps_within_memory(void **state)
     pst_costs_fini(&costs);
 }
 
-/* Any limit that is larger than another makes no slower schedule, whatever the
- * stages cost; none is the largest. */
+/* A larger limit never gives a slower schedule, for any costs; no limit counts
+ * as the largest. */
 static void a_larger_limit_is_never_slower(void **state)
 {
     static const struct {
@@ -331,7 +332,7 @@ static void survives_lack_of_memory(void **state)
     (void)state;
     random_costs(&costs, 4, &seed);
     live = pst_alloc_live(PST_TAG_PLAN);
-    /* Every 7th call: there are thousands. */
+    /* Every 7th allocation fails: there are thousands. */
     for (uint64_t n = 1; status != PST_OK; n += 1 + n / 16) {
         struct pst_schedule *s = NULL;
         struct pst_diag diag;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of docs/schedules.md: bubble and memory of each schedule, if F, I
- * and W take the same time everywhere and messages none; and what the counts
- * that PyTorch refuses cost.
+ * The table of docs/schedules.md: bubble and memory of each schedule if F, I
+ * and W take the same time everywhere and messages take none; and the cost of
+ * microbatch numbers that PyTorch refuses.
  */
 #include "stages/sched/simulate.h"
 
@@ -32,8 +32,8 @@ static double bubble_of(const struct pst_schedule *s)
 typedef unsigned (*held_fn)(unsigned ranks, unsigned per_rank, unsigned n,
                             unsigned rank);
 
-/* Units of a step that a rank idles: `gaps` times P - 1; (stage, microbatch)
- * pairs that it holds at most. */
+/* Expects the idle units of a step per rank, `gaps` times P - 1, and the
+ * largest number of (stage, microbatch) pairs that a rank holds. */
 static void assert_bounds(const char *name, unsigned ranks, unsigned per_rank,
                           unsigned n, double gaps, held_fn held)
 {
@@ -124,8 +124,8 @@ static void every_schedule_has_its_bounds(void **state)
     assert_every_schedule(name_of, PST_COUNT(rows));
 }
 
-/* Rounds of different size: never worse than leaving microbatches out, and
- * the words say what an even number would give. */
+/* Rounds of unequal size are never worse than omitting microbatches, and the
+ * text states the gain of an even number. */
 static void remainders_cost_little(void **state)
 {
     static const char *const names[] = {"interleaved-1f1b", "zb-h1"};
@@ -161,7 +161,7 @@ static void remainders_cost_little(void **state)
         }
 }
 
-/* Refusals name the nearest numbers. */
+/* Refusals name the nearest valid numbers. */
 static void refusals_name_the_way_out(void **state)
 {
     static const struct {
@@ -205,7 +205,7 @@ static void refusals_name_the_way_out(void **state)
     }
 }
 
-/* Files: what is wrong and where. */
+/* Messages for files name the fault and its position. */
 static void lists_are_refused_by_line_and_column(void **state)
 {
     static const struct {
@@ -238,7 +238,7 @@ static void lists_are_refused_by_line_and_column(void **state)
     }
 }
 
-/* Damaged text never does more than be refused. */
+/* Damaged text is refused or accepted, never worse. */
 static void damaged_lists(void **state)
 {
     static const char good[] = "0F0,0SEND_F0,0UNSHARD,,0RECV_B0<3,0B0\r\n"

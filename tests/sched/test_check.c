@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The check against a player that knows nothing of it: the player runs the
- * lists action by action with blocking sends, in random order, and sees what
- * happens. Lists with a planted fault must be refused exactly if the player
- * finds that they break or hang.
+ * Compares the check with an independent player. The player runs the schedules
+ * action by action with blocking sends, in random order. Schedules with a
+ * planted fault must be refused exactly if the player finds that they break or
+ * hang.
  */
 #include "stages/sched/simulate.h"
 
@@ -43,7 +43,8 @@ enum { POSTED = 1, SENT = 2, HANDED = 4 };
 
 struct state {
     unsigned char done[MAX_S][MAX_N];
-    unsigned char mail[2][MAX_S][MAX_S][MAX_N]; /* backward, from, to */
+    unsigned char mail[2][MAX_S][MAX_S][MAX_N]; /* indices: backward, from, to
+                                                 */
     unsigned char grad[MAX_S][MAX_S], link[MAX_S][MAX_S];
     size_t next[MAX_S];
     unsigned char reduced[3][MAX_S];
@@ -52,8 +53,8 @@ struct state {
 
 enum outcome { MOVES, WAITS, BREAKS };
 
-/* To a lower stage goes what the microbatch before has left; nothing comes
- * before the first. */
+/* Messages to a lower stage carry the buffer of the microbatch before; the
+ * first has none. */
 static bool is_first(int backward, int from, int to, int m)
 {
     return !backward && from > to && m == 0;
@@ -71,7 +72,7 @@ static enum outcome inputs_there(const struct state *s, int backward, int stage,
         if (!linked || mail == HANDED || is_first(backward, (int)o, stage, m))
             continue;
         if (!(mail & POSTED))
-            return BREAKS; /* nobody will ever post it now */
+            return BREAKS; /* it is never posted now */
         if (!(mail & SENT))
             outcome = WAITS;
     }
@@ -157,7 +158,7 @@ static enum outcome play_reduce(struct state *s, const struct world *w,
     }
     if (!mine || s->reduced[k][rank] == 2)
         return BREAKS;
-    /* 1: came here, 2: went on. All must have come. */
+    /* 1: arrived, 2: left. All must have arrived. */
     s->reduced[k][rank] = 1;
     for (unsigned j = 0; j < w->shared[k].n_stages; j++)
         if (!s->reduced[k][sched->rank_of[w->shared[k].stages[j]]])
@@ -166,7 +167,8 @@ static enum outcome play_reduce(struct state *s, const struct world *w,
     return MOVES;
 }
 
-/* Stages whose parameters come and go: fetched is 1 while they are here. */
+/* Stages whose parameters are gathered and released: fetched is 1 while they
+ * are present. */
 static enum outcome play_transfer(struct state *s, const struct pst_action *a)
 {
     const int fetch = a->kind == PST_ACT_UNSHARD;
@@ -277,7 +279,7 @@ static void push(struct pst_schedule *s, int rank, enum pst_action_kind kind,
     assert_true(pst_vec_push(PST_TAG_PLAN, &s->ranks[rank], a));
 }
 
-/* Stages dealt out in turn, backward in two parts, W at the end. */
+/* Stages distributed in turn, backward in two parts, W at the end. */
 static void deal_out(struct pst_schedule *s)
 {
     for (unsigned r = 0; r < s->n_ranks; r++)
@@ -293,7 +295,7 @@ static void deal_out(struct pst_schedule *s)
                 push(s, s->rank_of[st], part ? PST_ACT_W : PST_ACT_I, st, m);
 }
 
-/* "0=1,1=0,2=1": each rank has a stage. */
+/* Writes "0=1,1=0,2=1": each rank has at least one stage. */
 static void random_place(unsigned stages, unsigned ranks, char *out,
                          size_t size)
 {
@@ -313,7 +315,7 @@ static void random_place(unsigned stages, unsigned ranks, char *out,
                                 st, rank[st]);
 }
 
-/* Any schedule that can have these numbers, anywhere. */
+/* Makes any schedule that accepts these numbers, anywhere. */
 static void make_any(struct world *w)
 {
     size_t n;
@@ -494,7 +496,7 @@ static void faults_are_refused(void **state)
         }
         pst_schedule_free(w.sched);
     }
-    /* Both happen, or the test would prove little. */
+    /* Both results occur, or the test would prove little. */
     assert_true(refused > n_faults / 2 && accepted > n_faults / 50);
 }
 
@@ -523,7 +525,7 @@ static void names_the_place(void **state)
         "before it; rank 1: 1RECV_F0 >>1F2<< 1RECV_F1 1B0 1SEND_B0 1F1 "
         "1RECV_F2 1B1 ...");
     at[1].microbatch = 0;
-    /* A receive just before its use: hangs if sends block. */
+    /* A receive just before its use hangs if sends block. */
     kept = at[2];
     memmove(&at[2], &at[3], 2 * sizeof(*at));
     at[4] = kept;
@@ -558,7 +560,7 @@ static void refuses_bad_compute_lists(void **state)
                      PST_ERR_INTERNAL);
     assert_int_equal(pst_schedule_lower(s, &link, 1, &shared, 1, 0, &diag),
                      PST_ERR_INTERNAL);
-    /* Rank 1 wants microbatch 1 first, rank 0 has B0 before F1. */
+    /* Rank 1 needs microbatch 1 first, rank 0 has B0 before F1. */
     kept = s->ranks[1].at[0];
     s->ranks[1].at[0] = s->ranks[1].at[1];
     s->ranks[1].at[1] = kept;

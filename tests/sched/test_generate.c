@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Generators, placement, lowering against PyTorch's lists, estimates. */
+/* Generators, placement, lowering compared with PyTorch's, estimates. */
 #include "stages/sched/sched.h"
 
 #include <stdio.h>
@@ -129,7 +129,7 @@ static double costliest(const double *costs, const int *rank_of, unsigned n)
     return most;
 }
 
-/* Against all ways to cut eight stages. */
+/* Compares with all ways to cut eight stages. */
 static void placement_is_best(void **state)
 {
     unsigned seed = 7;
@@ -224,8 +224,9 @@ static void receives_are_posted_early(void **state)
     pst_schedule_free(s);
 }
 
-/* Stage 3 sends a buffer on to stage 0. A list that can have it so stays; else
- * the forwards that others wait for move up, and backwards keep their order. */
+/* Stage 3 sends a buffer on to stage 0. A schedule that allows this stays;
+ * otherwise the forwards that others wait for move up, and backwards keep their
+ * order. */
 static void buffers_go_from_microbatch_to_microbatch(void **state)
 {
     const struct pst_link links[] = {
@@ -260,7 +261,7 @@ static void buffers_go_from_microbatch_to_microbatch(void **state)
     pst_schedule_free(s);
 }
 
-/* Memory that fails at any call leaves no leak and no crash. */
+/* A failing allocation at any call causes no leak and no crash. */
 static void survives_lack_of_memory(void **state)
 {
     const struct pst_schedule_options o = {"1f1b", 2, 3, 3, true, NULL};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Against tests/data/schedules.tar.xz: PyTorch's single passes, its parser and
- * what it refuses (conformance cases 32, 34, 36 to 43).
+ * Compares with tests/data/schedules.tar.xz: PyTorch's single passes, its
+ * parser and its refusals (conformance cases 32, 34, 36 to 43).
  */
 #include "tests/sched/torch.h"
 
 /* --- single passes ------------------------------------------------------ */
 
-/* "0F0 . 0B0 | 1F0" becomes lines and cells. */
+/* Converts "0F0 . 0B0 | 1F0" to lines and cells. */
 static struct pst_schedule *parse_lists(const char *lists)
 {
     struct pst_schedule *s = NULL;
@@ -67,7 +67,7 @@ static void assert_steps(const struct pst_schedule *s, const char *want)
     assert_int_equal(steps, strtoul(want, NULL, 10));
 }
 
-/* Calls try for every line of passes.txt that begins with kind. */
+/* Calls `try` for every line of passes.txt that begins with kind. */
 static void each_pass(const char *kind, unsigned want_lines,
                       void (*try)(char **field))
 {
@@ -133,7 +133,7 @@ static void try_unshard(char **field)
     pst_schedule_free(s);
 }
 
-/* Ours, of lists that have no gaps: the same actions. */
+/* Our own pass, on schedules without gaps: the same actions. */
 static void try_ours(const char *lists, unsigned window)
 {
     struct pst_schedule *s = parse_lists(lists), *torch = parse_lists(lists);
@@ -158,7 +158,7 @@ static void try_ours(const char *lists, unsigned window)
 
 static void try_unshard_ours(char **field)
 {
-    if (strstr(field[1], "OVERLAP") == NULL) /* lowering takes these apart */
+    if (strstr(field[1], "OVERLAP") == NULL) /* lowering separates these */
         for (unsigned window = 1; window <= 5; window++)
             try_ours(field[1], window);
 }
@@ -171,7 +171,7 @@ static unsigned pick(unsigned n)
     return (seed >> 16) % n;
 }
 
-/* Lists by chance, of up to 6 stages. */
+/* Random schedules of up to 6 stages. */
 static void unshards_as_torch_does(void **state)
 {
     (void)state;
@@ -188,7 +188,8 @@ static void unshards_as_torch_does(void **state)
     }
 }
 
-/* The lowered list of one rank with all its stages, windows of K stages. */
+/* The lowered schedule of one rank with all stages, with windows of K stages.
+ */
 static void assert_unsharded(const char *list, unsigned window,
                              const char *want)
 {
@@ -294,7 +295,7 @@ static void case_40_sends_and_receives(void **state)
     each_pass("sendrecv", 7, try_sendrecv);
 }
 
-/* From the generator, and once more by way of text. */
+/* From the generator, and again from its text. */
 static void try_merged(char **field)
 {
     struct pst_schedule *s = make("InterleavedZeroBubble", 2, 4, 8, true);
@@ -352,7 +353,8 @@ static void case_43_placement(void **state)
 
 /* --- what PyTorch refuses ----------------------------------------------- */
 
-/* "NAME V=2 n=3 P=4": exact refuses as well; else only what cannot be. */
+/* "NAME V=2 n=3 P=4": `exact` must be refused too; otherwise only what is
+ * impossible. */
 static void try_construction(const char *what)
 {
     char name[32];
@@ -411,7 +413,8 @@ static void case_32_names(void **state)
     assert_non_null(strstr(diag.text, " 1f1b, "));
     assert_non_null(strstr(diag.text, " interleaved-1f1b, "));
     assert_non_null(strstr(diag.text, "csv:FILE"));
-    assert_null(strstr(diag.text, "inference")); /* it cannot be chosen */
+    assert_null(strstr(diag.text, "inference")); /* inference cannot be chosen
+                                                  */
     o.name = "inTERLeaved1f1B";
     assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
     assert_string_equal(s->name, "interleaved-1f1b");
@@ -433,7 +436,7 @@ static void case_32_names(void **state)
 }
 
 /* "check P=2 S=2 n=1: LISTS", "lower ranks=0,1: LISTS": either the text is
- * refused or no schedule comes of it. */
+ * refused, or no schedule results. */
 static void try_lists(const char *lists, unsigned ranks, unsigned stages,
                       unsigned n)
 {
@@ -469,7 +472,7 @@ static void try_lists(const char *lists, unsigned ranks, unsigned stages,
 }
 
 /* "simulate ranks=0: LISTS", "defer ranks=0,1: LISTS". Refused by PyTorch's
- * simulator, and by ours; a receive that nothing sends, by lowering. */
+ * simulator and by ours; a receive without a send is refused by lowering. */
 static void try_simulation(const char *line, const char *lists)
 {
     const struct pst_link link = {0, 1, true};
@@ -478,7 +481,7 @@ static void try_simulation(const char *line, const char *lists)
     struct pst_diag diag;
     size_t steps;
 
-    s->train = true; /* else gradients would not matter */
+    s->train = true; /* otherwise gradients would not count */
     if (line[0] == 's')
         status = pst_torch_steps(s, &steps, &diag);
     else
@@ -489,16 +492,17 @@ static void try_simulation(const char *line, const char *lists)
     pst_schedule_free(s);
 }
 
-/* Rows of errors.txt that other tests have, or that have no counterpart. */
+/* Rows of errors.txt that other tests cover, or that have no counterpart. */
 static const char *const elsewhere[] = {
     " V=",    /* case_34_refusals */
     "class ", /* case_32_names */
     "place ", /* case_43_placement */
-    /* Empty cells are gaps in ours, whatever the file has. */
-    "csv compute_comms", "csv other", /* one form: what a cell says decides */
+    /* Empty cells are gaps here, in any format. */
+    "csv compute_comms", "csv other", /* one format: the contents of a cell
+                                       * decide */
     "hook ",                          /* actions cannot be replaced */
-    /* Arguments come from a file of data and from the plan; losses stay with
-     * the ranks: there are no lists of them that could be too short. */
+    /* Arguments come from a data file and from the plan; losses stay with the
+     * ranks: there are no lists that could be too short. */
     "step ", "losses ", "loss ", "forward only with losses"};
 
 static bool is_elsewhere(const char *line)
@@ -531,7 +535,7 @@ static void case_42_refused_lists(void **state)
             try_lists(strstr(lists, "(empty)") ? "0F0 0B0" : lists,
                       line[14] == '0' ? 1 : 2, 2, strstr(lists, "1B1") ? 2 : 1);
         } else if (strncmp(line, "csv compute_only", 16) == 0) {
-            /* Messages are welcome in ours, but not so few. */
+            /* Messages are allowed here, but none may be missing. */
             try_lists(lists, strchr(lists, '/') ? 2 : 1,
                       strchr(lists, '/') ? 2 : 1, 1);
         } else if (strncmp(line, "simulate ", 9) == 0 ||
@@ -551,7 +555,7 @@ static void case_42_refused_lists(void **state)
     free(text);
 }
 
-/* Memory that fails at any call leaves no leak and no crash. */
+/* A failing allocation at any call causes no leak and no crash. */
 static void survives_lack_of_memory(void **state)
 {
     static const struct pst_schedule_options rows[] = {

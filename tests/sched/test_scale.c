@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large schedules are generated and checked: test-sched-scale [RANKS
- * MICROBATCHES]. scripts/test.sh runs 4096 16384, which may take 60 s and 4
- * GiB.
+ * Generates and checks large schedules: test-sched-scale [RANKS MICROBATCHES].
+ * scripts/test.sh runs 4096 16384, within 60 s and 4 GiB.
  */
 #include "stages/sched/sched.h"
 
@@ -41,7 +40,7 @@ static void large_1f1b(void **state)
     limits[1]--;
     assert_int_equal(pst_schedule_check_held(s, limits, &diag), PST_ERR_INPUT);
     /* Rank 0 does its first B right after its first F: each list is in order,
-     * but rank ranks - 2 wants a second F before. */
+     * but rank ranks - 2 needs a second F before. */
     at = s->ranks[0].at;
     kept = at[ranks];
     assert_int_equal(kept.kind, PST_ACT_B);
@@ -54,7 +53,7 @@ static void large_1f1b(void **state)
     free(links);
 }
 
-/* The processor's seconds: others may be at work. */
+/* Counts CPU seconds, since the machine may have other work. */
 static void within_limits(void **state)
 {
     struct rusage used;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The simulator against the reference numbers of the schedules, and
- * against small schedules worked out by hand; costs in files. */
+/* The simulator against reference numbers of the schedules, and against small
+ * schedules computed by hand; cost files. */
 #include "stages/sched/simulate.h"
 
 #include "stages/base/host/fs.h"
@@ -13,7 +13,7 @@
 
 #include "tests/sched/made.h"
 
-/* All stages alike; F = f, I = W = b / 2. */
+/* All stages are equal; F = f, I = W = b / 2. */
 static void cost(struct pst_costs *costs, unsigned stages, double f, double b)
 {
     struct pst_diag diag;
@@ -45,8 +45,8 @@ static void lower(struct pst_schedule *s, unsigned early)
         &diag);
 }
 
-/* 4 ranks, 8 microbatches; 48 units of work for each rank. A stage of a
- * schedule with one stage per rank is twice as large. */
+/* 4 ranks, 8 microbatches; 48 units of work per rank. A stage of a schedule
+ * with one stage per rank is twice as large. */
 static void makespans_are_those_of_the_table(void **state)
 {
     static const struct {
@@ -100,8 +100,8 @@ static double seconds(const struct pst_sim *sim, unsigned rank,
 }
 
 /* 1F1B, 4 ranks, 8 microbatches, F = 1, B = 2: rank 0 waits 6 for its first
- * gradient and 1 between each of its last 4; rank 3 waits 3 for its first
- * input and 6 at the end. */
+ * gradient and 1 between each of its last 4; rank 3 waits 3 for its first input
+ * and 6 at the end. */
 static void names_why_ranks_wait(void **state)
 {
     struct pst_schedule *s = made("1f1b", 4, 4, 8);
@@ -142,8 +142,8 @@ static void names_why_ranks_wait(void **state)
     pst_schedule_free(s);
 }
 
-/* Two ranks, one microbatch, a message of 3 s of latency and 4 bytes at
- * 2 bytes/s there, 2 bytes back: F 1, way 5, F 1, B 2, way 4, B 2. */
+/* Two ranks, one microbatch, a message with 3 s of latency and 4 bytes at 2
+ * bytes/s forward, 2 bytes back: F 1, message 5, F 1, B 2, message 4, B 2. */
 static void messages_take_time(void **state)
 {
     struct pst_link_cost link = {{0, 1, true}, 4, 2};
@@ -177,10 +177,10 @@ static void messages_take_time(void **state)
     pst_costs_fini(&costs);
 }
 
-/* GPipe with two microbatches: a rank's messages leave one after the other.
- * F0 ends at 1, its 2 s of bytes leave until 3, those of F1 until 5; with
- * overlap rank 1 has F1 from 5 to 6, without it the sender computes F1 only
- * when the first message has left: F1 from 3 to 4, there at 6. */
+/* GPipe with two microbatches: messages of a rank leave one after the other. F0
+ * ends at 1; its message takes until 3, that of F1 until 5. With overlap rank 1
+ * runs F1 from 5 to 6; without it the sender computes F1 only after the first
+ * message has left: F1 from 3 to 4, arrival at 6. */
 static void messages_share_the_line(void **state)
 {
     struct pst_link_cost link = {{0, 1, true}, 4, 0};
@@ -204,7 +204,7 @@ static void messages_share_the_line(void **state)
     pst_schedule_free(s);
 }
 
-/* Each pair of ranks may have a way of its own: there 1 s, back 7 s. */
+/* Each pair of ranks may have a link of its own: 1 s there, 7 s back. */
 static void ways_may_differ(void **state)
 {
     const struct pst_wire wires[4] = {{0, 0}, {1, 0}, {7, 0}, {0, 0}};
@@ -222,7 +222,7 @@ static void ways_may_differ(void **state)
     pst_schedule_free(s);
 }
 
-/* Ranks 0 and 1 share a parameter; the optimizer begins after all. */
+/* Ranks 0 and 1 share a parameter; the optimizer begins after all sums. */
 static void reduces_and_steps(void **state)
 {
     const unsigned owners[] = {0, 1};
@@ -254,7 +254,7 @@ static void reduces_and_steps(void **state)
 }
 
 /* F 0-1, F 1-2, B 2-4, B 4-6: rank 1 sums its stage from 4 to 9 while rank 0
- * goes on, rank 0 its own from 6 to 7. */
+ * continues, rank 0 its own from 6 to 7. */
 static void sums_over_replicas_move_beside_the_work(void **state)
 {
     struct pst_schedule *s = made("1f1b", 2, 2, 1);
@@ -336,7 +336,7 @@ static void refuses_what_stands_still(void **state)
     struct pst_sim sim;
 
     (void)state;
-    /* Rank 1 wants microbatch 1 before rank 0 may go on with it. */
+    /* Rank 1 needs microbatch 1 before rank 0 can continue with it. */
     a[0] = a[2];
     a[2] = first;
     cost(&costs, 2, 1, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Why ranks wait, and what timelines look like as text. */
+/* Why ranks wait, and timelines as text. */
 #include "stages/sched/timeline.h"
 
 #include <string.h>
@@ -53,9 +53,9 @@ static void every_gap_has_its_cause(void **state)
     assert_int_equal(t.spans.n, n);
     pst_timeline_shares(&t, shares);
 
-    /* Rank 0: 2-3 waited for nobody; 4-6 B0 was not made on rank 1, 6-9 it was
-     * on its way; 10-11 B1 was not made, after the last forward; 11-12 it was
-     * on its way; 13-15 nothing was left. */
+    /* Rank 0: 2-3 waited for no rank; 4-6 rank 1 had not computed B0, 6-9 it
+     * was on its way; 10-11 B1 was not computed, after the last forward; 11-12
+     * it was on its way; 13-15 no work was left. */
     assert_float_equal(shares[0].seconds[PST_SPAN_OTHER], 1, 1e-9);
     assert_float_equal(shares[0].seconds[PST_SPAN_WARM_UP], 2, 1e-9);
     assert_float_equal(shares[0].seconds[PST_SPAN_MESSAGE], 3 + 1, 1e-9);
@@ -63,7 +63,7 @@ static void every_gap_has_its_cause(void **state)
     assert_float_equal(shares[0].seconds[PST_SPAN_IMBALANCE], 0, 1e-9);
     assert_float_equal(shares[0].bubble, 10.0 / 15, 1e-9);
 
-    /* Rank 1: 0-2 and 2-3 before F0; 7-8 B1 needs nobody; 11-14 before the
+    /* Rank 1: 0-2 and 2-3 before F0; 7-8 B1 waits for no rank; 11-14 before the
      * optimizer. */
     assert_float_equal(shares[1].seconds[PST_SPAN_WARM_UP], 2, 1e-9);
     assert_float_equal(shares[1].seconds[PST_SPAN_MESSAGE], 1, 1e-9);
@@ -80,7 +80,7 @@ static void every_gap_has_its_cause(void **state)
     pst_timeline_fini(&t);
 }
 
-/* In the middle, another rank that is late is imbalance. */
+/* In the middle of a step, a late rank counts as imbalance. */
 static void late_peers_are_imbalance(void **state)
 {
     struct pst_timeline t = {.name = "x", .n_ranks = 2, .step = 12};
@@ -101,7 +101,7 @@ static void late_peers_are_imbalance(void **state)
     pst_timeline_fini(&t);
 }
 
-/* A name may hold anything; nothing of it becomes markup. */
+/* A name may contain anything; none of it becomes markup. */
 static void text_is_escaped(void **state)
 {
     struct pst_timeline t;
@@ -131,7 +131,7 @@ static void text_is_escaped(void **state)
     pst_timeline_fini(&t);
 }
 
-/* Spans that touch do so in whole nanoseconds too. */
+/* Spans that touch also touch in whole nanoseconds. */
 static void spans_do_not_overlap(void **state)
 {
     struct pst_timeline t = {.name = "t", .n_ranks = 1, .step = 3e-9};

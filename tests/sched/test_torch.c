@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Against tests/data/schedules.tar.xz: the lists that PyTorch generates and
- * lowers, action for action, with their peaks and steps (conformance cases 33,
- * 34, 35, 44).
+ * Compares with tests/data/schedules.tar.xz: the schedules that PyTorch
+ * generates and lowers, action by action, with their peaks and steps
+ * (conformance cases 33, 34, 35, 44).
  */
 #include "tests/sched/torch.h"
 
@@ -11,7 +11,7 @@
 /* --- blocks ------------------------------------------------------------- */
 
 struct block {
-    char kind[24], name[32]; /* ours: "zb-h1" */
+    char kind[24], name[32]; /* our name: "zb-h1" */
     unsigned per_rank, n, ranks, stages;
     char peak[512], hash[32];
     size_t steps, steps_packed; /* 0: not given */
@@ -45,7 +45,7 @@ static void read_key(struct block *b, const char *word)
         fail_msg("key %s", word);
 }
 
-/* The next block of the text; false: none. */
+/* Reads the next block of the text; false: none. */
 static bool read_block(char **at, struct block *b)
 {
     char *line = next_line(at), *save = NULL, *word;
@@ -137,7 +137,7 @@ static void assert_safe(struct pst_schedule *s)
               &diag);
 }
 
-/* Returns false for kinds that are not ours to make. */
+/* Returns false for kinds that we do not generate. */
 static bool try_block(const struct block *b, const char *name)
 {
     const bool lists =

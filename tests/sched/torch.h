@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_SCHED_TORCH_H
 #define PENSTOCK_TESTS_SCHED_TORCH_H
-/* Reads tests/data/schedules.tar.xz, what PyTorch makes of schedules. */
+/* Reads tests/data/schedules.tar.xz, PyTorch's results for schedules. */
 #include "stages/sched/generate.h"
 #include "stages/sched/torch/torch.h"
 
@@ -36,7 +36,7 @@ static inline char *read_file(const char *name)
     return text;
 }
 
-/* Cuts the line off and moves on; NULL at the end. */
+/* Terminates the line and moves on; NULL at the end. */
 static inline char *next_line(char **at)
 {
     char *line = *at, *end;
@@ -55,7 +55,7 @@ static inline int compare_words(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Several RESHARDs in a row stand in the order of a hash set: sorts them. */
+/* Consecutive RESHARDs are in the order of a hash set: sorts them. */
 static inline void sort_reshards(struct pst_str *line)
 {
     char *copy = strdup(pst_str_text(line)), *save = NULL;

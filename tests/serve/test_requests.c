@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests side by side in a step, and the queue that they wait in. Models are
- * drawn at random and return their inputs, so that every request has to get its
- * own back; where each number has to be is computed number by number. */
+/* Requests that share a step, and the queue that they wait in. Models are
+ * random and return their inputs, so every request must get its own inputs
+ * back; their expected positions are computed element by element. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 static uint64_t state_of_draw;
 
-/* 0 .. n - 1 */
+/* Returns a random number of 0 .. n - 1. */
 static unsigned draw(unsigned n)
 {
     state_of_draw = state_of_draw * 6364136223846793005u + 1442695040888963407u;
@@ -41,7 +41,7 @@ static void draw_input(struct pst_plan_input *in, const char *name,
     pst_meta_set_contiguous(&in->meta);
 }
 
-/* Outputs are some of the inputs; the first one always. */
+/* Outputs are some of the inputs, always including the first one. */
 static void draw_plan(struct pst_plan *plan)
 {
     static const char *const names[MAX_INPUTS] = {"a", "b", "c", "d"};
@@ -52,7 +52,7 @@ static void draw_plan(struct pst_plan *plan)
     for (unsigned i = 0; i < n; i++) {
         struct pst_plan_input in = {0};
 
-        /* Rows that differ make a sample of a whole microbatch. */
+        /* Inputs with different rows make a whole microbatch one sample. */
         draw_input(&in, names[i], draw(8) ? rows : 2 * rows);
         if (i == 0 && in.chunk < 0) {
             in.meta = pst_meta_make(PST_F32, 1, &rows);
@@ -104,13 +104,15 @@ static struct pstd_ask *draw_ask(const struct pstd_signature *s,
     return ask;
 }
 
-/* Who has each place of the step, and which of its samples that is. */
+/* Which request has each position of the step, and which of its samples that
+ * is. */
 struct place {
     const struct pstd_ask *ask;
     int64_t sample;
 };
 
-/* Word by word: requests in order, gaps and the end as the last one before. */
+/* The definition, taken literally: requests in order; gaps and the end repeat
+ * the last one. */
 static void find_places(const struct pstd_signature *s,
                         const struct pstd_ask *list, struct place *ret)
 {
@@ -134,8 +136,8 @@ static void find_places(const struct pstd_signature *s,
 /* --- number by number -------------------------------------------------------
  */
 
-/* The place of number `flat` of a tensor of these sizes along dim; what it has
- * instead of it with `at` there, in a tensor with `size` along dim. */
+/* Offset of element `flat` of a tensor of these sizes, if its index along dim
+ * is replaced by `at` in a tensor with `size` along dim. */
 static int64_t along(const struct pst_meta *meta, int dim, int64_t flat)
 {
     for (int d = (int)meta->rank - 1; d > dim; d--)
@@ -179,7 +181,8 @@ static void check_filled(const struct pstd_signature *s, size_t input,
     }
 }
 
-/* A microbatch of an output that is an input, to where it is in the step's. */
+/* Copies a microbatch of an output that equals an input to its position in the
+ * step's output. */
 static void join(const struct pstd_port *p, unsigned microbatches,
                  unsigned microbatch, const unsigned char *from,
                  unsigned char *to)
@@ -256,7 +259,7 @@ static void run_step(struct pstd_requests *r, const struct place *places)
     }
 }
 
-/* Every request has its own numbers back. */
+/* Every request gets its own numbers back. */
 static void check_results(const struct pstd_signature *s,
                           const struct pstd_ask *list)
 {
@@ -329,7 +332,7 @@ static void on_answers(void *ctx)
     q->told++;
 }
 
-/* Steps of 2 microbatches of 2 rows. */
+/* Makes a queue for steps of 2 microbatches of 2 rows. */
 static void open_queue(struct queue *q, unsigned limit)
 {
     const int64_t rows = 2;
@@ -370,7 +373,7 @@ static enum pst_status put(struct queue *q, uint64_t client, int64_t samples)
     return pstd_intake_put(q->in, ask, &diag);
 }
 
-/* Clients of a list, in order: "1 2"; frees it. */
+/* Expects the clients of a list in order, as in "1 2"; frees the list. */
 static void expect(struct pstd_ask *list, const char *clients)
 {
     struct pst_str got = {0};
@@ -391,17 +394,19 @@ static void takes_what_fits(void **state)
     assert_int_equal(put(&q, 1, 1), PST_OK);
     assert_int_equal(put(&q, 2, 2), PST_OK);
     assert_int_equal(put(&q, 3, 2), PST_OK); /* does not fit beside them */
-    assert_int_equal(put(&q, 4, 1), PST_OK); /* and nobody passes it */
+    assert_int_equal(put(&q, 4, 1), PST_OK); /* and no other request overtakes
+                                              * it */
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     expect(pstd_intake_take(q.in, 0, 0), "3 4");
     expect(pstd_intake_take(q.in, 0, 0), "");
     assert_int_equal(put(&q, 5, 4), PST_OK);
-    expect(pstd_intake_take(q.in, 0, 100), "5"); /* full: nothing to wait for */
+    expect(pstd_intake_take(q.in, 0, 100), "5"); /* full: there is no reason to
+                                                  * wait */
     assert_int_equal(put(&q, 6, 3), PST_OK);
     expect(pstd_intake_take(q.in, 1, 100), ""); /* not yet */
     expect(pstd_intake_take(q.in, 1000, 0.01), "6");
     assert_int_equal(put(&q, 7, 3), PST_OK);
-    pstd_intake_shut(q.in, false); /* nobody will fill it */
+    pstd_intake_shut(q.in, false); /* no more requests can fill it */
     expect(pstd_intake_take(q.in, 0, 100), "7");
     close_queue(&q);
 }
@@ -419,7 +424,7 @@ static void refuses_beyond_its_limit(void **state)
     assert_int_equal(pstd_intake_counts(q.in, false).refused, 1);
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     assert_int_equal(put(&q, 4, 1), PST_OK);
-    close_queue(&q); /* with one that waits */
+    close_queue(&q); /* while one waits */
 }
 
 static void forgets_who_is_gone(void **state)
@@ -433,7 +438,7 @@ static void forgets_who_is_gone(void **state)
     assert_int_equal(put(&q, 1, 1), PST_OK);
     pstd_intake_forget(q.in, 1);
     assert_int_equal(pstd_intake_counts(q.in, false).gone, 2);
-    assert_int_equal(put(&q, 3, 1), PST_OK); /* there is room again */
+    assert_int_equal(put(&q, 3, 1), PST_OK); /* there is space again */
     assert_int_equal(put(&q, 4, 1), PST_OK);
     expect(pstd_intake_take(q.in, 0, 0), "2 3 4");
     close_queue(&q);
@@ -450,7 +455,7 @@ static void drains_or_gives_up(void **state)
     assert_int_equal(put(&q, 2, 4), PST_OK);
     pstd_intake_shut(q.in, false);
     assert_int_equal(put(&q, 3, 1), PST_ERR_BUSY);
-    list = pstd_intake_take(q.in, 0, 0); /* those before are still taken */
+    list = pstd_intake_take(q.in, 0, 0); /* earlier ones are still taken */
     assert_non_null(list);
     pstd_intake_give(q.in, list);
     (void)uv_run(&q.loop, UV_RUN_NOWAIT);

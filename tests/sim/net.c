@@ -14,12 +14,12 @@
 #define TIMERS 32
 #define WRITES 1024
 
-/* Bytes of one direction. */
+/* Bytes in one direction. */
 struct flow {
     unsigned char *data;
     size_t n, cap;
-    size_t come; /* of these; the rest is on its way */
-    bool moves;  /* an event brings more */
+    size_t come; /* bytes that have arrived; the rest is on its way */
+    bool moves;  /* an event will deliver more */
 };
 
 struct queued {
@@ -30,12 +30,12 @@ struct queued {
 
 struct link {
     bool used, cut, client_closed;
-    bool accepted;     /* or waits for that */
-    uv_stream_t *pipe; /* the daemon's end; NULL: none yet, or closed */
+    bool accepted;     /* or it waits to be accepted */
+    uv_stream_t *pipe; /* the daemon's end; NULL: not yet there, or closed */
     struct flow up, down;
     struct queued queue[WRITES];
     size_t n_queued;
-    bool told; /* the daemon knows that it has ended */
+    bool told; /* the daemon knows that the connection has ended */
 };
 
 static struct {
@@ -47,7 +47,7 @@ static struct {
     uint64_t order;
     uv_stream_t *listener;
     uv_connection_cb on_connection;
-    struct link *offered; /* told, and not accepted */
+    struct link *offered; /* announced to the daemon, not accepted yet */
     unsigned handles;
     uint64_t delay;
     size_t room, piece;
@@ -95,7 +95,7 @@ static void on_move(void *ctx, uint64_t is_up)
         return;
     }
     if (f->come == f->n)
-        return; /* nobody wants it any more */
+        return; /* nothing reads it any more */
     f->come += sim_between(1, PST_MIN(f->n - f->come, net.piece));
     if (f->come < f->n) {
         f->moves = true;
@@ -126,7 +126,7 @@ static size_t get(struct flow *f, void *data, size_t size)
 {
     const size_t n = PST_MIN(size, f->come);
 
-    if (n == 0) /* the flow may have no memory yet */
+    if (n == 0) /* the flow may have no buffer yet */
         return 0;
     memcpy(data, f->data, n);
     memmove(f->data, f->data + n, f->n - n);
@@ -203,7 +203,7 @@ void sim_close(int fd)
     struct link *l = link_of(fd);
 
     l->client_closed = true;
-    /* What was written before may come. */
+    /* Earlier writes may still arrive. */
     if (l->pipe == NULL)
         l->cut = true;
     l->down.n = l->down.come = 0;
@@ -324,7 +324,7 @@ static void on_timer(void *ctx, uint64_t order)
     const size_t i = timer_of(t);
 
     if (i == TIMERS || net.timers[i].order != order)
-        return; /* it was started anew, or closed */
+        return; /* it was restarted or closed */
     net.timers[i].handle = NULL;
     if (t->repeat > 0)
         (void)__wrap_uv_timer_start(t, t->timer_cb, t->repeat, t->repeat);
@@ -362,7 +362,7 @@ static void on_handle_closed(void *ctx, uint64_t what)
         handle->close_cb(handle);
 }
 
-/* Writes that are queued end first. */
+/* Queued writes end first. */
 static void end_writes(struct link *l, int err)
 {
     while (l->n_queued > 0) {
@@ -456,7 +456,7 @@ int __wrap_uv_accept(uv_stream_t *server, uv_stream_t *client)
     if (l == NULL)
         return UV_EAGAIN;
     net.offered = NULL;
-    offer(); /* there may be others */
+    offer(); /* there may be more */
     l->accepted = true;
     l->pipe = client;
     client->u.reserved[0] = l;
@@ -490,7 +490,7 @@ int __wrap_uv_read_stop(uv_stream_t *pipe)
     return 0;
 }
 
-/* Gives the daemon what has come, or the end. */
+/* Delivers to the daemon what has arrived, or the end. */
 static void pump(struct link *l)
 {
     while (l->used && l->pipe != NULL && l->pipe->read_cb != NULL) {
@@ -522,7 +522,7 @@ static size_t room_of(const struct link *l)
     return l->down.n < net.room ? net.room - l->down.n : 0;
 }
 
-/* The client has read: what waits may go. */
+/* The client has read: queued bytes may be sent. */
 static void flush(struct link *l)
 {
     while (l->used && l->pipe != NULL && l->n_queued > 0 && room_of(l) > 0 &&
@@ -590,7 +590,8 @@ void __wrap_pstd_socket_unbind(struct pstd_listener *listener);
 enum pst_status __wrap_pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
                                         struct pst_diag *diag);
 
-/* The only call that waits is that of who has time: there is none. */
+/* The client waits in poll only when it has nothing to do, which does not occur
+ * here. */
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
 {
     const struct link *l;

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_TESTS_SIM_NET_H
 #define PENSTOCK_TESTS_SIM_NET_H
 /*
- * libuv's calls, as far as daemon/loop/ makes them, over the events of a world,
- * and connections whose bytes come in pieces, late, or not at all. A client's
- * end is a descriptor of the C library (connect, poll, read, write, close) from
- * SIM_FD on.
+ * Replaces the calls of libuv that daemon/loop/ makes by events of a simulated
+ * world, with connections whose bytes come in pieces, late, or not at all. A
+ * client's end is a descriptor for the C library (connect, poll, read, write,
+ * close), numbered from SIM_FD on.
  */
 #include "tests/sim/sim.h"
 
@@ -16,19 +16,19 @@
 
 /* Forgets all connections and handles. */
 void sim_net_reset(void);
-/* How connections are: longest way of a byte, bytes that fit into one, and that
- * each write or read takes at most. */
+/* Sets the network: longest delay of a byte, bytes that fit into a connection,
+ * and the most that a write or read moves. */
 void sim_net_network(uint64_t delay, size_t room, size_t piece);
-/* Nobody listens any more, and all connections are gone; callbacks that are
- * owed to the daemon are made. */
+/* Stops listening and ends all connections; makes the callbacks that the daemon
+ * still expects. */
 void sim_net_cut_all(void);
-/* One of the connections is cut, by chance. */
+/* Ends a random connection. */
 void sim_net_cut_one(void);
 
-/* A client's end; -1: nobody listens. */
+/* Returns a client's end; -1: nothing listens. */
 int sim_connect(void);
 void sim_close(int fd);
-/* Bytes, 0: there are none now, -1: the connection has ended. */
+/* Returns the number of bytes; 0: none now; -1: the connection has ended. */
 ssize_t sim_read(int fd, void *data, size_t size);
 bool sim_write(int fd, const void *data, size_t size);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plays seeds.
+ * Runs simulations for seeds.
  *
  *     test-sim [--world NAME] [--seeds N]     N seeds from PST_TEST_SEED on
  *     test-sim --world NAME --seed N [--trace]   one of them again
- *     test-sim --twice N                      seeds in two processes: the same?
+ *     test-sim --twice N                      compares runs in two processes
  */
 #include "tests/sim/sim.h"
 
@@ -25,7 +25,7 @@
 #endif
 #define EVENTS 4096
 #define BEGIN  (1000 * SIM_S)          /* on the monotonic clock */
-#define DATE   (1790000000ull * SIM_S) /* on the clock of the wall */
+#define DATE   (1790000000ull * SIM_S) /* on the wall clock */
 
 static const struct sim_world *const worlds[] = {
     &sim_job_world, &sim_watch_world, &sim_control_world};
@@ -42,7 +42,7 @@ static struct {
     uint64_t seed, state;
     bool plays, trace;
     uint64_t now, order, hash;
-    int64_t wall;                /* nanoseconds ahead */
+    int64_t wall;                /* wall clock, nanoseconds ahead */
     struct event events[EVENTS]; /* a heap */
     size_t n;
 } sim;
@@ -236,7 +236,7 @@ static void on_signal(int number)
     (void)raise(number);
 }
 
-/* An assertion or a sanitizer has ended it. */
+/* An assertion or a sanitizer has ended the process. */
 static void at_exit(void)
 {
     if (sim.plays)
@@ -271,7 +271,7 @@ static const struct sim_world *world_of(uint64_t seed)
 /* --- the program ---------------------------------------------------------- */
 
 struct options {
-    const struct sim_world *world; /* NULL: all, by their shares */
+    const struct sim_world *world; /* NULL: all, according to their shares */
     uint64_t seed, seeds, twice;
     bool has_seed, hash;
 };
@@ -327,7 +327,7 @@ static void read_options(int argc, char **argv, struct options *o)
     }
 }
 
-/* Hash of all courses, one after the other. */
+/* Runs all seeds; returns the hash of all traces in order. */
 static uint64_t play_all(const struct options *o, uint64_t n)
 {
     uint64_t all = 0;
@@ -342,7 +342,7 @@ static uint64_t play_all(const struct options *o, uint64_t n)
     return all;
 }
 
-/* The same in a process of its own, which has other addresses. */
+/* Does the same in another process, which has other addresses. */
 static uint64_t hash_elsewhere(const char *self, const struct options *o)
 {
     char command[PATH_MAX + 128], text[64] = "";
@@ -362,7 +362,7 @@ static uint64_t hash_elsewhere(const char *self, const struct options *o)
 static int play_twice(const char *program, const struct options *o)
 {
     char self[PATH_MAX];
-    /* A world may go to another folder. */
+    /* A world may change the working folder. */
     const bool is_found = realpath(program, self) != NULL;
     const uint64_t here = play_all(o, o->twice);
     const uint64_t again = play_all(o, o->twice);

@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_TESTS_SIM_SIM_H
 #define PENSTOCK_TESTS_SIM_SIM_H
 /*
- * Deterministic simulation: code of penstock as it is, in a world that is
- * played. Chance comes from one seed, time from a queue of events; the clocks
- * of the C library and all that leaves the process are caught by the linker
- * (--wrap, meson.build) while a world plays. So a seed gives the same course
- * each time, in each process. One thread.
+ * Deterministic simulation: unmodified code of penstock runs in a simulated
+ * world. Random numbers come from one seed, time from a queue of events. The
+ * linker intercepts clocks of the C library and everything that leaves the
+ * process (--wrap, meson.build) while a simulation runs. A seed therefore gives
+ * the same run each time, in each process. One thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@
 
 struct sim_world {
     const char *name;
-    unsigned share; /* of 100 seeds that are drawn */
+    unsigned share; /* out of 100 random seeds */
     void (*play)(void);
 };
 
@@ -26,43 +26,46 @@ extern const struct sim_world sim_job_world, sim_watch_world, sim_control_world;
 
 /* --- chance --------------------------------------------------------------- */
 
-/* 0 ... n - 1. */
+/* Returns a random number of 0 ... n - 1. */
 uint64_t sim_pick(uint64_t n);
-/* a ... b, both of them too. */
+/* Returns a random number of a ... b, both included. */
 uint64_t sim_between(uint64_t a, uint64_t b);
-/* True once in n times. */
+/* Returns true once in n times, at random. */
 bool sim_once_in(unsigned n);
 
 /* --- time ----------------------------------------------------------------- */
 
-/* Time since the begin of the world, as the monotonic clock has it. */
+/* Time since the start of the simulation, on the monotonic clock. */
 uint64_t sim_now(void);
-/* Somebody sets the clock of the host. */
+/* Sets the wall clock of the host. */
 void sim_set_wall(int64_t seconds_ahead);
 
 typedef void (*sim_fn)(void *ctx, uint64_t what);
-/* At a time that is not past; of the same time in the order of the calls. */
+/* Calls fn at a time that is not past; events of the same time run in the order
+ * of the calls. */
 void sim_at(uint64_t when, sim_fn fn, void *ctx, uint64_t what);
-/* Goes on to the next event. False: there is none. */
+/* Runs the next event. False: there is none. */
 bool sim_next(void);
-/* The world's events, without the time that they take: a call waits. */
+/* Lets virtual time pass and runs the events of that time: for a call that
+ * blocks. */
 void sim_sleep(uint64_t ns);
 /* Forgets all events. */
 void sim_forget(void);
 
 /* --- this process --------------------------------------------------------- */
 
-/* The first call goes to an empty folder, which is removed at the end. */
+/* The first call makes an empty folder, which is removed at the end, and enters
+ * it. */
 void sim_use_folder(void);
-/* What getpid gives. */
+/* Result of getpid(). */
 extern int sim_pid;
 
 /* --- what happens --------------------------------------------------------- */
 
-/* Part of the course of this seed: printed with --trace, and in its hash. */
+/* Adds a line to the trace of this seed: printed with --trace, and part of its
+ * hash. */
 void sim_tell(const char *format, ...) PST_PRINTF(1, 2);
-/* The seed has failed: prints why, and how to play it again; does not return.
- */
+/* Reports a failure of the seed and how to repeat it; does not return. */
 _Noreturn void sim_fail(const char *format, ...) PST_PRINTF(1, 2);
 #define sim_check(condition, ...)                                              \
     do {                                                                       \

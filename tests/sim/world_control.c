@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control protocol: the loop of a daemon as it is (daemon/loop/: sockets'
- * clients, frames, commands and keys, history, journal) over a network whose
- * bytes come in pieces, late, or not at all (tests/sim/net.h). Watchers follow
- * the job as the client does (daemon/ctl/job/follow.c, conn.c); others ask for
- * changes, again and again with one key until they have an answer, and
- * sometimes after that. Connections are cut, clients stop reading, the daemon
- * is killed while it writes its journal and starts again.
+ * Simulates the control protocol: the real loop of a daemon (daemon/loop/:
+ * sockets of clients, frames, commands and keys, history, journal) on a network
+ * whose bytes come in pieces, late, or not at all (tests/sim/net.h). Watchers
+ * follow the job as the client does (daemon/ctl/job/follow.c, conn.c). Others
+ * request changes, repeatedly with one key until they have an answer, and
+ * sometimes after that. Connections break, clients stop reading, the daemon is
+ * killed while it writes its journal and is restarted.
  *
- * What must hold: a change takes effect at most once for each key, and if it
- * was accepted, once; a key has one answer; a request has at most one answer,
- * which is its own; a watcher gets each event once, in order, without a gap.
+ * Invariants: a change takes effect at most once per key, and exactly once if
+ * it was accepted; a key has one answer; a request has at most one answer, its
+ * own; a watcher gets each event once, in order, without a gap.
  */
 #include "tests/sim/net.h"
 #include "tests/sim/sim.h"
@@ -28,35 +28,35 @@
 
 #define WATCHERS 4
 #define ASKERS   4
-#define KEYS     48 /* the daemon remembers 64 answers */
+#define KEYS     48 /* the daemon keeps 64 answers */
 #define JOURNAL  "sim.journal"
 #define NEVER    UINT64_MAX
-#define LONGEST  400 /* bytes of an event */
+#define LONGEST  400 /* largest event in bytes */
 
 struct watcher {
     struct pstctl_follow follow;
-    uint64_t last; /* event */
+    uint64_t last; /* newest event received */
 };
 
-/* A change that somebody wants. */
+/* A change that a client requests. */
 struct change {
     char key[24];
     Pst__Control__Request__BodyCase body;
-    unsigned effects; /* on the daemon that runs */
-    unsigned runs;    /* of the command there */
-    bool answered;    /* by it */
+    unsigned effects; /* by the present daemon */
+    unsigned runs;    /* runs of the command in it */
+    bool answered;    /* by the present daemon */
     int64_t status;
     uint64_t seq, run;
-    bool is_done; /* nobody asks any more */
+    bool is_done; /* no client requests it any more */
 };
 
 struct asker {
     int fd; /* -1: not connected */
     struct pstd_frames in;
-    struct change *change;      /* that it asks for; NULL: none */
-    uint64_t next_id, first_id; /* of this connection */
-    uint64_t asked;             /* when it asked last */
-    bool heard[64];             /* answers to ids of this connection */
+    struct change *change;      /* change that it requests; NULL: none */
+    uint64_t next_id, first_id; /* ids on this connection */
+    uint64_t asked;             /* time of the last request */
+    bool heard[64];             /* ids on this connection that were answered */
 };
 
 static struct {
@@ -65,17 +65,17 @@ static struct {
     struct asker askers[ASKERS];
     struct change changes[KEYS];
     unsigned n_watchers, n_askers, n_changes;
-    /* The daemon that runs. */
+    /* State of the present daemon. */
     struct pstd_mailbox_hooks hooks;
-    struct change *current; /* whose command runs */
-    unsigned starts, lives; /* daemons so far, and to come */
+    struct change *current; /* change whose command is running */
+    unsigned starts, lives; /* daemons so far, and planned */
     bool runs, trains, killed, ends;
     uint64_t step, pace;
     struct pst_diag result;
-    uint64_t published; /* number of the newest event that was */
-    uint64_t quiet;     /* from then on nothing goes wrong */
-    uint64_t must;      /* event that all watchers have at the end */
-    uint64_t kept;      /* bytes of events that the journal keeps, at least */
+    uint64_t published; /* number of the newest published event */
+    uint64_t quiet;     /* no faults from this time on */
+    uint64_t must;      /* event that all watchers must have at the end */
+    uint64_t kept;      /* least bytes of events that the journal keeps */
 } w;
 
 static struct pst_diag diag;
@@ -119,7 +119,8 @@ static void give(enum pstd_event event)
     w.hooks.on_note(w.hooks.ctx, &note);
 }
 
-/* Events of a daemon that is gone mean nothing: number of it, note. */
+/* Events of an earlier daemon do not count; returns the event's number and
+ * note. */
 static uint64_t note_of(enum pstd_event event)
 {
     return (uint64_t)w.starts << 32 | event;
@@ -165,7 +166,7 @@ enum pst_status __wrap_pstd_mailbox_start(
         when += sim_between(0, 200 * SIM_MS);
         sim_at(when, on_note, NULL, note_of(events[i]));
     }
-    *ret = (struct pstd_mailbox *)&w; /* never looked into */
+    *ret = (struct pstd_mailbox *)&w; /* opaque to the caller */
     return PST_OK;
 }
 
@@ -193,7 +194,7 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
     (void)data;
     (void)size;
     (void)why;
-    return PST_OK; /* its control word counts */
+    return PST_OK; /* the control word counts its uses */
 }
 
 static void on_done(void *ctx, uint64_t what)
@@ -219,7 +220,7 @@ bool __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
         later(PSTD_EVENT_FROZEN);
     if (bits & PSTD_CTL_STOPS)
         sim_at(sim_now() + sim_between(0, SIM_S), on_done, NULL, w.starts);
-    return false; /* a pause that is asked for comes */
+    return false; /* a requested pause happens */
 }
 
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
@@ -302,7 +303,7 @@ bool __wrap_pstd_history_add(struct pstd_history *history,
     return is_added;
 }
 
-/* A process that was killed writes nothing more. */
+/* A killed process writes no more. */
 void __wrap_pstd_journal_add(struct pstd_journal *j, const void *data,
                              size_t size)
 {
@@ -326,7 +327,7 @@ void __wrap_pstctl_close(struct pstctl_conn *conn)
     __real_pstctl_close(conn);
 }
 
-/* No signals come here. */
+/* There are no signals here. */
 void __wrap_pstd_signals_start(struct pstd_daemon *d)
 {
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)
@@ -353,7 +354,7 @@ static void check_event(struct watcher *v, const pstctl_event *event)
                  (unsigned long long)event->dropped);
     }
     if (event->seq == 0)
-        return; /* a heartbeat, or that */
+        return; /* a heartbeat or an announcement */
     sim_check(event->seq == v->last + 1,
               "watcher %d gets event %llu behind %llu", (int)(v - w.watchers),
               (unsigned long long)event->seq, (unsigned long long)v->last);
@@ -471,7 +472,7 @@ static void check_answer(struct asker *a, const pstctl_reply *reply)
     sim_check(!a->heard[reply->id], "two answers to one request");
     a->heard[reply->id] = true;
     if (c == NULL || reply->id < a->first_id)
-        return; /* of the change before */
+        return; /* belongs to the change before */
     sim_tell("asker %d: %s has status %d", (int)(a - w.askers), c->key,
              (int)reply->status);
     sim_check(!c->answered || (c->status == reply->status && c->seq == seq &&
@@ -486,7 +487,7 @@ static void check_answer(struct asker *a, const pstctl_reply *reply)
     c->run = run;
 }
 
-/* False: the connection is over. */
+/* Returns false if the connection has ended. */
 static bool listen_to(struct asker *a)
 {
     char data[4096];
@@ -545,7 +546,8 @@ static void connect_asker(struct asker *a)
         disconnect(a);
 }
 
-/* Asks until there is an answer; sometimes twice, and sometimes once more. */
+/* Repeats the request until there is an answer; sometimes twice, sometimes once
+ * more. */
 static void go_on_asking(struct asker *a)
 {
     const bool is_impatient = sim_now() - a->asked > SIM_S || sim_once_in(50);
@@ -559,7 +561,7 @@ static void go_on_asking(struct asker *a)
     if ((a->asked == 0 || is_impatient) && !send_request(a))
         disconnect(a);
     else if (sim_once_in(100))
-        disconnect(a); /* it loses patience, and comes again */
+        disconnect(a); /* it gives up and reconnects */
 }
 
 static void on_ask(void *ctx, uint64_t what)
@@ -581,7 +583,7 @@ static void on_ask(void *ctx, uint64_t what)
 
 /* --- what happens --------------------------------------------------------- */
 
-/* A frame of which a part was written. */
+/* Leaves a partly written frame in the journal. */
 static void tear_journal(void)
 {
     static const unsigned char frame[40] = {36, 0, 0, 0, 10, 34, 8};
@@ -617,7 +619,7 @@ static void on_trouble(void *ctx, uint64_t what)
            what);
 }
 
-/* All that is there now must be known at the end. */
+/* Everything published by now must be known at the end. */
 static void on_quiet(void *ctx, uint64_t what)
 {
     (void)ctx;
@@ -637,7 +639,7 @@ static void on_last(void *ctx, uint64_t what)
     on_done(NULL, what);
 }
 
-/* One daemon, from its start to its end. */
+/* Simulates one daemon from start to end. */
 static void live(void)
 {
     const bool is_last = w.lives == 0;
@@ -648,7 +650,7 @@ static void live(void)
     w.killed = w.trains = false;
     w.runs = true;
     for (unsigned i = 0; i < w.n_changes; i++) {
-        w.changes[i].answered = false; /* by this one */
+        w.changes[i].answered = false; /* by this daemon */
         w.changes[i].effects = 0;
     }
     if (is_last) {
@@ -672,7 +674,7 @@ static void draw_world(void)
 {
     memset(&w, 0, sizeof(w));
     sim_net_reset();
-    if (sim_once_in(2)) /* crumbs at once, or more of them later */
+    if (sim_once_in(2)) /* many small pieces now, or more of them later */
         sim_net_network(SIM_MS, sim_between(64, 20000), sim_between(8, 100));
     else
         sim_net_network(sim_between(SIM_MS, 40 * SIM_MS),

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A job that is started again: the supervisor (daemon/ctl/run/supervise.c and
- * what it decides by) and the checkpoints (stages/files/) on a disk that loses
- * what was not synced (tests/files/disk.h). Ranks are killed, crash, hang and
- * leave, hosts are not there, the file server or the whole machine loses power,
- * also in the middle of a save or of the begin; saves fail; users stop the job,
- * and start it again.
+ * Simulates a job that is restarted: the supervisor (daemon/ctl/run/supervise.c
+ * and what it decides by) and checkpoints (stages/files/) on a disk that loses
+ * unsynced data (tests/files/disk.h). Ranks are killed, crash, hang and leave;
+ * hosts are missing; the file server or the whole machine loses power, also
+ * during a save or at the start; saves fail; users stop the job and start it
+ * again.
  *
- * What must hold: a start goes on from the newest checkpoint that was said to
- * be there, or from a newer one, with its values; no more is lost than one
- * interval and what was under way; starts, waiting times and ranks are those
- * that docs/jobs.md promises, reckoned here anew; a job that is not ended by
- * anybody gets to its end.
+ * Invariants: a start continues from the newest checkpoint that was reported as
+ * saved, or from a newer one, with its values; at most one interval and the
+ * work in progress are lost; starts, delays and ranks are those that
+ * docs/jobs.md promises, computed here independently; a job that nobody ends
+ * reaches its end.
  */
 #include "tests/sim/sim.h"
 
@@ -32,23 +32,23 @@
 
 #define DIGEST "0123456789abcdef0123456789abcdef"
 #define DIR    "w/ck"
-#define VALUES 150 /* of a tensor: some sectors */
+#define VALUES 150 /* elements of a tensor: several sectors */
 #define STEPS  32
 
 enum kind {
-    DONE,    /* the run comes to its end */
-    KILL,    /* a rank, by SIGKILL */
-    OOM,     /* the same, for want of memory */
-    CRASH,   /* SIGSEGV */
-    LEAVE,   /* with an exit code */
-    HANG,    /* and the watchdog says so */
+    DONE,    /* the run finishes */
+    KILL,    /* a rank dies by SIGKILL */
+    OOM,     /* the same, out of memory */
+    CRASH,   /* a rank dies by SIGSEGV */
+    LEAVE,   /* a rank exits with an error code */
+    HANG,    /* a rank hangs, and the watchdog reports it */
     ORPHANS, /* mpirun is killed */
     CUT,     /* a host is lost while the job runs */
-    AWAY,    /* hosts are not there to start on */
+    AWAY,    /* hosts are missing at the start */
     POWER,   /* the file server loses power, and the ranks end */
-    MACHINE, /* this machine does, the supervisor with it */
-    FAULT,   /* the run cannot go on */
-    STOP     /* somebody asks it to end */
+    MACHINE, /* this machine loses power, with the supervisor */
+    FAULT,   /* the run cannot continue */
+    STOP     /* a user stops it */
 };
 
 static const char *const names[] = {
@@ -58,8 +58,8 @@ static const char *const names[] = {
 
 struct save {
     uint64_t step;
-    size_t from, to; /* operations on the disk */
-    bool good;       /* it said so */
+    size_t from, to; /* disk operations of the save */
+    bool good;       /* it reported success */
 };
 
 static struct {
@@ -69,26 +69,27 @@ static struct {
     uint64_t steps, every, lag, limit, crash_step; /* 0: none */
     unsigned keep, troubles, machines;
     bool foreign; /* the folder has another run's checkpoints at first */
-    /* Of the job. */
-    uint64_t committed; /* newest checkpoint that was said to be there */
-    uint64_t newest;    /* that the disk has */
-    uint64_t reached;   /* newest step in the newest start */
+    /* State of the job. */
+    uint64_t committed; /* newest checkpoint that was reported as saved */
+    uint64_t newest;    /* newest checkpoint on the disk */
+    uint64_t reached;   /* newest step of the newest start */
     unsigned starts;
     bool is_over, failed_save;
-    bool rewinds;    /* --resume=STEP, and no start has begun there yet */
-    enum kind ended; /* the newest start */
-    /* What the supervisor must do next. */
+    bool rewinds;    /* --resume=STEP, before the first start with it */
+    enum kind ended; /* end of the newest start */
+    /* Expected decision of the supervisor. */
     bool again;
     unsigned delay, ranks;
-    uint64_t streak, best; /* starts without a newer checkpoint than that */
+    uint64_t streak, best; /* starts without a newer checkpoint than `best` */
     unsigned losses;
     uint64_t losses_best;
-    /* Of a start. */
+    /* State of one start. */
     struct save saves[STEPS];
     unsigned n_saves;
-    size_t ends[STEPS + 1]; /* operations when a step was finished */
-    uint64_t first;         /* it goes on from there */
-    size_t begun;           /* operations when it began */
+    size_t ends[STEPS + 1]; /* number of disk operations at the end of each step
+                             */
+    uint64_t first;         /* step that it continues from */
+    size_t begun;           /* number of disk operations at its beginning */
 } w;
 
 static struct pst_diag diag;
@@ -133,7 +134,7 @@ static enum pst_status save_shard(uint64_t step, unsigned rank, unsigned ranks,
     return status;
 }
 
-/* Shards come in any order; the manifest is the last. */
+/* Shards come in any order; the manifest is last. */
 static enum pst_status save(uint64_t step, unsigned ranks, bool foreign)
 {
     const struct pst_checkpoint_info info = {
@@ -155,7 +156,8 @@ static enum pst_status save(uint64_t step, unsigned ranks, bool foreign)
     return status;
 }
 
-/* The values of a checkpoint: of our run, of the other one, or torn. */
+/* True if a checkpoint has the values of our run or of the other one, and is
+ * not torn. */
 static bool is_whole(const struct pst_checkpoint *ckpt, bool *ret_foreign)
 {
     float data[VALUES];
@@ -200,7 +202,8 @@ static uint64_t look(uint64_t which, enum pst_status *ret_status)
 
 /* --- a start of the ranks ------------------------------------------------- */
 
-/* What rank 0 does with the folder before the first step (daemon/exec/). */
+/* Simulates rank 0's handling of the folder before the first step
+ * (daemon/exec/). */
 static enum pst_status take_folder(const struct pstd_config *options,
                                    struct pst_checkpoint_owner **ret)
 {
@@ -257,7 +260,8 @@ static void do_save(uint64_t step, unsigned ranks)
              s->good ? "is good" : "failed");
 }
 
-/* Steps up to `last`, and saves, which are written beside the steps after. */
+/* Runs steps up to `last`, and saves, which are written while later steps run.
+ */
 static void do_steps(uint64_t last, unsigned ranks)
 {
     uint64_t due = 0;
@@ -272,7 +276,7 @@ static void do_steps(uint64_t last, unsigned ranks)
         if (step % w.every == 0)
             due = step;
     }
-    /* One that is under way, or that of the end, as often as it takes. */
+    /* Finishes a save in progress, or the last one, as often as needed. */
     if (due > 0 || last == w.steps)
         do_save(due > 0 ? due : last, ranks);
     while (
@@ -282,7 +286,8 @@ static void do_steps(uint64_t last, unsigned ranks)
         do_save(last, ranks);
 }
 
-/* The disk after an end at operation `at`: what was done, what is known. */
+/* Sets the disk to its state after an end at operation `at`: operations done,
+ * and operations reported. */
 static void rewind_disk(size_t at, bool power)
 {
     uint64_t reached = w.first;
@@ -311,7 +316,8 @@ static void rewind_disk(size_t at, bool power)
     disk_free();
 }
 
-/* Where in all that it did: at its end, in its newest save, or anywhere. */
+/* Draws the moment of the end: the end of all work, the newest save, or any
+ * moment. */
 static size_t draw_end(void)
 {
     const size_t n = disk_count();
@@ -351,7 +357,7 @@ static bool must_be_fewer(enum kind kind, unsigned missing)
     return true;
 }
 
-/* "Budget". */
+/* docs/jobs.md, "Budget". */
 static void reckon(enum kind kind, unsigned missing)
 {
     const bool is_newer = w.newest > w.best;
@@ -388,7 +394,7 @@ static void say(const char *format, unsigned rank)
     pst_str_fini(&line);
 }
 
-/* What mpirun prints and leaves with. */
+/* Output and exit code of mpirun. */
 static enum pst_status end_launch(enum kind kind, unsigned ranks,
                                   struct pst_diag *why)
 {
@@ -465,7 +471,7 @@ static void check_options(const struct pstd_config *options, unsigned ranks)
               "places of other ranks");
 }
 
-/* What was there before must still be; of what was lost, no more than that. */
+/* Checkpoints that were there must still be there; lost work is bounded. */
 static void check_resume(uint64_t reached)
 {
     const uint64_t most = w.every + w.lag;
@@ -492,7 +498,7 @@ static enum pst_status be_away(unsigned ranks, struct pstctl_fate *ret,
     return pst_diag_set(why, PST_E_HOSTS_UNUSABLE, "hosts are away");
 }
 
-/* Up to where a start gets that ends so. */
+/* Last step of a start that ends this way. */
 static uint64_t draw_last(enum kind *kind)
 {
     uint64_t last = w.steps;
@@ -506,7 +512,7 @@ static uint64_t draw_last(enum kind *kind)
     return last;
 }
 
-/* The whole of a start, and its end. */
+/* Simulates a complete start and its end. */
 static enum pst_status live(const struct pstd_config *options, unsigned ranks,
                             enum kind kind, struct pstctl_fate *ret,
                             struct pst_diag *why)
@@ -582,7 +588,7 @@ static enum pst_status run(void *ctx, const struct pstd_config *options,
               diag.text);
     sim_tell("%s in step %llu; the disk has step %llu", names[w.ended],
              (unsigned long long)w.reached, (unsigned long long)w.newest);
-    if (w.ended == MACHINE) { /* nobody is there to hear of it */
+    if (w.ended == MACHINE) { /* the supervisor died too */
         ret->died = false;
         return pst_diag_set(why, PST_E_RUN_TERMINATED, "the power is lost");
     }
@@ -641,7 +647,7 @@ static void draw_world(void)
     w.lag = sim_pick(w.every);
     w.limit = sim_between(0, 4);
     w.keep = (unsigned)sim_pick(4);
-    w.keep += w.keep == 1; /* as the session has it, until a step worked */
+    w.keep += w.keep == 1; /* as in the session, until a step has worked */
     w.troubles = (unsigned)sim_pick(7);
     w.machines = (unsigned)sim_pick(3);
     w.crash_step = sim_once_in(5) ? sim_between(1, w.steps) : 0;
@@ -666,7 +672,8 @@ static void draw_world(void)
              (unsigned long long)w.crash_step, w.keep);
 }
 
-/* Checkpoints of a run before, of the same model, that are newer by number. */
+/* Saves checkpoints of an earlier run of the same model, with higher step
+ * numbers. */
 static void save_foreign(void)
 {
     const struct pstd_config options = {.adopt = false};
@@ -678,7 +685,7 @@ static void save_foreign(void)
     pst_checkpoint_disown(owner);
 }
 
-/* From the command of a user to its end. */
+/* Simulates the supervisor from the user's command to its end. */
 static void supervise(void)
 {
     struct pstctl_supervisor s = {.config = &w.config,
@@ -690,7 +697,7 @@ static void supervise(void)
     w.starts = 0;
     w.ranks = pstd_ranks(&w.config, w.stages);
     w.streak = w.losses = 0;
-    w.losses_best = 0; /* what was there before is no progress for these */
+    w.losses_best = 0; /* earlier checkpoints do not count as progress here */
     w.best = w.config.resume.on ? w.newest : 0;
     status = pstctl_ranks_init(&s.ranks, &w.config, w.stages, w.ranks, &why);
     sim_check(status == PST_OK, "%s", why.text);
@@ -709,7 +716,7 @@ static void supervise(void)
         sim_check(status == PST_ERR_CANCELLED, "stopped, and %s", why.text);
 }
 
-/* A user wants to go on from an older checkpoint. */
+/* A user continues from an older checkpoint. */
 static bool go_back(void)
 {
     struct pst_checkpoint_rows rows = {0};
@@ -741,7 +748,7 @@ static void play(void)
     if (w.foreign)
         save_foreign();
     supervise();
-    while (w.ended == MACHINE) { /* somebody comes back and starts it again */
+    while (w.ended == MACHINE) { /* a user comes back and starts it again */
         w.machines--;
         if (w.newest > 0 && !go_back())
             set("resume", PSTD_OPT_TRAIN, "yes", 0, 0);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The watchdog: ranks that work, wait for each other and tell each other that
- * they go on (stages/run/watch/pulse.c, stages/base/host/alive.c), each with a
- * loop that looks at it (daemon/loop/watch.c). Steps take times of chance;
- * processes are stopped and go on, links are away for a while, the clock of the
- * wall is set. Some jobs hang at last: a rank is stuck, or stopped for good, or
- * its message is lost.
+ * Simulates the watchdog: ranks that work, wait for each other and send each
+ * other signs of progress (stages/run/watch/pulse.c, stages/base/host/alive.c),
+ * each with a loop that checks them (daemon/loop/watch.c). Durations of steps
+ * are random; processes are stopped and continued, links fail for a while, the
+ * wall clock is set. Some jobs finally hang: a rank is stuck, or stopped for
+ * good, or its message is lost.
  *
- * What must hold: a job that goes on has no verdict; one that hangs has one in
- * time, and the first rank that owes is blamed, as the supervisor reads it
- * (daemon/ctl/run/launch.c, daemon/ctl/run/ends.c).
+ * Invariants: a job that makes progress is never reported; one that hangs is
+ * reported in time, and the blame is on the first rank that has not done its
+ * part, as the supervisor reads it (daemon/ctl/run/launch.c,
+ * daemon/ctl/run/ends.c).
  */
 #include "tests/sim/sim.h"
 
@@ -28,7 +29,8 @@
     60.0 /* --watchdog of who gives none (daemon/common/setup.c)               \
           */
 #define TOKENS 1024
-#define LATER  (400 * SIM_MS) /* others speak, too, before all are killed */
+#define LATER  (400 * SIM_MS) /* others may report too, before all are killed  \
+                               */
 #define JITTER (2 * SIM_MS)
 
 enum op_kind { WORK, SEND, WAIT, SAVE };
@@ -39,28 +41,29 @@ struct op {
 };
 
 struct beat {
-    uint64_t when; /* it arrives */
+    uint64_t when; /* time of arrival */
     unsigned from;
     size_t size;
     unsigned char data[96];
 };
 
 struct rank {
-    struct pst_transport transport; /* first: the pulse has it */
+    struct pst_transport transport; /* first member: the pulse has a pointer to
+                                     * it */
     unsigned number;
     struct pst_alive alive;
     struct pst_pulse *pulse;
     struct pstd_watch watch;
     struct pst_pace pace;
-    struct op ops[OPS]; /* of a step */
+    struct op ops[OPS]; /* operations of a step */
     unsigned n_ops, at, pieces;
     uint64_t step, step_began;
     bool waits, stuck, is_done;
     uint64_t frozen_from, frozen_until; /* UINT64_MAX: for ever */
     struct beat beats[BEATS];
     unsigned n_beats;
-    unsigned tokens[RANKS]; /* that have come, by their sender */
-    uint64_t newest[RANKS]; /* when the newest beat of each comes */
+    unsigned tokens[RANKS]; /* messages that have arrived, by their sender */
+    uint64_t newest[RANKS]; /* arrival of the newest beat of each rank */
 };
 
 enum hang { NO_HANG, STUCK, STOPPED, LOST };
@@ -69,20 +72,22 @@ static struct {
     struct rank ranks[RANKS];
     unsigned n;
     double limit;  /* --watchdog; 0: the default, which learns */
-    double learnt; /* the longest of them */
-    bool ring;     /* of ranks, else all meet at rank 0 */
+    double learnt; /* the longest learnt limit */
+    bool ring;     /* messages go in a ring; otherwise all ranks meet at rank 0
+                    */
     uint64_t steps, piece, save, look, delay;
-    unsigned saves;                 /* one in so many steps ends with one */
-    uint64_t away_from, away_until; /* the link of rank `away` */
+    unsigned saves;                 /* one in so many steps ends with a save */
+    uint64_t away_from, away_until; /* when the link of rank `away` is down */
     unsigned away;
-    bool troubles;  /* links are away at times, and */
+    bool troubles;  /* links fail at times, and */
     bool stops;     /* processes are stopped */
-    uint64_t grace; /* until then ranks may be late, after one of these */
+    uint64_t grace; /* after a stop or a failed link, ranks may be late until
+                     * then */
     enum hang hang;
     unsigned victim;
     uint64_t hang_step, hung;
     bool has_hung;
-    uint64_t verdict; /* when the first one came; 0: none */
+    uint64_t verdict; /* time of the first report; 0: none */
     struct pstctl_launch launch;
 } w;
 
@@ -99,7 +104,7 @@ static unsigned rank_of(const struct pst_transport *t)
     return ((const struct rank *)t)->number;
 }
 
-/* What two ranks say to each other comes in its order. */
+/* Messages between two ranks arrive in order. */
 static uint64_t arrival(unsigned from, unsigned to)
 {
     uint64_t when = sim_now() + sim_between(w.delay / 10, w.delay);
@@ -123,7 +128,7 @@ static enum pst_status send_beat(struct pst_transport *t, unsigned self,
     (void)request;
     sim_check(tag == PST_MSG_BEAT && size <= sizeof(b->data), "a strange beat");
     if (to->n_beats == BEATS)
-        return PST_ERR_BUSY; /* nobody takes it */
+        return PST_ERR_BUSY; /* the queue is full */
     *b = (struct beat){.when = arrival(self, peer), .from = self, .size = size};
     memcpy(b->data, data, size);
     to->n_beats++;
@@ -202,7 +207,7 @@ static void freeze(struct rank *r, uint64_t from, uint64_t until)
     r->frozen_until = until;
 }
 
-/* True of an event of a process that does not run: it comes later. */
+/* True for an event of a process that is stopped: it is postponed. */
 static bool is_late(struct rank *r, sim_fn fn, uint64_t what)
 {
     const uint64_t now = sim_now();
@@ -215,7 +220,7 @@ static bool is_late(struct rank *r, sim_fn fn, uint64_t what)
     return true;
 }
 
-/* What a piece of work of a stopped process lacks when it goes on. */
+/* Remaining time of a piece of work after a stop. */
 static uint64_t rest_of_piece(struct rank *r)
 {
     const uint64_t now = sim_now();
@@ -259,7 +264,7 @@ static void on_token(void *ctx, uint64_t from)
     r->tokens[from]++;
 }
 
-/* One in so many pieces is as long as may be. */
+/* One in so many pieces has the longest duration. */
 static uint64_t piece(const struct rank *r)
 {
     const uint64_t longest = r->ops[r->at].kind == SAVE ? w.save : w.piece;
@@ -273,7 +278,7 @@ static void begin_work(struct rank *r)
     sim_at(sim_now() + piece(r), on_exec, r, 0);
 }
 
-/* The hang that this seed has, if it is now. True: r does nothing more. */
+/* Starts the hang of this seed if it is time. True: r does nothing more. */
 static bool hangs(struct rank *r)
 {
     if (w.hang == NO_HANG || r->number != w.victim || r->step != w.hang_step ||
@@ -314,7 +319,7 @@ static void end_step(struct rank *r)
     r->is_done = true;
 }
 
-/* The next op begins. */
+/* Begins the next operation. */
 static void begin_op(struct rank *r)
 {
     const struct op *op = &r->ops[r->at];
@@ -331,7 +336,7 @@ static void begin_op(struct rank *r)
         begin_work(r);
         return;
     case SEND:
-        /* A lost one is not sent again. */
+        /* A lost message is not sent again. */
         if (!(w.hang == LOST && w.has_hung && r->number == w.victim))
             sim_at(arrival(r->number, op->peer), on_token, &w.ranks[op->peer],
                    r->number);
@@ -357,7 +362,7 @@ static void end_op(struct rank *r)
         begin_op(r);
 }
 
-/* It waits: for a peer, or for the next order. */
+/* Waits for a peer, or for the next command. */
 static void look(struct rank *r, unsigned peer)
 {
     struct pst_diag diag;
@@ -403,7 +408,8 @@ static void go_on(struct rank *r)
     end_op(r);
 }
 
-/* What the exec thread does next: 0, or with 1 it has rested after a stop. */
+/* Next action of the exec thread: 0, or 1 if it has just been continued after a
+ * stop. */
 static void on_exec(void *ctx, uint64_t what)
 {
     struct rank *r = ctx;
@@ -439,8 +445,8 @@ static void on_loop(void *ctx, uint64_t what)
 
 /* --- what happens to them ------------------------------------------------- */
 
-/* All processes are stopped, one after the other, and go on so: later by as
- * much as they were stopped, at most. */
+/* Stops all processes one after the other and continues them in that order:
+ * each is delayed by at most the time it was stopped. */
 static void stop_all(uint64_t ns)
 {
     const uint64_t late = PST_MIN(ns, 60 * SIM_S);
@@ -464,7 +470,7 @@ static void stop_one(uint64_t ns)
     w.grace = PST_MAX(w.grace, sim_now() + 2 * ns);
 }
 
-/* True if no process is stopped, nor was a moment ago. */
+/* True if no process is stopped, or was a moment ago. */
 static bool all_run(void)
 {
     for (unsigned i = 0; i < w.n; i++)
@@ -476,7 +482,7 @@ static bool all_run(void)
 
 static double limit(void)
 {
-    return w.limit > 0 ? w.limit : 30.0; /* the least that is learnt */
+    return w.limit > 0 ? w.limit : 30.0; /* smallest learnt limit */
 }
 
 static void on_event(void *ctx, uint64_t what)
@@ -485,7 +491,7 @@ static void on_event(void *ctx, uint64_t what)
 
     (void)ctx;
     if (w.has_hung)
-        return; /* what it does to the time of a verdict is not asked here */
+        return; /* its effect on the time of a report is not tested here */
     switch (sim_pick(w.stops && all_run() ? 4 : w.troubles ? 2 : 1)) {
     case 0:
         sim_set_wall((int64_t)sim_between(0, 7200) - 3600);
@@ -523,8 +529,8 @@ static void draw_world(void)
     w.stops = sim_once_in(2);
     w.delay = sim_between(1, 50) * SIM_MS;
     w.look = PST_MAX(20 * SIM_MS, (uint64_t)(limit() * 5e6));
-    /* One that is stopped for less than a second may not be told from one that
-     * stands still. */
+    /* A rank that is stopped for less than a second may look like one that
+     * hangs. */
     w.troubles = w.stops || sim_once_in(2);
     longest = limit() - (w.troubles ? 0.3 * limit() + 1.3 : 0.05) -
               2e-9 * (double)(w.delay + w.look);
@@ -534,7 +540,7 @@ static void draw_world(void)
                   : sim_between(10 * SIM_MS, sim_once_in(2)
                                                  ? 200 * SIM_MS
                                                  : (uint64_t)(longest * 3e8));
-    /* Who has learnt of steps knows nothing of saves. */
+    /* A limit learnt from steps does not hold for saves. */
     w.save = w.limit == 0 && !w.troubles ? 55 * SIM_S : w.piece;
     w.saves = sim_once_in(2) ? 4 : 50;
     w.steps = sim_between(3, w.limit == 0 ? 40 : 24);
@@ -567,12 +573,12 @@ static void start(struct rank *r, unsigned number)
     begin_op(r);
 }
 
-/* Seconds after which the verdict must be there: the limit of who stands still,
- * which is learnt from steps, or of a save; then the others' patience. */
+/* Seconds until the hang must be reported: the limit of the rank that hangs,
+ * learnt from steps or for a save, then the patience of the others. */
 static double deadline(void)
 {
     const double longest = w.limit > 0 ? w.limit : PST_MAX(DEFAULT, w.learnt);
-    /* A rank may be told of as long as one works that goes on: a step. */
+    /* A working rank may be reported only after a whole step. */
     const double rest = 8e-9 * (double)(w.piece + w.save) * (w.ring ? w.n : 1);
 
     const double grace =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What would differ from process to process, and what is printed. */
+/* Intercepts calls whose results differ between processes, and output. */
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 int sim_pid = 4242;
 
-static char dir[] = "/dev/shm/pst-sim-XXXXXX"; /* many small files */
+static char dir[] = "/dev/shm/pst-sim-XXXXXX"; /* faster for many small files */
 
 static void remove_dir(void)
 {

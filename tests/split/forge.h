@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_SPLIT_FORGE_H
 #define PENSTOCK_TESTS_SPLIT_FORGE_H
-/* Plans of people who know how a plan is written: whole, but not right. */
+/* Plans by an attacker who knows the format: well-formed, but not right. */
 #include "tests/test.h"
 
 #include "plan.pb-c.h"
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* A plan.pb with body and version as given, whose digest fits; is it taken? */
+/* Unpacks a plan.pb with this body and version, and a matching digest. */
 static inline enum pst_status forge_unpack(void *body, size_t size,
                                            uint32_t version,
                                            struct pst_diag *diag)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_SPLIT_MODEL_H
 #define PENSTOCK_TESTS_SPLIT_MODEL_H
-/* Models from graph text, with made-up weights. */
+/* Models from graph text, with generated weights. */
 #include "tests/test.h"
 
 #include "stages/ops/core/call.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers whose sums round: the order of additions shows. */
+/* Numbers whose sums round, so that the order of additions matters. */
 static inline float model_number(unsigned *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
@@ -28,7 +28,8 @@ static inline float *model_numbers(const struct pst_meta *meta, unsigned seed)
     return ret;
 }
 
-/* Weights for every parameter, buffer and constant; modules by name. */
+/* Sets weights for every parameter, buffer and constant, and modules by name.
+ */
 static inline void model_init(struct pst_model *model, const char *text,
                               const char *const *modules, size_t n_modules)
 {

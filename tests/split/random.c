@@ -7,7 +7,7 @@
 #define MAX_VALUES 128
 #define N_WEIGHTS  6
 
-/* What values are: f32[4, 8], bool[4, 8], i64[4], f32[], i64[], f32[8, 4]. */
+/* Kinds of values: f32[4, 8], bool[4, 8], i64[4], f32[], i64[], f32[8, 4]. */
 enum kind { WIDE, MASK, IDS, SCALAR, COUNT, TALL, N_KINDS };
 
 struct writer {
@@ -18,8 +18,10 @@ struct writer {
         char name[16];
     } values[MAX_VALUES];
     unsigned n_values, calls[N_WEIGHTS];
-    char hub[16], sum[16]; /* a value that many read; the sum of all so far */
-    unsigned n_ticks, chance; /* values of the buffer "tick"; when it changes */
+    char hub[16], sum[16]; /* a value with many readers; the sum of all so far
+                            */
+    unsigned n_ticks, chance; /* values of the buffer "tick"; how often it
+                               * changes */
 };
 
 unsigned random_draw(unsigned *seed, unsigned n)
@@ -33,8 +35,8 @@ static unsigned draw(struct writer *w, unsigned n)
     return random_draw(&w->seed, n);
 }
 
-/* A value of that kind: one of the newest, one of two that many read, or any.
- * There is always one. */
+/* Picks a value of that kind: one of the newest, one of two with many readers,
+ * or any. There is always one. */
 static const char *pick(struct writer *w, enum kind kind)
 {
     const unsigned how = draw(w, 4);
@@ -61,7 +63,7 @@ static void add_value(struct writer *w, enum kind kind, const char *name)
     w->n_values++;
 }
 
-/* Begins the next node; its operator and arguments are printed behind it. */
+/* Begins the next node; the caller appends operator and arguments. */
 static struct pst_str *begin(struct writer *w, enum kind kind)
 {
     char name[16];
@@ -80,7 +82,7 @@ static void end(struct writer *w, const char *module, unsigned call)
 
 /* --- operators ---------------------------------------------------------- */
 
-/* A module with a weight, called again and again; two of them are tied. */
+/* A module with a weight, called repeatedly; two of them are tied. */
 static void add_linear(struct writer *w)
 {
     const unsigned k = draw(w, N_WEIGHTS), weight = k == 5 ? 4 : k;
@@ -148,7 +150,7 @@ static void add_side(struct writer *w)
     end(w, "s", 0);
 }
 
-/* From a side value back to the main kind. */
+/* Converts a value of another kind to the main kind. */
 static void add_return(struct writer *w)
 {
     char x[16], y[16];
@@ -173,8 +175,8 @@ static void add_return(struct writer *w)
     end(w, "r", 0);
 }
 
-/* Brings what was computed last to the loss, times a value that many read: its
- * gradient has terms from most stages. */
+/* Adds the newest value to the loss, multiplied by a value with many readers,
+ * whose gradient gets terms from most stages. */
 static void add_to_sum(struct writer *w)
 {
     char x[16], product[16];
@@ -189,7 +191,7 @@ static void add_to_sum(struct writer *w)
     end(w, "sum", w->m->n_nodes);
 }
 
-/* The buffer is read and changed by two nodes that no marker parts. */
+/* Two nodes without a marker between them read and change the buffer. */
 static void change_buffer(struct writer *w)
 {
     char x[16];
@@ -201,8 +203,8 @@ static void change_buffer(struct writer *w)
                  x, 200);
 }
 
-/* Another buffer gets a new value anywhere, again and again; what was there
- * before the microbatch is still read, and the newest one. */
+/* Writes a new value to another buffer anywhere, repeatedly; its old value is
+ * still read, and the newest one. */
 static void change_tick(struct writer *w)
 {
     const unsigned n = w->n_ticks++;
@@ -317,7 +319,7 @@ void random_model_init(struct random_model *m, unsigned seed, bool markers)
             change_buffer(&w);
         if (random_draw(&w.chance, n) < 3 && w.n_ticks < 5)
             change_tick(&w);
-        /* Markers come from a sequence of their own. */
+        /* Markers have a random sequence of their own. */
         if (random_draw(&places, rate) == 0 && m->n_cuts < 9) {
             if (markers)
                 pst_str_addf(&m->text,

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_TESTS_SPLIT_RANDOM_H
 #define PENSTOCK_TESTS_SPLIT_RANDOM_H
 /*
- * Models drawn at random, as graph text: up to 60 operators with near and far
- * skips, parameters that several modules share, modules that are called
- * again, values in integers, bool and scalars, views, dropout, a buffer that
- * is changed, one that is changed again and again ("tick"), outputs from
+ * Random models as graph text: up to 60 operators with near and far skips,
+ * parameters that several modules share, modules that are called repeatedly,
+ * values in integers, bool and scalars, views, dropout, a buffer that is
+ * changed once, one that is changed repeatedly ("tick"), and outputs from
  * anywhere. The loss is the output "loss".
  */
 #include "stages/base/str.h"
@@ -15,17 +15,17 @@
 
 struct random_model {
     struct pst_str text;
-    unsigned n_nodes, n_cuts; /* markers that were put */
-    unsigned seed;            /* goes on from here */
+    unsigned n_nodes, n_cuts; /* number of markers */
+    unsigned seed;            /* seed to continue from */
 };
 
-/* The next of 0 .. n-1. */
+/* Returns the next of 0 .. n-1. */
 unsigned random_draw(unsigned *seed, unsigned n);
-/* The same operators with and without markers. */
+/* Makes the same operators with and without markers. */
 void random_model_init(struct random_model *m, unsigned seed, bool markers);
 void random_model_fini(struct random_model *m);
 
-#define RANDOM_ROWS    4 /* of a microbatch */
-#define RANDOM_CLASSES 5 /* integer inputs are below it */
+#define RANDOM_ROWS    4 /* rows of a microbatch */
+#define RANDOM_CLASSES 5 /* upper bound of integer inputs, exclusive */
 
 #endif

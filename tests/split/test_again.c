@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every golden's plan, taken for a model and cut again where it was cut, is the
- * plan that it was, byte by byte; but that the copy of a value that is not
- * dense is sent by its own name. */
+/* Every golden's plan, loaded as a model and cut again at the same places,
+ * gives the same plan byte for byte. Only the copy of a value that is not dense
+ * is sent under its own name. */
 #include "tests/split/golden.h"
 
 #include "stages/ops/core/op.h"
@@ -22,7 +22,7 @@ static enum pst_status no_value(void *ctx, unsigned i, void *dst,
     return pst_diag_set(d, PST_E_INTERNAL_BUG, "nobody reads it here");
 }
 
-/* The first line that differs. */
+/* Prints the first line that differs. */
 static void compare_text(const char *a, const char *b)
 {
     size_t line = 0;
@@ -34,7 +34,7 @@ static void compare_text(const char *a, const char *b)
                  (int)strcspn(b + line, "\n"), b + line);
 }
 
-/* Without the "_dense" of names; false if there was none. */
+/* Removes "_dense" from names; returns false if there was none. */
 static bool drop_dense(struct pst_str *text)
 {
     static const char mark[] = "_dense";
@@ -48,7 +48,7 @@ static bool drop_dense(struct pst_str *text)
     return any;
 }
 
-/* False: the plans may differ in names of values that are sent. */
+/* Returns false if the plans may differ in names of sent values. */
 static bool compare_stages(const struct pst_plan *a, const struct pst_plan *b)
 {
     bool same = true;
@@ -61,7 +61,7 @@ static bool compare_stages(const struct pst_plan *a, const struct pst_plan *b)
         pst_plan_print_stage(b, k, &y);
         same = !drop_dense(&y) && same;
         (void)drop_dense(&x);
-        /* Such copies have ids, so that the next one is another: line 1. */
+        /* Such copies have ids, so that the ids in line 1 differ. */
         compare_text(strchr(x.text, '\n'), strchr(y.text, '\n'));
         pst_str_fini(&x);
         pst_str_fini(&y);
@@ -69,7 +69,7 @@ static bool compare_stages(const struct pst_plan *a, const struct pst_plan *b)
     return same;
 }
 
-/* Says what differs, as far as the table of stages has it. */
+/* Prints the differences, as far as the table of stages shows them. */
 static void compare_json(const struct pst_plan *a, const struct pst_plan *b)
 {
     struct pst_str x = {0}, y = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cuts by policy: as good as any, against all that there are. */
+/* Automatic cuts are as good as the best of all possible cuts. */
 #include "tests/split/model.h"
 
 #include "stages/base/str.h"
@@ -41,7 +41,7 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (unsigned)(((uint64_t)(*seed >> 4) * n) >> 28);
 }
 
-/* A chain of products of different widths with skips, casts, views and shared
+/* A chain of matmuls of different widths with skips, casts, views and shared
  * parameters. */
 static void random_text(struct pst_str *text, unsigned seed, unsigned n)
 {
@@ -91,7 +91,7 @@ static void random_text(struct pst_str *text, unsigned seed, unsigned n)
     pst_str_addf(text, "  output user %%v%u \"1\"\n}\n", n / 2);
 }
 
-/* The dearest stage as a plan has it, and the bytes sent in all. */
+/* Cost of the most expensive stage of a plan, and the bytes sent in all. */
 static double worst_of(const struct pst_plan *plan, bool memory, double *bytes)
 {
     double worst = 0.0;
@@ -130,7 +130,7 @@ static double worst_of(const struct pst_plan *plan, bool memory, double *bytes)
     return worst;
 }
 
-/* Every choice of cuts, by the names of nodes. */
+/* Enumerates all choices of cuts, by names of nodes. */
 struct search {
     struct pst_model *model;
     unsigned n, n_stages;
@@ -138,7 +138,8 @@ struct search {
     char names[8][16];
     const char *at[8];
     double worst, bytes;
-    double limit; /* HUGE_VAL: worst is wanted; else bytes of those below */
+    double limit; /* HUGE_VAL: finds the smallest worst cost; otherwise the
+                   * fewest bytes among choices up to this cost */
 };
 
 static void try_all(struct search *search, unsigned k, unsigned from)
@@ -161,7 +162,7 @@ static void try_all(struct search *search, unsigned k, unsigned from)
         return;
     }
     if (pst_split(search->model, &options, &plan, &diag) != PST_OK)
-        return; /* of a dead node */
+        return; /* the node is dead */
     if (plan->stages.n == search->n_stages) {
         worst = worst_of(plan, search->memory, &bytes);
         search->worst = fmin(worst, search->worst);
@@ -220,7 +221,8 @@ static void is_as_good_as_any_cut(void **state)
 
 /* --- by hand ------------------------------------------------------------ */
 
-/* Stage of each node of the whole graph as digits; notes are not looked at. */
+/* Expects the stage of each node of the whole graph, as digits; ignores notes.
+ */
 static void expect(struct pst_model *model,
                    const struct pst_split_options *options, const char *want)
 {
@@ -263,8 +265,8 @@ static void sends_the_fewest_bytes(void **state)
     model_fini(&model);
 }
 
-/* Products on one side, elements on the other: where the middle is depends on
- * the machine, and the plan says on which one. */
+/* Matmuls on one side, elementwise operators on the other: the balanced cut
+ * depends on the machine, and the plan names the machine. */
 static void cuts_by_the_rates_given(void **state)
 {
     static const char text[] =
@@ -363,7 +365,8 @@ static void obeys_measured_times(void **state)
     static const struct pst_split_cost slow[] = {
         {"emb", 1.0}, {"enc.0.fc.0", 9.0}, {"enc.0.fc.1", 0.1},
         {"d", 0.1},   {"dec.only.0", 0.1}, {"enc.2", 0.1}};
-    /* What is not measured takes three times its estimate, as these two do. */
+    /* An operator without a measurement takes three times its estimate, like
+     * these two. */
     static const struct pst_split_cost two[] = {{"h", 5.0}, {"b", 1.0}};
     static const struct pst_split_cost none[] = {{"enc.0.fc.1x", 1.0}};
     static const struct pst_split_cost bad[] = {{"emb", -1.0}};
@@ -388,7 +391,7 @@ static void obeys_measured_times(void **state)
     model_fini(&model);
 }
 
-/* A wide value would have to travel: with a slow wire it does not. */
+/* A cut would have to send a wide value: with a slow link it is avoided. */
 static void counts_what_crosses(void **state)
 {
     static const char text[] =
@@ -413,7 +416,7 @@ static void counts_what_crosses(void **state)
     model_fini(&model);
 }
 
-/* No cut between the reader and the writer of a buffer. */
+/* There is no cut between reader and writer of a buffer. */
 static void keeps_buffers_whole(void **state)
 {
     static const char text[] = "graph next_id=1 {\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans for microbatches of other sizes. What they compute is compared with
- * PyTorch in tests/run/shard/test_rows.c. */
+/* Plans for microbatches of other sizes. tests/run/shard/test_rows.c compares
+ * their results with PyTorch. */
 #include "tests/test.h"
 
 #include "stages/base/host/fs.h"
@@ -66,7 +66,7 @@ static void assert_same_plan(const struct pst_plan *a, const struct pst_plan *b)
             pst_meta_same(&a->inputs.at[i].meta, &b->inputs.at[i].meta));
 }
 
-/* There and back again; on disk and off it. */
+/* Binds and binds back; on disk and from it. */
 static void plans_are_bound(void **state)
 {
     struct pst_model *model = open_model("dynamic.pt2");
@@ -152,7 +152,7 @@ static void wrong_sizes_are_refused_by_name(void **state)
     pst_plan_free(plan);
     pst_model_close(model);
 
-    /* The file says 1 to 64; F.group_norm says more. */
+    /* The file allows 1 to 64 rows; F.group_norm requires more. */
     model = open_model("square.pt2");
     plan = split_model(model);
     refused(plan, 1, PST_ERR_SHAPE,
@@ -236,7 +236,7 @@ static void batches_are_divided(void **state)
     pst_model_close(model);
 }
 
-/* A plan whose numbers do not follow from its symbols. */
+/* A plan with numbers that do not follow from its symbols. */
 static void damaged_sizes_are_found(void **state)
 {
     struct pst_model *model = open_model("dynamic.pt2");
@@ -253,8 +253,7 @@ static void damaged_sizes_are_found(void **state)
     pst_model_close(model);
 }
 
-/* Memory runs out at every so manieth place once, from the file to the bound
- * plans. */
+/* Every n-th allocation fails once, from the file to the bound plans. */
 static void allocation_failures_are_survived(void **state)
 {
     const struct pst_split_options options = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Buffers that several stages write: how they are cut, who owns them, and plans
- * that say otherwise. That the numbers are right is for split-random. */
+ * that contradict that. split-random tests the numbers. */
 #include "tests/split/forge.h"
 #include "tests/split/model.h"
 #include "tests/step.h"
@@ -53,8 +53,8 @@ static const struct pst_output *update_of(const struct pst_plan *plan,
                : NULL;
 }
 
-/* Written in stages 0 and 1; stage 2 reads what was there before. The last of
- * them sends, and gets the new value as any other. */
+/* Written in stages 0 and 1; stage 2 reads the old value. The last of them
+ * sends, and receives the new value like any other. */
 static void the_last_user_sends(void **state)
 {
     static const char text[] =
@@ -81,7 +81,7 @@ static void the_last_user_sends(void **state)
     assert_null(update_of(plan, 0));
     assert_null(update_of(plan, 1));
     assert_non_null(update_of(plan, 2));
-    /* It came as an input, and leaves as a value of the stage. */
+    /* It arrives as an input, and is a value that the stage sends. */
     assert_string_equal(update_of(plan, 2)->arg.value->name, "b_carried");
     assert_ptr_equal(
         plan->stages.at[2].graph->outputs.at[edge->from_output].arg.value,
@@ -128,7 +128,7 @@ static void what_is_sent_lies_like_the_buffer(void **state)
     }
 }
 
-/* A cut that is chosen parts the buffer's users only if somebody owns it. */
+/* An automatic cut separates the buffer's users only if an owner is named. */
 static void automatic_cuts_may_part_it(void **state)
 {
     static const char text[] =
@@ -166,8 +166,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Stage 2 writes the buffer on the rank where stage 1, of which it knows
- * nothing, has still to begin with it. */
+/* Stage 2 writes the buffer on the same rank where stage 1, independent of it,
+ * has yet to read the old value. */
 static void old_values_wait_for_their_readers(void **state)
 {
     static const char text[] =
@@ -223,8 +223,8 @@ static void old_values_wait_for_their_readers(void **state)
 
 /* --- forgers -------------------------------------------------------------- */
 
-/* What is forged of the edges of a plan whose stage 1 writes a buffer with
- * which stage 0 begins: edge 1 carries it. */
+/* Forgeries of the edges of a plan whose stage 1 writes a buffer that stage 0
+ * begins with: edge 1 carries it. */
 enum { NO_NAME, A_PARAM, FORWARD, NOBODY, ALONE, GRADIENT, ELSEWHERE, HOME };
 
 static void forge_carried(Penstock__Plan__Plan *pb, int what)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases 1 to 19 of tests/conformance/README.md by their numbers: what they ask
- * for beyond the splits and numbers of the goldens (test_golden.c,
- * test_golden_run.c). Case 14 and 15: tests/conformance/cases.py.
+ * Cases 1 to 19 of tests/conformance/README.md by number: what they require
+ * beyond the splits and numbers of the goldens (test_golden.c,
+ * test_golden_run.c). For cases 14 and 15 see tests/conformance/cases.py.
  */
 #include "tests/split/golden.h"
 
@@ -38,8 +38,8 @@ static bool is_in(const json_t *list, const char *text)
     return false;
 }
 
-/* The names of each stage are the model's; all stages together have all of
- * them, each once; persistent ones stay so. */
+/* Names in each stage are the model's; all stages together have each name once;
+ * persistent ones stay persistent. */
 static void check_names(const struct golden *golden,
                         const struct pst_model *model,
                         const struct pst_plan *plan)
@@ -90,7 +90,7 @@ static void skips_and_shares(struct pst_model *model, struct pst_plan *plan)
     assert_true(reads(plan, 0, "w1") && reads(plan, 1, "w1"));
 }
 
-/* Each block is in one stage, whatever the number of stages. */
+/* Each block is in one stage, for any number of stages. */
 static void keeps_blocks_whole(struct pst_model *model, struct pst_plan *plan)
 {
     (void)model;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many stages as one, in the modes of training and of evaluation. */
+/* Several stages joined to one, in training and evaluation mode. */
 #include "tests/split/model.h"
 
 #include "stages/files/safetensors.h"
@@ -95,7 +95,8 @@ static const char noisy[] =
     "  output user %t \"1\"\n"
     "}\n";
 
-/* Of the plan with these options; *ret is NULL after a failure. */
+/* Makes an evaluation of the plan with these options; *ret is NULL after a
+ * failure. */
 static enum pst_status eval_noisy(struct pst_plan *plan, const char *keep,
                                   struct pst_plan **ret)
 {
@@ -139,7 +140,7 @@ static void chance_is_refused_by_name(void **state)
         strstr(eval->notes.at[0], "aten.dropout_.default in a at m.py:3;"));
     pst_plan_free(eval);
 
-    assert_ok(eval_noisy(plan, "a", &eval), &diag); /* and what is in it */
+    assert_ok(eval_noisy(plan, "a", &eval), &diag); /* and everything in it */
     assert_int_equal(count_draws(eval), 3);
     assert_int_equal(eval->notes.n, 0);
     assert_float_equal(find(eval, "s")->args[4].f, 0.0, 0.0);
@@ -153,7 +154,7 @@ static void chance_is_refused_by_name(void **state)
     model_fini(&model);
 }
 
-/* What only the side of training reads is gone. */
+/* Nodes that only the training branch reads are gone. */
 static void dead_chance_is_none(void **state)
 {
     const struct pst_split_options options = {0};
@@ -192,8 +193,8 @@ static void a_file_in_eval_mode_says_all(void **state)
     model_fini(&model);
 }
 
-/* Every dropout that a decomposed file has as arithmetic: as PyTorch's
- * model.eval(). */
+/* Every dropout that a decomposed file contains as arithmetic is switched off,
+ * as by PyTorch's model.eval(). */
 static void decomposed_dropout_is_off(void **state)
 {
     const struct pst_split_options options = {.stages = 2};
@@ -212,7 +213,7 @@ static void decomposed_dropout_is_off(void **state)
     assert_ok(pst_split(model, &options, &plan, &diag), &diag);
     assert_ok(eval_noisy(plan, NULL, &eval), &diag);
     assert_int_equal(count_draws(eval), 0);
-    assert_int_equal(eval->notes.n, 1); /* of the function */
+    assert_int_equal(eval->notes.n, 1); /* about the function */
     assert_non_null(
         strstr(eval->notes.at[0],
                "aten.bernoulli.p in the outermost module at make_drops.py"));

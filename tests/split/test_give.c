@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Weights that are given instead of the model's: in pieces, widened, under any
- * of a tensor's names. */
+/* Weights given in place of the model's: in chunks, converted, under any of a
+ * tensor's names. */
 #include "tests/split/model.h"
 
 #include "stages/base/host/fs.h"
 
 #include <stdio.h>
 
-#define N    1500000 /* floats: more than is copied at once */
+#define N    1500000 /* floats: more than one chunk */
 #define NODE " # - - F id=0\n"
 
 static struct pst_diag diag;
@@ -47,7 +47,7 @@ static int setup(void **state)
     assert_ok(pst_split(&f.model, &options, &f.plan, &diag), &diag);
     f.w = malloc(N * sizeof(float));
     assert_non_null(f.w);
-    for (int i = 0; i < N; i++) /* numbers that bf16 has */
+    for (int i = 0; i < N; i++) /* numbers that bf16 represents exactly */
         f.w[i] = (float)(i % 251) * (float)(1 << i / 250000);
     *state = &f;
     return 0;
@@ -66,7 +66,7 @@ static int teardown(void **state)
 
 static const float two[2] = {7, 8};
 
-/* w under these names (NULL: not), and v. */
+/* Writes w under these names (NULL: not at all), and v. */
 static void write_given(const struct fixture *f, enum pst_dtype dtype,
                         const char *name, const char *other,
                         const void *other_data)
@@ -88,7 +88,7 @@ static void write_given(const struct fixture *f, enum pst_dtype dtype,
     free(data);
 }
 
-/* The state_dict has both names of the tied one. */
+/* The state_dict has both names of the tied tensor. */
 static void check_names(const struct pst_plan *plan)
 {
     struct pst_state_names names;
@@ -102,7 +102,7 @@ static void check_names(const struct pst_plan *plan)
     pst_state_names_fini(&names);
 }
 
-/* What a plan has that was saved with it. */
+/* Checks the weights in a saved plan. */
 static void check_saved(struct fixture *f)
 {
     struct pst_plan *plan = NULL;
@@ -165,7 +165,7 @@ static void names_of_one_tensor_must_agree(void **state)
     free(other);
 }
 
-/* One in the last piece is found when it is copied. */
+/* A NaN in the last chunk is found when it is copied. */
 static void a_nan_is_noted(void **state)
 {
     struct fixture *f = *state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The splitter's goldens (tests/data): models with PyTorch's graphs and
- * the split that is right. One case per way of cutting.
+ * The splitter's goldens (tests/data): models with PyTorch's graphs and the
+ * expected split. One case per way of cutting.
  */
 #include "tests/split/golden.h"
 
@@ -22,8 +22,8 @@ static long number_of(const json_t *object, const char *key)
 
 /* --- comparison --------------------------------------------------------- */
 
-/* Names of one kind in a stage against the wanted ones, by identity: a tensor
- * may go by any of its names. */
+/* Compares names of one kind in a stage with the expected ones by identity: any
+ * name of a tensor is accepted. */
 static void compare_state(const struct pst_plan *plan, unsigned stage,
                           enum pst_value_kind kind, const json_t *want)
 {
@@ -47,7 +47,7 @@ static void compare_state(const struct pst_plan *plan, unsigned stage,
     }
 }
 
-/* "pair.0" and "pair_0" are one input. */
+/* "pair.0" and "pair_0" are the same input. */
 static bool same_input(const char *a, const char *b)
 {
     size_t i = 0;
@@ -86,7 +86,7 @@ static void compare_inputs(const struct pst_plan *plan, unsigned s,
     }
 }
 
-/* Free sizes by their expressions: "2*s77". */
+/* Free sizes are compared as expressions: "2*s77". */
 static void compare_shape(const struct pst_value *value, const json_t *want)
 {
     assert_int_equal(value->meta.rank, json_array_size(want));
@@ -146,7 +146,7 @@ static void compare_outputs(const struct pst_plan *plan, unsigned stage,
         compare_output(plan, stage, i, json_array_get(want, i));
 }
 
-/* The model's own outputs: a value's name, an input's, None or a number. */
+/* The model's own outputs: names of values or inputs, None, or numbers. */
 static void compare_model_outputs(const struct pst_plan *plan,
                                   const json_t *want)
 {

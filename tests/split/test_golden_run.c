@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One step of every golden in every schedule gives the numbers of the uncut
- * model as PyTorch computed them: of one microbatch, and of eight with
- * different data. The outcome, beside PyTorch's own, is the
- * table in stages/split/PYTORCH.md; PST_UPDATE_GOLDEN=1 writes it anew.
+ * One step of every golden in every schedule gives PyTorch's numbers for the
+ * uncut model: with one microbatch, and with eight that have different data.
+ * The outcome, beside PyTorch's own, is the table in stages/split/PYTORCH.md;
+ * PST_UPDATE_GOLDEN=1 rewrites it.
  */
 #include "tests/split/golden.h"
 #include "tests/step.h"
@@ -25,13 +25,13 @@ static size_t n_goldens, n_runs;
 static struct pst_diag diag;
 static const char *table_path, *many_folder;
 
-#define MANY  8 /* as make_microbatches.py has them */
+#define MANY  8 /* as in make_microbatches.py */
 #define LARGE 2048
 #define EVERY 17
 
 /* --- a model that returns its loss --------------------------------------- */
 
-/* Mean squared error of output 0 against a new input "target". */
+/* Mean squared error of output 0 and a new input "target". */
 static void add_loss(struct pst_model *model, const struct pst_meta *target)
 {
     struct pst_graph *graph = model->graph;
@@ -78,7 +78,7 @@ struct run {
     unsigned ranks, microbatches;
 };
 
-/* What the numbers of microbatches, one or MANY, must be. */
+/* Returns the expected numbers for one or MANY microbatches. */
 static const struct pst_safetensors *wanted(const struct run *run)
 {
     return run->microbatches == 1 ? run->numbers : run->many;
@@ -100,8 +100,8 @@ static const struct pst_safetensors_entry *find_input(
     return pst_safetensors_find(numbers, key);
 }
 
-/* Each microbatch has data of its own, made from the golden's by
- * make_microbatches.py too. */
+/* Each microbatch has data of its own, derived from the golden's as in
+ * make_microbatches.py. */
 static void move(const struct pst_safetensors_entry *entry, unsigned microbatch,
                  void *dst)
 {
@@ -143,7 +143,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Conformance's tolerances of float32: values and gradients. */
+/* Conformance tolerances of float32, for values and gradients. */
 static void compare(const struct run *run, const char *name,
                     const struct pst_dump_item *got,
                     const struct pst_safetensors_entry *want, double rtol,
@@ -181,8 +181,8 @@ static void compare_gradient(const struct run *run, const struct pst_dump *dump,
     compare(run, name, pst_dump_find(dump, name), want, 1e-5, 4e-5);
 }
 
-/* What an output may be off by, besides its share: make_microbatches.py gives
- * the bound where large numbers cancel. */
+/* Absolute tolerance of an output: make_microbatches.py gives it where large
+ * numbers cancel. */
 static double bound_of(const struct run *run, const char *name)
 {
     const struct pst_safetensors_entry *bound;
@@ -194,7 +194,7 @@ static double bound_of(const struct run *run, const char *name)
                          : 1e-5;
 }
 
-/* A dump counts tensors, the goldens count None and numbers too. */
+/* A dump numbers tensors only; the goldens number None and numbers too. */
 static void compare_output(const struct run *run, const struct pst_dump *dump,
                            const struct pst_safetensors_entry *want)
 {
@@ -251,7 +251,7 @@ static void run_step(struct run *run)
     n_runs++;
 }
 
-/* Has the schedule a plan for these numbers? Its own rules say. */
+/* True if the schedule accepts these numbers. */
 static bool is_possible(const struct run *run)
 {
     const struct pst_schedule_options options = {
@@ -287,7 +287,7 @@ static unsigned run_schedule(struct run run, const char *schedule)
     return n;
 }
 
-/* Results: the eight microbatches have them too. */
+/* Number of results with eight microbatches. */
 static size_t many_count(const struct pst_safetensors *numbers)
 {
     size_t n = 0;
@@ -338,7 +338,7 @@ static void gives_the_numbers(void **state)
 static const char *const torch_schedules[] = {"GPipe", "1F1B",
                                               "InterleavedZeroBubble"};
 
-/* "right", "refused", "hangs" or "wrong" of one run. */
+/* PyTorch's outcome of one run: "right", "refused", "hangs" or "wrong". */
 static const char *torch_cell(const struct golden *golden, size_t i)
 {
     const json_t *torch = json_object_get(golden->split, "torch");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a model computes, whatever its order of nodes, its mode, what is trained
- * and how it is cut; and not less than that. */
+/* The identity of a model covers everything that it computes, but not the order
+ * of nodes, the mode, what is trained, or the cut. */
 #include "tests/split/model.h"
 
 #include "stages/frontend/identity.h"
@@ -95,7 +95,7 @@ static void is_another(void **state)
         if (strcmp(first, other) == 0)
             fail_msg("%s", others[i]);
     }
-    identify(plain, 2, other); /* the constant */
+    identify(plain, 2, other); /* another constant */
     assert_string_not_equal(first, other);
 }
 

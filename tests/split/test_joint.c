@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gradients of a cut model are those of the uncut one, bit for bit. */
+/* Gradients of a cut model equal those of the uncut one, bit for bit. */
 #include "tests/split/model.h"
 
 #define NODE  " # - - F id=0\n"
 #define SHAPE ": f32[8, 8] = aten."
 
-/* h has two consumers in stage 1 and four in stage 2, one of them twice. */
+/* h has two consumers in stage 1 and four in stage 2, one of which uses it
+ * twice. */
 static const char text[] =
     "graph next_id=1 {\n"
     "  input %x: f32[8, 8]\n"
@@ -26,12 +27,12 @@ static const char text[] =
 
 static struct pst_diag diag;
 
-/* What a run leaves: data per edge, and the contributions to gradients. */
+/* Results of a run: data per edge, and the contributions to gradients. */
 struct run {
     struct pst_plan *plan;
     const float *x;
-    void *edges[16];    /* values */
-    void *parts[16][8]; /* gradients */
+    void *edges[16];    /* values that cross */
+    void *parts[16][8]; /* gradients that cross */
     float grad_w[64], grad_v[64];
 };
 
@@ -84,7 +85,7 @@ static void forward(struct run *r, unsigned s)
     pst_eval_free(eval);
 }
 
-/* The gradient of the parameter: its contributions, added in order. */
+/* Sums the contributions to the gradient of the parameter in order. */
 static void collect(const struct pst_joint *joint, const struct pst_eval *eval,
                     const char *fqn, float *grad)
 {
@@ -172,7 +173,7 @@ static void cut_gradients_are_the_same(void **state)
     train(&model, x, &whole, &want);
     assert_true(want.grad_w[5] != 0.0f && want.grad_v[5] != 0.0f);
     for (unsigned n = 0; n <= 9; n++) {
-        cut.policy = n == 0 ? NULL : "flops"; /* 0: the markers */
+        cut.policy = n == 0 ? NULL : "flops"; /* 0: cut at the markers */
         cut.stages = n;
         train(&model, x, &cut, &got);
         assert_int_equal(got.plan->stages.n, n == 0 ? 3 : n);
@@ -185,7 +186,7 @@ static void cut_gradients_are_the_same(void **state)
     model_fini(&model);
 }
 
-/* The last consumer sends one sum, the one before each of its terms. */
+/* The last consumer sends one sum, the one before it each of its terms. */
 static void numbers_the_parts(void **state)
 {
     const struct pst_split_options options = {0};

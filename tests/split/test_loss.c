@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* --loss and --loss-fn. */
+/* Options --loss and --loss-fn. */
 #include "tests/split/model.h"
 
 #include <stdio.h>
 
 static struct pst_diag diag;
 
-/* Outputs: [logits, {"h": h, "l": l}, 3, loss], paths as import makes them. */
+/* Outputs: [logits, {"h": h, "l": l}, 3, loss], with paths as import makes
+ * them. */
 static const char text[] =
     "graph next_id=6 {\n"
     "  input %x: f32[4, 3]\n"
@@ -25,7 +26,7 @@ static const char text[] =
     "  output user %loss \"3\"\n"
     "}\n";
 
-/* What a specification gives: the loss, or the message and its status. */
+/* Expects the loss for a specification, or the message and its status. */
 static void check_loss(const char *spec, int loss, enum pst_status want,
                        const char *says)
 {
@@ -50,11 +51,11 @@ static void check_loss(const char *spec, int loss, enum pst_status want,
 static void finds_outputs(void **state)
 {
     (void)state;
-    check_loss(NULL, -1, PST_OK, NULL); /* the first one is none */
+    check_loss(NULL, -1, PST_OK, NULL); /* the first output is no loss */
     check_loss("none", -1, PST_OK, NULL);
     check_loss("1.l", 2, PST_OK, NULL);
     check_loss("3", 4, PST_OK, NULL);
-    check_loss("4", 4, PST_OK, NULL); /* number of the flattened output */
+    check_loss("4", 4, PST_OK, NULL); /* index of the flattened output */
     check_loss("-1", 4, PST_OK, NULL);
     check_loss("5", 0, PST_ERR_INPUT, "no output \"5\"; it has 0, 1.h, 1.l");
     check_loss("1.k", 0, PST_ERR_INPUT, "did you mean \"1.h\"?");
@@ -63,7 +64,7 @@ static void finds_outputs(void **state)
     check_loss("2", 0, PST_ERR_INPUT, "it is not a tensor");
 }
 
-/* One element with dimensions, which forward returns before one "loss". */
+/* A tensor of one element, which forward returns before one named "loss". */
 static void check_dims(const char *shape, const char *name, const char *spec,
                        int want)
 {
@@ -94,8 +95,8 @@ static void check_dims(const char *shape, const char *name, const char *spec,
     model_fini(&model);
 }
 
-/* As PyTorch's backward() does; but what may be the result for one sample has
- * to be named. */
+/* Accepted as in PyTorch's backward(); an output that may be a result per
+ * sample must be named. */
 static void takes_one_element(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void takes_one_element(void **state)
     check_dims("f32[0]", "y", "1", -2);
 }
 
-/* The texts that PyTorch has (errors.txt in tests/data/splitter.tar.xz). */
+/* The texts of PyTorch (errors.txt in tests/data/splitter.tar.xz). */
 static void mirrors_outputs(void **state)
 {
     (void)state;
@@ -177,8 +178,8 @@ static struct pst_plan *split_fn(struct pst_model *model, const char *spec)
     return plan;
 }
 
-/* The loss joins the last stage, though a marker ends the graph; the model's
- * own outputs keep their places. */
+/* The loss joins the last stage even if a marker ends the graph; the model's
+ * own outputs keep their positions. */
 static void adds_a_loss(void **state)
 {
     struct pst_model model;
@@ -207,7 +208,7 @@ static void adds_a_loss(void **state)
     model_fini(&model);
 }
 
-/* An output of the first stage, an input that the model has. */
+/* An output of the first stage, and an input that the model has. */
 static void takes_other_outputs(void **state)
 {
     struct pst_model model;
@@ -253,7 +254,7 @@ static void refuses_functions(void **state)
     check_fn("mse:target=w", PST_ERR_INPUT, "the model has \"w\" already");
 }
 
-/* Class dimension and target of a shape. */
+/* Expects class dimension and target for a shape. */
 static void check_target(const char *shape, const char *spec, const char *want)
 {
     const struct pst_split_options options = {.loss_fn = spec};
@@ -299,7 +300,7 @@ static void makes_targets(void **state)
     check_target("f32[2, 6]", "bce_with_logits:pos_weight=3", "f32[2, 6]");
 }
 
-/* Sizes that the model leaves free are free in its target. */
+/* Sizes that are free in the model are free in its target. */
 static void keeps_free_sizes(void **state)
 {
     static const char free_text[] =

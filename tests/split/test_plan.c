@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans on disk: whole, damaged, of others. */
+/* Plans on disk: intact, damaged, of other models. */
 #include "tests/split/forge.h"
 #include "tests/split/model.h"
 
@@ -92,7 +92,8 @@ static void plans_read_back(void **state)
     float want[6], got[6];
 
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
-    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag); /* over it */
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag); /* over the old
+                                                              * plan */
     assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
     assert_string_equal(plan->digest, f->plan->digest);
     assert_string_equal(plan->model_digest, f->model.digest);
@@ -181,7 +182,7 @@ static enum pst_status load_and_read(const struct fixture *f)
     return status;
 }
 
-/* Every byte of the weights, and every length that is shorter. */
+/* Changes every byte of the weights, and tries every shorter length. */
 static void damaged_weights_are_refused(void **state)
 {
     struct fixture *f = *state;
@@ -252,7 +253,7 @@ static enum pst_status save_limited(const struct fixture *f, const char *dir,
     return status;
 }
 
-/* The disk is full while the first weights, the last ones, plan.pb are
+/* The disk is full while the first weights, the last ones, or plan.pb are
  * written. */
 static void failed_saves_leave_nothing(void **state)
 {
@@ -261,7 +262,7 @@ static void failed_saves_leave_nothing(void **state)
     char deep[128];
     unsigned failed = 0;
 
-    signal(SIGXFSZ, SIG_IGN); /* an error, no death */
+    signal(SIGXFSZ, SIG_IGN); /* writes fail instead of a signal */
     snprintf(deep, sizeof(deep), "%s/new//newer/", f->dir);
     assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
     for (;; limit += 16) {
@@ -269,7 +270,7 @@ static void failed_saves_leave_nothing(void **state)
             break;
         assert_non_null(strstr(diag.text, "cannot write"));
         assert_int_equal(save_limited(f, f->dir, limit), PST_ERR_IO);
-        assert_int_equal(rmdir(f->dir), 0); /* still there, empty */
+        assert_int_equal(rmdir(f->dir), 0); /* still there, and empty */
         assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
         failed++;
     }
@@ -293,8 +294,8 @@ static unsigned count_entries(const char *dir)
     return n - 2;
 }
 
-/* A split that fails over an old plan leaves the old plan, and nothing beside
- * it; one that works takes its place, through a link too. */
+/* A split that fails over an old plan keeps that plan and leaves nothing beside
+ * it; a successful one replaces it, through a link too. */
 static void failed_saves_keep_the_old_plan(void **state)
 {
     const struct pst_split_options one = {.policy = "flops", .stages = 1};
@@ -318,7 +319,7 @@ static void failed_saves_keep_the_old_plan(void **state)
     assert_int_equal(symlink(f->dir, link), 0);
     assert_ok(pst_plan_save(f->plan, link, &diag), &diag);
     assert_int_equal(count_entries(f->root), 2);
-    assert_int_equal(count_entries(f->dir), 4); /* three stages, plan.pb */
+    assert_int_equal(count_entries(f->dir), 4); /* three stages and plan.pb */
     assert_ok(pst_plan_load(f->dir, &loaded, &diag), &diag);
     assert_string_equal(loaded->digest, f->plan->digest);
     assert_int_equal(unlink(link), 0);
@@ -326,11 +327,11 @@ static void failed_saves_keep_the_old_plan(void **state)
     pst_plan_free(other);
 }
 
-/* What a forger changes, and what is said of it. */
+/* A forged change, and the expected message. */
 struct forgery {
     unsigned stage;
     const char *find, *replace; /* in the text of its graph */
-    bool edge;                  /* also of the edge that ends there */
+    bool edge;                  /* also in the edge that ends there */
     const char *said;
 };
 
@@ -375,8 +376,8 @@ static void forge(const void *packed, size_t size, const struct forgery *x)
     penstock__plan__plan__free_unpacked(pb, NULL);
 }
 
-/* Who can write a plan can write its digest: strides that differ where bytes
- * are copied would write beyond their memory. */
+/* An attacker can compute the digest of a plan: strides that differ where bytes
+ * are copied would write out of bounds. */
 static void forged_strides_are_refused(void **state)
 {
     static const struct forgery forgeries[] = {
@@ -399,7 +400,7 @@ static void forged_strides_are_refused(void **state)
     pst_free(data);
 }
 
-/* Names of parts are read out of the value's bytes: they lie inside of it. */
+/* Windows of parts are read from the value's bytes and must be inside of it. */
 static void forged_windows_are_refused(void **state)
 {
     static const struct {
@@ -469,9 +470,9 @@ static void forged_windows_are_refused(void **state)
     pst_free(data);
 }
 
-/* Counts of gradients decide how much memory accumulators have and which
- * messages there are: one that is too large for any is refused at once, another
- * where the stage is made. */
+/* Counts of gradients determine the memory of accumulators and the messages: a
+ * count that is too large for any plan is refused at once, others where the
+ * stage is made. */
 static void forged_counts_are_refused(void **state)
 {
     static const struct {
@@ -512,7 +513,7 @@ static void forged_counts_are_refused(void **state)
     pst_free(data);
 }
 
-/* Few bytes of a file that stand for many on the heap. */
+/* A few bytes of a file that expand to many on the heap. */
 static void bombs_are_refused_unopened(void **state)
 {
     static const struct {
@@ -521,8 +522,8 @@ static void bombs_are_refused_unopened(void **state)
     } bombs[] = {
         {{4 << 3 | 2, 0}, "empty"},         /* edges */
         {{9 << 3 | 2, 0}, "memory"},        /* empty notes */
-        {{15 << 3 | 2, 0}, "unknown"},      /* none of ours */
-        {{9 << 3 | 3, 9 << 3 | 4}, "kind"}, /* groups */
+        {{15 << 3 | 2, 0}, "unknown"},      /* an unknown field */
+        {{9 << 3 | 3, 9 << 3 | 4}, "kind"}, /* groups of protobuf */
     };
     const size_t size = (size_t)10 << 20;
     unsigned char *body = malloc(size);
@@ -548,7 +549,8 @@ static void bombs_are_refused_unopened(void **state)
     free(body);
 }
 
-/* Every byte of the file and, with a digest that fits, of its content. */
+/* Changes every byte of the file and, with a matching digest, of its content.
+ */
 static void damage_is_found_or_harmless(void **state)
 {
     struct fixture *f = *state;
@@ -612,7 +614,7 @@ static void fail_allocations(const struct fixture *f,
     assert_true(n > 100);
 }
 
-/* All ways to cut. */
+/* For all ways to cut. */
 static void survives_every_failed_allocation(void **state)
 {
     static const char *const w = "w";

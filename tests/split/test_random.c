@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Random models, cut at random places in three ways, on 1 to 4 ranks, in every
- * schedule, with parts recomputed or not: loss, outputs, gradients and buffers
- * have the bits of the uncut run that keeps all. "test-split-random N" takes N
- * seeds, "test-split-random seed K" only that one and tells what it does.
- * PST_TEST_SEED=N takes other seeds than the first ones.
+ * schedule, with and without recomputation: loss, outputs, gradients and
+ * buffers have the bits of the uncut run without recomputation.
+ * "test-split-random N" runs N seeds, "test-split-random seed K" only that one,
+ * with its text. PST_TEST_SEED=N begins with another seed.
  */
 #include "tests/split/model.h"
 #include "tests/split/random.h"
@@ -16,7 +16,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#define EXACT_USES 8 /* of a parameter: beyond it, last bits may differ */
+#define EXACT_USES 8 /* uses of a parameter: with more, last bits may differ   \
+                      */
 
 static struct pst_diag diag;
 static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_again, n_carried,
@@ -24,10 +25,10 @@ static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_again, n_carried,
 static bool talks;
 
 struct job {
-    unsigned seed, uses[64]; /* of plan->params in the uncut graph */
+    unsigned seed, uses[64]; /* uses of plan->params in the uncut graph */
     struct pst_model model, plain;
     struct pst_plan *plan;
-    const char *cut; /* how it was cut, in words */
+    const char *cut; /* description of the cut */
     const char *schedule, *recompute;
     unsigned ranks, microbatches;
 };
@@ -122,7 +123,7 @@ static bool is_inexact(const struct job *job, const char *name)
            job->uses[k] > EXACT_USES;
 }
 
-/* Two NaNs of the same bits are equal too. */
+/* NaNs with the same bits are equal. */
 static void compare(const struct job *job, const struct pst_dump *want,
                     const struct pst_dump *got)
 {
@@ -167,8 +168,8 @@ static bool is_possible(const struct job *job)
     return true;
 }
 
-/* What a run recomputes: modules whose nodes stand among others', in each other
- * and in several stages. */
+/* Draws what a run recomputes: modules whose nodes are interleaved with
+ * others', nested, and in several stages. */
 static void draw_recompute(struct job *job, unsigned *seed)
 {
     static const char *const words[] = {NULL,
@@ -190,7 +191,7 @@ static void draw_recompute(struct job *job, unsigned *seed)
     n_again += job->recompute != NULL;
 }
 
-/* Every schedule that takes the plan on these ranks. */
+/* Runs every schedule that accepts the plan on these ranks. */
 static void run_plan(struct job *job, const struct pst_dump *want)
 {
     unsigned seed = job->seed * 31 + (unsigned)job->plan->stages.n;
@@ -220,7 +221,7 @@ static void run_plan(struct job *job, const struct pst_dump *want)
 
 /* --- cuts --------------------------------------------------------------- */
 
-/* Names of live nodes, at most `n` of them. */
+/* Draws names of live nodes, at most `n` of them. */
 static void draw_names(const struct job *job, unsigned *seed, unsigned n,
                        char names[8][16], const char *at[8],
                        struct pst_split_options *options)
@@ -238,8 +239,8 @@ static void draw_names(const struct job *job, unsigned *seed, unsigned n,
     options->n_at = n;
 }
 
-/* A buffer of several stages gets the owner that the message names; another
- * one if that is refused. Returns false if it was something else. */
+/* Names the owner of a buffer of several stages that the message suggests, or
+ * another one if that is refused. Returns false for any other refusal. */
 static bool name_owner(char owners[2][32], struct pst_split_options *options,
                        enum pst_status status)
 {
@@ -265,8 +266,8 @@ static bool name_owner(char owners[2][32], struct pst_split_options *options,
     return true;
 }
 
-/* Both buffers are owned from the beginning, so that automatic cuts part them
- * too, or when they have been refused. */
+/* Owners of both buffers are named from the beginning, so that automatic cuts
+ * may separate their users, or after a refusal. */
 static bool cut(struct job *job, struct pst_model *model,
                 const struct pst_split_options *as, const char *how)
 {
@@ -303,7 +304,7 @@ static void cut_and_run(struct job *job, struct pst_model *model,
     job->plan = NULL;
 }
 
-/* A loss that is a number, and gradients that are there. */
+/* True if the loss is finite and gradients are present. */
 static bool is_finite(const struct pst_dump *dump)
 {
     const struct pst_dump_item *loss = pst_dump_find(dump, "loss");
@@ -399,7 +400,7 @@ static void random_models_have_the_same_bits(void **state)
 }
 
 /* Stages without parameters, with integer results only, with a result that two
- * far ones read; 64 of them on 4 ranks and fewer. */
+ * distant stages read; 64 stages on 4 ranks and fewer. */
 static void sixty_four_stages(void **state)
 {
     static const struct pst_split_options many = {.policy = "flops",
@@ -448,7 +449,7 @@ static void sixty_four_stages(void **state)
     before = n_runs;
     for (job.ranks = 4; job.ranks > 0; job.ranks /= 2)
         run_plan(&job, want);
-    assert_true(n_runs - before >= 15); /* five schedules at least */
+    assert_true(n_runs - before >= 15); /* at least five schedules */
     pst_plan_free(job.plan);
     pst_plan_free(whole);
     pst_dump_free(want);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Large graphs: the time from a model to a job that is ready grows about
- * linearly. Processor time, so that other work on the machine does not count.
- * "test-split-scale N STAGES" prints the parts of one size.
+ * linearly. Measures CPU time, so that other work on the machine does not
+ * count. "test-split-scale N STAGES" prints the parts for one size.
  */
 #include "tests/split/model.h"
 
@@ -29,9 +29,9 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (unsigned)(((uint64_t)(*seed >> 4) * n) >> 28);
 }
 
-/* Blocks of five operators with a parameter each, skips near and far, one
- * parameter of all blocks, a buffer that every 50th block updates; a marker
- * every `marker` operators. */
+/* Blocks of five operators with a parameter each, near and far skips, one
+ * parameter common to all blocks, a buffer that every 50th block updates, and a
+ * marker every `marker` operators. */
 static void make_text(struct pst_str *text, unsigned n, unsigned marker)
 {
     unsigned seed = 1, last = 0;
@@ -48,7 +48,8 @@ static void make_text(struct pst_str *text, unsigned n, unsigned marker)
     for (unsigned i = 0; i < n / 5; i++) {
         const unsigned v = 5 * i + 1;
         const unsigned skip =
-            draw(&seed, 20) ? last : 5 * draw(&seed, i + 1); /* 0 or a block */
+            draw(&seed, 20) ? last : 5 * draw(&seed, i + 1); /* 0 or the result
+                                                              * of a block */
 
         pst_str_addf(text,
                      "  %%v%u: f32[2, 4] = aten.linear.default(%%v%u, %%w%u) "
@@ -82,8 +83,8 @@ static void make_text(struct pst_str *text, unsigned n, unsigned marker)
     pst_str_add(text, "}\n");
 }
 
-/* What `penstock plan` asks for, then what a rank does before its first step:
- * all stages on one rank. *plan: seconds of the first. */
+/* Does what `penstock plan` does, then what a rank does before its first step,
+ * with all stages on one rank. *plan: seconds of the first part. */
 static void start(struct pst_plan *plan, double *ret_plan, double *ret_start)
 {
     struct pst_exec_options options = {.train = true,
@@ -158,7 +159,8 @@ static void is_quick(void **state)
     measure(20000, 64, false, 10.0);
 }
 
-/* Name and what PyTorch appends to its n-th use, in one of eight buffers. */
+/* Returns the name with PyTorch's suffix for the n-th use, in one of eight
+ * buffers. */
 static const char *named(const char *name, unsigned n)
 {
     static char texts[8][32];
@@ -173,7 +175,7 @@ static const char *named(const char *name, unsigned n)
 }
 
 /* Bytes of plan.pb, without weights, of n equal blocks of two linear layers,
- * as torch.export names what is in them. */
+ * named as torch.export does. */
 static size_t packed_blocks(unsigned n)
 {
     const struct pst_split_options options = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans as people and programs see them. */
+/* Plans as shown to users and programs. */
 #include "tests/split/model.h"
 
 #include "stages/base/str.h"
@@ -115,7 +115,7 @@ static void draws_dot(void **state)
         "}\n");
 }
 
-/* Names are escaped, every stage, edge and shared parameter is there. */
+/* Names are escaped; every stage, edge and shared parameter is drawn. */
 static void draws_svg(void **state)
 {
     static const char *const parts[] = {">stage 0<",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where a model is cut and what crosses. */
+/* Where a model is cut, and which values cross. */
 #include "tests/split/model.h"
 
 #include <stdio.h>
@@ -38,8 +38,9 @@ static bool has_note(const struct pst_plan *plan, const char *text)
     return false;
 }
 
-/* Markers in front, behind, twice, and beside dead code; a skip; a parameter
- * in two stages; an input used last; an integer; outputs from two stages. */
+/* Markers at the beginning, at the end, twice, and beside dead code; a skip; a
+ * parameter in two stages; an input that is used last; an integer; outputs from
+ * two stages. */
 static void cuts_at_markers(void **state)
 {
     static const char text[] =
@@ -111,7 +112,7 @@ static void cuts_at_markers(void **state)
     assert_int_equal(plan->outputs.at[2].stage, -1);
     assert_int_equal(plan->outputs.at[2].output, 0);
     assert_false(plan->outputs.at[3].is_tensor);
-    assert_int_equal(plan->loss, -1); /* no scalar */
+    assert_int_equal(plan->loss, -1); /* not a scalar */
     pst_plan_free(plan);
     model_fini(&model);
 }
@@ -130,7 +131,7 @@ static const char layers[] =
 static const char *const modules[] = {"layers",   "layers.0",  "layers.0.act",
                                       "layers.1", "layers.10", "empty"};
 
-/* Stage of each of the six nodes as digits. */
+/* Expects the stage of each of the six nodes, as digits. */
 static void expect_at(struct pst_model *model, const char *spec,
                       const char *want)
 {
@@ -178,7 +179,7 @@ static void cuts_at_names(void **state)
     model_fini(&model);
 }
 
-/* Dense strides travel, gaps do not. */
+/* Values keep dense strides when sent, but no gaps. */
 static void sends_dense_values(void **state)
 {
     static const char text[] =
@@ -202,7 +203,7 @@ static void sends_dense_values(void **state)
     const char *at;
 
     (void)state;
-    /* Contiguous strides are not written out. */
+    /* Contiguous strides are not written. */
     pst_str_add(&plain, text);
     at = strstr(plain.text, "f32[3]:(1)");
     memmove((char *)at + 6, at + 10, strlen(at + 10) + 1);
@@ -212,7 +213,8 @@ static void sends_dense_values(void **state)
     assert_int_equal(plan->edges.at[0].meta.stride[0], 1);
     assert_int_equal(plan->edges.at[0].meta.stride[1], 3);
     assert_int_equal(plan->edges.at[1].meta.stride[0], 1);
-    assert_int_equal(plan->edges.at[2].meta.stride[0], 1); /* copied */
+    assert_int_equal(plan->edges.at[2].meta.stride[0], 1); /* copied to dense
+                                                            * memory */
     assert_string_equal(plan->stages.at[0].graph->outputs.at[2].arg.value->name,
                         "c_dense");
     assert_string_equal(plan->stages.at[1].graph->inputs.at[2]->name, "c");

@@ -34,7 +34,7 @@ static const char text[] =
     "  %i: f32[2, 3] = aten.mul.Tensor(%h, %q)" NODE "  output user %i \"0\"\n"
     "}\n";
 
-/* What is read under a view, too, and twice. */
+/* Also values that are read through a view, and twice. */
 static const char frozen[] =
     "graph next_id=4 {\n"
     "  input %x: bf16[3, 2]\n"
@@ -113,7 +113,7 @@ static void lists_readers(void **state)
     assert_int_equal(param_of(f->plan, "c")->n_stages, 2);
 }
 
-/* To replicate is the default: a name is checked, and may stand once. */
+/* Replication is the default: a name is checked, and may occur once. */
 static void checks_what_is_replicated(void **state)
 {
     static const char *const names[] = {"m.tied", "m.v"};
@@ -145,7 +145,8 @@ static void checks_what_is_replicated(void **state)
     f->plan = NULL;
 }
 
-/* Marked by any name, kept on disk, told to people. */
+/* A parameter can be marked by any of its names; the mark is saved and shown.
+ */
 static void marks_what_is_transmitted(void **state)
 {
     static const char *const names[] = {"m.tied", "m.v", "m.u"};
@@ -201,7 +202,8 @@ static void refuses_wrong_names(void **state)
     }
 }
 
-/* What training keeps in f32 is read as it was, also by views of it. */
+/* A 16-bit value that training keeps in f32 is read as before, also by views of
+ * it. */
 static void unfreezes_16_bits(void **state)
 {
     const struct pst_split_options options = {0};
@@ -228,7 +230,7 @@ static void unfreezes_16_bits(void **state)
     assert_int_equal(param_of(plan, "w")->rounds, PST_BF16);
     pst_plan_free(plan);
     model_fini(&model);
-    /* What the model returns stays what it is. */
+    /* Outputs of the model keep their dtype. */
     model_init(&model,
                "graph next_id=1 {\n"
                "  input %x: bf16[3]\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a plan says of state and inputs that training leaves as they are, of
- * backwards that the file has lost, and of numbers beyond the vocabulary. */
+/* Notes of a plan on state and inputs that training leaves unchanged, on
+ * backwards that the file has lost, and on numbers beyond the vocabulary. */
 #include "tests/split/model.h"
 
 #include "stages/split/join.h"
@@ -39,8 +39,8 @@ static void has_notes(const struct pst_plan *plan, const char *const *notes,
     assert_int_equal(plan->notes.n, n);
 }
 
-/* Neither "shift", which has the bytes of "ones" and of many another tensor,
- * nor "bias" and "ones", which are read. */
+/* Not reported are "shift", whose bytes equal those of "ones" and of many other
+ * tensors, and "bias" and "ones", which are read. */
 static void names_what_the_export_took(void **state)
 {
     static const char *const notes[] = {
@@ -65,7 +65,8 @@ static void names_what_the_export_took(void **state)
     has_notes(plan, notes, PST_COUNT(notes));
     pst_plan_free(plan);
     pst_model_close(model);
-    /* Without a loss no parameter has a gradient: nothing to say. */
+    /* Without a loss no parameter has a gradient: there is nothing to report.
+     */
     plan = split_file("unread", "none", &model);
     assert_int_equal(plan->notes.n, PST_COUNT(notes) - 1);
     pst_plan_free(plan);
@@ -121,8 +122,8 @@ static void names_lost_backwards(void **state)
     }
 }
 
-/* Regions without gradients, methods of a base class and modules of PyTorch
- * that no attribute holds are none. */
+/* Not reported are regions without gradients, methods of a base class, and
+ * PyTorch modules that are no attribute. */
 static void has_no_false_alarms(void **state)
 {
     static const char *const files[] = {"regions", "parts", "tiny", "norm",
@@ -182,7 +183,7 @@ static void finds_vocabularies(void **state)
     for (unsigned i = 0; i < PST_COUNT(below); i++) {
         assert_ok(pst_plan_bound(plan, i, &bound, &diag), &diag);
         assert_int_equal(bound.below, below[i]);
-        /* The table that the labels index, too, ignores none. */
+        /* The table that the labels index too ignores none. */
         assert_false(bound.ignores);
     }
     pst_plan_free(plan);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Joined plans, and whether pst_verify finds what is wrong. */
+/* Joined plans; and whether pst_verify finds planted errors. */
 #include "tests/run/net.h"
 
 #include "stages/ops/core/vjp.h"
@@ -33,7 +33,7 @@ static void count_gradients(void *ctx, const char *text)
     *(unsigned *)ctx += strncmp(text, "gradient", 8) == 0;
 }
 
-/* What takes long is told before it is done, gradient by gradient. */
+/* Long work is reported before it begins, gradient by gradient. */
 static void tells_what_it_does(void **state)
 {
     unsigned told = 0;
@@ -105,7 +105,7 @@ static void finds_nothing_wrong(void **state)
     }
 }
 
-/* Data for which no loss is finite are nobody's fault but their own. */
+/* Data for which no loss is finite: no gradient is blamed. */
 static void blames_the_data(void **state)
 {
     struct pst_exec_options options = options_of(2);
@@ -127,8 +127,8 @@ static void blames_the_data(void **state)
     net_fini(&net);
 }
 
-/* Loss that moves through a region without gradient: the slope that counts is
- * the one with that region's results held still. */
+/* A loss that depends on parameters through a region without gradient: the
+ * derivative with that region's results fixed counts. */
 static void holds_what_has_no_gradient(void **state)
 {
     struct pst_exec_options options = options_of(2);
@@ -169,8 +169,8 @@ static void makes_data_up(void **state)
     net_fini(&net);
 }
 
-/* Uncut, the gradient of %h comes through a transpose, or spread out by a
- * mean, and a bias is a sum of it; cut behind %h it arrives contiguous. */
+/* Uncut, the gradient of %h comes through a transpose, or expanded by a mean,
+ * and a bias is a sum of it; with a cut after %h it arrives contiguous. */
 static void expect_same_bits(const char *nodes)
 {
     static const char *const modules[] = {"a", "b"};
@@ -226,8 +226,8 @@ static void cuts_where_gradients_have_strides(void **state)
                      "  %loss: f32[] = aten.mean.default(%t)  # b - F id=5\n");
 }
 
-/* What it seeds, adds up over microbatches, reports and dumps is one element,
- * whatever its dimensions. */
+/* A loss of one element trains, accumulates, is reported and dumped, whatever
+ * its dimensions. */
 static void trains_on_one_element(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void trains_on_one_element(void **state)
                      "aten.reshape.default(%m, [1])  # b - F id=4\n");
 }
 
-/* In f64 the model draws what it draws in f32. */
+/* The f64 model draws the same random numbers as in f32. */
 static void draws_the_same_numbers(void **state)
 {
     static const char *const draws[] = {
@@ -268,7 +268,8 @@ static void draws_the_same_numbers(void **state)
     }
 }
 
-/* A loss of %h, which is linear in a weight that is zero; data is made up. */
+/* A loss that is computed from %h, which is linear in a weight of zeros; with
+ * random data. */
 static void expect_of_zero(const char *nodes, const char *told, bool right)
 {
     static const char *const modules[] = {"a"};
@@ -318,8 +319,8 @@ static void expect_at_zero(const char *nodes, const char *told)
     expect_of_zero(nodes, told, true);
 }
 
-/* From -1 to 1 within a change of the weight by 1e-10: smaller than any step
- * that does not look at the loss. */
+/* It rises from -1 to 1 if the weight changes by 1e-10: less than any step that
+ * does not depend on the loss. */
 static void follows_steep_losses(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static void follows_steep_losses(void **state)
                    "checked against finite differences in f64, along");
 }
 
-/* A mask of 0 and 1, made up of larger numbers first: f32 overflows then. */
+/* A mask of 0 and 1, drawn as larger numbers first: f32 overflows then. */
 static void makes_masks_up(void **state)
 {
     (void)state;
@@ -345,7 +346,7 @@ static void makes_masks_up(void **state)
                    "on 1 microbatch compared with f64, 0 differ");
 }
 
-/* A choice that hangs on a tie. */
+/* A selection that depends on a tie. */
 static void tells_jumps(void **state)
 {
     (void)state;
@@ -359,7 +360,7 @@ static void tells_jumps(void **state)
                    "finite differences in f64 beside a kink or a jump");
 }
 
-/* Parameters of another type than f32; data is made up. */
+/* Parameters of another dtype than f32; with random data. */
 static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
 {
     static const char *const modules[] = {"a"};
@@ -421,7 +422,7 @@ static void refuses_narrow_gradients(void **state)
 
 /* --- planted errors ------------------------------------------------------ */
 
-/* d tanh(x) = 1 - tanh(x)^2; without the square here. */
+/* d tanh(x) = 1 - tanh(x)^2; here without the square. */
 static enum pst_status wrong_tanh(struct pst_vjp *v)
 {
     struct pst_value *y = pst_vjp_out(v, 0);
@@ -430,14 +431,14 @@ static enum pst_status wrong_tanh(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), slope));
 }
 
-/* No gradient where there is one. */
+/* Returns no gradient where there is one. */
 static enum pst_status forgets(struct pst_vjp *v)
 {
     return v->build.status;
 }
 
-/* Changes a row of the registry, which lies in read-only memory. Returns what
- * was there. */
+/* Changes a row of the registry, which is in read-only memory. Returns the old
+ * vjp. */
 static pst_vjp_fn plant(const char *name, pst_vjp_fn vjp)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -476,7 +477,7 @@ static void expect(const char *first, const char * not )
 static pst_vjp_fn right_linear;
 static double too_large = 1.001;
 
-/* Right for the input and the bias, a bit too large for the weight. */
+/* Right for the input and the bias, slightly too large for the weight. */
 static enum pst_status wrong_linear(struct pst_vjp *v)
 {
     enum pst_status status = right_linear(v);
@@ -510,7 +511,7 @@ static void finds_wrong_gradients(void **state)
     "  %y: f32[4, 3] = aten.relu.default(%h)  # - - F id=1\n"                  \
     "  %z: f32[4, 3] = aten.exp.default(%y)  # - - F id=2\n"
 
-/* So large a gradient is beyond the slopes to both sides. */
+/* So large a gradient is outside the one-sided derivatives. */
 static enum pst_status wrong_relu(struct pst_vjp *v)
 {
     return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, pst_vjp_grad(v, 0), 30.0));
@@ -518,7 +519,7 @@ static enum pst_status wrong_relu(struct pst_vjp *v)
 
 static pst_vjp_fn right_relu;
 
-/* Twice what it is: 0 at the kink as it should be, wrong beside it. */
+/* Twice the gradient: 0 at the kink, as it should be, but wrong beside it. */
 static enum pst_status twice_relu(struct pst_vjp *v)
 {
     enum pst_status status = right_relu(v);
@@ -528,8 +529,8 @@ static enum pst_status twice_relu(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, v->ret[0], 2.0));
 }
 
-/* At a kink the slopes to both sides differ, whatever the step: what they do
- * not decide is compared beside it. */
+/* At a kink the one-sided derivatives differ for any step size: what they do
+ * not decide is compared beside the kink. */
 static void knows_kinks(void **state)
 {
     pst_vjp_fn right;
@@ -549,7 +550,7 @@ static void knows_kinks(void **state)
     (void)plant("aten.relu.default", right);
 }
 
-/* A kink wherever the parameters are: named and counted. */
+/* A loss with a kink at any parameters: its gradient is listed and counted. */
 static void names_what_slopes_leave_open(void **state)
 {
     (void)state;
@@ -563,8 +564,8 @@ static void names_what_slopes_leave_open(void **state)
 
 /* --- what a comparison is worth ------------------------------------------- */
 
-/* A norm over two numbers: they become -1 and 1 but for rounding, and nearly
- * all of the gradients before it cancels. */
+/* A norm over two numbers gives -1 and 1 except for rounding, and nearly all of
+ * the gradients before it cancels. */
 static enum pst_status verify_cancelling(pst_fill_fn fill, void *ctx,
                                          struct pst_verify_report *report,
                                          struct pst_diag *diag)
@@ -604,7 +605,8 @@ static enum pst_status verify_cancelling(pst_fill_fn fill, void *ctx,
     return status;
 }
 
-/* Other numbers for f32 than for f64, by as much as a wrong kernel may have. */
+/* Different numbers for f32 and f64, by as much as the error of a wrong kernel.
+ */
 static enum pst_status fill_apart(void *ctx, uint64_t step, unsigned microbatch,
                                   unsigned input, void *dst,
                                   struct pst_diag *diag)
@@ -654,7 +656,7 @@ static void cries_no_wolf(void **state)
     pst_verify_report_fini(&report);
 }
 
-/* A value that arrives in the place of another: only the cut model sees it. */
+/* A value that is received in place of another: only the cut model is wrong. */
 static void finds_wrong_cuts(void **state)
 {
     struct pst_edge *h1 = NULL, *h3 = NULL;
@@ -681,7 +683,7 @@ static void finds_wrong_cuts(void **state)
     net_fini(&net);
 }
 
-/* Allocations fail one after the other (every seventh, for time). */
+/* Allocations fail one after the other (every seventh, to save time). */
 static void survives_lack_of_memory(void **state)
 {
     enum pst_status status = PST_ERR_NOMEM;
@@ -690,7 +692,7 @@ static void survives_lack_of_memory(void **state)
 
     (void)state;
     net_init(&net, 2);
-    pst_joint_drop(net.plan); /* that the split has left */
+    pst_joint_drop(net.plan); /* cached by the split */
     for (unsigned n = 1; status != PST_OK; n += 7) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t plan = pst_alloc_live(PST_TAG_PLAN);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * More events than anybody reads: 10 000 a second go through the ring between
- * the threads into a log. Whoever makes steps pays next to nothing for them,
- * the ring does not grow, and what found no room is counted.
+ * More events than anyone reads: 10 000 a second go through the ring between
+ * the threads into a log. The thread that runs steps spends almost no time on
+ * them, the ring does not grow, and events that do not fit are counted.
  *
  *   test-flood [SECONDS]
  */
@@ -19,17 +19,17 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* whose own time and memory count */
+#define SANITIZED true /* sanitizers need time and memory themselves */
 #else
 #define SANITIZED false
 #endif
 
-#define RATE      10000
-#define BATCH     20   /* events of a step of 2 ms */
-/* Of a core, for the thread that makes steps: ten times what is wanted of a
- * machine that does nothing else. */
+#define RATE  10000
+#define BATCH 20 /* events per step of 2 ms */
+/* Share of a core for the thread that runs steps: ten times the goal on an idle
+ * machine. */
 #define MAX_SHARE 0.1
-#define HOLD_MS   300  /* so long nobody takes events */
+#define HOLD_MS   300 /* time without a reader */
 #define MAX_GROWN ((size_t)1 << 20)
 
 static unsigned seconds = 2;
@@ -39,10 +39,10 @@ static struct flood {
     struct pstd_mailbox *mailbox;
     struct pstd_logfile log;
     uint64_t posted, seen, lost, lines;
-    double cpu_s;      /* of posting */
-    size_t live, most; /* heap bytes of the daemon, before and at most */
-    bool hold;         /* the reader stands still once */
-    bool late;         /* it has done so */
+    double cpu_s;      /* CPU time spent posting */
+    size_t live, most; /* heap bytes of the daemon, before and at the peak */
+    bool hold;         /* the reader stops once */
+    bool late;         /* it has stopped */
 } f;
 
 static double clock_s(clockid_t id)
@@ -124,7 +124,7 @@ static uint64_t lines_of(const char *path)
     return n;
 }
 
-/* Returns how many found no room. */
+/* Returns how many events did not fit. */
 static uint64_t run(const char *name, bool hold)
 {
     static struct pstd_config config;
@@ -172,7 +172,7 @@ static void is_cheap_and_bounded(void **state)
         fail_msg("posting took %.2f %% of a core", 100 * share);
 }
 
-/* Nobody takes events for a while: those that find no room are counted, and
+/* No events are read for a while: those that do not fit are counted, and
  * posting does not wait. */
 static void counts_what_has_no_room(void **state)
 {

@@ -33,7 +33,7 @@ static void in_dir(const char *name, char path[256])
     (void)snprintf(path, 256, "%s/%s", drive.dir, name);
 }
 
-/* Output of one program after the other goes to a file of its own each. */
+/* Redirects output to a file of its own for each program. */
 static void output_of(pid_t pid, char path[256])
 {
     char name[32];
@@ -210,7 +210,8 @@ int drive_setup(void **state)
     assert_non_null(getenv("PST_BIN"));
     assert_non_null(getenv("PST_GOLDEN"));
     (void)setenv("XDG_RUNTIME_DIR", drive.dir, 1);
-    (void)setenv("PST_DATA_UNCHECKED", "1", 1); /* labels that a step finds */
+    (void)setenv("PST_DATA_UNCHECKED", "1", 1); /* labels whose error only a
+                                                 * step finds */
     write_data("data.safetensors", 5);
     write_data("bad.safetensors", 99);
     (void)snprintf(golden, sizeof(golden), "%s/tiny.pt2", getenv("PST_GOLDEN"));

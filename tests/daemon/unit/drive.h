@@ -2,17 +2,17 @@
 #ifndef PENSTOCK_TESTS_DAEMON_UNIT_DRIVE_H
 #define PENSTOCK_TESTS_DAEMON_UNIT_DRIVE_H
 /*
- * Runs the real programs: $PST_BIN/penstock and $PST_BIN/penstockd, in a
- * folder of the test's own, which is also its $XDG_RUNTIME_DIR, with the plan
- * and the data of tests/golden/tiny.pt2 in it.
+ * Runs the real programs $PST_BIN/penstock and $PST_BIN/penstockd in a folder
+ * of the test's own. The folder is also $XDG_RUNTIME_DIR, and holds the plan
+ * and the data of tests/golden/tiny.pt2.
  */
 #include <stdbool.h>
 #include <sys/types.h>
 
 struct drive {
     char dir[64];   /* working folder of all programs */
-    char *text;     /* output and errors of the newest program that ended */
-    double seconds; /* that it took, from its start */
+    char *text;     /* output and errors of the newest program that has ended */
+    double seconds; /* duration of that program */
 };
 
 extern struct drive drive;
@@ -23,19 +23,20 @@ extern struct drive drive;
 int drive_setup(void **state);
 int drive_teardown(void **state);
 
-/* "penstock run x --steps 3": split at blanks; returns its pid. */
+/* Starts "penstock run x --steps 3", split at blanks; returns its pid. */
 pid_t drive_start(const char *command);
-/* Waits, at most 60 s; exit code, or 1000 + signal. Fills text. */
+/* Waits at most 60 s; returns the exit code, or 1000 + signal. Sets text. */
 int drive_wait(pid_t pid);
-/* start and wait. */
+/* Starts a command and waits for it. */
 int drive_run(const char *command);
-/* run or wait; fails the test, with the output, if the exit code is another. */
+/* Runs the command, or waits if it is NULL; fails the test, with the output, if
+ * the exit code differs. */
 void drive_expect(const char *command, int code);
 void drive_expect_end(pid_t pid, int code);
-/* Fails the test unless the newest output contains this. */
+/* Fails the test unless the newest output contains this text. */
 void drive_says(const char *text);
-/* Waits, at most 20 s, until the file in dir contains the text; copies what
- * follows on that line to after (64 bytes, may be NULL). */
+/* Waits at most 20 s until the file in dir contains the text. Copies the rest
+ * of that line to after (64 bytes, may be NULL). */
 void drive_await(const char *file, const char *text, char *after);
 bool drive_exists(const char *file);
 double drive_now(void); /* seconds, monotonic */

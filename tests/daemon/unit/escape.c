@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loaded in front of a program: what it can still open when it ends. ESCAPE has
- * names with colons between; each has a line "NAME ERRNO" on standard error. */
+/* Preloaded into a program: reports what the program can still open at its end.
+ * ESCAPE has names separated by colons; each gives a line "NAME ERRNO" on
+ * standard error. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

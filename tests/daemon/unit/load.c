@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Clients of a control socket, as many and as fast as asked for:
+ * Clients of a control socket, as many and as fast as requested:
  *
- * - load ask SOCKET CLIENTS SECONDS RATE: each asks for the status, RATE times
- *   a second; 0: as soon as it has the answer
- * - load knock SOCKET TIMES: connects, asks once and leaves
+ * - load ask SOCKET CLIENTS SECONDS RATE: each requests the status RATE times
+ *   a second; 0: again as soon as it has the answer
+ * - load knock SOCKET TIMES: connects, requests once and leaves
  * - load watch SOCKET CLIENTS SECONDS MUTE: watchers, MUTE of which never read
- * - load drip SOCKET CLIENTS SECONDS: each begins a frame and sends a byte of
- *   it a second
+ * - load drip SOCKET CLIENTS SECONDS: each begins a frame and sends one byte of
+ *   it per second
  *
- * Prints one line of JSON: what was answered, and after how long.
+ * Prints one line of JSON: the number of answers and their latency.
  */
 #include "daemon/common/frame.h"
 #include "stages/base/alloc.h"
@@ -28,7 +28,7 @@
 
 #define MOST 4096
 
-/* Frames: Hello; a request of the status; to watch from now on. */
+/* Frames: Hello; a request for the status; a request to watch from now on. */
 static const unsigned char hello[] = {6, 0, 0, 0, 10, 4, 8, 1, 16, 1},
                            status[] = {6, 0, 0, 0, 18, 4, 8, 9, 82, 0},
                            watch[] = {6, 0, 0, 0, 18, 4, 8, 8, 106, 0};
@@ -36,7 +36,7 @@ static const unsigned char hello[] = {6, 0, 0, 0, 10, 4, 8, 1, 16, 1},
 struct client {
     int fd;
     struct pstd_frames in;
-    double asked, next, ended; /* seconds; 0: not */
+    double asked, next, ended; /* in seconds; 0: has not happened */
     bool waits, mute;
     uint64_t seq, events, gaps;
 };
@@ -108,12 +108,12 @@ static void take_event(struct client *c, const Pst__Control__Event *event)
     if (event->seq == 0 || event->dropped > 0)
         return;
     if (c->seq > 0 && event->seq != c->seq + 1)
-        faults++; /* a gap of which nothing was said */
+        faults++; /* a gap that was not announced */
     c->seq = event->seq;
     c->events++;
 }
 
-/* False once the connection has ended. */
+/* Returns false once the connection has ended. */
 static bool hear(struct client *c)
 {
     char data[65536];
@@ -163,7 +163,7 @@ static void set_up(int n, const char *path, int poll, const void *first,
     }
 }
 
-/* What has come, for so many milliseconds at most. */
+/* Reads what arrives, for at most so many milliseconds. */
 static void listen_to(int poll, int ms)
 {
     struct epoll_event seen[256];
@@ -199,8 +199,8 @@ static void ask_all(int poll, int n, double seconds, double rate)
             }
             waits = waits || (c->fd >= 0 && c->waits);
         }
-        /* Without sleep where as much as possible is asked: to wake a client
-         * that sleeps takes as long as an answer, and is not the daemon's. */
+        /* At full rate it does not sleep: waking a sleeping client takes as
+         * long as an answer, and that is not the daemon's time. */
         listen_to(poll, rate > 0 ? 1 : 0);
     }
     for (int i = 0; i < n; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loaded in front of the C library: PLANT names what does not work. */
+/* Preloaded before the C library: PLANT names the calls that fail. */
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
@@ -56,7 +56,7 @@ int flock(int fd, int how)
     return -1;
 }
 
-/* As of a process that waits for a disk. */
+/* Behaves as for a process that waits for a disk. */
 int kill(pid_t pid, int number)
 {
     if (number == SIGKILL && planted("kill"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which bytes of the data the ranks compare. */
+/* Which bytes of the data files ranks compare. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include "daemon/exec/alike.h"
 #include "tests/test.h"
 
-/* Of a file of zeros with a one at `place`, if that lies in it. */
+/* Digest of a file of zeros with a one at `place`, if that is inside it. */
 static uint64_t digest(off_t size, off_t place)
 {
     char path[] = "/tmp/pst-alike-XXXXXX";
@@ -28,7 +28,7 @@ static uint64_t digest(off_t size, off_t place)
     return ret;
 }
 
-/* Of a small one, every byte; of a large one, its ends. */
+/* Of a small file every byte counts, of a large one its ends. */
 static void sees_what_differs(void **state)
 {
     static const off_t sizes[] = {1, 4096, 4097, 300001, 4 << 20};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events that clients can cause have a budget; what is left out is counted. */
+/* Events that clients can cause have a budget; suppressed ones are counted. */
 #include "daemon/loop/budget.h"
 
 #include "tests/test.h"
@@ -8,7 +8,8 @@
 
 static struct pstd_budget budget;
 
-/* How many of n events at that time are taken; *told: left out before. */
+/* Returns how many of n events at that time are accepted; *told: suppressed
+ * before. */
 static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
                      uint64_t *told)
 {
@@ -35,7 +36,7 @@ static void more_than_the_budget_is_left_out(void **state)
     assert_int_equal(told, 0);
     assert_int_equal(take(PSTD_EVENT_REQUEST, 30, begin + SECOND - 1, &told),
                      0);
-    /* The next second tells of the one before, once. */
+    /* The next second reports the suppressed events of the one before, once. */
     assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin + SECOND, &told), 1);
     assert_int_equal(told, 30);
     assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin + 3 * SECOND, &told), 1);

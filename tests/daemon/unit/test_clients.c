@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Order among the clients of a control socket, in this process. */
+/* How the daemon treats clients of a control socket, tested in this process. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,7 +90,7 @@ static int connect_one(bool greets)
     return fd;
 }
 
-/* All that has come; -1: the connection is closed behind it. */
+/* Reads all that has arrived; -1: the connection is closed after it. */
 static int heard(int fd, char *text, size_t size)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -113,7 +113,7 @@ static bool is_open(int fd)
     return heard(fd, text, sizeof(text)) >= 0;
 }
 
-/* One allocation that fails must not close the door for good. */
+/* After one failed allocation, new connections are still accepted. */
 static void accepts_after_a_failed_allocation(void **state)
 {
     const int fd = connect_one(false);
@@ -129,7 +129,7 @@ static void accepts_after_a_failed_allocation(void **state)
     (void)close(fd);
 }
 
-/* Frame{Request{id, body}}: of the fields 10 to 13, and none. */
+/* Frame{Request{id, body}} with the fields 10 to 13, and without a body. */
 static const unsigned char asked[] = {
     6, 0, 0, 0, 0x12, 4, 8, 1, 0x52, 0, /* GetStatus */
     6, 0, 0, 0, 0x12, 4, 8, 2, 0x5a, 0, /* GetResult */
@@ -138,7 +138,8 @@ static const unsigned char asked[] = {
     4, 0, 0, 0, 0x12, 2, 8, 5,
 };
 
-/* With the fail-th allocation failing; 0: none. How many there were. */
+/* Sends all requests while the fail-th allocation fails (0: none). Returns the
+ * number of allocations. */
 static uint64_t ask_all(uint64_t fail, bool *ret_told)
 {
     const int fd = connect_one(true);
@@ -161,7 +162,7 @@ static uint64_t ask_all(uint64_t fail, bool *ret_told)
     return pst_alloc_calls() - before;
 }
 
-/* Of what clients have, without the events that are kept. */
+/* Bytes allocated for clients, without the stored events. */
 static uint64_t held(void)
 {
     uint64_t ret = pst_alloc_live(PST_TAG_CLIENT);
@@ -171,8 +172,8 @@ static uint64_t held(void)
     return ret;
 }
 
-/* Memory runs out at every place once, while a client is taken, asks, is told
- * and goes: the next one is served, and nothing is kept. */
+/* Every allocation fails once while a client is accepted, sends a request, gets
+ * its answer and leaves: the next client is served and no memory leaks. */
 static void survives_failing_memory(void **state)
 {
     const uint64_t live = held();
@@ -184,7 +185,7 @@ static void survives_failing_memory(void **state)
     (void)ask_all(0, &told);
     assert_true(told);
     for (; ask_all(n, &told) >= n; n++) {
-        turn(120); /* the door may be shut for a while */
+        turn(120); /* the listener may pause for a while */
         assert_int_equal(d->control.n_clients, 0);
         assert_int_equal(held(), live);
         (void)ask_all(0, &told);
@@ -194,7 +195,7 @@ static void survives_failing_memory(void **state)
     print_message("%llu allocations\n", (unsigned long long)n - 1);
 }
 
-/* The oldest that says nothing makes room, then who is least in use. */
+/* The oldest silent client is dropped first, then the least active one. */
 static void drops_the_oldest_silent_one(void **state)
 {
     int a, b, c, e, f;
@@ -225,7 +226,7 @@ static void drops_the_oldest_silent_one(void **state)
     (void)close(f);
 }
 
-/* A client that is told why it goes. */
+/* A client learns why it is disconnected. */
 static void ends_silence_and_half_frames(void **state)
 {
     static const unsigned char half[] = {200, 0, 0, 0, 1};
@@ -241,7 +242,7 @@ static void ends_silence_and_half_frames(void **state)
     pstd_control_tick(&d->control, false);
     assert_true(is_open(silent) && is_open(cut) && is_open(idle));
     since = uv_now(&d->loop);
-    turn(100); /* or longer: the machine has other work */
+    turn(100); /* or longer: the machine may have other work */
     d->control.client_timeout = 0.5e-3 * (double)(uv_now(&d->loop) - since);
     pstd_control_tick(&d->control, false);
     turn(5);
@@ -262,12 +263,12 @@ static void ends_silence_and_half_frames(void **state)
 
 static void wait_for_room(const struct pstd_client *client)
 {
-    /* So much may wait besides what the kernel holds. */
+    /* At most this much may be queued beyond the kernel's buffer. */
     assert_true(uv_stream_get_write_queue_size(
                     (const uv_stream_t *)&client->pipe) < PSTD_QUEUE + 16384);
 }
 
-/* Counts events of a frame, which has them in order. */
+/* Counts the events of a frame, which must be in order. */
 static void count(const Pst__Control__Event *event, uint64_t *last,
                   uint64_t *missed)
 {
@@ -278,7 +279,7 @@ static void count(const Pst__Control__Event *event, uint64_t *last,
 }
 
 /* Reads events, or a list of them, until the one with number `until`. Returns
- * how many were missed. */
+ * how many were missing. */
 static uint64_t read_events(int fd, uint64_t until)
 {
     struct pstd_frames frames;
@@ -309,8 +310,8 @@ static uint64_t read_events(int fd, uint64_t until)
     return missed;
 }
 
-/* Of events that cannot be read back a watcher hears how many they are, and so
- * does who asks for the newest ones. */
+/* A watcher, and a client that requests the newest events, learns how many
+ * events could not be read back. */
 static void tells_what_cannot_be_read(void **state)
 {
     /* Frame{Request{id 3, GetLog{n 20}}} */
@@ -376,7 +377,7 @@ static void tells_what_was_missed(void **state)
 static int make_dir(void **state)
 {
     (void)state;
-    (void)signal(SIGPIPE, SIG_IGN); /* as the daemon does */
+    (void)signal(SIGPIPE, SIG_IGN); /* the daemon ignores it too */
     if (mkdtemp(dir) == NULL)
         return 1;
     (void)snprintf(path, sizeof(path), "%s/s", dir);

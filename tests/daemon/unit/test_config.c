@@ -51,11 +51,11 @@ static void reads_all_forms(void **state)
     assert_string_equal(c.args[1], "--steps");
     assert_true(PSTD_GIVEN(&c, steps));
     assert_false(PSTD_GIVEN(&c, seed));
-    assert_true(isnan(c.weight_decay)); /* the optimizer's own */
+    assert_true(isnan(c.weight_decay)); /* the optimizer's default */
     pstd_config_fini(&c);
 }
 
-/* -n P or -n RxP, and back to text. */
+/* Parses -n P and -n RxP, and prints them. */
 static void reads_grids(void **state)
 {
     static const char *const bad[] = {
@@ -83,7 +83,7 @@ static void reads_grids(void **state)
     }
 }
 
-/* --memory-limit: MiB, or what the unit says. */
+/* --memory-limit: in MiB, or in the unit given. */
 static void reads_sizes(void **state)
 {
     static const struct {
@@ -149,7 +149,8 @@ static void refuses_what_is_wrong(void **state)
     refuse("--resume=perhaps", NULL, "no number of a step");
     refuse("--resume=0", NULL, "0 is not a step of a checkpoint");
     refuse("--data", "", "empty");
-    refuse("--prompt", "x", "unknown option"); /* of another command */
+    refuse("--prompt", "x", "unknown option"); /* an option of another command
+                                                */
 }
 
 static void reads_environment(void **state)
@@ -172,7 +173,7 @@ static void reads_environment(void **state)
     unsetenv("PENSTOCK_SOCKET");
     pstd_config_fini(&c);
 
-    /* The command line is read behind the environment. */
+    /* The command line is read after the environment. */
     assert_ok(pstd_config_init(&c, &diag), &diag);
     setenv("PENSTOCK_SEED", "41", 1);
     assert_ok(pstd_config_env(&c, RUN, &diag), &diag);
@@ -181,8 +182,8 @@ static void reads_environment(void **state)
     pstd_config_fini(&c);
 }
 
-/* Variables that are no options (README of the folders, scripts/setup.sh) must
- * not be read as one. */
+/* Variables that are not options (README of folders, scripts/setup.sh) are
+ * ignored. */
 static void leaves_other_variables_alone(void **state)
 {
     static const char *const other[] = {"python", "meson", "device", "shadow",
@@ -196,7 +197,7 @@ static void leaves_other_variables_alone(void **state)
             assert_string_not_equal(rows[i].name, other[k]);
 }
 
-/* What travels in a Train request is read back as it was, whatever it is. */
+/* All options survive a Train request unchanged. */
 static void survives_the_wire(void **state)
 {
     struct pst_str before = {0}, after = {0};
@@ -258,7 +259,7 @@ static void makes_paths_absolute(void **state)
     assert_string_equal(text.text + strlen(dir), "/x");
     pst_str_fini(&text);
     pstd_config_fini(&c);
-    /* Of a name none is made a path. */
+    /* The special name "none" is not resolved as a path. */
     assert_ok(parse(&c, RUN, &diag, "--schedule", "csv:x", (char *)NULL),
               &diag);
     for (size_t i = 0; i < n; i++)
@@ -278,8 +279,8 @@ static void makes_paths_absolute(void **state)
     pstd_config_fini(&c);
 }
 
-/* Every row is whole: its default is in its range, names and letters are
- * unique among the options that one command can take, help fits. */
+/* Every row is valid: the default is in range, names and letters are unique
+ * among the options of a command, and the help fits. */
 static void table_is_sound(void **state)
 {
     struct pst_str help = {0};
@@ -308,8 +309,8 @@ static void table_is_sound(void **state)
     pst_str_fini(&help);
 }
 
-/* The help of --optimizer has the names of all, that of an option of theirs
- * those who have it. */
+/* The help of --optimizer names all optimizers; the help of their options names
+ * those that have them. */
 static void help_names_the_optimizers(void **state)
 {
     size_t n, n_optims;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A running penstockd: its socket, its clients, its signals. */
+/* A running penstockd: its socket, clients and signals. */
 #include "daemon/ctl/job/conn.h"
 
 #include <poll.h>
@@ -83,7 +83,7 @@ static void closes_on_garbage(void **state)
     drive_expect("penstock status --socket s", 0);
 }
 
-/* The same key: the same answer, and done once. */
+/* The same key gives the same answer, and the request is executed once. */
 static void keeps_keys(void **state)
 {
     Pst__Control__Train train = PST__CONTROL__TRAIN__INIT;
@@ -126,7 +126,7 @@ static void keeps_keys(void **state)
 
 enum { FLOOD = 300 };
 
-/* Sends so many requests at once and takes their answers. */
+/* Sends many requests at once and reads their answers. */
 static void flood(void)
 {
     Pst__Control__Resume resume = PST__CONTROL__RESUME__INIT;
@@ -157,14 +157,16 @@ static void flood(void)
     assert_int_equal(write(conn.fd, all.text, all.len), (ssize_t)all.len);
     for (unsigned i = 0; i < FLOOD; i++) {
         assert_ok(pstctl_read(&conn, 5000, &answer, &diag), &diag);
-        assert_true(answer->reply->id == 1000 + i); /* each has its answer */
+        assert_true(answer->reply->id == 1000 + i); /* every request has its
+                                                     * answer */
         pstd_frame_free(answer);
     }
     pst_str_fini(&all);
     pstctl_close(&conn);
 }
 
-/* Lines about the flood, and how many the log says were left out. */
+/* Counts log lines about the flood, and the suppressed lines that the log
+ * reports. */
 static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
 {
     static const char mark[] = " of=request suppressed=";
@@ -185,8 +187,8 @@ static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
     (void)fclose(file);
 }
 
-/* Every request is answered; of the log's lines a second has 50, and the others
- * are counted when it is over. */
+/* Every request is answered. At most 50 per second are logged; the number of
+ * suppressed lines follows at the end. */
 static void floods_leave_few_lines(void **state)
 {
     const double until = drive_now() + test_patience();
@@ -221,7 +223,7 @@ static void guards_the_socket(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-/* Commands in the wrong state, then a run with all that can be done to it. */
+/* Sends commands in the wrong state, then all commands to a run. */
 static void steers_a_run(void **state)
 {
     pid_t train;
@@ -230,7 +232,7 @@ static void steers_a_run(void **state)
     drive_expect("penstock checkpoint --socket s", 75);
     drive_says("when the job is training");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1", 78);
-    drive_says("belongs to another run"); /* that of keeps_keys */
+    drive_says("belongs to another run"); /* the key of keeps_keys */
     drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json --adopt",
                  0);
     assert_true(drive_exists("ck/former-1"));
@@ -251,9 +253,10 @@ static void steers_a_run(void **state)
     drive_expect("penstock resume --socket s", 0);
     drive_await("log/rank-0.log", "event=continued", NULL);
     drive_expect("penstock pause --socket s", 0);
-    drive_expect("penstock resume --socket s", 0);     /* begun or not */
+    drive_expect("penstock resume --socket s", 0);     /* whether it has begun
+                                                        * or not */
     drive_expect("penstock checkpoint --socket s", 0); /* steps go on */
-    assert_int_equal(kill(train, SIGINT), 0);          /* only the client */
+    assert_int_equal(kill(train, SIGINT), 0);          /* the client only */
     (void)drive_wait(train);
     drive_expect("penstock log --socket s --lines 1000 --json", 0);
     drive_says("\"event\":\"checkpoint_saved\"");
@@ -276,7 +279,8 @@ static int setup(void **state)
     return drive_setup(state) != 0 || start(state) != 0;
 }
 
-/* SIGTERM in the middle of a run: a checkpoint, exit code 0, no socket. */
+/* SIGTERM during a run gives a checkpoint and exit code 0, and removes the
+ * socket. */
 static int teardown(void **state)
 {
     const int stopped = stop(state);

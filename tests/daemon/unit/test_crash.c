@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a process says that dies of a fault of its own. */
+/* What a process reports when it crashes. */
 #include "daemon/exec/crash.h"
 
 #include <pthread.h>
@@ -37,7 +37,8 @@ static void *compute(void *how)
     return NULL;
 }
 
-/* In a child; how NULL: a fault of the processor. Returns how it ended. */
+/* Crashes in a child; how NULL: by a processor fault. Returns the exit status.
+ */
 static int crash(char *how, bool beside, char *said, size_t size)
 {
     int fds[2], ended = 0;
@@ -49,7 +50,7 @@ static int crash(char *how, bool beside, char *said, size_t size)
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        /* In place of those of cmocka and sanitizers. */
+        /* replaces the handlers of cmocka and sanitizers */
         (void)signal(SIGSEGV, SIG_DFL);
         (void)signal(SIGBUS, SIG_DFL);
         (void)dup2(fds[1], STDERR_FILENO);
@@ -102,7 +103,7 @@ static void tells_once_where_it_was(void **state)
     expect("signal", SIGBUS, true, thread);
 }
 
-/* Somebody cuts the file of a flight record short while it is written. */
+/* Another process truncates a flight record while it is written. */
 static void outlives_its_flight_record(void **state)
 {
     char dir[] = "/tmp/pst-crash-XXXXXX", path[64];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How options and the files that they name become a cut. */
+/* How options, and the files that they name, become a cut. */
 #include "tests/test.h"
 
 #include "daemon/ctl/cut.h"
@@ -22,7 +22,7 @@ static void put(const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* `args` are options; the result has to be released if it is PST_OK. */
+/* Parses the options in `args`; release the result on PST_OK. */
 static enum pst_status read_options(struct pstd_config *config,
                                     struct pstctl_cut *cut,
                                     const char *const *args, int n)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Flight records: what is kept, and whom they blame. */
+/* Flight records: what is kept, and which rank they blame. */
 #include <string.h>
 
 #include "daemon/ctl/flight/blame.h"
@@ -26,7 +26,8 @@ static void read_rank(unsigned rank, const char *suffix,
     assert_ok(pst_flight_read(path, ret, &diag), &diag);
 }
 
-/* The newest ones, in order, also while one is open; nothing is allocated. */
+/* Keeps the newest actions in order, even while one is open; allocates nothing.
+ */
 static void keeps_the_newest(void **state)
 {
     const unsigned n = PST_FLIGHT_RECORDS + 100;
@@ -93,8 +94,8 @@ static void blames(const int *peers, unsigned n, int rank, bool cycle)
     pst_str_fini(&text);
 }
 
-/* Peers; -1: between two actions, -2: in one that waits for nobody, -3: no
- * record. */
+/* Each entry is the peer a rank waits for; -1: between two actions, -2: in an
+ * action that waits for nobody, -3: no record. */
 static void finds_who_owes(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void finds_who_owes(void **state)
     blames((const int[]){9, -1}, 2, 0, false); /* no such rank */
 }
 
-/* Each waits for the next; one of them has not looked for long. */
+/* Each rank waits for the next; one of them has not polled for long. */
 static void finds_who_stands_still(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@
 #include "stages/base/wire.h"
 #include "tests/test.h"
 
-/* A Train request with three options, packed with its length. */
+/* Packs a Train request with three options, with its length prefix. */
 static size_t make_request(unsigned char **ret)
 {
     Pst__Control__Option options[3], *at[3];
@@ -108,7 +108,7 @@ static void refuses_sizes(void **state)
     }
 }
 
-/* protobuf-c would follow these to the end of the stack or of the memory. */
+/* protobuf-c would unpack these until the stack or the memory overflows. */
 static void refuses_bombs(void **state)
 {
     static unsigned char bomb[100000];
@@ -118,8 +118,8 @@ static void refuses_bombs(void **state)
     size_t n = 0;
 
     (void)state;
-    /* Request in a Request ...: the schema knows no such nesting, so that
-     * all but the first are unknown bytes and cost nothing. */
+    /* A Request in a Request ...: the schema has no such nesting, so all but
+     * the first are unknown bytes and cost nothing. */
     for (n = 0; n + 4 < sizeof(bomb); n += 4) {
         const size_t left = sizeof(bomb) - n - 4;
 
@@ -136,8 +136,7 @@ static void refuses_bombs(void **state)
         bomb[n + 1] = 0;
     }
     refuse(bomb, sizeof(bomb), "too many unknown fields");
-    for (n = 0; n + 2 <= sizeof(bomb);
-         n += 2) /* empty Hello, again and again */
+    for (n = 0; n + 2 <= sizeof(bomb); n += 2) /* empty Hello, repeated */
         bomb[n] = 1 << 3 | 2;
     refuse(bomb, sizeof(bomb), "a message stands twice where one belongs");
 }
@@ -167,8 +166,8 @@ static void refuses_garbled(void **state)
     refuse(inner, sizeof(inner), "longer");
 }
 
-/* Random bytes, and requests with some bytes changed: an answer each time,
- * and nothing is left allocated. */
+/* Random bytes, and requests with some bytes changed: each gets an answer, and
+ * no memory leaks. */
 static void survives_random_bytes(void **state)
 {
     const uint64_t live = pst_alloc_live(PST_TAG_CLIENT);
@@ -202,7 +201,7 @@ static void survives_random_bytes(void **state)
             pstd_frame_free(frame);
         }
     }
-    assert_true(accepted > 0); /* the change may be harmless */
+    assert_true(accepted > 0); /* some changes are harmless */
     pst_free(good);
     assert_true(pst_alloc_live(PST_TAG_CLIENT) == live);
 }

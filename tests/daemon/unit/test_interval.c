@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a run saves by itself: courses of steps and saves on a clock of their
- * own. */
+/* When a run saves on its own: simulated runs of steps and saves with a clock
+ * of their own. */
 #include "daemon/exec/interval.h"
 
 #include "tests/test.h"
@@ -9,18 +9,19 @@
 
 struct course {
     double step_s;
-    double stall_s; /* of a save, between two steps */
-    double write_s; /* of a save, beside steps */
-    double slower;  /* times that a step lasts longer meanwhile */
+    double stall_s; /* duration of a save between two steps */
+    double write_s; /* duration of a save beside steps */
+    double slower;  /* factor by which steps are slower during a save */
 };
 
 struct outcome {
     unsigned saves;
     double lost, seconds;
-    double first, closest; /* first begin; least from an end to a begin */
+    double first, closest; /* first save; smallest pause from the end of a save
+                            * to the next */
 };
 
-/* Plays a run of so many seconds. */
+/* Simulates a run of so many seconds. */
 static struct outcome play(const struct course *c, double share, double seconds)
 {
     struct pstd_interval v;
@@ -31,7 +32,7 @@ static struct outcome play(const struct course *c, double share, double seconds)
     for (unsigned i = 0; now < START + seconds; i++) {
         const bool beside = open > 0;
         const double plain =
-            i < 2 ? 3 * c->step_s : c->step_s; /* it warms up */
+            i < 2 ? 3 * c->step_s : c->step_s; /* the first steps are slow */
         const double step = beside ? c->slower * plain : plain;
 
         if (!beside && pstd_interval_is_due(&v, now)) {
@@ -78,10 +79,11 @@ static void stays_below_its_share(void **state)
                 play(c, share, PST_MAX(seconds, 400 * c->step_s));
 
             assert_true(o.saves > 3);
-            /* The last one has begun and may not have been paid for. */
+            /* The newest save may not have been paid for yet. */
             assert_true(o.lost - one - c->step_s <= share * o.seconds);
             assert_true(o.closest >= rest - c->step_s - 1e-6);
-            /* As often as that: unless it must rest, the share is used. */
+            /* Saves as often as allowed: the share is used unless a save must
+             * pause. */
             assert_true(o.lost >= .75 * share * o.seconds ||
                         o.closest <= rest + c->step_s + c->write_s * .2);
         }
@@ -93,7 +95,8 @@ static void the_first_comes_soon(void **state)
 
     (void)state;
     assert_true(play(&quick, .01, 10).first < 1.1);
-    assert_true(play(&slow, .01, 1000).first <= 8 * 60); /* two warm ones */
+    assert_true(play(&slow, .01, 1000).first <= 8 * 60); /* two steps after
+                                                          * warming up */
 }
 
 static void none_unless_asked_for(void **state)
@@ -104,7 +107,7 @@ static void none_unless_asked_for(void **state)
     assert_int_equal(play(&c, 0, 1000).saves, 0);
 }
 
-/* Once, and when the one before has rested. */
+/* A requested save is due once, after the pause of the one before. */
 static void what_is_wanted_is_due(void **state)
 {
     struct pstd_interval v;

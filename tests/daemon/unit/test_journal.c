@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events in a file: all of them are there again, whatever ended the process. */
+/* Events in a file: all of them are there again after any end of the process.
+ */
 #include "daemon/loop/record/history.h"
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include "tests/test.h"
 
 #define PATH "events"
-#define MAX  3000 /* bytes of a file: of about 90 events */
+#define MAX  3000 /* file size: about 90 events */
 
 static struct pst_diag diag;
 
@@ -72,7 +73,7 @@ static void assert_events(struct log *log, uint64_t from, uint64_t to)
     assert_null(pstd_history_get(log->history, to + 1));
 }
 
-/* More than memory keeps, over three processes, read in any order. */
+/* More events than memory holds, from three processes, read in any order. */
 static void numbers_go_on(void **state)
 {
     struct log log;
@@ -90,7 +91,7 @@ static void numbers_go_on(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-/* Cut short anywhere: whole events stay. */
+/* A file truncated anywhere keeps all complete events. */
 static void torn_ends_go(void **state)
 {
     struct stat st;
@@ -109,7 +110,7 @@ static void torn_ends_go(void **state)
         last = log.history->seq;
         assert_true(last < 4);
         assert_events(&log, 1, last);
-        log_add(&log, last + 1); /* and the file is right again */
+        log_add(&log, last + 1); /* and the file is valid again */
         log_close(&log);
         log_open(&log, PSTD_JOURNAL_MAX);
         assert_events(&log, 1, last + 1);
@@ -118,7 +119,7 @@ static void torn_ends_go(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-/* Each byte changed: events that are given have their number. */
+/* With any byte changed, events that are returned have the right number. */
 static void damage_is_no_event(void **state)
 {
     struct stat st;
@@ -150,8 +151,8 @@ static void damage_is_no_event(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-/* Full files make way one by one: the newest events are there, all of them,
- * also for those who open them again, at any number of events. */
+/* Full files are replaced one by one: the newest events are all there, also
+ * after reopening, for any number of events. */
 static void turns_over_when_full(void **state)
 {
     struct log log;
@@ -177,7 +178,7 @@ static void turns_over_when_full(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
-/* A process that ended between the two names; and a file of another past. */
+/* A process that ended between two renames; and a file of another history. */
 static void turns_over_whole(void **state)
 {
     struct log log;
@@ -203,8 +204,8 @@ static void turns_over_whole(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
-/* Damaged while it is in use: an event that cannot be read back is none, and
- * those after the next mark are there. */
+/* Damage during use: an event that cannot be read back is skipped, and those
+ * after the next mark are there. */
 static void damage_in_use_is_a_gap(void **state)
 {
     const uint64_t n = 3 * PSTD_JOURNAL_MARK;
@@ -218,7 +219,7 @@ static void damage_in_use_is_a_gap(void **state)
     log_open(&log, PSTD_JOURNAL_MAX);
     log_add(&log, n);
     log_close(&log);
-    log_open(&log, PSTD_JOURNAL_MAX); /* nothing is in memory */
+    log_open(&log, PSTD_JOURNAL_MAX); /* nothing is kept in memory */
     fd = open(PATH, O_RDWR);
     for (uint64_t i = 0; i < n / 2; i++) {
         assert_int_equal(pread(fd, &size, sizeof(size), at), sizeof(size));

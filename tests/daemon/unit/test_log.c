@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The log is an interface: these lines are its definition. */
+/* The log is an interface: these lines define it. */
 #include "daemon/common/logfile.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static void prints_a_line(void **state)
     pst_str_fini(&line);
 }
 
-/* Whatever a name holds, a line stays a line, and a field a field. */
+/* Any name gives one line, and stays within its field. */
 static void escapes_every_byte(void **state)
 {
     (void)state;
@@ -74,7 +74,7 @@ static void cuts_long_lines(void **state)
     text[sizeof(text) - 1] = '\0';
     pstd_note_init(&note, PSTD_EVENT_FAULT);
     pstd_note_int(&note, "step", 5);
-    pstd_note_text(&note, "text", text); /* six bytes each when escaped */
+    pstd_note_text(&note, "text", text); /* six bytes each after escaping */
     pstd_note_int(&note, "late", 1);
     pstd_log_format(&head, &note, &line);
     assert_true(line.len <= 4096);
@@ -99,12 +99,12 @@ static void bounds_notes(void **state)
     assert_true(note.used <= PSTD_NOTE_TEXT);
     assert_int_equal(strlen(pstd_note_get_text(&note, "text")), 1999);
     assert_int_equal(pstd_note_get_int(&note, "i"), 0);
-    assert_null(pstd_note_get_text(&note, "i")); /* of another type */
+    assert_null(pstd_note_get_text(&note, "i")); /* has another type */
     assert_true(isnan(pstd_note_get_real(&note, "none")));
 }
 
-/* Of one job at a time, also behind a reopen; closed it is free again. Who
- * cannot have it writes all the same. */
+/* The log belongs to one job at a time, even after it is reopened, and is free
+ * once closed. A job that cannot have it writes anyway. */
 static void belongs_to_one_job(void **state)
 {
     char dir[] = "/tmp/pst-log-XXXXXX", path[64];
@@ -163,7 +163,7 @@ static void reopens_after_rename(void **state)
     assert_ok(pst_remove_tree(dir, &diag), &diag);
 }
 
-/* docs/log.md names every event, and every field that the table knows. */
+/* docs/log.md names every event and every field of the table. */
 static void document_is_complete(void **state)
 {
     struct pst_diag diag;
@@ -196,7 +196,7 @@ static void document_is_complete(void **state)
     pst_free(text);
 }
 
-/* A disk that is full for a while: lines are lost, counted, and never torn. */
+/* While the disk is full, lines are lost and counted, but never torn. */
 static void counts_lost_lines(void **state)
 {
     char dir[] = "/tmp/pst-lost-XXXXXX", path[64];
@@ -269,7 +269,7 @@ static void makes_legal_transitions(void **state)
                         "training");
     assert_ok(pstd_job_demand(&job, PSTD_IN_ANY, "status", &diag), &diag);
     assert_true(pstd_job_go(&job, PSTD_JOB_STOPPING));
-    assert_false(pstd_job_go(&job, PSTD_JOB_READY)); /* the run's end */
+    assert_false(pstd_job_go(&job, PSTD_JOB_READY)); /* end of the run */
     assert_true(pstd_job_go(&job, PSTD_JOB_FAILED));
     for (int s = 0; s < PSTD_JOB_FAILED; s++)
         assert_false(pstd_job_go(&job, (enum pstd_job_state)s));

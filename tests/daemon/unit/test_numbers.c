@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What becomes of steps whose numbers are not finite; spikes of the loss. */
+/* Handling of steps whose numbers are not finite; spikes of the loss. */
 #include "daemon/exec/numbers.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static void skips_so_many_in_a_row(void **state)
     assert_int_equal(n.in_a_row, 1);
 }
 
-/* Once for each step; so often to one checkpoint. */
+/* Rolls back once per step, and a limited number of times per checkpoint. */
 static void rolls_back(void **state)
 {
     struct pstd_numbers n = numbers("rollback");
@@ -49,7 +49,7 @@ static void rolls_back(void **state)
     for (uint64_t step = 10; step < 100; step += 10)
         assert_int_equal(pstd_numbers_failed(&n, step + 1, step),
                          PSTD_NUMBERS_ROLLBACK);
-    n = numbers("rollback"); /* there is none */
+    n = numbers("rollback"); /* there is no checkpoint */
     assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_ROLLBACK);
     assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_SKIP);
     assert_int_equal(pstd_numbers_failed(&n, 2, 0), PSTD_NUMBERS_ROLLBACK);
@@ -64,7 +64,8 @@ static double noise(unsigned *seed)
     return (double)(*seed >> 8) / (1 << 24) - .5;
 }
 
-/* A falling loss with noise has none; one far above the others is told once. */
+/* A falling loss with noise has no spike; a value far above the others is
+ * reported once. */
 static void finds_spikes(void **state)
 {
     struct pstd_spikes s = {0};
@@ -81,12 +82,12 @@ static void finds_spikes(void **state)
     for (unsigned i = 0; i < 5; i++)
         told += pstd_spikes_take(&s, 4) > 0;
     assert_int_equal(told, 0);
-    /* One that stays there becomes the course. */
+    /* A loss that stays high becomes the new normal. */
     for (unsigned i = 0; i < 1000; i++)
         told += pstd_spikes_take(&s, 4 + .2 * noise(&seed)) > 0;
     assert_true(told < 5);
     assert_true(fabs(s.mean - 4) < .1);
-    s = (struct pstd_spikes){0}; /* one that never changes */
+    s = (struct pstd_spikes){0}; /* a constant loss */
     for (unsigned i = 0; i < 100; i++)
         assert_true(pstd_spikes_take(&s, 1.5) == 0);
     assert_true(pstd_spikes_take(&s, 1.6) > 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whose a job is, as others see it. */
+/* Who owns a job, as other processes see it. */
 #include "daemon/ctl/job/owner.h"
 
 #include <signal.h>
@@ -20,8 +20,8 @@
 static char dir[] = "/tmp/pst-owner-XXXXXX";
 static char path[64];
 
-/* Who looks while its owner says which launcher it has now, as at each start of
- * its ranks, must not take the job for ended. */
+/* A reader must not take a job for ended while its owner records a new
+ * launcher, as it does at each start of its ranks. */
 static void is_owned_while_it_is_written(void **state)
 {
     struct pstctl_owner owner;
@@ -67,7 +67,7 @@ static bool is_there(const char *name)
     return lstat(at(name), &st) == 0;
 }
 
-/* A file of one byte, and its folder. */
+/* Makes a file of one byte, and its folder. */
 static void make(const char *name)
 {
     char folder[128];
@@ -79,7 +79,8 @@ static void make(const char *name)
     assert_ok(pst_file_write(at(name), "x", 1, &diag), &diag);
 }
 
-/* As `penstock run` and its rank do: sweeps, takes the name, listens, ends. */
+/* Acts as `penstock run` and its rank: sweeps, takes the name, listens, ends.
+ */
 static bool live_once(const char *job)
 {
     struct pstctl_owner owner;
@@ -104,8 +105,7 @@ static bool live_once(const char *job)
     return status == PST_OK;
 }
 
-/* The same of a `penstockd` that was started by hand: it has its own lock
- * alone. */
+/* The same for a `penstockd` started by hand: it has only a lock of its own. */
 static bool listen_once(const char *job)
 {
     struct pstd_listener l;
@@ -143,8 +143,8 @@ static pid_t start(unsigned number, unsigned times)
 #define AT_ONCE 6
 #define STARTS  40
 
-/* Each has a name of its own; two more are killed all the time. What those
- * have left goes with the next sweep. */
+/* Every process has a name of its own; two more are killed repeatedly. The next
+ * sweep removes what those have left. */
 static void starts_at_once(void **state)
 {
     pid_t pids[AT_ONCE], victims[2] = {0};
@@ -183,7 +183,7 @@ static void forget(struct pstd_listener *l)
     pst_free(l->lock);
 }
 
-/* What is left by a kill at each point is removed, and nothing else. */
+/* Files left by a kill at each point are removed, and nothing else. */
 static void sweeps_what_nobody_holds(void **state)
 {
     static const char *const left[] = {
@@ -219,7 +219,8 @@ static void sweeps_what_nobody_holds(void **state)
     assert_ok(pstd_socket_bind(at("bare/rank0.sock"), true, &bare, &diag),
               &diag);
     assert_int_equal(listen(bare.fd, 1), 0);
-    assert_int_equal(unlink(bare.lock), 0); /* who cleans /tmp did it */
+    assert_int_equal(unlink(bare.lock), 0); /* as a program that cleans /tmp
+                                             * does */
 
     pstd_socket_sweep();
     for (size_t i = 0; i < PST_COUNT(kept); i++)
@@ -242,8 +243,8 @@ static void sweeps_what_nobody_holds(void **state)
     assert_int_equal(rmdir(at("")), 0);
 }
 
-/* The folder of a job is removed, and another job takes the name: the first one
- * neither takes that lock for its own nor removes it. */
+/* The folder of a job is removed and another job takes the name: the first job
+ * neither uses nor removes the lock of the second. */
 static void leaves_the_lock_of_another(void **state)
 {
     struct pstctl_owner first, second;
@@ -269,8 +270,8 @@ static void leaves_the_lock_of_another(void **state)
     pstd_socket_sweep();
 }
 
-/* A process that has the lock of BASE is stopped: jobs start, and nothing is
- * removed that may be another's. */
+/* A process that holds the lock of BASE is stopped: jobs still start, and
+ * nothing that may belong to another is removed. */
 static void starts_while_base_is_kept(void **state)
 {
     struct pstd_listener l;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What people see of a run: the live line of a terminal, and numbers. */
+/* Output for the user: the live line of a terminal, and numbers. */
 #include "daemon/ctl/print.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #define MAX_FIELDS 8
 
-/* A terminal of so many columns, and what was written to it. */
+/* A terminal with so many columns, and the text written to it. */
 struct screen {
     int fd;
     FILE *out;
@@ -30,7 +30,7 @@ static void open_screen(struct screen *s, unsigned short columns)
     s->fd = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     assert_true(s->fd >= 0 && grantpt(s->fd) == 0 && unlockpt(s->fd) == 0);
     assert_int_equal(ptsname_r(s->fd, name, sizeof(name)), 0);
-    /* Who leads a session would be ended when the screen is closed. */
+    /* The leader of a session would be killed when the terminal closes. */
     s->out = fdopen(open(name, O_RDWR | O_NOCTTY), "r+");
     assert_non_null(s->out);
     assert_int_equal(ioctl(fileno(s->out), TIOCSWINSZ, &size), 0);
@@ -56,8 +56,8 @@ static void close_screen(struct screen *s)
     (void)close(s->fd);
 }
 
-/* Fields are pairs of a name and a number, ended by NULL: "step" and "steps"
- * are integers. */
+/* Fields are pairs of a name and a number, terminated by NULL; "step" and
+ * "steps" are integers. */
 static void tell(struct pstctl_progress *p, const char *name, ...)
 {
     Pst__Control__Field fields[MAX_FIELDS], *at[MAX_FIELDS];
@@ -94,7 +94,7 @@ static void tell_step(struct pstctl_progress *p, double step)
          NULL);
 }
 
-/* A message stands above the live line, which is there again below it. */
+/* A message is printed above the live line, which is then drawn again. */
 static void messages_stand_above(void **state)
 {
     struct pstctl_progress p = {0};
@@ -113,7 +113,7 @@ static void messages_stand_above(void **state)
     close_screen(&s);
 }
 
-/* Who comes later knows of one step only how long it took. */
+/* An observer that attaches later knows only the duration of one step. */
 static void expects_as_steps_take(void **state)
 {
     struct pstctl_progress p = {0};
@@ -130,7 +130,7 @@ static void expects_as_steps_take(void **state)
     close_screen(&s);
 }
 
-/* What is rounded up to the next unit has that. */
+/* A value that rounds up to the next unit is printed in that unit. */
 static void units_are_of_what_is_shown(void **state)
 {
     static const struct {
@@ -160,7 +160,7 @@ static void units_are_of_what_is_shown(void **state)
     }
 }
 
-/* Small losses are not zero, and large ones not a line of digits. */
+/* Small losses do not print as zero, nor large ones as a row of digits. */
 static void losses_are_told(void **state)
 {
     static const struct {
@@ -180,7 +180,7 @@ static void losses_are_told(void **state)
     }
 }
 
-/* In each line that has one. */
+/* Losses appear in each line that has one. */
 static void lines_tell_losses(void **state)
 {
     Pst__Control__Result r = PST__CONTROL__RESULT__INIT;
@@ -211,7 +211,7 @@ static void lines_tell_losses(void **state)
     pst_str_fini(&line);
 }
 
-/* Where there is no room for an item there is none of it. */
+/* An item that does not fit is left out completely. */
 static void items_stay_whole(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a job is started again, and what is removed of one that is gone. */
+/* When a job is restarted, and what is removed of a job that is gone. */
 #include "daemon/ctl/run/restart.h"
 
 #include <fcntl.h>
@@ -30,7 +30,8 @@ static void waits_longer_without_progress(void **state)
         assert_int_equal(delay, want[i]);
     }
     assert_false(pstctl_budget_take(&b, 7, &delay));
-    assert_false(pstctl_budget_take(&b, 6, &delay)); /* nor an older one */
+    assert_false(pstctl_budget_take(&b, 6, &delay)); /* nor does an older
+                                                      * checkpoint */
     assert_true(pstctl_budget_take(&b, 8, &delay));
     assert_int_equal(delay, 0);
 }
@@ -53,7 +54,7 @@ static void set_options(struct pstd_config *config, const char *grid,
         &diag);
 }
 
-/* Twice in a row, by a loss, without a newer checkpoint: then one less. */
+/* A rank is lost twice in a row without a newer checkpoint: one rank less. */
 static void goes_on_with_fewer_ranks(void **state)
 {
     struct pstctl_ranks r;
@@ -64,7 +65,8 @@ static void goes_on_with_fewer_ranks(void **state)
     set_options(&config, "4", "1f1b", "2");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
-    assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* of its own */
+    assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* failed by a fault of
+                                                        * its own */
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0)); /* it got further */
     assert_int_equal(r.now, 4);
@@ -76,18 +78,18 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_null(config.place);
     assert_false(PSTD_GIVEN(&config, place));
-    /* Of a rank when there were four of them. */
+    /* The number is per rank when there were four ranks. */
     assert_int_equal(config.threads, PST_MAX(1u, pst_cpu_count() / 4));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
-    for (unsigned i = 0; i < 5; i++) /* no fewer than that */
+    for (unsigned i = 0; i < 5; i++) /* no fewer ranks than that */
         assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
 }
 
-/* Ranks for which there is no place any more, of both replicas. */
+/* Ranks of both replicas have no place any more. */
 static void goes_on_where_there_is_place(void **state)
 {
     struct pstctl_ranks r;
@@ -97,7 +99,8 @@ static void goes_on_where_there_is_place(void **state)
     (void)state;
     set_options(&config, "2x4", "1f1b", "4");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
-    assert_false(pstctl_fewer_ranks(&r, true, 5, 5)); /* too few are left */
+    assert_false(pstctl_fewer_ranks(&r, true, 5, 5)); /* too few ranks are left
+                                                       */
     assert_true(pstctl_fewer_ranks(&r, true, 5, 3));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
@@ -165,7 +168,7 @@ static void put(const char *folder, const char *name, const char *text)
     pst_str_fini(&path);
 }
 
-/* An hour old. */
+/* Sets the time of the file to an hour ago. */
 static void age(const char *path)
 {
     const struct timespec times[] = {{.tv_sec = time(NULL) - 3600},
@@ -174,7 +177,7 @@ static void age(const char *path)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* A process that has the lock keeps the folder. */
+/* A process that holds the lock keeps the folder. */
 static void sweeps_what_nobody_holds(void **state)
 {
     char base[] = "/tmp/pst-sweep-XXXXXX", other[64], gone[64], half[64],
@@ -191,17 +194,17 @@ static void sweeps_what_nobody_holds(void **state)
     (void)snprintf(full, sizeof(full), "%s/penstock-abcdeh", base);
     (void)snprintf(far, sizeof(far), "%s/penstock-abcdei", base);
     assert_int_equal(mkdir(other, 0700), 0); /* just being made */
-    assert_int_equal(mkdir(half, 0700), 0);  /* never locked */
+    assert_int_equal(mkdir(half, 0700), 0);  /* was never locked */
     put(half, "owner.new", "");
     age(half);
-    assert_int_equal(mkdir(full, 0700), 0); /* not one of ours */
+    assert_int_equal(mkdir(full, 0700), 0); /* does not belong to penstock */
     put(full, "file", "x");
     age(full);
     assert_int_equal(mkdir(far, 0700), 0);
     put(far, "owner", "another-host 1234\n");
     held = new_scratch(base);
     pid = fork();
-    if (pid == 0) { /* one that is killed */
+    if (pid == 0) { /* a process that is killed */
         struct pstctl_scratch mine = new_scratch(base);
 
         put(mine.path.text, "file", "x");
@@ -213,7 +216,7 @@ static void sweeps_what_nobody_holds(void **state)
     (void)snprintf(gone, sizeof(gone), "%s/gone", base);
     assert_true(is_there(gone));
     pstctl_scratch_sweep(base);
-    assert_false(is_there(gone)); /* the link leads nowhere */
+    assert_false(is_there(gone)); /* the link is broken */
     assert_false(is_there(half));
     assert_true(is_there(other) && is_there(full) && is_there(far) &&
                 is_there(held.path.text));
@@ -221,8 +224,8 @@ static void sweeps_what_nobody_holds(void **state)
     assert_int_equal(pst_remove_tree(base, NULL), PST_OK);
 }
 
-/* A folder that vanished is not used again, whoever has made the one that has
- * its name now; nor is that one removed. */
+/* A folder that vanished is not used again, nor removed, even if someone has
+ * made another with its name. */
 static void leaves_a_folder_of_another(void **state)
 {
     char base[] = "/tmp/pst-vanish-XXXXXX", was[64];
@@ -248,13 +251,13 @@ static void leaves_a_folder_of_another(void **state)
     pst_str_fini(&made);
     assert_ok(pstctl_scratch_folder(&s, "plan", &made, &diag), &diag);
     assert_true(is_there(made.text));
-    /* One that is removed as the other was: only what is ours goes. */
+    /* A folder that is removed in the same way: only our own files go. */
     assert_ok(pst_remove_tree(s.path.text, &diag), &diag);
     assert_int_equal(rename(was, s.path.text), 0);
     (void)snprintf(was, sizeof(was), "%s", s.path.text);
     assert_ok(pstctl_scratch_remove(&s, &diag), &diag);
     assert_true(is_there(was));
-    /* Its lock alone is gone: nobody would remove the folder. */
+    /* Only its lock is gone: nobody would remove the folder. */
     s = new_scratch(base);
     (void)snprintf(was, sizeof(was), "%s", s.path.text);
     assert_int_equal(unlinkat(s.dir, "owner", 0), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The programs as users run them. "mpi" as argument: over mpirun. */
+/* The programs as users run them. With the argument "mpi": over mpirun. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static const char *transport = "self";
 
-/* penstock run with the usual options and these. */
+/* Runs penstock run with the usual options and these. */
 static const char *run(const char *options)
 {
     static char command[1024];
@@ -25,7 +25,7 @@ static const char *run(const char *options)
     return command;
 }
 
-/* What stands behind "key": in the newest output. */
+/* Copies the value of "key": in the newest output. */
 static void json_value(const char *key, char ret[64])
 {
     char quoted[64];
@@ -61,8 +61,7 @@ static void trains_and_resumes_bit_for_bit(void **state)
     assert_string_equal(text, "3");
 }
 
-/* What --checkpoint cannot take: a file stands where the folder of step 3
- * should be. */
+/* Makes saving fail: puts a file where the folder of step 3 should be. */
 static void block_step(const char *dir, bool blocked)
 {
     char path[256];
@@ -89,7 +88,8 @@ static void rename_in_folder(const char *from, const char *to)
     assert_int_equal(rename(old, new), 0);
 }
 
-/* What a service says each time: the first time there is nothing yet. */
+/* A service passes --resume at each start: the first time there is no
+ * checkpoint. */
 static void resumes_if_there_is_one(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void resumes_if_there_is_one(void **state)
     rename_in_folder("any/step-00000002/manifest.json", "any/m2");
     drive_expect(run("--steps 5 --checkpoint any --resume=auto --json"), 65);
 
-    block_step("fd", true); /* what there is, is in the second folder */
+    block_step("fd", true); /* the checkpoint is in the second folder */
     drive_expect(run("--steps 3 --checkpoint fd --checkpoint-fallback vf "
                      "--resume=auto --quiet"),
                  0);
@@ -114,8 +114,8 @@ static void resumes_if_there_is_one(void **state)
     drive_says("--resume needs --checkpoint");
 }
 
-/* A folder is one run's: another is refused, also one of the same model; what
- * takes it over removes nothing. */
+/* A folder belongs to one run: another run is refused, even with the same
+ * model; taking it over removes nothing. */
 static void keeps_runs_apart(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void keeps_runs_apart(void **state)
                  0);
 }
 
-/* The second folder is the same run's, and the first one remembers it. */
+/* The second folder belongs to the same run, and the first one records it. */
 static void keeps_fallbacks_apart(void **state)
 {
     (void)state;
@@ -188,7 +188,8 @@ static void change_byte(const char *name)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The damaged newest one is passed over, aloud; an older one by its step. */
+/* A damaged newest checkpoint is skipped with a warning; an older one is chosen
+ * by its step. */
 static void resumes_from_an_older_one(void **state)
 {
     char loss[64], again[64];
@@ -220,8 +221,8 @@ static void resumes_from_an_older_one(void **state)
     drive_says("there are those of steps 6, 2");
 }
 
-/* A loss that is not finite: what is saved then is bad, and --resume goes on
- * from the newest good one, of which the next save with --keep 1 leaves it. */
+/* After a loss that is not finite, checkpoints are bad; --resume continues from
+ * the newest good one, which the next save keeps even with --keep 1. */
 static void falls_back_to_a_good_one(void **state)
 {
     (void)state;
@@ -293,8 +294,8 @@ static pid_t pid_in(const char *log)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* SIGTERM to every process of a job whose last save takes longer than any
- * launcher waits: here a rank stands still for that time. */
+/* SIGTERM reaches every process of a job whose last save takes longer than a
+ * launcher waits: a rank is stopped for that time. */
 static void saves_after_a_signal_to_all(void **state)
 {
     const bool mpi = strcmp(transport, "mpi") == 0;
@@ -355,7 +356,7 @@ static void saves_elsewhere_or_later(void **state)
     assert_true(drive_exists("third/step-00000002/manifest.json"));
 }
 
-/* Another shell's `penstock stop` is no success of the run. */
+/* `penstock stop` from another shell is not a success of the run. */
 static void tells_when_another_stops_it(void **state)
 {
     pid_t pid;
@@ -386,7 +387,7 @@ static void kill_rank(const char *log)
     (void)signal_rank(log, SIGKILL);
 }
 
-/* A rank that stands still: the other one says what it waits for. */
+/* A rank is stopped: the other one reports what it waits for. */
 static void names_a_rank_that_stands_still(void **state)
 {
     pid_t pid, still;
@@ -396,12 +397,13 @@ static void names_a_rank_that_stands_still(void **state)
         drive_start(run("--steps 1000000000 --watchdog 1 --log-dir logstill"));
     still = signal_rank("logstill/rank-1.log", SIGSTOP);
     drive_expect_end(pid, 1);
-    (void)kill(still, SIGCONT); /* gone, if all is well */
+    (void)kill(still, SIGCONT); /* already gone if all is well */
     drive_says("rank 0 waits ");
-    drive_says(": rank 1 "); /* owes or does not take a message */
+    drive_says(": rank 1 "); /* either has not sent a message or does not
+                              * receive one */
 }
 
-/* What a step consists of, and its costs for a forecast. */
+/* The parts of a step, and their costs for a forecast. */
 static void measures_a_step(void **state)
 {
     char work[64];
@@ -413,8 +415,8 @@ static void measures_a_step(void **state)
     drive_expect("penstock plan tiny.plan -n 2 -m 2 --costs costs.json", 0);
 }
 
-/* The log and the plan say which kernels multiply, those of a wrong choice
- * too. */
+/* The log and the plan name the matmul kernels, also those of a wrong choice.
+ */
 static void tells_which_kernels_multiply(void **state)
 {
     static const char *const plan = "penstock plan tiny.plan -n 2 -m 2";
@@ -624,7 +626,8 @@ static void looks_at_plans(void **state)
     drive_says("--microbatches");
 }
 
-/* Lists go to a file and come back; stages lie the other way round. */
+/* Schedules are written to a file and read back; stages are in reverse order.
+ */
 static void runs_lists_from_a_file(void **state)
 {
     (void)state;
@@ -647,7 +650,7 @@ static void runs_lists_from_a_file(void **state)
     drive_says("set it to 8");
 }
 
-/* Faults of lists are found in the file by its lines. */
+/* Errors in a schedule file are reported with their line. */
 static void names_the_line_of_a_fault(void **state)
 {
     static const struct {

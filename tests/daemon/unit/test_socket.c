@@ -54,7 +54,8 @@ static void takes_107_bytes(void **state)
     assert_int_equal(pstd_socket_connect(path, &fd, &diag), PST_ERR_CONFIG);
     path[PSTD_SOCKET_PATH] = '\0';
     assert_ok(pstd_socket_bind(path, false, &l, &diag), &diag);
-    assert_int_equal(access(path, F_OK), 0); /* this name, not a cut one */
+    assert_int_equal(access(path, F_OK), 0); /* the full name, not a truncated
+                                              * one */
     pstd_socket_unbind(&l);
     assert_int_not_equal(access(path, F_OK), 0);
     assert_int_equal(pstd_socket_check("", &diag), PST_ERR_CONFIG);
@@ -75,7 +76,8 @@ static void second_is_refused_stale_taken_over(void **state)
     assert_int_equal(pstd_socket_bind(path, false, &second, &diag),
                      PST_ERR_BUSY);
     assert_int_equal(access(path, F_OK), 0); /* untouched */
-    /* As after SIGKILL: the lock goes with its descriptor, files stay. */
+    /* As after SIGKILL: closing the descriptor releases the lock, files stay.
+     */
     (void)close(first.fd);
     (void)close(first.lock_fd);
     assert_int_equal(pstd_socket_connect(path, &fd, &diag), PST_ERR_NO_DAEMON);
@@ -150,7 +152,7 @@ static void refuses_open_or_foreign_dirs(void **state)
     assert_int_equal(symlink(target, path_of("link")), 0);
     assert_int_equal(pstd_socket_bind(path_of("link/s"), true, &l, &diag),
                      PST_ERR_DENIED);
-    /* Where a user has chosen: others must not be able to write there. */
+    /* A folder that the user chose must not be writable by others. */
     assert_int_equal(chmod(path_of("open"), 0777), 0);
     assert_int_equal(pstd_socket_bind(path_of("open/s"), false, &l, &diag),
                      PST_ERR_DENIED);
@@ -160,7 +162,7 @@ static void refuses_open_or_foreign_dirs(void **state)
     pstd_socket_unbind(&l);
 }
 
-/* A socket that somebody else could have put there is not spoken to. */
+/* A socket that another user could have made is not used. */
 static void refuses_foreign_sockets(void **state)
 {
     char place[64], link[64], sock[96], other[96];
@@ -194,7 +196,7 @@ static void refuses_foreign_sockets(void **state)
     pstd_socket_unbind(&l);
 }
 
-/* In a folder where all may write, as /tmp, the peer itself is looked at. */
+/* In a folder that all may write, as /tmp, the peer's user is checked. */
 static void refuses_a_foreign_peer(void **state)
 {
     char sock[96], byte = 0;
@@ -205,7 +207,7 @@ static void refuses_a_foreign_peer(void **state)
 
     (void)state;
     if (geteuid() != 0)
-        return; /* nobody else can be had */
+        return; /* no other user is available */
     (void)snprintf(sock, sizeof(sock), "/tmp/pst-peer-%d", (int)getpid());
     assert_int_equal(pipe(told), 0);
     pid = fork();
@@ -229,7 +231,7 @@ static void refuses_a_foreign_peer(void **state)
     (void)unlink(sock);
 }
 
-/* Jobs are found below $XDG_RUNTIME_DIR: none, one, two. */
+/* Finds jobs below $XDG_RUNTIME_DIR: none, one, two. */
 static void finds_the_only_job(void **state)
 {
     struct pst_str a = {0}, b = {0}, found = {0};
@@ -286,7 +288,7 @@ static void names_jobs(void **state)
                      PST_ERR_USAGE);
 }
 
-/* What mpirun says, word for word, and what the user reads. */
+/* Messages of mpirun, verbatim, and what the user sees. */
 static void reads_the_launchers_words(void **state)
 {
     struct pstctl_launch l = {.err_fd = -1, .killed_rank = -1, .ended = true};

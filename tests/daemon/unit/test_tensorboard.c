@@ -27,7 +27,8 @@ static void write_step(struct pstd_tensorboard *t, int64_t step)
     pstd_tensorboard_note(t, &note, 1000000);
 }
 
-/* As a quota or a full disk: the beginning of a record fits, and goes again. */
+/* As with a quota or a full disk: the beginning of a record fits, and is
+ * removed again. */
 static void leaves_no_half_record(void **state)
 {
     struct pstd_tensorboard t = PSTD_TENSORBOARD_NONE;
@@ -62,11 +63,11 @@ static void leaves_no_half_record(void **state)
 
     assert_int_equal(unlink(t.path), 0);
     pstd_tensorboard_close(&t);
-    write_step(&t, 5); /* nothing is open */
+    write_step(&t, 5); /* no file is open */
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* What has no number of ours writes nothing. */
+/* Events without numbers for TensorBoard write nothing. */
 static void takes_what_it_knows(void **state)
 {
     struct pstd_tensorboard t = PSTD_TENSORBOARD_NONE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Traces on their way to the client: the same at the other end, and refused if
- * they make no sense. */
+/* Traces sent to the client: they arrive unchanged, and inconsistent ones are
+ * refused. */
 #include "daemon/common/trace.h"
 
 #include "stages/base/alloc.h"
@@ -133,7 +133,7 @@ static void damage_is_refused(void **state)
     pstd_trace_free(t);
 }
 
-/* A daemon that leaves them out has measured nothing. */
+/* A daemon may leave timelines out if it has measured none. */
 static void timelines_may_be_missing(void **state)
 {
     Pst__Control__Trace message = PST__CONTROL__TRACE__INIT;

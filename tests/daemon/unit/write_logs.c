@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Logs of 8 ranks, for a reader that knows nothing of how they are written:
+ * Writes logs of 8 ranks, for a reader that does not know how they are written:
  *
  *   write-logs DIR LINES SEED
  *
- * LINES lines in all, of every event, with texts of any characters. Each line
- * has a field `crc`, the CRC-32 of its texts one behind the other, and `cut` if
- * it is too long for all of them.
+ * LINES lines in all, with every event and texts of arbitrary characters. Each
+ * line has a field `crc`, the CRC-32 of its concatenated texts, and `cut` if it
+ * is too long for all of them.
  */
 #include "daemon/common/logfile.h"
 
@@ -39,7 +39,7 @@ static uint32_t crc(uint32_t sum, const char *text)
     return ~sum;
 }
 
-/* A character of UTF-8 that is no half of another one. */
+/* Appends a UTF-8 character that is no part of a combination. */
 static void add_any(struct pst_str *out, uint64_t number)
 {
     uint32_t c = number % 4 == 0 ? (uint32_t)(number >> 8) % 0x10ffff
@@ -90,7 +90,7 @@ static void add_fields(struct pstd_note *note, uint64_t *state)
     pstd_note_real(note, "lr", (double)draw(state));
 }
 
-/* One rank, as its process writes it. */
+/* Writes the log of one rank, as its process does. */
 static int write_one(const char *dir, unsigned rank, unsigned long lines,
                      uint64_t state)
 {

@@ -63,7 +63,7 @@ static void put32(uint8_t *at, uint32_t value)
         at[i] = (uint8_t)(value >> (8 * i));
 }
 
-/* Of zip files. */
+/* CRC-32 of zip entries. */
 static uint32_t checksum(const uint8_t *data, size_t size)
 {
     static uint32_t table[256];
@@ -81,8 +81,8 @@ static uint32_t checksum(const uint8_t *data, size_t size)
     return ~crc;
 }
 
-/* Stored entries get the checksum of what they hold now: else nearly no change
- * would be seen by anything but the comparison of checksums. */
+/* Corrects the checksums of stored entries: otherwise nearly every change would
+ * end at the comparison of checksums. */
 static void heal(uint8_t *data, size_t size)
 {
     static const uint8_t central[] = {'P', 'K', 1, 2};
@@ -111,7 +111,7 @@ static void heal(uint8_t *data, size_t size)
     }
 }
 
-/* Reads what the file has of the weights, as far as it is small. */
+/* Reads the weights in the file, as far as they are small. */
 static void use_weights(const struct pst_model *model)
 {
     unsigned char data[256];
@@ -198,7 +198,8 @@ bool fuzz_safetensors(const uint8_t *data, size_t size)
     return true;
 }
 
-/* A file that is there, whatever the index says of it. */
+/* Writes the shard that the index refers to, whatever the index says about it.
+ */
 static void put_shard(void)
 {
     static const char header[] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One program for all targets: PST_FUZZ_TARGET names the one (scripts/fuzz.sh,
+/* One program for all targets: PST_FUZZ_TARGET chooses one (scripts/fuzz.sh,
  * which builds it with clang). */
 #include <stdio.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@ bool fuzz_document(const uint8_t *data, size_t size)
 
     pst_diag_init(&diag);
     status = pst_document_parse("fuzz", text, size, &doc, &diag);
-    free(text); /* nothing of it is needed any more */
+    free(text); /* the reader needs nothing of it any more */
     if (status != PST_OK)
         return fuzz_refused(status, &diag);
     for (const struct pst_doc_graph *g = doc->graphs; g != NULL; g = g->next)
@@ -75,7 +75,7 @@ static bool use_plan(const uint8_t *data, size_t size)
     void *body;
 
     pst_diag_init(&diag);
-    status = pst_registry_init(&diag); /* else no node has an operator */
+    status = pst_registry_init(&diag); /* otherwise no node has an operator */
     if (status == PST_OK)
         status = pst_plan_unpack(data, size, &plan, &diag);
     if (status != PST_OK)
@@ -92,8 +92,8 @@ static bool use_plan(const uint8_t *data, size_t size)
     return status == PST_OK;
 }
 
-/* Sets the version to ours, the digest to that of the body, or of what lines
- * and runs unfold to. */
+/* Sets the version to ours and the digest to that of the body, or of the text
+ * that lines and runs unfold to. */
 static bool heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
 {
     struct pst_folded folded = {0};
@@ -120,8 +120,8 @@ static bool heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
 
 bool fuzz_plan(const uint8_t *data, size_t size)
 {
-    /* protobuf-c alone would follow a bomb, which is for the plan's reader to
-     * refuse. */
+    /* protobuf-c alone would unpack a bomb; only the plan's reader refuses it.
+     */
     const struct pst_wire_limits limits = {64, 16, 16, 1 << 22, 1};
     Penstock__Plan__PlanFile *file;
     struct pst_diag diag;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The corpus through its targets, without a fuzzer: as it is, and with changes
- * that are drawn anew each time.
+ * Runs the corpus through its targets without a fuzzer: unchanged, and with
+ * random changes.
  *
- *     PST_FUZZ=N                    so many changes of each file
+ *     PST_FUZZ=N                    number of changes per file
  *     PST_TEST_SEED=N               the changes of the run that printed N
- *     test-fuzz-corpus TARGET FILE  these files, unchanged, instead
+ *     test-fuzz-corpus TARGET FILE  runs these files, unchanged, instead
  *
- * A change that is a finding lies in /tmp/pst-finding-TARGET.
+ * An input that is a finding is kept in /tmp/pst-finding-TARGET.
  */
 #include "tests/test.h"
 
@@ -33,7 +33,7 @@ static const struct fuzz_target *now;
 static unsigned char input[MAX_SIZE];
 static size_t input_size;
 
-/* Keeps what is being tried: only what a signal handler may call. */
+/* Saves the current input; calls only what a signal handler may call. */
 static void keep(int number)
 {
     static char path[128] = "/tmp/pst-finding-";
@@ -41,7 +41,7 @@ static void keep(int number)
 
     (void)signal(number, SIG_DFL);
     strncat(path, now->name, 64);
-    file = fopen(path, "wb"); /* a finding: nothing to lose any more */
+    file = fopen(path, "wb"); /* a finding: the process crashes anyway */
     if (file != NULL) {
         (void)fwrite(input, 1, input_size, file);
         (void)fclose(file);
@@ -52,7 +52,7 @@ static void keep(int number)
 
 static bool run(const unsigned char *data, size_t size)
 {
-    /* A block of its own size: what is read behind it is seen. */
+    /* A block of exactly that size: reads beyond it are detected. */
     unsigned char *copy = malloc(size > 0 ? size : 1);
 
     bool ret;
@@ -66,7 +66,7 @@ static bool run(const unsigned char *data, size_t size)
     return ret;
 }
 
-/* One change of the bytes, as a fuzzer makes them. */
+/* Makes one change of the bytes, as fuzzers do. */
 static void change(void)
 {
     static const unsigned char odd[] = {0,    1,   0x7f, 0x80, 0xff, '"', '\\',
@@ -86,29 +86,29 @@ static void change(void)
     case 1:
         input[at] = odd[mutator_pick(&chance, PST_COUNT(odd))];
         break;
-    case 2: /* the end is missing */
+    case 2: /* removes the end */
         input_size = at;
         break;
-    case 3: /* a piece is missing */
+    case 3: /* removes a piece */
         if (at + n <= input_size) {
             memmove(input + at, input + at + n, input_size - at - n);
             input_size -= n;
         }
         break;
-    case 4: /* a piece stands there twice */
+    case 4: /* duplicates a piece */
         if (at + n <= input_size && input_size + n <= sizeof(input)) {
             memmove(input + at + n, input + at, input_size - at);
             input_size += n;
         }
         break;
-    default: /* a piece of another place */
+    default: /* copies a piece from another position */
         if (at + n <= input_size && from + n <= input_size)
             memmove(input + at, input + from, n);
         break;
     }
 }
 
-/* True if it is accepted as it is. */
+/* Returns true if the file is accepted unchanged. */
 static bool try_file(const char *path, unsigned changes)
 {
     bool ret = false;
@@ -142,7 +142,7 @@ static void corpus_of_a_target(void **state)
     assert_non_null(folder);
     (void)snprintf(path, sizeof(path), "%s/%s", folder, now->name);
     n = scandir(path, &names, NULL, alphasort);
-    assert_true(n > 2); /* no target without a file */
+    assert_true(n > 2); /* every target has files */
     for (int i = 0; i < n; i++) {
         (void)snprintf(path, sizeof(path), "%s/%s/%s", folder, now->name,
                        names[i]->d_name);
@@ -152,7 +152,7 @@ static void corpus_of_a_target(void **state)
     }
     free(names);
     (void)run(input, 0);
-    assert_true(accepted > 0); /* else only refusals were tried */
+    assert_true(accepted > 0); /* else only refusals were tested */
 }
 
 static int try_files(int argc, char **argv)

@@ -20,7 +20,7 @@
 
 /* --- frames -------------------------------------------------------------- */
 
-/* Packs to a frame that unpacks, too. */
+/* What is packed as a frame must unpack too. */
 static void use_frame(const pstd_frame *frame)
 {
     unsigned char *packed;
@@ -39,7 +39,7 @@ static void use_frame(const pstd_frame *frame)
     pst_free(packed);
 }
 
-/* In pieces whose sizes the bytes themselves say. */
+/* Feeds pieces whose sizes are taken from the bytes themselves. */
 bool fuzz_frame(const uint8_t *data, size_t size)
 {
     enum pst_status status = PST_OK;
@@ -73,8 +73,8 @@ bool fuzz_frame(const uint8_t *data, size_t size)
 /* --- requests --------------------------------------------------------------
  */
 
-/* A model of f32[n, 3], which samples come along, bool[2, 2 n], and an i64[4]
- * that is whole and may be missing. */
+/* Signature of a model with the inputs f32[n, 3] and bool[2, 2 n], which are
+ * divided by samples, and an i64[4] that is not divided and is optional. */
 static const struct pstd_signature *served(void)
 {
     static struct pstd_port inputs[] = {
@@ -100,7 +100,7 @@ static const struct pstd_signature *served(void)
     return &signature;
 }
 
-/* What is accepted has all that a step reads, to the last byte. */
+/* An accepted request contains all bytes that a step reads. */
 static void use_request(const struct pstd_signature *s,
                         const struct pstd_ask *ask)
 {
@@ -204,7 +204,7 @@ bool fuzz_costs(const uint8_t *data, size_t size)
 
 /* --- options ------------------------------------------------------------- */
 
-/* What is given prints, and reads back into a copy of it. */
+/* Options that are set print, and read back into an equal copy. */
 static void use_options(const struct pstd_config *config)
 {
     size_t n;
@@ -239,7 +239,7 @@ bool fuzz_options(const uint8_t *data, size_t size)
     struct pstd_config config;
     struct pst_diag diag;
     enum pst_status status;
-    int n = 1; /* the first is the program's name */
+    int n = 1; /* argv[0] is the program's name */
 
     pst_diag_init(&diag);
     while (n < (int)PST_COUNT(words) && rest != NULL)
@@ -369,8 +369,8 @@ bool fuzz_line(const uint8_t *data, size_t size)
 
 #define FLIGHT_HEAD 56 /* bytes before the records (watch/flight.c) */
 
-/* A file is long and mostly zeros: the bytes are those of its begin. Each rank
- * has a record less than the one before it. */
+/* A file is long and mostly zeros: the bytes are its beginning. Each rank has
+ * one record less than the one before it. */
 bool fuzz_flight(const uint8_t *data, size_t size)
 {
     static uint8_t file[FLIGHT_HEAD +

@@ -31,7 +31,7 @@ const struct sample *sample_at(unsigned i)
     return &samples[i];
 }
 
-/* Is text[i] an F that stands for a dtype? */
+/* True if text[i] is an F that stands for a dtype. */
 static bool is_dtype(const char *text, size_t i)
 {
     return text[i] == 'F' && (i == 0 || !isalnum((unsigned char)text[i - 1])) &&
@@ -75,7 +75,7 @@ static double special(int64_t i)
     return numbers[i % (int64_t)PST_COUNT(numbers)];
 }
 
-/* Element number i of n of a floating input. */
+/* Returns element number i of n of a floating input. */
 static double floating(char kind, const struct pst_rng_key *key, int64_t i,
                        int64_t n)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases of sharded parameters, by number. F6 to F11, F16 and F19 are here; of
- * the others:
+ * Conformance cases of sharded parameters, by number. F6 to F11, F16 and F19
+ * are here; the others are in:
  *   F1-F3  what_is_left, a_file in tests/frontend/test_resize.c; here: numbers
  *   F4     reads_of_nothing there
  *   F5     other_faults there
@@ -79,7 +79,8 @@ static void runs_programs_that_resize(void **state)
 
 /* --- models from text ----------------------------------------------------- */
 
-/* y = W W, loss = sum of y (F6, F7); x is added so that there is an input. */
+/* y = W W, loss = sum of y (F6, F7); x is added because a graph needs an input.
+ */
 static const char square_text[] =
     "graph next_id=9 {\n"
     "  input %x: f32[]\n"
@@ -104,7 +105,7 @@ static const char twice_text[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* Weights are made of parameters, one of them of two. */
+/* Weights computed from parameters, one of them from two. */
 static const char made_text[] =
     "graph next_id=9 {\n"
     "  input %x: f32[4, 8]\n"
@@ -201,7 +202,7 @@ static struct pst_exec_options options_of(unsigned replicas,
     return ret;
 }
 
-/* F6 and F7: W = [[1, 2], [3, 4]] on two owners: a row each. */
+/* F6 and F7: W = [[1, 2], [3, 4]] on two owners, with a row each. */
 static void shares_a_square(void **state)
 {
     static const float grads[2][2] = {{7, 11}, {9, 13}};
@@ -228,14 +229,14 @@ static void shares_a_square(void **state)
         assert_int_equal(p->begin, 2 * k);
         assert_memory_equal(pst_rank_pull(pst_rank_device(r), p->own_grad, 8),
                             grads[k], 8);
-        /* Nothing made of W is kept for the backward, nor W. */
+        /* Neither W nor anything computed from it is kept for the backward. */
         assert_int_equal(pst_engine_memory(job.engine, k).stash, 0);
     }
     text_fini(&job);
 }
 
-/* F16: the bits of a job without shares; one gather for both calls of a pass,
- * as the group is used again soon. */
+/* F16: same bits as without sharding; one gather serves both calls of a pass,
+ * since the group is used again soon. */
 static void uses_a_group_twice(void **state)
 {
     struct pst_dump *want = NULL;
@@ -265,8 +266,8 @@ static void uses_a_group_twice(void **state)
     pst_dump_free(want);
 }
 
-/* F7, wider: nor is anything kept that is made of parameters alone. Without
- * zero3 it is prepared once a step, and is no stash. */
+/* F7, extended: nothing computed from parameters alone is kept either. Without
+ * zero3 it is computed once per step and is not stash. */
 static void keeps_nothing_made_of_parameters(void **state)
 {
     static const char *const schedules[] = {"gpipe", "zb-h1"};
@@ -327,7 +328,7 @@ static void four_groups(struct pst_str *text)
 
 struct figures {
     struct pst_memory memory;
-    unsigned gathers, sums; /* events of a step */
+    unsigned gathers, sums; /* events of one step */
 };
 
 static struct figures figures_of(struct text_job *job,
@@ -356,11 +357,11 @@ static void assert_mb(size_t bytes, double mb)
         fail_msg("%.3f MB, not %.3f", (double)bytes / MB, mb);
 }
 
-/* By the formula: N / D of values, gradients and states; of values that are
- * gathered 1 + window groups; of gradients one, or two where sums travel beside
- * kernels, each with what the other owners send of it. Groups that the formula
- * does not save: values that have been read give room to gradients.
- */
+/* The memory follows the formula: N / D for values, gradients and states; 1 +
+ * window groups of gathered values; one group of gradients, or two if sums
+ * travel while kernels run, each with the pieces that the other owners send.
+ * Groups that the formula does not count: gradients reuse the memory of values
+ * that were read. */
 static void takes_the_memory_of_the_formula(void **state)
 {
     static const double saved[] = {4, 4, 4, 8};
@@ -394,7 +395,8 @@ static void takes_the_memory_of_the_formula(void **state)
             options_of(4, 16, (enum pst_sharing)s);
         const struct figures f = figures_of(&job, &options);
 
-        assert_mb(f.memory.params, all); /* updated in place: no share more */
+        assert_mb(f.memory.params, all); /* updated in place: not sharded any
+                                          * more */
         assert_mb(f.memory.grads, s == PST_SHARING_ZERO2 ? share : all);
         assert_mb(f.memory.optim, s == PST_SHARING_NONE ? all : share);
         assert_int_equal(f.gathers, 0);
@@ -405,14 +407,15 @@ static void takes_the_memory_of_the_formula(void **state)
     text_fini(&job);
 }
 
-/* The embedding and the head of a language model: the last group of a backward
- * and the first one of the next, with a forward in between. */
+/* Embedding and head of a language model: the last group of a backward and the
+ * first one of the next, with a forward in between. Only one of them is in
+ * memory at a time. */
 static void has_one_of_two_large_groups(void **state)
 {
     static const unsigned sizes[] = {1000, 4000, 10, 4000, 1000};
     const struct pst_exec_options options =
         options_of(4, 16, PST_SHARING_ZERO2);
-    /* Three others send pieces of 1 MiB, of which four are under way. */
+    /* Three other owners send pieces of 1 MiB, four of which are in flight. */
     const double large = 16 + 4 * 3 * 1.048576, small = .16 + .16 / 4 * 3;
     struct pst_str text = {0};
     struct text_job job;

@@ -19,8 +19,8 @@ static struct run replicated(unsigned stages, unsigned ranks, unsigned replicas,
     return run_as(stages, NET_STILL, &options);
 }
 
-/* Any number of replicas: the same numbers to 1e-6, the same bits each time
- * and for every cut and schedule of the pipeline. */
+/* Any number of replicas gives the same numbers to 1e-6, and the same bits each
+ * time and for every cut and schedule of the pipeline. */
 static void averages_gradients(void **state)
 {
     static const unsigned microbatches[] = {4, 5, 7};
@@ -50,7 +50,8 @@ static void averages_gradients(void **state)
     }
 }
 
-/* Losses and outputs of the first step come back in the order of the batch. */
+/* Losses and outputs of the first step are returned in the order of the batch.
+ */
 static void keeps_the_order_of_the_batch(void **state)
 {
     struct run whole = replicated(2, 2, 1, 5, "1f1b");
@@ -82,10 +83,10 @@ static void refuses_what_cannot_be_shared(void **state)
 }
 
 /*
- * A buffer that microbatches change ends a step as replica 0's microbatches
- * left it, on all replicas. Nothing is trained here, and net_fill knows
- * microbatches by their number in the step, so one pipeline that has only
- * replica 0's share comes to the same bits.
+ * After a step, all replicas have a buffer that microbatches change as replica
+ * 0's microbatches left it. Nothing is trained here, and net_fill identifies
+ * microbatches by their number in the step, so a single pipeline with replica
+ * 0's share gives the same bits.
  */
 static void has_the_buffers_of_replica_0(void **state)
 {
@@ -116,7 +117,7 @@ static void has_the_buffers_of_replica_0(void **state)
     }
 }
 
-/* The buffer, in the rank's arena. */
+/* Returns the buffer in the rank's arena. */
 static void *seen_at(const struct job *job, unsigned rank)
 {
     struct pst_rank *r = job->engine->ranks[rank];
@@ -139,7 +140,7 @@ static float *seen(const struct job *job, unsigned rank)
 }
 
 /* All replicas have the same buffer after a step; a step that is not applied
- * leaves it alone, and copies that differ stop a checkpoint. */
+ * leaves it unchanged, and copies that differ prevent a checkpoint. */
 static void keeps_buffers_alike(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 1, 5, "adamw");
@@ -154,7 +155,7 @@ static void keeps_buffers_alike(void **state)
     for (unsigned k = 1; k < 3; k++)
         assert_memory_equal(before, seen(&job, k), sizeof(before));
     job.data.bad_step = 2;
-    job.data.bad_microbatch = 4; /* of replica 2 */
+    job.data.bad_microbatch = 4; /* a microbatch of replica 2 */
     assert_int_equal(job_step(&job, 2), PST_ERR_RANGE);
     for (unsigned k = 0; k < 3; k++)
         assert_memory_equal(before, seen(&job, k), sizeof(before));
@@ -171,9 +172,9 @@ static void keeps_buffers_alike(void **state)
 /* --- messages that come in any order -------------------------------------- */
 
 static const struct pst_transport_ops *prompt;
-static atomic_uint chance; /* ranks may have a thread each */
+static atomic_uint chance; /* ranks may run on threads of their own */
 
-/* Who asks whether a message is there is often put off. */
+/* Often reports that a message has not arrived yet. */
 static enum pst_status test_late(struct pst_transport *transport,
                                  struct pst_request *request)
 {
@@ -193,7 +194,8 @@ static const char large[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* The weight after a step of two replicas; late: messages come so. */
+/* Returns the weight after a step of two replicas; late: with delayed messages.
+ */
 static float *step_of_large(bool late, enum pst_sharing shard)
 {
     struct pst_exec_options options = net_options("gpipe", 1, 6, "sgd");
@@ -243,7 +245,7 @@ static float *step_of_large(bool late, enum pst_sharing shard)
     return ret;
 }
 
-/* More rounds than are under way at a time, which end in any order. */
+/* More rounds than can be in flight at a time, which end in any order. */
 static void sums_rounds_in_any_order(void **state)
 {
     const size_t bytes = (size_t)2400 * 1200 * sizeof(float);

@@ -68,7 +68,7 @@ struct uneven {
     struct pst_exec_options options;
 };
 
-/* 10 rows in 4: 3, 3, 2, 2. */
+/* 10 rows in 4 microbatches: 3, 3, 2, 2. */
 static struct uneven uneven_init(struct pst_plan *from, unsigned ranks)
 {
     struct uneven u = {.options = options_for(ranks, 4)};
@@ -102,7 +102,7 @@ static enum pst_status fill_part(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Targets that the loss does not ignore. */
+/* Counts the targets that the loss does not ignore. */
 static unsigned count_targets(const char *set, unsigned from, unsigned to)
 {
     const struct pst_safetensors_entry *e = entry(set, "target");
@@ -219,7 +219,7 @@ static void weights_are_as_asked_for(void **state)
 }
 
 /* Conformance 24: 10 rows in 4 microbatches train as one batch would, and
- * come back as 10 rows. */
+ * outputs have 10 rows. */
 static void uneven_steps_are_the_whole_batchs(void **state)
 {
     static const char *const sets[] = {"full", "ignored"};
@@ -251,7 +251,7 @@ static void uneven_steps_are_the_whole_batchs(void **state)
 }
 
 /* The golden model flattens its targets first. A microbatch whose targets are
- * all ignored has no mean, and no part in the step. */
+ * all ignored has no mean, and does not count in the step. */
 static enum pst_status fill_ignored(void *ctx, uint64_t step,
                                     unsigned microbatch, unsigned input,
                                     void *dst, struct pst_diag *d)
@@ -322,8 +322,8 @@ static enum pst_status fill_columns(void *ctx, uint64_t step,
     return PST_OK;
 }
 
-/* Conformance 20 to 22: outputs come back joined along the dimension that was
- * divided, here 5 columns as 2, 2, 1; what is replicated is not divided. */
+/* Conformance 20 to 22: outputs are joined along the dimension that was
+ * divided, here 5 columns as 2, 2, 1; replicated outputs are not joined. */
 static void outputs_are_joined_where_inputs_were_divided(void **state)
 {
     static const char text[] =
@@ -375,7 +375,8 @@ static void outputs_are_joined_where_inputs_were_divided(void **state)
     model_fini(&m);
 }
 
-/* Two losses have targets of two kinds, and one that is scaled has its own. */
+/* Two losses with targets of two kinds; a scaled loss has targets of its own.
+ */
 static void losses_of_two_kinds_are_refused(void **state)
 {
     static const struct {
@@ -421,8 +422,8 @@ static void losses_of_two_kinds_are_refused(void **state)
     }
 }
 
-/* Labels that a model moves itself, in two ways, and such that it does not: one
- * that leaves a label out by its number moves none. */
+/* Models that shift labels themselves, in two ways, and models that do not:
+ * leaving a label out by its index shifts nothing. */
 static void labels_that_a_model_shifts(void **state)
 {
     static const struct {
@@ -439,7 +440,7 @@ static void labels_that_a_model_shifts(void **state)
          "# - - F id=0\n"
          "  %t: i64[2, 3]:(5, 1) view of %p + 2 = "
          "aten.slice.Tensor(%p, 1, 2, 5)  # - - F id=1\n",
-         false}, /* by two, which is not what is looked for */
+         false}, /* shifts by two, which is not detected */
         {"  %p: i64[2, 4] = aten.constant_pad_nd.default(%y, [-1, 1], -100)  "
          "# - - F id=0\n"
          "  %t: i64[2, 3]:(4, 1) view of %p + 0 = "

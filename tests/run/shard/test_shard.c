@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Replicas that have a share of a stage's state each: the same numbers. */
+/* Replicas that each store a share of a stage's state compute the same numbers.
+ */
 #include <math.h>
 
 #include "stages/layout/layout.h"
@@ -17,15 +18,16 @@ static struct pst_exec_options options_of(unsigned ranks, unsigned replicas,
     struct pst_exec_options options =
         net_options(schedule, ranks, 5, optimizer);
 
-    if (shard >= PST_SHARING_ZERO2) /* all replicas have as many */
+    if (shard >= PST_SHARING_ZERO2) /* all replicas have as many microbatches */
         options.microbatches = 2 * replicas;
     options.replicas = replicas;
     options.shard = shard;
-    options.optim.clip_norm = 0; /* the norm is added up in another order */
+    options.optim.clip_norm = 0; /* the norm is summed in another order */
     return options;
 }
 
-/* Chunks of the same size, the last ones shorter (a parameter 5x2 over 4). */
+/* Chunks have the same size, the last ones are shorter (5x2 elements over 4
+ * owners). */
 static void divides_vectors(void **state)
 {
     static const int64_t want[][4] = {{3, 3, 3, 1}, {1, 1, 0, 0}, {2, 2, 2, 2}};
@@ -73,8 +75,8 @@ static void divides_rows(void **state)
     }
 }
 
-/* By rows or by elements: the same bits, for every mode; every owner has whole
- * rows. */
+/* Division by rows and by elements gives the same bits in every mode; every
+ * owner has whole rows. */
 static void divides_with_the_same_bits(void **state)
 {
     (void)state;
@@ -140,7 +142,7 @@ static void gives_every_element_one_owner(void **state)
     }
 }
 
-/* Dumps of the first step and of the state, for every cut. */
+/* Compares dumps of the first step and of the state, for every cut. */
 static void comes_to_the_same_bits(void **state)
 {
     static const char *const optimizers[] = {"sgd", "adamw"};
@@ -166,9 +168,9 @@ static void comes_to_the_same_bits(void **state)
             }
 }
 
-/* One microbatch for each replica: sums have the same order as without shares.
- * More: another order, but the same for every cut, schedule and way to share.
- */
+/* With one microbatch per replica, sums have the same order as without
+ * sharding. With more they have another order, but the same one for every cut,
+ * schedule and way to share. */
 static void sums_in_each_microbatch(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
@@ -200,7 +202,7 @@ static void sums_in_each_microbatch(void **state)
                         first = got;
                         continue;
                     }
-                    if (flags == 0) /* what is transmitted is not shared */
+                    if (flags == 0) /* transmitted parameters are not shared */
                         assert_same_dump(first.dump, got.dump);
                     pst_dump_free(got.dump);
                 }
@@ -220,13 +222,13 @@ static void assert_same_item(const struct run *a, const struct run *b,
     assert_memory_equal(x->data, y->data, pst_meta_bytes(&x->meta));
 }
 
-/* Each parameter by a way of its own: each has the bits of that way, all of
- * them those of none where every replica has one microbatch. */
+/* Each parameter is shared in a way of its own, and has the bits of that way.
+ * With one microbatch per replica all of them have the bits of no sharing. */
 static void mixes_ways_to_share(void **state)
 {
     static const struct {
         const char *text;
-        enum pst_sharing a, b, e; /* of a.weight, b.weight, e.weight */
+        enum pst_sharing a, b, e; /* modes of a.weight, b.weight, e.weight */
     } cases[] = {
         {"zero3,a=none", PST_SHARING_NONE, PST_SHARING_ZERO3,
          PST_SHARING_ZERO3},
@@ -309,7 +311,7 @@ static void refuses_what_cannot_be_shared(void **state)
     }
 }
 
-/* The norm is added up in another order; what it clips follows it. */
+/* The norm is summed in another order, and clipping depends on it. */
 static void clips_by_the_norm_of_all(void **state)
 {
     (void)state;
@@ -333,7 +335,7 @@ static void clips_by_the_norm_of_all(void **state)
     }
 }
 
-/* States of the optimizer are an R-th, but for the arena's alignment. */
+/* Optimizer states take 1/R of the memory, except for alignment. */
 static void keeps_a_share_of_the_states(void **state)
 {
     struct pst_memory whole, shared;
@@ -369,7 +371,8 @@ static struct pst_checkpoint *opened(const char *dir)
     return ret;
 }
 
-/* Names, shapes and bytes of what is called so; returns how many there are. */
+/* Compares names, shapes and bytes of the tensors with that prefix; returns
+ * their number. */
 static unsigned assert_same_checkpoint(const char *dir, const char *other,
                                        const char *prefix)
 {
@@ -405,7 +408,8 @@ static unsigned assert_same_checkpoint(const char *dir, const char *other,
     return compared;
 }
 
-/* What some owners have saved, others load: every byte of it. */
+/* A checkpoint saved by some owners is loaded by another number, and every byte
+ * is the same. */
 static void resumes_with_any_number_of_owners(void **state)
 {
     static const struct {
@@ -450,7 +454,7 @@ static void resumes_with_any_number_of_owners(void **state)
     }
 }
 
-/* A state that is not a number, in the part of the last replica. */
+/* A state is NaN, in the part of the last replica. */
 static void marks_a_bad_part(void **state)
 {
     struct pst_exec_options options =
@@ -488,7 +492,7 @@ static void marks_a_bad_part(void **state)
     assert_non_null(strstr(ckpt->info.reason, "e.weight"));
     assert_string_equal(ckpt->info.reason, bad);
     pst_checkpoint_close(ckpt);
-    /* Beside the steps it is told, too. */
+    /* A save beside the steps reports it too. */
     assert_ok(pst_saver_new(&s, &job.net.diag), &job.net.diag);
     assert_ok(
         pst_saver_begin(s, job.engine, "worse", 2, 0, NULL, &job.net.diag),
@@ -507,8 +511,8 @@ static const char *same_name(void *ctx, const char *fqn)
     return fqn;
 }
 
-/* States follow their parameters into an engine that cuts shares otherwise, and
- * so do values that replicas have parts of. */
+/* States move with their parameters into an engine that divides them otherwise,
+ * and so do sharded values. */
 static void adopts_shares(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Values of parameters that are gathered where they are used (zero3): when, and
- * the proof of it. */
+/* Parameters whose values are gathered before use (zero3): when, and the check
+ * of that. */
 #include "stages/layout/memory/residency.h"
 #include "stages/tune/choose.h"
 #include "tests/folder.h"
@@ -14,14 +14,14 @@ static struct pst_exec_options options_of(unsigned ranks, const char *schedule,
     ret.replicas = 2;
     ret.shard = PST_SHARING_ZERO3;
     ret.unshard_window = window;
-    ret.verify = true; /* what is released is overwritten */
+    ret.verify = true; /* released memory is overwritten */
     ret.optim.clip_norm = 0;
     return ret;
 }
 
 /* --- when ----------------------------------------------------------------- */
 
-/* How far ahead groups are asked for changes no number. */
+/* How early groups are requested changes no number. */
 static void keeps_the_bits_for_every_window(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
@@ -41,7 +41,7 @@ static void keeps_the_bits_for_every_window(void **state)
     pst_dump_free(want.dump);
 }
 
-/* Memory of what is gathered grows with the window, up to all of it. */
+/* Memory of gathered groups grows with the window, up to all groups. */
 static void has_more_groups_at_a_time(void **state)
 {
     struct net net;
@@ -62,7 +62,7 @@ static void has_more_groups_at_a_time(void **state)
     net_fini(&net);
 }
 
-/* What the schedule of rank `rank` says. */
+/* Asserts the schedule of rank `rank`. */
 static void assert_lists(unsigned stages, const struct pst_exec_options *o,
                          unsigned rank, const char *want)
 {
@@ -114,7 +114,7 @@ static void says_in_schedules_what_is_here(void **state)
 static const char *const gathered[] = {"a.weight", "a.bias", "b.weight",
                                        "e.weight"};
 
-/* Half to even. */
+/* Rounds half to even. */
 static float rounded(float x)
 {
     uint32_t u;
@@ -127,7 +127,7 @@ static float rounded(float x)
     return x;
 }
 
-/* A job whose parameters are those of the dump, rounded. */
+/* Makes a job whose parameters are those of the dump, rounded. */
 static void job_init_rounded(struct job *job, const struct pst_dump *from,
                              const struct pst_exec_options *options)
 {
@@ -166,7 +166,7 @@ static const float *item_of(const struct pst_dump *dump, const char *kind,
     return item->data;
 }
 
-/* The first step of SGD, of what was not rounded. */
+/* The first SGD step, from the unrounded values. */
 static void assert_updated(const struct pst_dump *before,
                            const struct pst_dump *step,
                            const struct pst_dump *after, double lr)
@@ -187,7 +187,7 @@ static void assert_updated(const struct pst_dump *before,
     assert_true(finer);
 }
 
-/* Kernels read rounded values; owners update f32, by gradients in f32. */
+/* Kernels read rounded values; owners update in f32, with f32 gradients. */
 static void gathers_as_bf16(void **state)
 {
     struct pst_exec_options options = options_of(1, "gpipe", 1);
@@ -222,7 +222,7 @@ static void gathers_as_bf16(void **state)
     job_fini(&job);
 }
 
-/* The same bits for every cut, window and number of owners' pieces. */
+/* The same bits for every cut, window and number of owners. */
 static void gathers_bf16_for_every_cut(void **state)
 {
     struct run want = {0};
@@ -238,7 +238,7 @@ static void gathers_bf16_for_every_cut(void **state)
         options.replicas = i < 6 ? 2 : 4;
         options.microbatches = 4;
         got = run_as(stages, 0, &options);
-        if (i == 0 || i == 6) { /* sums of more replicas have another order */
+        if (i == 0 || i == 6) { /* sums over more replicas have another order */
             pst_dump_free(want.dump);
             want = got;
             continue;
@@ -321,7 +321,7 @@ static void assert_refused(struct proof *p, const char *what)
         fail_msg("\"%s\" does not say \"%s\"", diag->text, what);
 }
 
-/* One event at a time becomes another: each fault by its name and place. */
+/* Changes one event at a time: the check names each fault and its place. */
 static void proves_what_is_here(void **state)
 {
     static const struct {
@@ -348,7 +348,7 @@ static void proves_what_is_here(void **state)
         assert_refused(&p, cases[i].says);
         *e = old;
     }
-    /* Released one kernel too soon: the last one reads nothing. */
+    /* Released one kernel too early; the last kernel reads nothing. */
     for (size_t i = 0;; i++) {
         e = find_event(&p, PST_RESIDENCY_RELEASE, i);
         old = *e;
@@ -358,7 +358,7 @@ static void proves_what_is_here(void **state)
     e->pos--;
     assert_refused(&p, "are read while they are sharded");
     *e = old;
-    /* Never released: the last of all. */
+    /* Never released: the last event of all. */
     for (size_t i = p.layout->residency.n; i-- > 0;)
         if (p.layout->residency.at[i].task == PST_RESIDENCY_RELEASE) {
             p.layout->residency.at[i].task = PST_RESIDENCY_SUMMED;
@@ -370,7 +370,7 @@ static void proves_what_is_here(void **state)
 
 /* --- forward only --------------------------------------------------------- */
 
-/* Losses of a forward of what the job has now. */
+/* Losses of a forward with the present parameters. */
 static void forward(struct job *job, enum pst_sharing shard, bool rows,
                     double *ret_losses, struct pst_memory *ret)
 {
@@ -386,7 +386,8 @@ static void forward(struct job *job, enum pst_sharing shard, bool rows,
     assert_ok(
         pst_engine_new(job->net.plan, job->transport, &options, &engine, diag),
         diag);
-    for (unsigned i = 0; i < 2; i++) { /* twice: nothing is left over */
+    for (unsigned i = 0; i < 2; i++) { /* twice: nothing is left from the first
+                                        * time */
         assert_ok(pst_engine_show(engine, job->engine, diag), diag);
         assert_ok(
             pst_engine_step(engine, 7, net_fill, &job->data, 0, &result, diag),
@@ -402,8 +403,8 @@ static void forward(struct job *job, enum pst_sharing shard, bool rows,
     pst_engine_free(engine);
 }
 
-/* What is gathered, from owners that have other parts or all, is what those
- * read who have it. */
+/* Parameters gathered from owners with other shares equal those of a job that
+ * has all of them. */
 static void forwards_the_same_bits(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The bytes that replicas send each other in a step are those of the formula:
- * of a group of n bytes each of D owners sends (D - 1) / D n, whenever it is
+/* Replicas send each other as many bytes in a step as the formula says: for a
+ * group of n bytes, each of D owners sends (D - 1) / D n whenever it is
  * gathered or summed. */
 #include "stages/layout/memory/residency.h"
 #include "tests/run/job.h"
@@ -8,11 +8,11 @@
 #define GROUPS   4
 #define SIDE     64
 #define REPLICAS 4
-#define EACH     3 /* microbatches of a replica */
+#define EACH     3 /* microbatches per replica */
 #define N        (sizeof(float) * GROUPS * SIDE * SIDE)
 
 static struct pst_transport_ops counting;
-static size_t sent; /* by all ranks; they take turns */
+static size_t sent; /* sum over all ranks, which take turns */
 
 static enum pst_status count(struct pst_transport *t, unsigned self_rank,
                              unsigned peer, int tag, const void *buf,
@@ -52,7 +52,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* What one replica sends in a step; *ret_gathers: groups that are gathered. */
+/* Bytes that one replica sends in a step; *ret_gathers: number of gathers. */
 static double bytes_of(struct pst_plan *plan,
                        const struct pst_exec_options *options,
                        unsigned *ret_gathers)
@@ -74,7 +74,7 @@ static double bytes_of(struct pst_plan *plan,
             pst_rank_layout(engine->ranks[0])->residency.at[i].task ==
             PST_RESIDENCY_GATHER;
     assert_ok(pst_engine_step(engine, 0, fill, NULL, 0, &result, &diag), &diag);
-    sent = 0; /* what a job sends once is over */
+    sent = 0; /* the job's initial messages are over */
     assert_ok(pst_engine_step(engine, 1, fill, NULL, 0, &result, &diag), &diag);
     pst_engine_free(engine);
     pst_transport_self.close(transport);
