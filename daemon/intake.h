@@ -15,8 +15,7 @@
 #include <uv.h>
 
 #define PSTD_ASK_BYTES    (16u << 20)  /* largest request, and largest answer */
-#define PSTD_INTAKE_BYTES (256u << 20) /* largest sum of all waiting requests  \
-                                        */
+#define PSTD_INTAKE_BYTES (256u << 20) /* all waiting requests */
 
 /* An input or output of the model, as a request has it. */
 struct pstd_port {
@@ -28,8 +27,7 @@ struct pstd_port {
     int dim;
     int64_t each;        /* size of one sample along dim */
     bool optional;       /* nothing that is answered depends on this input */
-    size_t outer, inner; /* layout of a sample: number of pieces, bytes of one
-                          */
+    size_t outer, inner; /* of a sample: pieces, bytes of one */
 };
 
 /* What a served model takes and gives. Samples are what a request has one or

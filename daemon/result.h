@@ -11,8 +11,7 @@
  * sent as they are. */
 struct pstd_rank_result {
     char stages[64];
-    uint64_t peak_rss, base_rss; /* peak of the process; memory without a model
-                                  */
+    uint64_t peak_rss, base_rss; /* peak; memory without a model */
     uint64_t planned, high_water;
     struct pst_times sums;
     double step;              /* seconds of one step of median length, */

@@ -14,8 +14,7 @@ static char folder_path[] = "/tmp/pst-test-XXXXXX";
 static inline int folder_make(void **state)
 {
     (void)state;
-    signal(SIGXFSZ, SIG_IGN); /* as the daemon does: writes fail instead of a
-                               * signal */
+    signal(SIGXFSZ, SIG_IGN); /* as in the daemon: writes fail instead */
     return mkdtemp(folder_path) && chdir(folder_path) == 0 ? 0 : -1;
 }
 

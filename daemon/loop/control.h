@@ -19,11 +19,9 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define PSTD_MAX_CLIENTS 2048        /* fewer if few files may be open */
-#define PSTD_QUEUE       (64u << 10) /* queued bytes that stop replies */
-#define PSTD_ALL_QUEUES                                                        \
-    (24u << 20)                        /* queued bytes of all clients together \
-                                        */
+#define PSTD_MAX_CLIENTS  2048         /* fewer if few files may be open */
+#define PSTD_QUEUE        (64u << 10)  /* queued bytes that stop replies */
+#define PSTD_ALL_QUEUES   (24u << 20)  /* queue of all clients */
 #define PSTD_ALL_FRAMES   (8u << 20)   /* bytes of incomplete frames */
 #define PSTD_ASKED_FRAMES (128u << 20) /* the same if a model is served */
 #define PSTD_ASKED_QUEUES (256u << 20) /* queued bytes of answers then */

@@ -79,8 +79,7 @@ struct pst_program_place {
     struct pst_meta meta;
     int64_t offset; /* from the start of the storage, in elements of its
                        dtype */
-    int output;     /* index of the graph's output; -1: none, the storage holds
-                     * the whole value */
+    int output;     /* index of the output; -1: the storage has the whole */
 };
 
 struct pst_program_bound {

@@ -399,8 +399,7 @@ void pst_format_f64(double x, char out[32])
 /* Letters that are wrong, missing, too many, or two that are exchanged. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    size_t rows[3][MAX_NAME + 1]; /* rows i, i - 1, i - 2 of the table, at index
-                                   * modulo 3 */
+    size_t rows[3][MAX_NAME + 1]; /* row i at index i % 3 */
 
     for (size_t j = 0; j <= nb; j++)
         rows[0][j] = j;

@@ -22,8 +22,7 @@ struct pst_weight {
     const char *record;          /* name below data/, identity of the storage */
     struct pst_meta meta;        /* sizes and strides within the record */
     int64_t offset;              /* elements */
-    struct pst_zip_entry *entry; /* entry of that record; used by pst_model_read
-                                  */
+    struct pst_zip_entry *entry; /* of that record; for pst_model_read */
     const void *data; /* first element, if the model is only in memory */
     const struct pst_model *source; /* model whose file has the record; NULL:
                                      this one */

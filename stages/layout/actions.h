@@ -58,8 +58,7 @@ struct pst_rank_action {
     unsigned n_leaving;
     /* counter of receives that it waits for, or NULL */
     const unsigned *arriving;
-    size_t reach;                    /* part of the arena in use: highest byte +
-                                      * 1 */
+    size_t reach;                    /* highest byte of the arena in use, + 1 */
     struct pst_reduction *reduction; /* REDUCE of a parameter */
     /* Copies of the stash in a step (spill.h): those that must end before the
      * action begins, and those that may begin after it. */

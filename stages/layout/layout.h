@@ -33,8 +33,7 @@ struct pst_rank_stage {
     unsigned n_pools;
     /* microbatch of the first backward, which assigns gradients */
     int first_backward;
-    size_t seed_offset; /* offset of the gradient of the loss; 0: there is none
-                         */
+    size_t seed_offset; /* of the loss's gradient; 0: none */
 };
 
 /* A parameter, buffer or constant on this rank. */
@@ -42,8 +41,7 @@ struct pst_rank_param {
     int index;       /* in plan->params */
     size_t data;     /* offset of the value */
     size_t state[4]; /* offsets of the optimizer states */
-    size_t shadow;   /* offset of the buffer's copy from before the step; 0:
-                      * none */
+    size_t shadow;   /* buffer's copy from before the step, or 0 */
     size_t bytes;
     bool trained, updated;
     /* its elements here count in the norm; each element counts on one rank */

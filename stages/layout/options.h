@@ -42,8 +42,7 @@ struct pst_exec_options {
     const char *place;
     unsigned ranks;        /* ranks of a pipeline */
     unsigned replicas;     /* copies of the pipeline; 0 means 1 */
-    unsigned microbatches; /* microbatches of a step, divided between replicas
-                            */
+    unsigned microbatches; /* per step, over all replicas */
     /* The plan bound to one row less (stages/split/bind/bind.h), for the last
      * n_tail microbatches of a step; NULL: all have the plan's rows. */
     struct pst_plan *tail;
@@ -56,8 +55,7 @@ struct pst_exec_options {
     bool keep_outputs; /* user outputs of a step can be read after it */
     bool grad_norm;    /* computed also without clipping, in one more pass */
     bool check_grads;  /* likewise; a gradient that is not finite is a fault */
-    unsigned threads;  /* threads of the kernel pool; 0: cores / ranks of this
-                        * host */
+    unsigned threads;  /* of the kernel pool; 0: cores / ranks of the host */
     /* Run the ranks of one process on a thread each; else the caller's thread
      * runs them in turn. Results are the same. */
     bool side_by_side;

@@ -24,8 +24,7 @@ struct differ {
     struct slot *slots; /* slots of forward values, by id */
     size_t n_values, n_nodes;
     struct pst_value **grads;                 /* GRAD of each PARAM, by id */
-    struct pst_value **out_grads, **in_grads; /* gradients of the current node
-                                               */
+    struct pst_value **out_grads, **in_grads; /* of the current node */
     bool *in_needs;
 };
 

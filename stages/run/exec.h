@@ -241,8 +241,7 @@ enum pst_status pst_engine_read_start(const struct pst_engine *engine,
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 struct pst_adoption {
     pst_old_name_fn states; /* names of the optimizer's states */
-    pst_old_name_fn values; /* names of parameters that are sharded in either
-                             * engine; others have their values already */
+    pst_old_name_fn values; /* of parameters sharded in either engine */
     /* Converts elements of such a value in transfer, once each; may be NULL. */
     void (*convert)(void *ctx, const char *fqn, float *data, int64_t n);
     void *ctx;

@@ -21,10 +21,8 @@ struct pst_stage_cost {
     struct pst_seconds seconds;
     double backward; /* B: I and W together; 0: their sum */
     double optim;    /* per step */
-    double reduce;   /* duration of one REDUCE of a parameter shared between
-                      * ranks */
-    double sum;      /* duration of REDUCE of the whole stage over its replicas
-                      */
+    double reduce;   /* one REDUCE of a parameter shared by ranks */
+    double sum;      /* REDUCE of the whole stage, over replicas */
     /* Bytes: stash is held from F of each microbatch until the end of B or I,
      * keep is the share of it held until the end of W; fixed is always held. */
     double stash, keep, fixed;

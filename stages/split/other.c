@@ -107,9 +107,7 @@ struct placer {
     int least;         /* lowest stage of the current node: its operands exist
                           there */
     const char *state; /* a tensor that it reads, or NULL */
-    struct PST_VEC(const struct pst_plan_param *) reads; /* parameters of the
-                                                          * plan that are read
-                                                          */
+    struct PST_VEC(const struct pst_plan_param *) reads; /* that are read */
     bool failed;
     struct pst_diag *diag;
 };

@@ -132,8 +132,7 @@ struct pst_plan {
     struct pst_arena arena;
     const char *name;
     char model_digest[33]; /* digest of the .pt2 */
-    char digest[33];       /* digest of plan.pb's content: the same on all ranks
-                            */
+    char digest[33];       /* plan.pb's content: the same on all ranks */
     /* Hash of what the model computes (frontend/identity.h); "": unknown. */
     char identity[33];
     /* model_digest of the original plan if a running job has replaced modules

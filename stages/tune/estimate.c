@@ -133,8 +133,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
 
 /* Seconds of communication of sharded tensors in each microbatch. */
 struct travel {
-    double gathers; /* time to gather values for the forward; once more for the
-                     * backward */
+    double gathers; /* gathering values, in each of F and B */
     double sums;    /* time to sum gradients */
 };
 

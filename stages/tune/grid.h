@@ -17,8 +17,7 @@ struct pst_grid {
     struct pst_plan *plan; /* borrowed */
     struct pst_exec_options options;
     struct pst_schedule *sched;       /* schedule of replica 0 */
-    struct pst_schedule *short_sched; /* schedule of replicas with one
-                                       * microbatch less */
+    struct pst_schedule *short_sched; /* with one microbatch less */
     struct PST_VEC(struct pst_link) links;
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;

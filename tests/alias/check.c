@@ -15,8 +15,7 @@ struct checker {
     struct pst_call_result result;
     struct alias_verdict *verdict;
     struct pst_alias_operand first[CASE_MAX]; /* operands of the first run */
-    bool changed;                             /* operands of this run differ
-                                               * from the first */
+    bool changed; /* operands differ from the first run's */
 };
 
 static void wrong(struct checker *k, const char *fmt, ...) PST_PRINTF(2, 3);

@@ -290,8 +290,7 @@ static void forged_lines_are_no_message(void **state)
             fail_msg("taken: %s", wrong[i]);
     }
     lines.len = 0;
-    for (int i = 0; i < 100000; i++) /* nesting is limited, so that the stack
-                                      * does not overflow */
+    for (int i = 0; i < 100000; i++) /* limited, or the stack overflows */
         pst_str_add(&lines, "a{\n");
     assert_int_equal(pst_message_pack(&lines, &packed, &diag), PST_ERR_INPUT);
     pst_str_fini(&lines);

@@ -96,8 +96,7 @@ static void make_tiles(struct pst_operand *x, struct pst_meta *meta,
  */
 static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
 {
-    static struct pst_meta metas[32]; /* metas of converted operands, until the
-                                       * next line */
+    static struct pst_meta metas[32]; /* of converted operands, for a line */
     struct pst_operand made[32];
     bool any = false;
 

@@ -56,8 +56,7 @@ struct names {
 static struct node nodes[MAX_NODES];
 static int n_nodes;
 static struct op ops[MAX_OPS];
-static char op_names[MAX_OPS][160]; /* description of each operation, for
-                                     * messages */
+static char op_names[MAX_OPS][160]; /* for messages */
 static size_t n_ops;
 static struct names first, now; /* at the beginning; as the program sees it */
 static int open_nodes[MAX_FDS]; /* node + 1 of a descriptor */

@@ -145,8 +145,7 @@ static void full_disk_keeps_the_previous_one(void **state)
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(status, PST_ERR_IO);
     assert_non_null(strstr(diag.text, "rank-000.safetensors (4096 bytes"));
-    assert_int_equal(rmdir("ck/step-00000002"), 0); /* no temporary file in it
-                                                     */
+    assert_int_equal(rmdir("ck/step-00000002"), 0); /* no temporary file */
     assert_int_equal(latest(1, NULL), 1);
     /* Saves the same step again, over a complete one. */
     setrlimit(RLIMIT_FSIZE, &limit);

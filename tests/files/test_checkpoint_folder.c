@@ -352,8 +352,7 @@ static void belongs_to_one_run(void **state)
     (void)state;
     assert_int_equal(own(DIGEST, true, false, &a, &former), PST_ERR_NOT_FOUND);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    for (int i = 0; i < 4; i++) { /* the owner is alive: no other run takes the
-                                   * folder */
+    for (int i = 0; i < 4; i++) { /* the owner lives: no takeover */
         assert_int_equal(own(DIGEST, i & 1, i & 2, &b, &former),
                          PST_ERR_CONFIG);
         assert_non_null(strstr(diag.text, "belongs to a job that runs"));
@@ -394,8 +393,7 @@ static void sees_that_it_was_moved(void **state)
     assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     assert_int_equal(rename("ck", "ck.old"), 0);
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* the folder is
-                                                           * simply gone */
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* removed */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "moved away"));

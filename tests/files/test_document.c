@@ -278,8 +278,7 @@ static bool same(const struct pst_json *have, const json_t *want)
 
 static void compare(const char *from)
 {
-    char *text = strdup(from); /* so that a sanitizer detects reads beyond the
-                                * end */
+    char *text = strdup(from); /* sanitizers detect reads beyond it */
     json_t *want = json_loadb(text, strlen(text), JSON_REJECT_DUPLICATES, NULL);
     const struct pst_json *have;
     const enum pst_status status = parse(text, &have);

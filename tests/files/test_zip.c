@@ -90,8 +90,7 @@ static void parts_are_read(void **state)
     assert_int_equal(e->begin % 64, 0);
     assert_ok(pst_zip_read(zip, e, 1 << 20, &text, &diag), &diag);
     assert_false(e->verified);
-    for (unsigned k = 0; k < 2; k++) { /* first the checksum, then reading in
-                                        * place */
+    for (unsigned k = 0; k < 2; k++) { /* checksum, then in place */
         memset(data, 0, sizeof(data));
         assert_ok(pst_zip_read_part(zip, e, 8, 100, data, &diag), &diag);
         assert_memory_equal(data, text + 8, 100);
@@ -279,8 +278,7 @@ static void damage_is_named(void **state)
     memcpy(p + 46 + 5, "..", 2);
     refused(data, good_size, "differs from its local header");
     memcpy(data + get(p + 42, 4) + 30 + 5, "..", 2);
-    assert_int_equal(try_bytes(data, good_size), PST_OK); /* "..ta" is a valid
-                                                           * name */
+    assert_int_equal(try_bytes(data, good_size), PST_OK); /* "..ta" is valid */
     p = FRESH();
     q = data + get(p + 42, 4) + 30;
     memcpy(p + 46, "tiny/../", 8);

@@ -381,10 +381,8 @@ static void windows_meet_others(void **state)
     } cases[] = {
         {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 4, false},
         {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 3, true},
-        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even and odd
-                                                            * elements */
-        {W(1, L(3), L(2)), 0, W(1, L(2), L(3)), 1, true},  /* both contain
-                                                            * element 4 */
+        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even, odd */
+        {W(1, L(3), L(2)), 0, W(1, L(2), L(3)), 1, true},  /* both have 4 */
         {W(2, L(3, 4), L(8, 1)), 0, W(2, L(2, 4), L(8, 1)), 10, true},
         {W(2, L(4, 4), L(8, 1)), 0, W(2, L(4, 4), L(8, 1)), 4, false},
         {W(1, L(0), L(1)), 0, W(1, L(4), L(1)), 0, false},
@@ -417,8 +415,7 @@ static void windows_cover_others(void **state)
         {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 2, false},
         {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 0, false},
         {W(1, L(3), L(2)), 2, W(1, L(2), L(4)), 2, true},
-        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* it lies in the
-                                                            * gaps */
+        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* in its gaps */
         {W(2, L(2, 2), L(4, 1)), 0, W(1, L(3), L(2)), 0, false},
         {W(2, L(2, 2), L(4, 1)), 0, W(2, L(2, 2), L(1, 4)), 0, true},
         {W(1, L(3), L(2)), 2, W(1, L(0), L(1)), 0, true},

@@ -33,8 +33,7 @@
 #define SECONDS   20
 
 struct base {
-    char path[512], program[64]; /* program: name of its entry, below the root
-                                  */
+    char path[512], program[64]; /* program: its entry */
     json_t *json, *weights;
 };
 
@@ -210,8 +209,7 @@ static void use_file(const char *path)
     pst_graph_print(model->graph, &text);
     pst_str_fini(&text);
     status = pst_split(model, &options, &plan, &diag);
-    if (status != PST_OK && options.stages > 1) { /* small models may have no
-                                                   * cut */
+    if (status != PST_OK && options.stages > 1) { /* small models */
         options.stages = 1;
         status = pst_split(model, &options, &plan, &diag);
     }

@@ -172,8 +172,7 @@ static void rounds_half_to_even(void **state)
     check_store(PST_F16, -1e9, -INFINITY);
     check_store(PST_F16, 1.0 + 0x1p-11, 1.0);
     check_store(PST_F16, 1.0 + 3 * 0x1p-11, 1.0 + 0x1p-9);
-    check_store(PST_F16, 0x1p-25, 0.0); /* half of the smallest: rounds to even
-                                         */
+    check_store(PST_F16, 0x1p-25, 0.0); /* half of the smallest: to even */
     check_store(PST_F16, 0x1.002p-25, 0x1p-24);
     check_store(PST_F16, 3 * 0x1p-25, 0x1p-23);
     check_store(PST_F16, 0x1.ff8p-15, 0x1.ff8p-15); /* largest subnormal */
@@ -246,8 +245,7 @@ static void copies_strided(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(dst[3 * i], (int)src[i]);
         assert_int_equal(dst[3 * i + 1], (int)src[i + 3]);
-        assert_int_equal(dst[3 * i + 2], 0x55555555); /* the gap stays unchanged
-                                                       */
+        assert_int_equal(dst[3 * i + 2], 0x55555555); /* the gap */
     }
     from = make(PST_I32, 3, 1, 2, 3); /* broadcast source, larger integers */
     from.stride[0] = from.stride[1] = 0;

@@ -15,11 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP                                                                   \
-    1999u          /* step between the bit patterns of floats: some 2 million  \
-                    * of them */
-#define BLOCK 1001 /* not a multiple of a vector */
-#define SHORT 40   /* longer than any vector and its remainder */
+#define STEP  1999u /* of bit patterns: tests 2 million floats */
+#define BLOCK 1001  /* not a multiple of a vector */
+#define SHORT 40    /* longer than any vector and its remainder */
 #define ALL   65536
 
 static const enum pst_dtype dtypes[] = {PST_BF16, PST_F16};

@@ -505,8 +505,7 @@ static void every_row_has_a_sample(void **state)
         const struct pst_op *op = pst_registry_at(i);
         /* Compositions are tested by tests/cases. */
         bool found = op->rewrite != NULL ||
-                     pst_op_schema(op)->n_returns == 0; /* has no results to
-                                                         * compare */
+                     pst_op_schema(op)->n_returns == 0; /* no results */
 
         for (unsigned k = 0; k < sample_count() && !found; k++) {
             const char *text = sample_at(k)->text;

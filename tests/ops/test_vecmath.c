@@ -16,12 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP                                                                   \
-    1999u /* step between the bit patterns of floats: some 2 million           \
-           * of them */
-#define BLOCK                                                                  \
-    1000 /* not a multiple of a vector, so that ends of loops are              \
-          * tested too */
+#define STEP  1999u /* of bit patterns: tests 2 million floats */
+#define BLOCK 1000  /* no multiple of a vector */
 
 struct function {
     const char *name;

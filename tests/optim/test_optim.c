@@ -296,8 +296,7 @@ static void steps_past(const struct pst_optim_options *o, enum pst_isa isa,
         assert_true((x[0][j] == 0.5f) == (j == i));
     for (unsigned k = 0; k < pst_optim_n_states(o->row, o); k++)
         assert_true(x[2 + k][i] == 0.5f && x[2 + k][near] != 0.5f);
-    x[1][i] = 0.5f; /* elements that are not finite already are updated as
-                     * before */
+    x[1][i] = 0.5f; /* one that was not finite before is updated */
     x[2][i] = INFINITY;
     task.number = 6;
     run(&task);

@@ -19,8 +19,7 @@ struct fixture {
     size_t n_wanted;
     struct pst_autodiff_result grads;
     struct pst_eval *eval;
-    float memory[16][64]; /* memory of GRAD values, by index among the extra
-                           * values */
+    float memory[16][64]; /* of GRAD values, by extra */
 };
 
 /* wanted: names separated by spaces. seeds: the values that have a seed, in

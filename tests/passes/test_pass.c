@@ -239,8 +239,7 @@ static void orders_the_tables(void **state)
     (void)state;
     check_order(front);
     check_order(&pst_compile_passes);
-    for (size_t i = 0; i < front->n; i++) /* --after takes names of both tables
-                                           */
+    for (size_t i = 0; i < front->n; i++) /* --after takes both */
         assert_false(
             pst_passes_have(&pst_compile_passes, front->passes[i].name));
 }

@@ -177,8 +177,7 @@ struct net_data {
     const struct pst_plan *plan;
     int bad_step, bad_microbatch; /* where a label is out of range */
     bool fails;                   /* or there is no data */
-    float x;                      /* or an element of x has this value if not 0
-                                   */
+    float x;                      /* or an element of x is this, if not 0 */
 };
 
 static inline enum pst_status net_fill(void *ctx, uint64_t step,

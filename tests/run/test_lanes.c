@@ -164,8 +164,7 @@ static void names_who_is_stuck(void **state)
 
     (void)state;
     options.side_by_side = true;
-    options.watchdog = 1; /* longer than a normal turn, shorter than sleep_once
-                           */
+    options.watchdog = 1; /* between a turn and sleep_once */
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
     p = pst_rank_layout(job.engine->ranks[1])->stages[1].program;

@@ -37,8 +37,7 @@ static void limits_differ_by_phase(void **state)
     (void)pst_alive_enter(PST_ALIVE_SAVE);
     assert_true(pst_alive_limit() == 60);
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 30);
-    pst_alive_set_limit(7); /* belongs to another run: its duration is not
-                             * learnt */
+    pst_alive_set_limit(7); /* another run's: nothing is learnt */
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 7);
 }
 

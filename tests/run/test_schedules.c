@@ -138,8 +138,7 @@ static void case_60_messages_given(void **state)
         "1RECV_F0,1RECV_F1,1F0,1F1,1B1,1B0,1SEND_B1,1SEND_B0\n";
 
     (void)state;
-    if (net_carries()) /* the second microbatch begins with the buffer that 1F0
-                        * leaves */
+    if (net_carries()) /* microbatch 1 reads 1F0's buffer */
         refuse(2, 2, late, "buffer \"c.tick\" goes from microbatch to");
     else
         csv(2, 2, 2, late);
@@ -311,8 +310,8 @@ static void plans_what_is_in_flight(void **state)
     assert_ok(pst_exec_plan(net.plan, &options, m, &net.diag), &net.diag);
     for (unsigned r = 0; r < 4; r++) {
         assert_true(m[r].in_flight <= 4);
-        assert_true((m[r].for_w > 0) == (r != 2)); /* this rank trains nothing
-                                                    */
+        assert_true((m[r].for_w > 0) ==
+                    (r != 2)); /* rank 2 has no parameters */
     }
     options = net_options("looped-bfs", 2, 4, "none");
     assert_ok(pst_exec_plan(net.plan, &options, late, &net.diag), &net.diag);

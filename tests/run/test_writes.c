@@ -17,9 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST                                                                \
-    ((size_t)2 << 20) /* largest arena that is tested; more takes              \
-                       * too long */
+#define LARGEST ((size_t)2 << 20) /* larger arenas take too long */
 
 static struct golden goldens[GOLDEN_MAX];
 static size_t n_goldens, n_full, n_ran;

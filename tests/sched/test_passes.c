@@ -413,8 +413,7 @@ static void case_32_names(void **state)
     assert_non_null(strstr(diag.text, " 1f1b, "));
     assert_non_null(strstr(diag.text, " interleaved-1f1b, "));
     assert_non_null(strstr(diag.text, "csv:FILE"));
-    assert_null(strstr(diag.text, "inference")); /* inference cannot be chosen
-                                                  */
+    assert_null(strstr(diag.text, "inference")); /* not to be chosen */
     o.name = "inTERLeaved1f1B";
     assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
     assert_string_equal(s->name, "interleaved-1f1b");
@@ -498,8 +497,7 @@ static const char *const elsewhere[] = {
     "class ", /* case_32_names */
     "place ", /* case_43_placement */
     /* Empty cells are gaps here, in any format. */
-    "csv compute_comms", "csv other", /* one format: the contents of a cell
-                                       * decide */
+    "csv compute_comms", "csv other", /* one format */
     "hook ",                          /* actions cannot be replaced */
     /* Arguments come from a data file and from the plan; losses stay with the
      * ranks: there are no lists that could be too short. */

@@ -394,14 +394,12 @@ static void takes_what_fits(void **state)
     assert_int_equal(put(&q, 1, 1), PST_OK);
     assert_int_equal(put(&q, 2, 2), PST_OK);
     assert_int_equal(put(&q, 3, 2), PST_OK); /* does not fit beside them */
-    assert_int_equal(put(&q, 4, 1), PST_OK); /* and no other request overtakes
-                                              * it */
+    assert_int_equal(put(&q, 4, 1), PST_OK); /* not overtaken */
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     expect(pstd_intake_take(q.in, 0, 0), "3 4");
     expect(pstd_intake_take(q.in, 0, 0), "");
     assert_int_equal(put(&q, 5, 4), PST_OK);
-    expect(pstd_intake_take(q.in, 0, 100), "5"); /* full: there is no reason to
-                                                  * wait */
+    expect(pstd_intake_take(q.in, 0, 100), "5"); /* full: no wait */
     assert_int_equal(put(&q, 6, 3), PST_OK);
     expect(pstd_intake_take(q.in, 1, 100), ""); /* not yet */
     expect(pstd_intake_take(q.in, 1000, 0.01), "6");

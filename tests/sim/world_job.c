@@ -86,8 +86,7 @@ static struct {
     /* State of one start. */
     struct save saves[STEPS];
     unsigned n_saves;
-    size_t ends[STEPS + 1]; /* number of disk operations at the end of each step
-                             */
+    size_t ends[STEPS + 1]; /* disk operations at each step's end */
     uint64_t first;         /* step that it continues from */
     size_t begun;           /* number of disk operations at its beginning */
 } w;

@@ -29,8 +29,7 @@
     60.0 /* --watchdog of who gives none (daemon/common/setup.c)               \
           */
 #define TOKENS 1024
-#define LATER  (400 * SIM_MS) /* others may report too, before all are killed  \
-                               */
+#define LATER  (400 * SIM_MS) /* others report, before all are killed */
 #define JITTER (2 * SIM_MS)
 
 enum op_kind { WORK, SEND, WAIT, SAVE };
@@ -48,8 +47,7 @@ struct beat {
 };
 
 struct rank {
-    struct pst_transport transport; /* first member: the pulse has a pointer to
-                                     * it */
+    struct pst_transport transport; /* first: the pulse points to it */
     unsigned number;
     struct pst_alive alive;
     struct pst_pulse *pulse;
@@ -73,16 +71,14 @@ static struct {
     unsigned n;
     double limit;  /* --watchdog; 0: the default, which learns */
     double learnt; /* the longest learnt limit */
-    bool ring;     /* messages go in a ring; otherwise all ranks meet at rank 0
-                    */
+    bool ring;     /* messages in a ring; else all meet at rank 0 */
     uint64_t steps, piece, save, look, delay;
     unsigned saves;                 /* one in so many steps ends with a save */
     uint64_t away_from, away_until; /* when the link of rank `away` is down */
     unsigned away;
     bool troubles;  /* links fail at times, and */
     bool stops;     /* processes are stopped */
-    uint64_t grace; /* after a stop or a failed link, ranks may be late until
-                     * then */
+    uint64_t grace; /* late ranks are excused until then */
     enum hang hang;
     unsigned victim;
     uint64_t hang_step, hung;

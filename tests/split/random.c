@@ -18,10 +18,8 @@ struct writer {
         char name[16];
     } values[MAX_VALUES];
     unsigned n_values, calls[N_WEIGHTS];
-    char hub[16], sum[16]; /* a value with many readers; the sum of all so far
-                            */
-    unsigned n_ticks, chance; /* values of the buffer "tick"; how often it
-                               * changes */
+    char hub[16], sum[16];    /* has many readers; sum of all so far */
+    unsigned n_ticks, chance; /* of "tick"; how often it changes */
 };
 
 unsigned random_draw(unsigned *seed, unsigned n)

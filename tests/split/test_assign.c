@@ -138,8 +138,7 @@ struct search {
     char names[8][16];
     const char *at[8];
     double worst, bytes;
-    double limit; /* HUGE_VAL: finds the smallest worst cost; otherwise the
-                   * fewest bytes among choices up to this cost */
+    double limit; /* fewest bytes up to this cost; HUGE_VAL: lowest cost */
 };
 
 static void try_all(struct search *search, unsigned k, unsigned from)

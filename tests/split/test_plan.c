@@ -92,8 +92,7 @@ static void plans_read_back(void **state)
     float want[6], got[6];
 
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
-    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag); /* over the old
-                                                              * plan */
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag); /* replaces it */
     assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
     assert_string_equal(plan->digest, f->plan->digest);
     assert_string_equal(plan->model_digest, f->model.digest);

@@ -16,8 +16,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define EXACT_USES 8 /* uses of a parameter: with more, last bits may differ   \
-                      */
+#define EXACT_USES 8 /* with more uses, last bits may differ */
 
 static struct pst_diag diag;
 static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_again, n_carried,

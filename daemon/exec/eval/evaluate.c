@@ -41,8 +41,7 @@ struct pstd_evaluation {
     struct pstd_evals past;    /* on rank 0 */
     uint64_t at;               /* step of the newest evaluation */
     bool any;                  /* there has been one */
-    double best_loss;          /* evaluation loss of the checkpoint being saved
-                                */
+    double best_loss;          /* loss of the checkpoint being saved */
 };
 
 /* Rank 0's decision after an evaluation; plain bytes. */

@@ -56,8 +56,7 @@ struct pstd_stragglers {
     struct pstd_series *of;         /* per rank */
     struct pstd_work *work;         /* per rank, for the caller */
     double *sorted, *peers;         /* per rank, scratch */
-    struct pstd_straggler *changes; /* changes found by the last call; ranks + 1
-                                     * entries */
+    struct pstd_straggler *changes; /* by the last call; ranks + 1 entries */
     unsigned n_changes;
     struct pstd_series
         steps;        /* durations of steps that computing does not explain */

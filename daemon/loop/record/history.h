@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_LOOP_RECORD_HISTORY_H
 /* Events, packed as sent to clients: the newest in memory, all of them in a
  * journal if there is one. Loop thread. */
-#include "daemon/common/journal.h"
 #include "daemon/common/logfile.h"
+#include "daemon/common/journal.h"
 
 #define PSTD_EVENTS 1024 /* newest events, for watch and log */
 
@@ -17,8 +17,7 @@ struct pstd_packed {
 /* A zeroed struct is empty. */
 struct pstd_history {
     struct pstd_packed events[PSTD_EVENTS]; /* seq % PSTD_EVENTS */
-    uint64_t seq;                           /* number of the newest event, from
-                                             * 1 */
+    uint64_t seq;                           /* newest event's number, from 1 */
     struct pstd_journal *journal;           /* NULL: none */
     struct pstd_packed old;                 /* last event read there */
 };

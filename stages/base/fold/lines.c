@@ -124,8 +124,7 @@ struct line {
     size_t first;  /* index of its first number */
     uint32_t n;
     uint32_t before;        /* line with the same hash, + 1 */
-    uint32_t period, count; /* period and length of the run that begins here;
-                             * count 0: none */
+    uint32_t period, count; /* the run that begins here; count 0: none */
 };
 
 struct folder {

@@ -8,8 +8,7 @@ struct merger {
     int64_t in, out, rank;
     bool transposed;
     double scale;
-    void *weight, *down, *up, *row; /* in the dtype of the weight; row: one row
-                                     * of B A */
+    void *weight, *down, *up, *row; /* in that dtype; row: a row of B A */
 };
 
 /* W += scale * B A: computes a row of the product, then adds it in the layout

@@ -6,9 +6,7 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 
-#define MAX_DEPTH                                                              \
-    64 /* deepest nesting of views; beyond it the window is                    \
-        * unknown */
+#define MAX_DEPTH 64 /* nested views; beyond: unknown window */
 
 typedef struct pst_window_sizes window;
 

@@ -12,9 +12,7 @@
 
 #include <string.h>
 
-#define MAX_DEPTH                                                              \
-    64 /* longest chain of arithmetic between a read and an                    \
-        * assertion */
+#define MAX_DEPTH 64 /* longest arithmetic from read to assertion */
 
 enum pst_status pst_import_note_number(struct pst_import *import,
                                        struct pst_scope *scope,

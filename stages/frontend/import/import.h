@@ -94,8 +94,7 @@ struct pst_import {
     /* By value id; set if PyTorch's strides differ from ours or were corrected
      * (layout/eager.h). */
     struct PST_VEC(struct pst_import_strides) strides;
-    struct pst_import_strides expected; /* strides expected of the next result
-                                         */
+    struct pst_import_strides expected; /* for the next result */
     const struct pst_doc_place *place;  /* place of the current node */
     const struct pst_doc_stack *stack;  /* stack that build.call belongs to */
     const struct pst_doc_place *cut;    /* first place with a stack that is not
@@ -104,9 +103,8 @@ struct pst_import {
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
     struct PST_VEC(struct pst_lost_node) lost; /* in node order */
-    size_t n_modules, n_ties, n_notes; /* counts in the model before the import
-                                        */
-    unsigned n_regions;                /* number of regions to recompute */
+    size_t n_modules, n_ties, n_notes;         /* counts before the import */
+    unsigned n_regions; /* number of regions to recompute */
 };
 
 /* --- weights.c ---------------------------------------------------------- */

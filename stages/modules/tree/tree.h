@@ -16,8 +16,7 @@ struct pst_tree_row {
     /* Elements of parameters in the module itself and including submodules; a
      * tensor with several names there counts once. */
     int64_t own, total;
-    double flops; /* operations of all operators in its calls and those of
-                   * submodules */
+    double flops; /* of its calls, submodules included */
     struct PST_VEC(unsigned) templates, stages; /* without duplicates, in
                                                    order */
     const void *seen, *seen_own;                /* value that was counted

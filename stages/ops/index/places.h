@@ -45,8 +45,7 @@ struct pst_places {
     const struct pst_call *c;
     const struct pst_operand *index[PST_ND_MAX - 1];
     unsigned n;                                           /* index tensors */
-    int64_t size[PST_ND_MAX - 1], stride[PST_ND_MAX - 1]; /* sizes and strides
-                                                           * of the table */
+    int64_t size[PST_ND_MAX - 1], stride[PST_ND_MAX - 1]; /* of the table */
     bool wrap;
     struct pst_nd places; /* operand 0: list, 1...: index tensors */
     struct pst_nd window; /* operand 0: list, 1: table */

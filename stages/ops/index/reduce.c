@@ -143,8 +143,7 @@ static size_t scatter_reduce_scratch(const struct pst_call *c,
 struct fast {
     const struct pst_call *c;
     enum how how;
-    int64_t size, stride; /* size and stride of the result along the dimension
-                           */
+    int64_t size, stride; /* the result's, along the dimension */
     double *y, *n;        /* accumulators and counts of all elements */
 };
 

@@ -35,14 +35,7 @@ static int64_t entry(const struct pst_arg *list, unsigned d)
 
 /* --- windows ------------------------------------------------------------ */
 
-enum {
-    KERNEL = 1,
-    STRIDE,
-    PADDING,
-    DILATION,
-    CEIL
-}; /* arguments of max_pool
-    */
+enum { KERNEL = 1, STRIDE, PADDING, DILATION, CEIL }; /* max_pool */
 
 static int64_t stride_of(const struct pst_arg *args, unsigned d)
 {

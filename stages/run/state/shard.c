@@ -35,8 +35,7 @@ struct pst_shard {
     struct pst_rank *rank;
     struct pst_arena heap; /* names, and bytes that are in no arena */
     struct PST_VEC(struct item) items;
-    struct pst_safetensors_writer *writer; /* writer of a file that this rank
-                                            * opened */
+    struct pst_safetensors_writer *writer; /* if this rank opened the file */
     const char *path;                      /* temporary path; "": not open */
     uint64_t page;                         /* page size of a joined file */
     /* edges of a joined file, for the rank that opened it */

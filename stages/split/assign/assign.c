@@ -7,10 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG PST_TAG_PLAN
-#define MAX_NOTES                                                              \
-    16 /* most ignored cuts that are listed; the others are only               \
-        * counted */
+#define TAG       PST_TAG_PLAN
+#define MAX_NOTES 16 /* ignored cuts that are listed, at most */
 
 /* --- a list of cuts ----------------------------------------------------- */
 

@@ -210,8 +210,7 @@ int drive_setup(void **state)
     assert_non_null(getenv("PST_BIN"));
     assert_non_null(getenv("PST_GOLDEN"));
     (void)setenv("XDG_RUNTIME_DIR", drive.dir, 1);
-    (void)setenv("PST_DATA_UNCHECKED", "1", 1); /* labels whose error only a
-                                                 * step finds */
+    (void)setenv("PST_DATA_UNCHECKED", "1", 1); /* bad labels reach the step */
     write_data("data.safetensors", 5);
     write_data("bad.safetensors", 99);
     (void)snprintf(golden, sizeof(golden), "%s/tiny.pt2", getenv("PST_GOLDEN"));

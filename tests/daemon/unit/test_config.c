@@ -149,8 +149,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--resume=perhaps", NULL, "no number of a step");
     refuse("--resume=0", NULL, "0 is not a step of a checkpoint");
     refuse("--data", "", "empty");
-    refuse("--prompt", "x", "unknown option"); /* an option of another command
-                                                */
+    refuse("--prompt", "x", "unknown option"); /* another command's */
 }
 
 static void reads_environment(void **state)

@@ -157,8 +157,7 @@ static void flood(void)
     assert_int_equal(write(conn.fd, all.text, all.len), (ssize_t)all.len);
     for (unsigned i = 0; i < FLOOD; i++) {
         assert_ok(pstctl_read(&conn, 5000, &answer, &diag), &diag);
-        assert_true(answer->reply->id == 1000 + i); /* every request has its
-                                                     * answer */
+        assert_true(answer->reply->id == 1000 + i); /* all are answered */
         pstd_frame_free(answer);
     }
     pst_str_fini(&all);
@@ -253,8 +252,7 @@ static void steers_a_run(void **state)
     drive_expect("penstock resume --socket s", 0);
     drive_await("log/rank-0.log", "event=continued", NULL);
     drive_expect("penstock pause --socket s", 0);
-    drive_expect("penstock resume --socket s", 0);     /* whether it has begun
-                                                        * or not */
+    drive_expect("penstock resume --socket s", 0);     /* begun or not */
     drive_expect("penstock checkpoint --socket s", 0); /* steps go on */
     assert_int_equal(kill(train, SIGINT), 0);          /* the client only */
     (void)drive_wait(train);

@@ -17,8 +17,7 @@ struct course {
 struct outcome {
     unsigned saves;
     double lost, seconds;
-    double first, closest; /* first save; smallest pause from the end of a save
-                            * to the next */
+    double first, closest; /* first save; shortest pause between saves */
 };
 
 /* Simulates a run of so many seconds. */
@@ -95,8 +94,7 @@ static void the_first_comes_soon(void **state)
 
     (void)state;
     assert_true(play(&quick, .01, 10).first < 1.1);
-    assert_true(play(&slow, .01, 1000).first <= 8 * 60); /* two steps after
-                                                          * warming up */
+    assert_true(play(&slow, .01, 1000).first <= 8 * 60); /* two warm steps */
 }
 
 static void none_unless_asked_for(void **state)

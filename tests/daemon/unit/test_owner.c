@@ -219,8 +219,7 @@ static void sweeps_what_nobody_holds(void **state)
     assert_ok(pstd_socket_bind(at("bare/rank0.sock"), true, &bare, &diag),
               &diag);
     assert_int_equal(listen(bare.fd, 1), 0);
-    assert_int_equal(unlink(bare.lock), 0); /* as a program that cleans /tmp
-                                             * does */
+    assert_int_equal(unlink(bare.lock), 0); /* as cleaners of /tmp do */
 
     pstd_socket_sweep();
     for (size_t i = 0; i < PST_COUNT(kept); i++)

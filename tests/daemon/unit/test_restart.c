@@ -30,8 +30,7 @@ static void waits_longer_without_progress(void **state)
         assert_int_equal(delay, want[i]);
     }
     assert_false(pstctl_budget_take(&b, 7, &delay));
-    assert_false(pstctl_budget_take(&b, 6, &delay)); /* nor does an older
-                                                      * checkpoint */
+    assert_false(pstctl_budget_take(&b, 6, &delay)); /* an older one */
     assert_true(pstctl_budget_take(&b, 8, &delay));
     assert_int_equal(delay, 0);
 }
@@ -65,8 +64,7 @@ static void goes_on_with_fewer_ranks(void **state)
     set_options(&config, "4", "1f1b", "2");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
-    assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* failed by a fault of
-                                                        * its own */
+    assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* no rank was lost */
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0)); /* it got further */
     assert_int_equal(r.now, 4);
@@ -99,8 +97,7 @@ static void goes_on_where_there_is_place(void **state)
     (void)state;
     set_options(&config, "2x4", "1f1b", "4");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
-    assert_false(pstctl_fewer_ranks(&r, true, 5, 5)); /* too few ranks are left
-                                                       */
+    assert_false(pstctl_fewer_ranks(&r, true, 5, 5)); /* too few are left */
     assert_true(pstctl_fewer_ranks(&r, true, 5, 3));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);

@@ -399,8 +399,7 @@ static void names_a_rank_that_stands_still(void **state)
     drive_expect_end(pid, 1);
     (void)kill(still, SIGCONT); /* already gone if all is well */
     drive_says("rank 0 waits ");
-    drive_says(": rank 1 "); /* either has not sent a message or does not
-                              * receive one */
+    drive_says(": rank 1 "); /* it owes a message, or does not receive */
 }
 
 /* The parts of a step, and their costs for a forecast. */

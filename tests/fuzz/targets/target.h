@@ -19,19 +19,18 @@
     X(document)    /* the program's JSON */                                    \
     X(payloads)    /* the JSON table of what a .pt2 stores */                  \
     X(safetensors) /* header and data */                                       \
-    X(index) /* sharded weights with an index file, as on the Hugging Face hub \
-              */                                                               \
-    X(plan)  /* plan.pb with a corrected digest */                             \
-    X(manifest) /* manifest.json of a checkpoint with a corrected digest */    \
-    X(frame)    /* frames of the control socket */                             \
-    X(request)  /* tensors for a served model */                               \
-    X(csv)      /* a schedule as text */                                       \
-    X(costs)    /* measured costs as JSON */                                   \
-    X(options)  /* words of a command line, one per line */                    \
-    X(expr)     /* symbolic expressions */                                     \
-    X(graph)    /* a graph as text */                                          \
-    X(line)     /* a line of a log */                                          \
-    X(flight)   /* a flight record, and the rank that it blames */
+    X(index)       /* shards of weights with the index of a model hub */       \
+    X(plan)        /* plan.pb with a corrected digest */                       \
+    X(manifest)    /* manifest.json of a checkpoint with a corrected digest */ \
+    X(frame)       /* frames of the control socket */                          \
+    X(request)     /* tensors for a served model */                            \
+    X(csv)         /* a schedule as text */                                    \
+    X(costs)       /* measured costs as JSON */                                \
+    X(options)     /* words of a command line, one per line */                 \
+    X(expr)        /* symbolic expressions */                                  \
+    X(graph)       /* a graph as text */                                       \
+    X(line)        /* a line of a log */                                       \
+    X(flight)      /* a flight record, and the rank that it blames */
 
 #define FUZZ_TARGET_ROW(name)                                                  \
     bool fuzz_##name(const uint8_t *data, size_t size);

@@ -14,8 +14,7 @@
 /* Lanes of a name whose value differs from the file's. In the graph's arena. */
 struct pst_lanes {
     unsigned n;                    /* batch dimensions of the value */
-    int64_t level[PST_MAX_LEVELS]; /* batch level of each dimension, ascending
-                                    */
+    int64_t level[PST_MAX_LEVELS]; /* of each dimension, ascending */
     bool tangent;                  /* derivative of a jvp, which has no value */
 };
 
@@ -25,8 +24,7 @@ struct pst_lane_args {
     struct pst_arg *at; /* in the order of the schema */
     unsigned n;
     const struct pst_lanes **of;   /* lanes of argument i; NULL: none */
-    const struct pst_lanes **item; /* lanes of member k of the only list of
-                                    * tensors */
+    const struct pst_lanes **item; /* member k of the only list of tensors */
 };
 
 /* --- vmap.c -------------------------------------------------------------- */

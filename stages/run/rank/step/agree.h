@@ -93,8 +93,7 @@ struct pst_outcome {
     const struct pst_trace *trace;
     unsigned control;
     double started;
-    const struct pst_times *times; /* times of this step; optim: of the previous
-                                    * one */
+    const struct pst_times *times; /* of this step; optim: of the one before */
     struct pst_stayed stayed;      /* from the previous step */
     struct pst_readback_copy readback;
 };
