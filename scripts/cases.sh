@@ -24,7 +24,7 @@ done
 [ ${#sets[@]} -gt 0 ] || sets=(data chains dtypes edges pairs layouts)
 
 data=$root/build/tests/data/cases
-packed=$root/build/tests/data/drawn- # and the name of a set
+packed=$root/build/tests/data/drawn- # prefix; the name of a set follows
 pack=
 if [ "${1:-}" = --pack ]; then
   pack=yes
@@ -46,8 +46,8 @@ sources() {
   done <"$file"
 }
 
-# drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed,
-# again if its sources or the seed are others.
+# drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed;
+# drawn again if its sources or the seed have changed.
 drawn() {
   local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py stamp
   shift 2
@@ -84,7 +84,7 @@ if [ -n "$pack" ]; then
   exit
 fi
 
-# verdicts SET: runs a set by four kernel sets; a program counts once.
+# verdicts SET: runs a set with four sets of kernels; a program counts once.
 verdicts() {
   local set=$1 isa name log code kernels=() excuses=()
   shift
@@ -103,9 +103,10 @@ verdicts() {
       grep '^STALE' "$log" || true
       tail -n 1 "$log"
     fi
-    # A line of the list that nothing needs is a failure of its own.
+    # A line of the list that was not needed is a failure.
     grep -c '^STALE' "$log" >>"$stale" || true
-    kernels=(-k best) # the reference is the same everywhere
+    # the reference kernels are the same for every instruction set
+    kernels=(-k best)
   done
   awk '{ if (!($1 in v) || $2 == "failed") v[$1] = $2 }
     END { for (c in v) print v[c] }' "$set".*.verdicts >>"$all"

@@ -20,7 +20,7 @@ ROW = re.compile(r'PST_ERROR\((\w+), "([^"]+)", (\w+),\s*((?:"(?:[^"\\]|\\.)*"'
 FORM = re.compile(r"[a-z][a-z0-9]*(\.[a-z][a-z0-9-]*)$")
 TEXTS = re.compile(r"\b(?:uv_|zip_error_)?strerror(?:_r)?\(|\bperror\(|"
                    r"(?<![\w:])assert\(")
-# file: why the text of an error may stand there
+# file: why text of errno or assert may be printed there
 ALLOWED = {
     "stages/base/diag.c": "pst_diag_errno, with a row for each number",
     "stages/base/host/guard.c": "of PST_LOG=debug alone",
@@ -47,7 +47,7 @@ def sources(root):
 
 
 def bare(text):
-    """Strings and comments away, lines kept."""
+    """Blanks strings and comments, but keeps lines."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
     return re.sub(r"'(?:\\.|[^'\\])'|"
@@ -56,7 +56,7 @@ def bare(text):
 
 
 def second_arguments(text, name):
-    """(line, second argument) of each call of name."""
+    """Yields (line, second argument) of each call of name."""
     for match in re.finditer(rf"\b{name}\(", text):
         depth, begin, commas, at = 1, 0, 0, match.end()
         while depth > 0 and commas < 2 and at < len(text):

@@ -54,8 +54,8 @@ LAYERS["daemon"] = list(LAYERS)
 LAYERS["examples"] = LAYERS["daemon"]
 LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
 
-# Headers of libraries, of the build and of one folder's own, and the only
-# folders that know them.
+# Headers of libraries, of the build and of one folder, and the only folders
+# that may include them.
 OWNERS = {
     "mpi.h": ["stages/net"],
     "cblas.h": ["stages/ops"],
@@ -74,8 +74,8 @@ OWNERS = {
     "cmocka.h": ["tests"],
 }
 
-# Headers that show the inside of a thing, the only files that may include them,
-# and why each of these has to.
+# Headers that expose internals, the only files that may include them, and the
+# reason for each.
 INSIDES = {
     "stages/run/rank/whole.h": {
         "stages/run/rank/rank.c": "makes all parts of a rank",
@@ -96,7 +96,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 
 
 def folder_of(path):
-    """The layer that a path from the root belongs to, None if to none."""
+    """Returns the layer of a path from the root; None if it is in none."""
     parts = path.split("/")
     for n in (2, 1):
         name = "/".join(parts[:n])
@@ -116,7 +116,7 @@ def sources(root):
 
 
 def check_include(path, target, system):
-    """A fault in words, None if the include is fine."""
+    """Returns a description of the fault; None if the include is fine."""
     layer = folder_of(path)
     if target in INSIDES and path not in INSIDES[target]:
         return f"only {', '.join(INSIDES[target])} may include {target}"
@@ -175,7 +175,7 @@ def check_file(root, path):
 
 
 def includes_of(root, path):
-    """Targets; none if there is no such file."""
+    """Returns the included files; none if there is no such file."""
     if not os.path.exists(os.path.join(root, path)):
         return set()
     with open(os.path.join(root, path), encoding="utf-8") as file:
@@ -184,14 +184,14 @@ def includes_of(root, path):
 
 
 def check_insides(root, paths):
-    """The lists of files name none that does not need to be there."""
+    """The lists above contain no file that does not need to be there."""
     return [f"{path} does not include {target}: the list need not name it"
             for target, files in INSIDES.items() if target in paths
             for path in files if target not in includes_of(root, path)]
 
 
 def units(root, paths):
-    """Unit -> units that it includes."""
+    """Maps each unit to the units that it includes."""
     ours = {path[:-2] for path in paths if path.endswith((".c", ".h"))}
     edges = {unit: set() for unit in ours}
     for path in paths:

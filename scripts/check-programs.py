@@ -23,7 +23,7 @@ import sys
 SCRIPTS = ["scripts/*.sh", "tests/**/*.sh", "examples/**/*.sh", ".ci/run"]
 PYTHON = ["scripts/*.py", "tests/**/*.py", "examples/**/*.py"]
 C = ["tests/**/*.c"]
-# What a shell has of its own, and what is looked at by the word after it.
+# Builtins of the shell, and commands whose next word is the program.
 SHELL = set("""! . : [ [[ alias break builtin case cd command continue declare do
     done echo elif else esac eval exec exit export false fi for function getopts hash if
     in kill let local mapfile printf pwd read readonly return select set shift
@@ -35,9 +35,9 @@ SUBPROCESS = {"run", "Popen", "call", "check_call", "check_output"}
 OTHER_CALLS = {"which", "execvp", "execlp", "execvpe", "begin_as"}
 BINARY = re.compile(r"(?m)^(/s?bin|/usr/s?bin)/([^/\n]+)$")
 INSTALLERS = ["scripts/setup.sh", "scripts/test.sh"]
-# Files that only another script runs, which installs what they call.
+# Files run by one script only, which installs the programs that they call.
 RUN_BY = {"tests/contrib/bare.sh": "scripts/package.sh"}
-# What is built here; what only a user who is not root is asked for.
+# Programs built here; programs that only users other than root need.
 OURS = {"penstock", "penstockd", "sudo"}
 
 
@@ -50,7 +50,7 @@ def texts(root, patterns):
 
 
 def closed(text, at):
-    """Where the parenthesis ends that opens before `at`."""
+    """Returns the end of the parenthesis that opens before `at`."""
     depth = 1
     while at < len(text) and depth:
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -59,14 +59,14 @@ def closed(text, at):
 
 
 def commands_of_shell(text):
-    """The words that stand where a shell expects a command."""
+    """Returns the words at positions where a shell expects a command."""
     text = re.sub(r"<<-?\s*'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", text)
     text = re.sub(r"\\\n", " ", text)
     text = re.sub(r"(?m)(^|\s)#.*$", r"\1", text)
     text = re.sub(r"\\.", "_", text)
     text = re.sub(r"'[^']*'", "Q", text)
     found = set()
-    while True:  # what stands in "$(...)" and $(...) is a script, too
+    while True:  # the contents of "$(...)" and $(...) are scripts too
         at = text.find("$(")
         if at < 0:
             break
@@ -77,7 +77,7 @@ def commands_of_shell(text):
     text = re.sub(r'"[^"]*"', "Q", text)
     text = re.sub(r"\w+\+?=\([^)]*\)", "", text)
     text = re.sub(r"\$\{[^}]*\}", "Q", text)
-    # Patterns of `case`, names of functions, conditions.
+    # Skips patterns of `case`, names of functions, conditions.
     text = re.sub(r"(?m)^\s*[^()\n]*[^()\s]\)(?=\s|$)", "", text)
     text = re.sub(r"([\w-]+)\s*\(\)", "", text)
     text = re.sub(r"\[\[.*?\]\]", "true", text, flags=re.DOTALL)
@@ -96,7 +96,7 @@ def commands_of_shell(text):
 
 
 def first_word(node, lists):
-    """The program that a list of words begins with, if it is a constant."""
+    """Returns the program that a list of words begins with, if it is constant."""
     if isinstance(node, ast.BinOp):
         return first_word(node.left, lists)
     if isinstance(node, ast.Name):
@@ -108,7 +108,7 @@ def first_word(node, lists):
 
 
 def called(node):
-    """(function, object) of a call."""
+    """Returns (function, object) of a call."""
     f = node.func
     if isinstance(f, ast.Attribute):
         return f.attr, getattr(f.value, "id", None)
@@ -121,7 +121,7 @@ def is_subprocess(node):
 
 
 def passes_on(function):
-    """Whether its words become those of a process."""
+    """True if its arguments become those of a process."""
     words = function.args.vararg
     return words is not None and any(
         is_subprocess(n) and isinstance(
@@ -161,7 +161,7 @@ def commands_of_c(text):
 
 
 def packages_of(root, path):
-    """Packages that a script installs, by its words."""
+    """Returns the packages that a script installs."""
     with open(os.path.join(root, path), encoding="utf-8") as file:
         text = re.sub(r"(?m)^\s*#.*$", "", re.sub(r"\\\n", " ", file.read()))
     return {w for words in re.findall(r"need_packages ([^\n;|&]*)", text) +
@@ -171,7 +171,7 @@ def packages_of(root, path):
 
 
 class Dpkg:
-    """What is installed, by dpkg's own database."""
+    """Installed packages, from dpkg's database."""
 
     def __init__(self, admin):
         self.admin, self.packages, self.given, self.lists = admin, {}, {}, {}
@@ -189,12 +189,12 @@ class Dpkg:
                         self.given.setdefault(name, fields["Package"])
 
     def is_base(self, name):
-        """What even the smallest system has."""
+        """True for packages that every system has."""
         return self.packages[name].get("Essential") == "yes" or \
             self.packages[name].get("Priority") == "required"
 
     def with_needed(self, names):
-        """These packages of what is installed, and what they depend on."""
+        """Returns the installed ones of these packages, with their dependencies."""
         todo, found = list(names), set()
         while todo:
             name = todo.pop()
@@ -219,7 +219,7 @@ class Dpkg:
                     yield name
 
     def by_choice(self, name):
-        """What chooses the program of that name among several, as mpirun."""
+        """Returns the alternative that provides a program, as for mpirun."""
         path = f"{self.admin}/alternatives/{name}"
         if not os.path.exists(path):
             return ""

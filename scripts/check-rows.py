@@ -19,8 +19,8 @@ import sys
 TABLES = [("pst_op_", "stages/ops/core/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
           ("pst_cpu_kernels_", "stages/ops/core/ops.def", ["PST_OP"]),
           ("pst_optim_", "stages/optim/optims.def", ["PST_OPTIM"])]
-# tables, where a name stands in them, documents that name all of it, how, but
-# for these
+# tables, pattern of names in them, documents that must name each, pattern in
+# the document, exceptions
 WORD = r"(?<![\w-]){}(?![\w-])"
 NAMES = [("stages/sched/scheds.def", r'PST_SCHED\(\w+, "([\w-]+)"',
           ["docs/schedules.md"], WORD, {"inference"}),

@@ -21,9 +21,10 @@ import re
 import sys
 
 FOLDERS = ["stages/ops", "stages/frontend/functional"]
-# What has the builder: these, and structures of the file that contain one.
+# Structures with the builder; structures of a file that contain one are added.
 BUILDERS = {"pst_rewrite", "pst_build", "pst_formula"}
-# What sees final sizes though it emits: gradients.
+# Structures of functions that see final sizes although they emit nodes:
+# gradients.
 FINAL = {"pst_vjp", "pst_infer", "pst_call", "pst_site"}
 READS = (r"\bmeta(?:\.|->)size\b|\bpst_meta_(?:numel|bytes|span)\b|"
          r"\bpst_meta_(?:is_contiguous|same\w*)\b|\bpst_matrix_(?:size|count)\b|"
@@ -38,8 +39,7 @@ STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\}", re.M | re.S)
 
 
 def plain(text):
-    """The same lines, with blanks for comments, texts and what refusals print.
-    """
+    """Returns the same lines with blanks for comments, strings and the arguments of refusals."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match[0])
     text = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", blank, text,
@@ -48,7 +48,7 @@ def plain(text):
 
 
 def holders(text, known):
-    """Names of structures that hold a builder, known ones and the text's."""
+    """Returns the names of structures that contain a builder: known ones and those of the text."""
     found = set(known)
     for _ in range(3):
         for name, body in STRUCT.findall(text):
@@ -72,7 +72,7 @@ def declared(text):
 
 
 def patterns(text, params, body):
-    """What reads a size as a number in this function of a file."""
+    """Returns the patterns that read a size as a number in this function of a file."""
     ret = [READS]
     for name in MADE.findall(text):
         ret.append(rf"\b{name}\((?:[^()]|\([^()]*\))*\)[.]value\b")
@@ -86,7 +86,7 @@ def patterns(text, params, body):
 
 
 def reads(text, known):
-    """(function, line number, line) of sizes that are read as numbers."""
+    """Yields (function, line number, line) for sizes that are read as numbers."""
     text = plain(text)
     given = holders(text, known)
     for match in FUNCTION.finditer(text):

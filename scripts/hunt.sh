@@ -19,8 +19,8 @@ penstock=$root/build/daemon/penstock
 compare=$root/tests/compare
 out=$root/out/hunt
 
-# Each hunt is a function hunt_NAME of the folder that it may write in, with the
-# seed in PST_TEST_SEED; after it `case_of_NAME` says how to keep what it found.
+# Each hunt is a function hunt_NAME; its argument is its folder, its seed is
+# PST_TEST_SEED. After it `case_of_NAME` says how to keep a finding.
 
 hunt_aliases() {
   "$python" "$compare/alias.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \
@@ -36,7 +36,7 @@ hunt_trees() {
 case_of_trees="tree-SEED.py is the model: make it small, and a model of \
 tests/compare/handwritten.py"
 
-# drawn SET DIR: one of the sets that scripts/cases.sh draws; what fails is kept.
+# drawn SET DIR: draws one of the sets of scripts/cases.sh; keeps failures.
 drawn() {
   local name=$1 dir=$2 code=0
   bash "$root/scripts/cases.sh" --set "$name" -v || code=$?
@@ -88,7 +88,7 @@ hunt_jobs() {
 case_of_jobs="the point and its number go into the list that the test goes \
 through always"
 
-# What scripts/test.sh runs without sanitizers alone, with them.
+# Tests that scripts/test.sh runs without sanitizers only, here with them.
 hunt_sanitizers() {
   [ -f "$root/build-asan/build.ninja" ] || {
     echo "left out: scripts/test.sh makes build-asan"

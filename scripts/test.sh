@@ -32,7 +32,7 @@ times=$beside/times # lines: seconds, seconds of work, what
 other=
 trap 'rm -rf "$log" "$beside"; [ -z "$other" ] || kill "$other"' EXIT
 
-# timed TITLE COMMAND...: notes how long it took.
+# timed TITLE COMMAND...: runs a command and records its duration.
 timed() {
   local title=$1 since before after code=0
   shift
@@ -48,7 +48,7 @@ timed() {
   return "$code"
 }
 
-# worked FILE: seconds that `times` has written there.
+# worked FILE: the seconds that `times` has written there.
 worked() {
   tr -s ' ' '\n' <"$1" |
     awk -F '[ms]' '{ n += 60 * $1 + $2 } END { printf "%.2f", n }'
@@ -81,8 +81,8 @@ meson_tests() {
   failed=$((failed + bad))
 }
 
-# counted SCRIPT [arguments]: a script of tests/compare, which says in its last
-# line what it counted.
+# counted SCRIPT [arguments]: a script of tests/compare whose last line has its
+# counts.
 counted() {
   local script=$1 last good=0 bad=1
   shift
@@ -94,7 +94,7 @@ counted() {
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     good=${BASH_REMATCH[1]}
-    # Nothing that ran is no success.
+    # A script that ran nothing has not passed.
     [ "$good" = 0 ] || bad=${BASH_REMATCH[2]}
   fi
   skipped=$((skipped + $(grep -c '^left out ' "$log" || true)))
@@ -104,7 +104,7 @@ counted() {
   failed=$((failed + bad))
 }
 
-# claim TITLE COMMAND...: one test that says what it measured.
+# claim TITLE COMMAND...: one test that prints what it measured.
 claim() {
   local title=$1
   shift
@@ -133,15 +133,15 @@ cases() {
   cat "$log"
 }
 
-# sanitizers: builds with these, and the tests for which they are worth it: not
-# those that wait for seconds, nor those that look at programs from outside. Of
-# the long ones half run with sanitizers alone and half without alone
-# (`sanitized` and `unsanitized` in tests/); a hunt runs the second half, too.
+# sanitizers: builds with sanitizers and runs the tests that profit from them:
+# not those that wait for seconds, nor those that watch programs from outside.
+# Half of the long tests run only here, half only without sanitizers
+# (`sanitized` and `unsanitized` in tests/); a hunt runs the second half too.
 sanitizers() {
-  # -O1: twice as fast to run as -O0, hardly slower to build; -g1: no places
-  # of variables, which take a third of the time to compile. Nothing goes on
-  # behind a finding, which would be code to compile; and programs have fixed
-  # addresses: hundreds of thousands of them are else set at each start.
+  # -O1 runs twice as fast as -O0 and builds in nearly the same time. -g1 has
+  # no locations of variables, which take a third of the compile time. A
+  # finding ends the program, which saves code. Fixed addresses save hundreds
+  # of thousands of relocations at each start.
   timed "building with ASan and UBSan" need_build "$root/build-asan" \
     -Dbuildtype=debug -Doptimization=1 -Db_pie=false -Db_staticpic=false \
     "-Dc_args=-g1 -fno-sanitize-recover=all -fno-pie" \
@@ -156,8 +156,8 @@ sanitizers() {
     "ranks on threads, with TSan" --suite threads
 }
 
-# comparisons: those that standard input lists (tests/compare/several.py), in
-# copies of one process.
+# comparisons: runs those that standard input lists (tests/compare/several.py),
+# in copies of one process.
 comparisons() {
   counted several.py --times "$times"
 }
@@ -168,8 +168,7 @@ row() {
   printf '%s\n' "$*"
 }
 
-# About half of the comparisons, by time: those that are hardly ever jobs of
-# several ranks.
+# About half of the comparisons, by time: those that rarely use several ranks.
 comparisons_aside() {
   comparisons < <(
     row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
@@ -205,8 +204,8 @@ comparisons_here() {
   )
 }
 
-# Many tests wait more than they compute, so this works beside them. What it
-# prints and counts comes when it is done.
+# Many tests wait more than they compute, so this runs beside them. Its output
+# and counts follow when it is done.
 rest() {
   sanitizers
   comparisons_aside
@@ -232,8 +231,8 @@ join_aside() {
   skipped=$((skipped + out))
 }
 
-# What took how long, the longest first: parts with the seconds of all cores
-# that worked for them, then single tests.
+# Durations, the longest first: parts with their CPU seconds, then single
+# tests.
 list_times() {
   say "seconds, seconds of work, what; all of it is in out/checks.txt"
   mkdir -p "$root/out"

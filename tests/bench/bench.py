@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PEER = Path(__file__).resolve().parent / "torch_peer.py"
-# Largest ratio for: a step, the first step finished, memory of a rank.
+# Largest ratios: step, time to the end of the first step, memory of a rank.
 TARGETS = {"gpt-25m": (1, 1 / 5, 1 / 2), "gpt-3m": (1, 1 / 5, 1 / 2),
            "mlp-tiny": (1 / 3, 1 / 5, 1 / 2)}
 

@@ -37,7 +37,7 @@ import torch
 from peer_models import MODELS
 from torch_peer import MICROBATCHES, WithLoss, export, free_port
 
-GRAD, LOSS = 2e-5, 1e-5  # largest error in proportion to the largest value
+GRAD, LOSS = 2e-5, 1e-5  # largest error relative to the largest value
 DUMP = "ours.safetensors"
 
 
@@ -134,7 +134,7 @@ def ours(a, folder, grid, mode, schedule, dump=False):
 
 def theirs(a, folder, grid, mode, dump=False):
     replicas, ranks = map(int, grid.split("x"))
-    # gloo aborts now and then at its end.
+    # gloo sometimes aborts at its end.
     return call(sys.executable, __file__, "peer", a.model, folder, mode,
                 replicas * ranks, a.steps, int(dump), int(dump and a.f64), tries=4)
 
@@ -151,7 +151,7 @@ def largest_error(folder):
 
 
 def numbers(a, folders, grid, mode, bits):
-    """What each schedule's numbers are off by, and whether that is little."""
+    """Errors of each schedule, and whether they are small enough."""
     ret, peer = {}, theirs(a, folders["numbers"], grid, mode, dump=True)
     for name in a.schedules.split(","):
         own = ours(a, folders["numbers"], grid, mode, name, dump=True)
@@ -166,7 +166,7 @@ def numbers(a, folders, grid, mode, bits):
 
 
 def ratios(a, folders, grid, mode):
-    """Our steps and memory in proportion to the peer's, by schedule."""
+    """Our steps and memory relative to the peer's, by schedule."""
     names = a.schedules.split(",")
     peers, own = [], {name: [] for name in names}
     for _ in range(a.rounds):

@@ -28,7 +28,7 @@ class Ours:
                                         stdout=subprocess.PIPE, text=True)
 
     def run(self, c, runs):
-        """Milliseconds of each run, of all nodes together."""
+        """Milliseconds of each run, summed over all nodes."""
         total = [0.0] * runs
         for node in c["nodes"]:
             self.process.stdin.write(f"{runs} {c['flags']} {node}\n")

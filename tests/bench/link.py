@@ -59,7 +59,7 @@ def export(a, folder):
 
 
 def limit(rig, bytes_s):
-    """None: no limit. What waits for the link is 20 ms of it, as in a switch."""
+    """None: no limit. The queue of the link holds 20 ms, as in a switch."""
     for host in HOSTS:
         subprocess.run(["tc", "-n", rig.space(host), "qdisc", "del", "dev",
                         "eth0", "root"], capture_output=True, check=False)
@@ -133,7 +133,7 @@ print(time.monotonic() - begin)
 
 
 def alone(rig, folder, size):
-    """Seconds in which both hosts send so many bytes to each other at once."""
+    """Seconds that both hosts need to send so many bytes to each other at once."""
     env = dict(os.environ, TMPDIR=str(folder), **rig.env())
     both = [subprocess.Popen(
         rig.on(side, sys.executable, "-c", PLAIN, HOSTS[0], side,
@@ -143,7 +143,7 @@ def alone(rig, folder, size):
 
 
 def bytes_of_step(a, folder, rig):
-    """Without what a job sends before its first step and behind its last."""
+    """Without the bytes that a job sends before its first step and after its last."""
     return (run(a, folder, rig, 6)[2] - run(a, folder, rig, 2)[2]) / 4
 
 

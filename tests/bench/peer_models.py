@@ -135,7 +135,7 @@ def conv(inputs, outputs, size, stride=1):
 
 
 class Bottleneck(nn.Module):
-    """Of ResNet (arXiv 1512.03385), the stride at its 3x3."""
+    """Bottleneck of ResNet (arXiv 1512.03385), with the stride at its 3x3."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()

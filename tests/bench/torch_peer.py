@@ -58,7 +58,7 @@ def export(name, folder, dtype=torch.float32):
 
 
 def parts(units, n):
-    """Contiguous groups with about as many weights of products each."""
+    """Contiguous groups with about the same number of matmul weights."""
     costs = [sum(p.numel() for m in u.modules() if isinstance(m, nn.Linear)
                  for p in m.parameters()) for u in units]
     groups, done = [[] for _ in range(n)], 0

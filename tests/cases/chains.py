@@ -311,10 +311,10 @@ def make_inputs(gen, dtype):
 
 
 def attempt(folder, name, draw):
-    """One chain, or None if it is no good."""
+    """Makes one chain; None if it is unusable."""
     source = write_chain(draw)
     gen = torch.Generator().manual_seed(draw.getrandbits(40))
-    # PyTorch's trigamma is wrong in its tenth digit, also in f64.
+    # PyTorch's trigamma is wrong in the tenth digit, also in f64.
     coarse = "gamma" in source
     dtype = (torch.float64 if draw.random() < 0.5 and not coarse
              else torch.float32)
@@ -329,7 +329,8 @@ def attempt(folder, name, draw):
     if limits is None:
         return None
     program = torch.export.export(module, tuple(inputs.values()), strict=False)
-    if draw.random() < 0.25 and "detach" not in source:  # is lost in it
+    # detach loses the gradient
+    if draw.random() < 0.25 and "detach" not in source:
         program = program.run_decompositions()
     torch.export.save(program, os.path.join(folder, name + ".pt2"))
     tensors = {"in." + n: t for n, t in inputs.items()}

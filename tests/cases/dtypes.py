@@ -29,8 +29,8 @@ NAMES = {
 SHORT = {dtype: name for name, dtype in NAMES.items()}
 TOLERANCE = {"bf16": 0.0079, "f16": 0.00099, "f32": 2e-6, "f64": 1e-13}
 
-# Of `a` and of @, which stands for: a tensor b, a 0-dimensional tensor z
-# (both of another dtype), a whole number, a float, True.
+# Expressions with `a` and @, which stands for: a tensor b, a 0-dimensional
+# tensor z (both of another dtype), an integer, a float, True.
 BINARY = """
 a + @
 a - @
@@ -290,7 +290,7 @@ torch.nn.functional.smooth_l1_loss(a, a * 2)
 torch.nn.functional.huber_loss(a, a * 2)
 torch.special.ndtri(a.sigmoid())
 """
-# Of no tensor; `a` is not read.
+# Expressions without a tensor; `a` is not read.
 CREATION = """
 torch.arange(5)
 torch.arange(0, 5, 2)
@@ -329,7 +329,7 @@ def forms():
 
 
 def values(gen, dtype, size, low, high):
-    """Whole numbers, and halves where there are any."""
+    """Integers, or halves for floating dtypes."""
     t = torch.randint(low * 2, high * 2 + 1, size, generator=gen)
     if dtype == torch.bool:
         return t > low + high
@@ -350,7 +350,7 @@ def make_inputs(gen, first, second):
 
 
 def evaluate(expression, inputs, dtype):
-    """The result, or None if PyTorch refuses."""
+    """Returns the result, or None if PyTorch refuses."""
     names = dict(inputs, torch=torch, D=dtype)
     try:
         ret = eval(expression, names)  # pylint: disable=eval-used
@@ -359,7 +359,7 @@ def evaluate(expression, inputs, dtype):
         return None
     if not isinstance(ret, torch.Tensor) or ret.dtype not in SHORT:
         return None
-    # What does not fit into the dtype is undefined.
+    # A value that does not fit into the dtype is undefined.
     return ret if torch.isfinite(ret.double()).all() else None
 
 
@@ -395,7 +395,7 @@ def attempt(folder, name, line, all_forms, first, second, gen):
         tensors.update({f"out.{i}": o.clone() for i, o in enumerate(outs)})
         save_file(tensors, os.path.join(folder, case + ".safetensors"))
         tol = TOLERANCE.get(dtype, 0.0)
-        # A sum of 16-bit numbers may be rounded on its way.
+        # A 16-bit sum may be rounded on the way.
         largest = max([1.0] + [float(o.double().abs().max()) for o in outs
                                if o.numel() > 0])
         cases.append({

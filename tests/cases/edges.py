@@ -25,7 +25,8 @@ from safetensors.torch import save_file  # noqa: E402
 
 import dtypes  # noqa: E402
 
-# Of `a`, `b` (2, 3) and `z` () around 2^60, `k` and `m` as in dtypes.py.
+# Lines with `a`, `b` (2, 3) and `z` () around 2^60, `k` and `m` as in
+# dtypes.py.
 WHOLE = """
 torch.searchsorted(a.flatten().sort()[0], b)
 torch.searchsorted(a.flatten().sort()[0], a - 1, right=True)
@@ -69,7 +70,7 @@ torch.scatter_reduce(a, 0, k[:, None].expand(2, 3), a, 'amin')
 a @ b.t()
 a.view(torch.int32)
 """
-# Of small numbers in all dtypes: what is converted, and when.
+# Lines with small numbers in all dtypes: what is converted, and when.
 MIXED = """
 h.sum(1, dtype=torch.int32)
 h.sum(dtype=torch.int64)
@@ -139,8 +140,8 @@ torch.div(torch.arange(1, 61)[:, None] * 1e6, torch.arange(1, 41) * 0.1, roundin
 torch.floor_divide((torch.arange(1, 61) * 1e6)[:, None], torch.arange(-20, 20) * 0.3 + 0.05).long()
 (torch.arange(1, 41) * 0.1).bfloat16().clone().div_(h[0, 0] + torch.arange(5, 45).bfloat16() * 0.01, rounding_mode='trunc').int()
 """
-# Of `x`, `y` (3, 3, 2) with gradients, in f32 and f64. `big` is 1e20 or 1e200.
-# (Detached: PyTorch's own gradients overflow there.)
+# Lines with `x`, `y` (3, 3, 2) with gradients, in f32 and f64. `big` is 1e20
+# or 1e200. (Detached where PyTorch's own gradients overflow.)
 FLOATS = """
 x.var(1, correction=9)
 x.var((0, 1), correction=9)
@@ -425,7 +426,7 @@ torch.vmap(lambda v: v.expand(2, 3, 2).clone() * v.new_ones(()))(x)
 torch.vmap(lambda v: y[0] * 2, out_dims=1)(x) + x.sum()
 torch._higher_order_ops.associative_scan(lambda a, b: a * b + a, x, 0, combine_mode='generic')
 """
-# In f32 alone, which scales are. The kernels for one scale compute f64 in f32.
+# In f32 only, the dtype of scales: kernels for one scale compute f64 in f32.
 QUANTISED = """
 torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)
 torch.fake_quantize_per_tensor_affine(x * 9, 0.25, 0, 0, 255)
@@ -449,8 +450,8 @@ torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x, torch.tensor([0]), 
 torch.ops.aten._fused_moving_avg_obs_fq_helper_functional(x.detach(), torch.tensor([0]), torch.tensor([1]), torch.tensor([0.0]), torch.tensor([0.0]), torch.ones(1), torch.zeros(1, dtype=torch.int32), 0.25, 0, 15, 0, False, False)[4]
 """
 
-# What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
-# alike; `m` is symmetric and definite, `q` is neither.
+# Results that do not depend on the signs that LAPACK chooses, and results for
+# which its choices agree; `m` is symmetric and definite, `q` is neither.
 FACTORS = """
 torch.linalg.eigvalsh(m)
 torch.linalg.eigvalsh(m, UPLO='U')
@@ -612,8 +613,8 @@ torch.istft(torch.stft(s, 16, center=False, return_complex=True), 16, center=Fal
 torch.istft(torch.complex(s, s.flip(1)).view(2, 9, 89), 16, 7)
 """
 
-# Of `t`, 54 numbers that are 0 or 1, with the gradients of x and y: which of
-# equal elements is meant, PyTorch's algorithms tell.
+# Lines with `t`, 54 numbers that are 0 or 1, and the gradients of x and y:
+# PyTorch's algorithms decide which of equal elements is chosen.
 TIES = """
 t.sort()[0]
 t.sort(descending=True)[0]
@@ -663,12 +664,12 @@ def whole_inputs(gen):
 
 
 def asked(lines, only):
-    """Each line with its number."""
+    """Yields each line with its number."""
     return [(i, line) for i, line in enumerate(lines) if only in line]
 
 
 def generator(line):
-    """A line has numbers of its own, wherever it stands."""
+    """The random numbers of a line do not depend on its position."""
     return torch.Generator().manual_seed(zlib.crc32(line.encode()))
 
 
@@ -739,7 +740,7 @@ def float_cases(folder, kind, lines, tols, only):
 
 
 def float_case(folder, name, line, module, inputs, gen, tol):
-    """With a gradient of each input, of a random cotangent."""
+    """Computes the gradient of each input for a random cotangent."""
     leaves = {n: t.clone().requires_grad_() for n, t in inputs.items()}
     out = module(**leaves)
     cot = torch.randn(out.shape, generator=gen,
@@ -755,7 +756,7 @@ def float_case(folder, name, line, module, inputs, gen, tol):
 
 
 def write(folder, name, line, program, inputs, out, more, tol):
-    """The files of one case; its entry in cases.json."""
+    """Writes the files of one case; returns its entry in cases.json."""
     torch.export.save(program, os.path.join(folder, name + ".pt2"))
     tensors = {"in." + n: t for n, t in inputs.items()}
     tensors.update({"out.0": out}, **more)

@@ -23,8 +23,8 @@ import torch  # noqa: E402
 import edges  # noqa: E402
 from limits import limits_of  # noqa: E402
 
-# Of `a` and `b` with four dimensions; P is a random permutation, CL is
-# channels_last. Operands of other sizes are made to fit by `like`.
+# Lines with `a` and `b` of four dimensions; P is a random permutation, CL is
+# channels_last. `like` fits operands of other sizes.
 KEEP = """
 torch.relu(a)
 a.exp()
@@ -96,7 +96,7 @@ c.permute(P).relu_(); out.append(c.reshape(-1).mul_(2))
 
 
 def like(b, a):
-    """b's numbers in a's sizes, in an order of its own."""
+    """Returns b's numbers in a's sizes, in an order of its own."""
     at = torch.arange(a.numel()) * 7 % b.numel()
     return b.reshape(-1)[at].view(a.permute(3, 1, 0, 2).shape).permute(
         2, 1, 3, 0)
@@ -149,7 +149,7 @@ def make_input(draw, gen, dtype):
 
 
 def attempt(folder, name, draw):
-    """One module, or None if it is no good."""
+    """Makes one module; None if it is unusable."""
     source = write_module(draw)
     gen = torch.Generator().manual_seed(draw.getrandbits(40))
     dtype = torch.float64 if draw.random() < 0.5 else torch.float32

@@ -14,11 +14,12 @@ from torch.utils._pytree import tree_map
 
 TIMES_TORCH = 10
 RUNS, NOISY_RUNS = 8, 4
-FLOOR = 2e-6  # of relative norms, in f32
-# What is zero but for rounding is made of terms as large as the others, each
-# of which is rounded: with FLOOR that is three to four times 2^-24.
+FLOOR = 2e-6  # relative norms, in f32
+# A result that is zero except for rounding is a sum of terms as large as the
+# others, each of which is rounded: with FLOOR that is three to four times
+# 2^-24.
 CANCELLED = 0.1
-# Modules that make so much of rounding that their results say nothing.
+# Limits beyond which rounding errors make a module's results meaningless.
 WILD, TINY = 1e-4, 1e-3
 
 
@@ -35,7 +36,7 @@ def differentiate(module, inputs, cot):
 
 
 def differentiate_in(module, inputs, cot, dtype):
-    """{name as in the file: result}, computed in another precision."""
+    """Returns {name as in the file: result}, computed in another precision."""
     given = {n: t.to(dtype) if t.is_floating_point() else t
              for n, t in inputs.items()}
     out, grads = differentiate(module, given, cot.to(dtype))
@@ -44,7 +45,7 @@ def differentiate_in(module, inputs, cot, dtype):
 
 
 def shaken(inputs, by, gen):
-    """In f64, each number off by about so much of itself."""
+    """In f64, with a relative error of about this size in each number."""
     ret = {}
     for n, t in inputs.items():
         if t.is_floating_point():
@@ -55,8 +56,8 @@ def shaken(inputs, by, gen):
 
 
 class Rounding(TorchDispatchMode):
-    """Every new tensor is off by about the rounding of f32, also those of the
-    gradient. Views and what is written in place stay as they are."""
+    """Every new tensor, also of gradients, gets an error of about the rounding of
+    f32. Views, and tensors that are written in place, do not."""
 
     def __init__(self, gen):
         super().__init__()
@@ -76,7 +77,7 @@ class Rounding(TorchDispatchMode):
 
 
 def errors(module, inputs, cot, exact, gen):
-    """What rounding does in f32: {name: largest norm of the error}."""
+    """Effect of rounding in f32: {name: largest norm of the error}."""
     f32, f64 = torch.float32, torch.float64
     pairs = [(differentiate_in(module, inputs, cot, f32), exact),
              (differentiate_in(module, shaken(inputs, 2.0 ** -24, gen), cot,
@@ -96,8 +97,8 @@ def errors(module, inputs, cot, exact, gen):
 
 
 def limits_of(module, inputs, cot, dtype, gen):
-    """({name: largest norm of its error}, {name: result in f64}); (None, None)
-    if the module is no good."""
+    """Returns ({name: largest norm of its error}, {name: result in f64}); (None,
+    None) if the module is unusable."""
     exact = differentiate_in(module, inputs, cot, torch.float64)
     theirs = errors(module, inputs, cot, exact, gen)
     units = 1.0 if dtype == torch.float32 else 2.0 ** -29  # eps of f64 to f32

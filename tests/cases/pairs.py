@@ -19,9 +19,9 @@ import torch  # noqa: E402
 import dtypes  # noqa: E402
 from edges import float_case  # noqa: E402
 
-# Of x, y (3, 3, 2), z and w, which are x and y as complex numbers (3, 3), and
-# u, the real part of w; `big` is 1e20 or 1e200, `ct` the dtype of z. What
-# stands behind the last semicolon is the result.
+# Lines with x, y (3, 3, 2), z and w, which are x and y as complex numbers (3,
+# 3), and u, the real part of w; `big` is 1e20 or 1e200, `ct` the dtype of z.
+# The result follows the last semicolon.
 CREATE = """
 v = torch.zeros(2, 3, dtype=ct); v[:, 1] = z[:2, 0]; v
 v = torch.zeros(2, 3, dtype=ct); v[:, :2] = u[:2, :2]; v * w[:2]

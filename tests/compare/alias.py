@@ -40,7 +40,7 @@ def overlaps_itself(t):
 
 
 def offsets(t):
-    """Elements of the storage, in row-major order."""
+    """Offsets of the elements in the storage, in row-major order."""
     ret = [t.storage_offset()]
     for size, stride in zip(t.shape, t.stride()):
         ret = [o + i * stride for o in ret for i in range(size)]
@@ -65,15 +65,15 @@ class Program:
         self.counter = 0
         self.stage = 0 if rng.random() < .25 else None
         self.stages = {}    # storage -> stages that have written it
-        self.silent = False # something was written that has no gradient
-        self.beyond = False # something lies outside of all operands
+        self.silent = False # something without a gradient was written
+        self.beyond = False # something is outside of all operands
         self.expanded = False # the leaf has elements that share memory
         self.sgd = None
 
     # --- operands ----------------------------------------------------------
 
     def window(self, n):
-        """Sizes, strides, offset of a window without self-overlap."""
+        """Returns sizes, strides and offset of a window that does not overlap itself."""
         rng = self.rng
         while n > 0:
             rank = rng.choice([0, 1, 1, 2, 2, 3])
@@ -129,7 +129,7 @@ class Program:
         self.args.append(name)
 
     def add_leaf(self):
-        """A leaf, and operands that the caller has made of it."""
+        """Makes a leaf, and operands that the caller derives from it."""
         rng = self.rng
         n = rng.choice([2, 3, 4])
         values = [float(rng.randrange(1, 9)) for _ in range(5 * n)]
@@ -188,7 +188,7 @@ class Program:
         return self.rng.choice(self.visible())
 
     def view(self, x, t):
-        """(operator, arguments, result) of a view of t."""
+        """Returns (operator, arguments, result) of a view of t."""
         rng, ret = self.rng, []
         d = rng.randrange(t.dim()) if t.dim() else 0
         if t.dim():
@@ -219,7 +219,8 @@ class Program:
             ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
         ret += self.as_strided(t) + self.as_bits(t)
         ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
-        if not self.expanded: # its elements have no places
+        # otherwise elements have no locations of their own
+        if not self.expanded:
             ret.append(("aten.expand", [[2, *t.shape]],
                         t.expand(2, *t.shape)))
         ret.append(("aten.squeeze", [], t.squeeze()))
@@ -236,7 +237,7 @@ class Program:
         n = t.untyped_storage().nbytes() // t.element_size()
         sizes, strides, offset = self.window(n)
         result = t.as_strided(sizes, strides, offset)
-        # Of what lies outside of t PyTorch's gradients lose a part.
+        # PyTorch's gradients lose parts that are outside of t.
         if t.requires_grad and not bytes_of(result) <= bytes_of(t):
             return []
         return [("aten.as_strided", [sizes, strides, offset], result)]
@@ -249,7 +250,7 @@ class Program:
             return []
 
     def move(self, x, t):
-        """t_() and the like."""
+        """In-place operators on the view itself, as t_()."""
         rng = self.rng
         again = [f"%{i}" for i, n in enumerate(self.args) if n == x]
         op, args, move = rng.choice([
@@ -263,7 +264,7 @@ class Program:
         move()
 
     def set(self, x, t):
-        """x goes to where another tensor is, with all of its names."""
+        """x takes the data of another tensor (set_), under all of its names."""
         y = self.pick()
         u = self.live[y]
         if t.dtype != u.dtype or t is u or not t.numel() or not u.numel():
@@ -323,7 +324,7 @@ class Program:
         if t.numel() == 0:
             return
         if overlaps_itself(t):
-            if not self.grads: # one number for all of them
+            if not self.grads: # one number for all elements
                 t.fill_(3)
                 self.add("aten.fill_.Scalar", [f"%{x}", 3], self.name())
                 self.note_write(x, t)
@@ -341,7 +342,7 @@ class Program:
             try:
                 with torch.set_grad_enabled(not silent):
                     getattr(t, op)(u)
-            except RuntimeError: # what a gradient forbids
+            except RuntimeError: # not allowed for tensors with gradients
                 return
             self.add("aten.add_.Tensor" if op == "add_" else "aten.copy_",
                      [f"%{x}", f"%{y}"], self.name(), no_grad=silent)
@@ -366,7 +367,7 @@ class Program:
     # --- the case ----------------------------------------------------------
 
     def bases(self, first):
-        """Components of two and more; operands as they were at first."""
+        """Components of two and more operands, with the operands' initial geometry."""
         names = [n for i, n in enumerate(self.args) if n not in self.args[:i]]
         root = {n: n for n in names}
 
@@ -407,7 +408,7 @@ class Program:
         case = {"name": name, "text": "random", "storages": self.storages,
                 "tensors": self.tensors, "args": self.args, "ops": self.ops,
                 "plan": {"bases": self.bases(first)}, "expect": {}}
-        if self.beyond: # what is reached counts from its first to last byte
+        if self.beyond: # bytes from the first to the last one count
             del case["plan"]["bases"]
         if any(len(s) > 1 for p, s in self.stages.items() if p in self.origin):
             case["plan"]["or_error"] = \
@@ -419,7 +420,7 @@ class Program:
         returns = self.rng.sample(made, min(len(made), 3)) or [self.args[0]]
         if self.grads and not self.differentiate(case, returns):
             return None
-        if reaches: # a stage may have been sent the window alone
+        if reaches: # a stage may have received only the window
             case["plan"]["or_error"] = "" # any
         if self.before:
             case["before"] = self.before
@@ -441,12 +442,12 @@ class Program:
                  if shapes[n] != self.lies(n)}
         if moved:
             case["expect"]["geometry"] = moved
-        # An operand may have moved by a stride that no element sees.
+        # An operand may have changed a stride that no element uses.
         if start | self.told(moved) != start | self.told(machine.geometry()):
             self.differs("geometry", moved, machine.geometry())
         if not self.grads and self.rng.random() < .3:
             self.run_again(case, machine)
-        # Numbers that JSON cannot say, and such as mean nothing any more.
+        # Numbers that JSON cannot represent, or that have become meaningless.
         text = json.dumps(case["expect"])
         return None if "NaN" in text or "Infinity" in text else case
 
@@ -456,7 +457,7 @@ class Program:
                 "strides": list(t.stride())}
 
     def told(self, geometry):
-        """Without strides that no element sees."""
+        """Returns the geometry without strides that no element uses."""
         return {n: (g["offset"], g["sizes"], [
             s for size, s in zip(g["sizes"], g["strides"]) if size != 1])
             for n, g in geometry.items()}
@@ -503,12 +504,12 @@ class Program:
         machine.call()
         again = machine.returns()
         for first, second in zip(case["expect"]["returns"][0], again):
-            second["strides"] = first["strides"] # where there is one element, too
+            second["strides"] = first["strides"] # also with a single element
         case["expect"]["returns"].append(again)
         case["expect"]["storages"] = machine.contents()
 
     def differentiate(self, case, returns):
-        """The loss is the sum of something that has a history."""
+        """The loss is a sum of something with a gradient history."""
         names = [n for n in self.visible() if self.live[n].requires_grad]
         if not names:
             return False
@@ -523,10 +524,10 @@ class Program:
         returns.insert(0, "loss")
         case["backward"] = True
         case["expect"]["grads"] = {"w": self.live["w"].grad.reshape(-1).tolist()}
-        if self.expanded: # its views cannot be told where they lie
+        if self.expanded: # the locations of its views cannot be recorded
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_SELF_OVERLAP"
-        if self.silent: # refusing what a gradient cannot follow is as good
+        if self.silent: # refusing a write without a gradient is also right
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_ALIAS_NONDIFF"
         return True

@@ -184,7 +184,7 @@ def afmoe():
 
 @architecture
 def marked():
-    """Rows that a mask chooses get one vector, those of another a number."""
+    """Rows selected by a mask get one vector, those of another mask a number."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -234,7 +234,7 @@ def fnet():
 
 @architecture
 def xlm():
-    """An empty cache joined with keys, assertions on numbers from data."""
+    """An empty cache joined with keys; assertions on data."""
     return masked_less(hf.XLMWithLMHeadModel(hf.XLMConfig(
         **TEXT, emb_dim=32, n_layers=2, n_heads=4, dropout=0.0,
         attention_dropout=0.0, max_position_embeddings=32)))
@@ -311,7 +311,7 @@ def wav2vec2():
 
 @architecture
 def spectrum():
-    """All that is done with complex numbers; no model has so much of it."""
+    """Many complex operators, more than any model has."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -368,7 +368,7 @@ def regnet():
 
 @architecture
 def efficientnet():
-    """Its pooling window is wider than what it pools."""
+    """Its pooling window is larger than its input."""
     return picture(hf.EfficientNetForImageClassification(hf.EfficientNetConfig(
         image_size=32, width_coefficient=0.25, depth_coefficient=0.1,
         hidden_dim=320, depth_divisor=4, num_labels=5, dropout_rate=0.0,

@@ -83,7 +83,7 @@ class Counts(nn.Module):
 
 
 class Mixed(TorchFunctionMode):
-    """What PyTorch refuses to mix gets f32, as it had."""
+    """PyTorch refuses mixed dtypes here: operands become f32, as before."""
     SAME = {F.linear, F.layer_norm, F.conv1d, torch.conv1d,
             F.scaled_dot_product_attention, torch.nn.functional.batch_norm}
 
@@ -160,7 +160,7 @@ class Job:
         return load_file(self.folder / "state.safetensors")
 
     def renew(self):
-        """Numbers that are not trained yet, whatever the step."""
+        """Numbers that are not trained yet, independent of the step."""
         own = self.model.state_dict()
         new = {n: torch.randn(t.shape).to(t.dtype)
                if t.is_floating_point() else t.clone()
@@ -171,13 +171,13 @@ class Job:
         self.ask("attr", "set", "", "new.safetensors")
         state = self.state()
         assert state.keys() == new.keys(), state.keys() ^ new.keys()
-        # What is trained is kept in f32.
+        # Trained parameters are kept in f32.
         assert all(torch.equal(t.float(), state[n].float())
                    for n, t in new.items())
         return state
 
     def losses(self, begin, n):
-        """Of the n steps behind that one."""
+        """Returns the events of the n steps after that one."""
         until = time.monotonic() + PATIENCE
         self.ask("resume")
         while time.monotonic() < until:
@@ -191,7 +191,7 @@ class Job:
 
 
 def follow(model, state, rows, n, casts=None):
-    """Losses of n steps; casts: of names to dtypes."""
+    """Returns losses of n steps; casts: names to dtypes."""
     model.load_state_dict(state)
     names = {n: p for n, p in model.named_parameters(remove_duplicate=False)}
     names |= dict(model.named_buffers())
@@ -280,8 +280,8 @@ def casts(b, job):
                 how["emb.weight"] = how["head.weight"] = torch_dtype
             have = job.losses(step, 3)
             want = follow(net, state, job.rows(), 3, how)
-            # Gradients are rounded in other places, by 2^-8; of everything
-            # in the narrow dtype the loss is one of its numbers, too.
+            # Gradients are rounded elsewhere, by 2^-8. If everything is in the
+            # narrow dtype, so is the loss.
             whole = names == [""]
             b.near(have[:1], want[:1], 1e-2 if whole else 1e-5)
             b.near(have, want, 4e-2 if whole else 1e-2)
@@ -306,8 +306,8 @@ def back(b):
 
 
 def thawed(b):
-    """A model of 16 bits that was exported with nothing to train: what is
-    unfrozen trains as in an export that has it so."""
+    """A 16-bit model that was exported with nothing to train: what is
+    unfrozen trains as if it had been exported so."""
     net = Net().bfloat16()
     part = load_file(b.folder / "ids.safetensors")["ids"][:ROWS]
     dumps = []
@@ -351,7 +351,7 @@ class Stop(nn.Module):
 
 
 def cut_off(b):
-    """A module that gives no gradient back: what is trained by it alone."""
+    """A module that passes no gradient: only its own parameters are trained."""
     net = Net()
     torch.export.save(torch.export.export(Stop(), (torch.randn(ROWS, 5, 8),)),
                       b.folder / "stop.pt2")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts share that try penstock in cases and count these."""
+"""Shared by scripts that run penstock in cases and count them."""
 import argparse
 import contextlib
 import subprocess
@@ -12,10 +12,10 @@ class Bench:
     def __init__(self, penstock, folder):
         self.penstock, self.folder = penstock, folder
         self.passed = self.failed = 0
-        self.warned = ""  # by the last call, on standard error
+        self.warned = ""  # warnings of the last call, on standard error
 
     def call(self, *args, code=0):
-        """What it prints; what it complains of if it is to fail."""
+        """Returns its output, or its error message if it is expected to fail."""
         done = subprocess.run([self.penstock, *map(str, args)],
                               cwd=self.folder, text=True, capture_output=True,
                               check=False)

@@ -45,7 +45,8 @@ OPTIMIZERS = ["sgd", "adamw"]
 STEPS = 3
 LR = 0.01
 
-# A model whose file lost a backward runs, too: PyTorch's numbers judge it.
+# A model whose file has lost a backward runs too, and is compared with
+# PyTorch.
 os.environ.setdefault("PENSTOCK_ACCEPT_LOST_BACKWARD", "1")
 
 
@@ -54,7 +55,7 @@ class Failed(Exception):
 
 
 def call(*words):
-    """Runs a command; its standard output, or Failed with what it said."""
+    """Runs a command; returns its standard output, or raises Failed with its messages."""
     words = [str(w) for w in words]
     try:
         done = subprocess.run(words, capture_output=True, text=True,
@@ -237,7 +238,7 @@ def along_case(bench, name, model, sizes, stages, m):
         torch.export.export(net, (), parts[0], strict=False, dynamic_shapes={
             n: {d: free} for n, d in ins.items()} if sizes == "free" else None),
         folder / "model.pt2")
-    # One sample less than there are places: the last one is the first again.
+    # One sample fewer than positions: the last one is the first again.
     whole = {n: torch.cat([p[n] for p in parts], d) for n, d in ins.items()}
     places = whole["x"].shape[ins["x"]]
     at = torch.arange(places) % (places - 1)
@@ -328,7 +329,7 @@ def bits_case(bench, name, model, m):
 
 
 def resume_case(bench, name, steps, ranks):
-    """Half the steps on two ranks, the rest on `ranks`."""
+    """Half of the steps on two ranks, the rest on `ranks`."""
     pt2 = ROOT / "examples/bytegpt/bytegpt.pt2"
     text = bench.work / "text"
     folder = bench.work / name.replace(" ", "-")
@@ -374,7 +375,8 @@ def step_names(full, seed):
         OPTIMIZERS) if c[1] == "training" or c[0] in core]
     if full:
         return grid
-    # Each model and form in each number of stages, the rest by chance.
+    # Each model and form in each number of stages; the other parameters are
+    # random.
     rng = random.Random(seed)
     groups = {}
     for c in grid:

@@ -36,7 +36,7 @@ def check(name, ok, why=""):
 
 
 class Counting(nn.Module):
-    """It counts by itself how much it has read, and has 300 tokens."""
+    """It counts itself how much it has read, up to 300 tokens."""
     def __init__(self, width=16, room=24):
         super().__init__()
         self.emb = nn.Embedding(300, width)
@@ -88,7 +88,7 @@ def counting():
 
 @torch.no_grad()
 def greedy(program, prompt, n):
-    """The likeliest tokens, and how far each is before the next one."""
+    """The most probable tokens, and their distance to the next ones."""
     names = list(program.example_inputs[1])
     run, token, tokens, gaps = program.module(), None, [], []
     for i in range(len(prompt) + n - 1):

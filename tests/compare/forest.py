@@ -43,7 +43,7 @@ class Pair(nn.Module):
         return {{"x": pair[0] * y["key"], "w": y["key"] - 0.5}}
 """
 
-# Modules without children: what stands in __init__, and the body.
+# Modules without children: the text in __init__, and the body.
 LEAVES = {
     "Flag": ([], ["return x + 0.5 if flag else x * 0.75"]),
     "Third": ([], ["return x - 0.25 if flag else torch.sin(x)"]),
@@ -81,7 +81,7 @@ LEAVES = {
             ['r = self.p((x, x + 1), y={"key": x * 2})',
              'return torch.tanh(r["x"] + r["w"] if flag else r["x"])']),
 }
-WRITES = {"Count", "Halve", "Norm"}  # buffers: not in a branch
+WRITES = {"Count", "Halve", "Norm"}  # writes buffers: not in a branch
 TIES = {"Scale", "Both", "Again", "Hush"}
 
 
@@ -90,7 +90,7 @@ class Forest:
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
-        self.classes = {}  # of modules with children: name -> text
+        self.classes = {}  # modules with children: name -> text
         self.used = set(["Scale"])
         self.past = []  # classes that call a module elsewhere
         self.text = HEAD.format(seed=seed)
@@ -119,7 +119,7 @@ class Forest:
         return self.rng.choice(sorted(LEAVES))
 
     def make(self, depth):
-        """The class of a child."""
+        """Returns the class of a child."""
         if depth == 0 or self.rng.random() < 0.35:
             name = self.choose()
             self.used.add(name)
@@ -164,7 +164,7 @@ class Forest:
         return name
 
     def listed(self, names):
-        """Some names more for modules that are there, and a new one."""
+        """Adds names for existing modules, and a new module."""
         self.used.update(("Scale", "Lin"))
         return ", ".join(self.rng.choice([f"self.{n}" for n in names] +
                                          ["Scale()", "Lin()"])
@@ -238,7 +238,7 @@ class Model(nn.Module):
 
 
 def operators(text):
-    """About as many as a model has, by its text."""
+    """Counts operators, about as many as the model has, from its text."""
     cost = {}
     for name, body in re.findall(r"class (\w+)\(nn.Module\):(.*?)(?=\nclass|$)",
                                  text, re.S):
@@ -253,7 +253,7 @@ def operators(text):
 
 
 def source(seed, most=250):
-    """Of the first model of this seed that is not too large."""
+    """Returns the first model of this seed that is not too large."""
     for k in range(1000):
         text = Forest(seed + k * 1000003).text
         if operators(text) <= most:

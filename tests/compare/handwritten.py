@@ -266,7 +266,7 @@ def waves():
 
 @handwritten
 def denoiser():
-    """A mask on spectra of short pieces of a sound: there and back."""
+    """A mask on spectra of short pieces of a sound, and the inverse transform."""
 
     class Denoiser(nn.Module):
         def __init__(self):

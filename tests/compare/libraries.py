@@ -81,7 +81,7 @@ TOKENS = re.compile(r"(pad|bos|eos|sep|cls|unk|mask|decoder_start|image|video|"
 
 
 def small(config):
-    """What config.__class__ is to be called with for a small one."""
+    """Returns the arguments of config.__class__ for a small model."""
     ret = {}
     for name, value in config.to_dict().items():
         sub = getattr(config, name, None)
@@ -124,7 +124,7 @@ def tokens(config, length=LENGTH):
     return torch.randint(4, most, (ROWS, length))
 
 
-# By the names of arguments of forward.
+# Inputs by the names of forward's arguments.
 INPUTS = {
     "input_ids": tokens,
     "decoder_input_ids": lambda c: tokens(c, 8),
@@ -256,7 +256,7 @@ LIBRARIES = {"transformers": transformers_classes, "timm": timm_classes,
 
 
 class Squared(nn.Module):
-    """The sum of the mean squares of all that a model returns."""
+    """The sum of the mean squares of all outputs of a model."""
 
     def __init__(self, model):
         super().__init__()
@@ -294,8 +294,8 @@ def first_line(text):
 
 
 def compare(dump, f32, f64, floor):
-    """Names of tensors that are farther from float64 than ten times PyTorch in
-    float32 is and than the floor, measured by the usual size of gradients."""
+    """Names of tensors whose error against float64 exceeds the floor and ten times
+    PyTorch's in float32, relative to the usual size of gradients."""
     usual = max((t.norm() / t.numel() ** 0.5).item()
                 for n, t in f64.items() if n != "loss") if len(f64) > 1 else 0
     wrong = []
@@ -312,7 +312,7 @@ def compare(dump, f32, f64, floor):
 
 
 def judge(make, penstock, folder):
-    """(outcome, why)"""
+    """Returns (outcome, reason)."""
     torch.manual_seed(0)
     try:
         model, batch = make()
@@ -359,7 +359,7 @@ def judge(make, penstock, folder):
 
 
 def read_table(path):
-    """{(library, class): outcome} of all classes that the table names."""
+    """{(library, class): outcome} of all classes in the table."""
     named = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         cells = [c.strip().strip("`") for c in line.strip("|").split("|")]
@@ -372,7 +372,7 @@ def read_table(path):
 
 
 def write_table(path, found, versions):
-    """Replaces what is between the marks of the file."""
+    """Replaces the text between the marks of the file."""
     rows = ["| library | tried | exported | equal | random | differ | "
             "refused | share that runs |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |"]

@@ -24,7 +24,7 @@ try:
 except ImportError:
     peft = None
 
-ROWS = 3  # of a microbatch
+ROWS = 3  # rows of a microbatch
 STEPS = 4
 LR = 1e-2
 
@@ -32,7 +32,7 @@ LR = 1e-2
 # --- models ------------------------------------------------------------------
 
 class Conv1D(nn.Module):
-    """As transformers has it: the weight is (in, out)."""
+    """As in transformers: the weight is (in, out)."""
     def __init__(self, n_in, n_out):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(n_in, n_out) * .3)
@@ -153,7 +153,7 @@ class Adapter(nn.Module):
 
 
 def adapt(model, adapters, scales):
-    """adapters: FQN -> (A, B). A module under two names is one."""
+    """adapters: FQN -> (A, B). A module with two names has one."""
     model = copy.deepcopy(model)
     for p in model.parameters():
         p.requires_grad_(False)
@@ -192,7 +192,7 @@ class Bench(bench.Bench):
         return load_file(self.folder / "w.safetensors")
 
     def split(self, loras, stages, *options):
-        """The plan, with B that are not zero, and the adapters in it."""
+        """The plan, with non-zero B, and its adapters."""
         words = [w for lora in loras for w in ("--lora", lora)]
         self.call("split", "model.pt2", "-o", "plan", *words, *options)
         start = self.tensors("plan")
@@ -222,7 +222,7 @@ def near(have, want, what, tol=1e-5):
 
 
 def train(model, wrapped, x):
-    """First loss, first gradients, last parameters: by names of penstock."""
+    """First loss, first gradients, last parameters, by penstock's names."""
     ret = {}
     params = [p for a in wrapped.values() for p in (a.down, a.up)]
     optimizer = torch.optim.AdamW(params, lr=LR, weight_decay=0)
@@ -246,13 +246,13 @@ def train(model, wrapped, x):
 
 
 def clear(folder):
-    """No checkpoints of other runs."""
+    """Removes checkpoints of other runs."""
     for name in "saved", "half":
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def check_merged(b, model, wrapped, what):
-    """The keys of the model, and the weights with the adapters' part."""
+    """The keys of the model, and the weights with merged adapters."""
     merged = b.tensors(what, "--merge")
     state = model.state_dict()
     assert merged.keys() == state.keys(), merged.keys() ^ state.keys()
@@ -276,7 +276,7 @@ def check_merged(b, model, wrapped, what):
 
 
 def check_peft(b, model, wrapped, what, same):
-    """same: other layers of an adapter, with the first."""
+    """same: other layers with the first one's adapter."""
     b.call("weights", what, "-o", "adapter", "--adapter")
     known = {n for n, _ in model.named_modules()}  # each under one name
     twins = {n for n, _ in model.named_modules(remove_duplicate=False)} - known
@@ -470,8 +470,8 @@ class Twice(nn.Module):
 
 
 def one_call(b):
-    """One call of a module has another one: each of both has its adapter, which
-    is called as its parameters are."""
+    """One call of a module has another signature: each has an adapter of its own,
+    named like its parameters."""
     model, x = Twice(), torch.randn(2 * ROWS, 6)
     for call in 0, 1:
         with b.case(f"another module at call {call}"):

@@ -28,13 +28,13 @@ except ImportError:
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, ROWS, LENGTH = 50, 8, 64
-BATCHES = 5  # of the second text, over and over
+BATCHES = 5  # batches of the second text, repeated
 RANK, ALPHA, LR = 4, 16, 1e-2
 LAYERS = "transformer.h.*.c_*"
 
 
 class Trained(nn.Module):
-    """What is exported: the loss of a batch."""
+    """The exported module: returns the loss of a batch."""
     def __init__(self, model):
         super().__init__()
         self.model = model
@@ -147,7 +147,7 @@ class Bench:
 
 
 def draw(path, curves):
-    """Steps to the right, losses upwards; the second one is dots."""
+    """Steps on the x axis, losses on the y axis; the second curve is dotted."""
     low = min(map(min, curves.values()))
     high = max(map(max, curves.values()))
 

@@ -13,7 +13,7 @@ LENGTH = 16
 
 
 class Mlp(nn.Module):
-    """Many equal layers: cuts anywhere."""
+    """Many equal layers: can be cut anywhere."""
 
     def __init__(self):
         super().__init__()

@@ -30,7 +30,7 @@ ROWS = 4
 
 
 class Net(nn.Module):
-    """A layer in front of what is tried and one behind it."""
+    """A layer before the tested one and one after it."""
 
     def __init__(self, tried, *shape):
         super().__init__()
@@ -52,7 +52,7 @@ class Call(nn.Module):
 
 
 def off(name, *shape):
-    """A case that evaluation turns off."""
+    """Adds a case that evaluation mode switches off."""
     def add(make):
         OFF[name] = (make, shape)
         return make
@@ -77,7 +77,7 @@ class Attend(nn.Module):
 
 
 class Asks(nn.Module):
-    """Asks self.training, as code that is written by hand does."""
+    """Reads self.training, as handwritten code does."""
 
     def __init__(self, function):
         super().__init__()
@@ -240,7 +240,7 @@ def off_case(bench, name, form):
         raise Failed(f"exit code {code}: {said}")
     if not same(got, want):
         raise Failed(f"off by {(got - want).abs().max():.2g}: {said}")
-    # Of a function nobody knows whether it asked self.training.
+    # A function may have read self.training.
     called = "function" in name or name in (
         "native dropout", "native dropout without a mode", "attention")
     told = "called as a function" in said and " in tried at modes.py:" in said
@@ -263,7 +263,7 @@ def random_case(bench, name, form):
     code, got, said = bench.infer(path, "--keep-random", "tried")
     if code != 0 or got.isnan().any():
         raise Failed(f"it is not kept: exit code {code}, {said}")
-    # Few rows are dropped or not: two seeds may agree, many do not.
+    # A few rows may agree by chance for two seeds, many do not.
     others = [bench.infer(path, "--keep-random", "*", "--seed", str(seed))[1]
               for seed in range(bench.seed + 5, bench.seed + 15)]
     if all(torch.equal(got, other) for other in others):
@@ -274,7 +274,7 @@ def random_case(bench, name, form):
 
 
 def eval_case(bench, name, form):
-    """Exported in eval mode: as it stands, if the file says that mode."""
+    """Exported in eval mode: unchanged, if the file records that mode."""
     make, shape, names = RANDOM[name]
     path, want = bench.make(name, lambda: nn.Sequential(
         stir(nn.BatchNorm1d(3)), make()), shape, "eval", form)

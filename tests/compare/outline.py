@@ -18,7 +18,7 @@ EMPTY = "_empty_nn_module_stack_from_metadata_hook"
 
 
 class Value:
-    """What an operator makes; `home` is the call that it stands in."""
+    """A result of an operator; `home` is the call that it belongs to."""
 
     def __init__(self, home=None):
         self.home, self.wanted = home, home
@@ -43,7 +43,7 @@ class Call:
 
 
 def frames_of(stack):
-    """(path, index, key) of the modules of a stack that lie in each other."""
+    """Returns (path, index, key) of the nested modules of a stack."""
     found, outer = [], ""
     for key, (path, _) in stack.items():
         name, _, index = key.partition("@")
@@ -91,7 +91,7 @@ class Outline:
             c.name = first.setdefault((c.path, c.template), name)
 
     def state_names(self):
-        """All names of the tensor that a name stands for."""
+        """Returns all names of the tensor with this name."""
         tensors, groups = {}, {}
         tensors.update(self.program.state_dict)
         tensors.update(self.program.constants)
@@ -105,7 +105,7 @@ class Outline:
     # --- the row of operators ------------------------------------------------
 
     def drop_dead(self, results):
-        """Operators whose results nobody wants are in the file, not in us."""
+        """Operators with unused results are in the file, but not in the graph."""
         wanted, live = set(self.values_in(results)), []
         for item in reversed(self.row):
             schema = getattr(item.target, "_schema", None)
@@ -166,7 +166,7 @@ class Outline:
             args = self.branches(*args[:3], operands=args[3])
         if stack and EMPTY not in stack:
             frames = frames_of(stack)
-        else:  # it belongs to what is before it
+        else:  # it belongs to the operators before it
             frames = self.row[-1].frames if self.row else []
         self.row.append(Operator(node.target, args,
                                  self.look(node.kwargs, values), grad, frames))
@@ -186,7 +186,7 @@ class Outline:
         return []
 
     def attribute(self, call, value):
-        """The name of a piece of state as the module has it."""
+        """Returns the module's own name for a piece of state."""
         below = call.path + "." if call.path else ""
         for name in self.state.get(value, ()):
             if name.startswith(below):
@@ -200,7 +200,7 @@ class Outline:
         self.give(self.root)
 
     def want(self, value, call):
-        """The innermost call around the value and all that take it."""
+        """Returns the innermost call around the value and all its readers."""
         at = value.wanted
         while at is not call:
             if at.depth >= call.depth:
@@ -303,7 +303,7 @@ class Outline:
 
 
 def outline(program):
-    """The object that the command prints."""
+    """Returns the object that the command prints."""
     found = Outline(program)
     keys = {}
     calls = [{"path": c.path, "index": c.index,
@@ -314,6 +314,6 @@ def outline(program):
 
 
 def updates(program):
-    """How many of the first results go into buffers and inputs."""
+    """Number of the first results that update buffers and inputs."""
     return sum(s.kind is not OutputKind.USER_OUTPUT
                for s in program.graph_signature.output_specs)

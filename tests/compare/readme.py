@@ -45,13 +45,13 @@ def main():
     penstock, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    # Sockets have short names: a clone may lie deep.
+    # Paths of sockets must be short, and the clone may have a long path.
     sockets = tempfile.TemporaryDirectory(prefix="pst-readme-")
     env = dict(os.environ, PATH=os.path.dirname(penstock) + ":" +
                os.environ["PATH"], XDG_RUNTIME_DIR=sockets.name)
     losses, commands = [], 0
     for language, text in blocks():
-        # What is shown of a job that takes longer, and of another model.
+        # Examples for longer jobs and for another model are skipped.
         if "penstock status" in text or "bytegpt" in text:
             continue
         if language == "python":
@@ -66,7 +66,7 @@ def main():
         print(done.stdout, end="")
         losses += [float(x) for x in
                    re.findall(r"^step \d+/\d+ +loss ([\d.]+)", done.stdout, re.M)]
-    # Of work: other programs may take any time from it.
+    # CPU time: other programs may delay it by any amount.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = used.ru_utime + used.ru_stime
     assert commands >= 8, commands

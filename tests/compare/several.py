@@ -62,7 +62,7 @@ def become(script, words, out):
 
 
 def run(script, words):
-    """(passed, failed) of a script, whose lines are printed as they come."""
+    """Returns (passed, failed) of a script; prints its lines as they come."""
     sys.stdout.flush()
     end, out = os.pipe()
     pid = os.fork()

@@ -20,7 +20,7 @@ class Storage:
 
 
 class History:
-    """What gradients know of: the tensors that share it see one another's."""
+    """Gradient history: tensors that share it see each other's writes."""
 
     def __init__(self):
         self.wanted = False
@@ -33,7 +33,7 @@ class Tensor:
         self.storage, self.dtype = storage, dtype
         self.offset, self.sizes, self.strides = offset, sizes, strides
         self.history = history
-        self.operand = operand  # that it is a view of
+        self.operand = operand  # the operand that it is a view of
 
     def item(self):
         return struct.calcsize(FORMATS[self.dtype])
@@ -43,7 +43,7 @@ class Tensor:
                       list(strides), self.history, self.operand)
 
     def places(self):
-        """First bytes of all elements, in row-major order."""
+        """First byte of each element, in row-major order."""
         for index in itertools.product(*(range(n) for n in self.sizes)):
             yield self.item() * (self.offset + sum(
                 i * s for i, s in zip(index, self.strides)))
@@ -99,7 +99,7 @@ def is_dense(t):
 
 
 def sorted_strides(sizes, operands):
-    """Of a new result: dimensions in the order of the operands' strides."""
+    """Strides of a new result: dimensions in the order of the operands' strides."""
     if all(t.contiguous() for t in operands):
         return row_major(sizes)
     if all(is_dense(t) and t.strides == operands[0].strides for t in operands):
@@ -238,7 +238,7 @@ def bits(t, dtype):
         sizes[-1] = sizes[-1] * was // now
         strides = [s * was // now for s in strides[:-1]] + [1]
     return Tensor(t.storage, dtype, t.offset * was // now, sizes, strides,
-                  History(), t.operand)  # gradients do not follow
+                  History(), t.operand)  # gradients do not follow it
 
 
 def detach(t):
@@ -355,7 +355,7 @@ class Machine:
         write(t, values)
 
     def call(self):
-        """One run; operands are where the case has them."""
+        """One run; operands are where the case places them."""
         self.live = {}
         for name, w in self.case["tensors"].items():
             t = Tensor(self.storages[w["storage"]], w["dtype"], w["offset"],

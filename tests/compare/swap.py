@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-ROWS = 3  # of a microbatch
+ROWS = 3  # rows of a microbatch
 
 
 # --- models and modules ------------------------------------------------------
@@ -110,7 +110,7 @@ class Counted(nn.Module):
 
 
 class Before(nn.Module):
-    """What a module is given, and what it has returned, is written."""
+    """Writes its argument, and a result of the module."""
     def __init__(self, q):
         super().__init__()
         self.o, self.q = nn.Linear(4, 4), q
@@ -185,7 +185,7 @@ class Viewed(nn.Module):
 
 
 class Written(nn.Module):
-    """Writes the result of q, which is a part of h or is not."""
+    """Writes the result of q, which is a view of h or is not."""
     def __init__(self, q):
         super().__init__()
         self.p, self.q = nn.Linear(4, 4), q
@@ -249,7 +249,7 @@ class Bench(bench.Bench):
 
     def compare(self, name, model, swaps, eager, renamed=lambda n: n,
                 aliases=False, **how):
-        """swaps: of FQN[@K] to a module, or to one with what it is given."""
+        """swaps: FQN[@K] to a module, or to a module with its arguments."""
         self.export("model", copy.deepcopy(model), **how)
         options = ["--aliases"] if aliases else []
         how.pop("preserve_module_call_signature", None)
@@ -264,7 +264,7 @@ class Bench(bench.Bench):
 
 
 def with_module(model, path, module):
-    """A copy of the model that has another module there."""
+    """A copy of the model with another module there."""
     model, module = copy.deepcopy(model), copy.deepcopy(module)
     outer, _, name = path.rpartition(".")
     setattr(model.get_submodule(outer), name, module)
@@ -340,7 +340,7 @@ def names(b):
 
 
 def written(b):
-    """What shares memory matters where the model writes in place."""
+    """Sharing of memory matters where the model writes in place."""
     linear, plus = nn.Linear(4, 4), Plus(1)
     model = Written(nn.Linear(4, 4))
     b.compare("another that makes its result", model, {"q": plus},
@@ -380,7 +380,7 @@ def bits(b):
 
 
 def frozen(b):
-    """What is frozen at the split is as if it had been in Python."""
+    """Parameters frozen at the split behave as if frozen in Python."""
     model = Deep(p=0.3)
     b.export("model", model)
     new = [b.step(2, *options, steps=3, lr="0.1") for options in (
@@ -398,7 +398,7 @@ def frozen(b):
 
 
 class Turned(nn.Module):
-    """Sizes of what it takes are numbers in it."""
+    """Sizes of its inputs are constants in it."""
     def __init__(self):
         super().__init__()
         self.w = nn.Parameter(torch.randn(4, 4))
@@ -434,7 +434,7 @@ class Turn(nn.Module):
 
 
 class Uneven(nn.Module):
-    """What m takes is told by shapes alone."""
+    """The inputs of m are matched by their shapes only."""
     def __init__(self, m):
         super().__init__()
         self.lin, self.m = nn.Linear(4, 4), m

@@ -31,7 +31,7 @@ NUMBER = 100
 
 
 def blocks(model):
-    """Children of the outermost lists of modules, in their order."""
+    """Items of the outermost lists of modules, in order."""
     import torch.nn as nn
     found = []
     for name, module in model.named_modules():
@@ -57,7 +57,7 @@ class Sweep:
         return folder
 
     def names(self, model, cut):
-        """Modules that the graph has; an unused one cannot be cut at."""
+        """Modules in the graph; an unused one is no place to cut."""
         out = call(self.penstock, "show", self.work / model / "model.pt2",
                    "--modules", "--json")
         have = {m["module"].split("@")[0] for m in json.loads(out)["modules"]}
@@ -107,7 +107,7 @@ def main():
              if a.only in f"{m} {c} {s}"]
     rng = random.Random(a.seed)
     if not a.full:
-        # One case of each model first.
+        # First one case of each model.
         first = [rng.choice([c for c in cases if c[0] == m])
                  for m in sweep.zoo if any(c[0] == m for c in cases)]
         rest = [c for c in cases if c not in first]

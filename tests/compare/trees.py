@@ -68,7 +68,7 @@ class Form:
 
 
 class Seen:
-    """What modules are called with in eager mode."""
+    """Inputs of modules in eager mode."""
 
     def __init__(self, model, x):
         self.calls = collections.defaultdict(list)
@@ -145,7 +145,7 @@ class Tree:
             raise LeftOut(str(error)) from error
 
     def steps(self, model, dtype=torch.float32):
-        """What a dump has: gradients of the first step, buffers of the last."""
+        """Contents of a dump: gradients of the first step, buffers of the last."""
         model = copy.deepcopy(model).to(dtype)
         want = {}
         for k, rows in enumerate(self.x.to(dtype).split(forest.ROWS)):
@@ -185,7 +185,7 @@ class Tree:
         return ", ".join(sorted(found))
 
     def same_gradients(self, flat):
-        """Of nested regions without gradients an export can lose one."""
+        """An export can lose one of several nested regions without gradients."""
         a, b = self.steps(self.model), self.steps(flat)
         return all(torch.allclose(a[n], b[n], 1e-4, 1e-6) for n in b
                    if n in a and n.startswith("grad."))
@@ -203,8 +203,7 @@ class Tree:
                   "--threads", 1)
         have = load_file(self.folder / "dump")
         missing = []
-        # Batch norm takes gradients away from each other that are larger than
-        # what is left.
+        # Batch norm subtracts gradients that are larger than the result.
         large = max([1] + [t.abs().max().item() for n, t in exact.items()
                            if n.startswith("grad.")])
         for name, tensor in want.items():
@@ -230,7 +229,7 @@ class Tree:
         return list(groups.values())
 
     def check_missing(self, missing):
-        """Of a tied parameter one name is enough."""
+        """One name of a tied parameter is enough."""
         for group in self.names_of_ties():
             if set(group) <= set(missing):
                 raise Failed(f"none of {group} in the dump")
@@ -255,7 +254,7 @@ class Tree:
         return want
 
     def check_plan(self, want):
-        """A plan has the same calls; each of them can be shown."""
+        """A plan has the same calls, and each of them can be shown."""
         told = json.loads(self.call("modules", "plan", "--calls",
                                     "--json").stdout)
         have = [(c["path"], c["index"], c["name"]) for c in told["calls"]]
@@ -273,7 +272,7 @@ class Tree:
                 raise Failed(f"show --module {name}: {text[:200]}")
 
     def swap(self, listed, want, exact):
-        """A module by its own export: nothing changes."""
+        """Replacing a module by its own export changes nothing."""
         seen = Seen(copy.deepcopy(self.model), self.x[:forest.ROWS])
         listed = collections.Counter(c["path"] for c in listed["calls"])
         tied = {id(p) for p, n in collections.Counter(
@@ -315,7 +314,7 @@ class Tree:
             self.done["refused"] += 1
 
     def unflattened(self, program, want):
-        """What PyTorch's own tree makes of it: right, wrong or raises."""
+        """The result of PyTorch's own unflatten: right, wrong or raises."""
         try:
             model = torch.export.unflatten(program)
             loss, _ = model(self.x[:forest.ROWS])
@@ -365,7 +364,8 @@ def main():
     print(f"trees from --seed {a.seed}")
     for seed in seeds:
         tree = None
-        torch.set_grad_enabled(True)  # an export that fails leaves it off
+        # an export that fails leaves gradients switched off
+        torch.set_grad_enabled(True)
         try:
             tree = Tree(seed, penstock, folder)
             tree.run()

@@ -115,7 +115,7 @@ def near(a, b):
 
 
 def train(bench, plan, data):
-    """Fifty steps, and what `weights` makes of their end."""
+    """Runs fifty steps; returns the output of `weights` for the last one."""
     folder, out = bench.new("ck"), bench.new("out") / "model.safetensors"
     out.parent.mkdir()
     call(bench.penstock, "run", plan, "--transport", "self", "--data", data,
@@ -126,7 +126,7 @@ def train(bench, plan, data):
     return out, loss
 
 
-# In a small process: what its child begins with counts as the child's.
+# Runs in a small process: a child starts with the memory of its parent.
 MEASURE = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stdout=sys.stderr)
@@ -136,7 +136,7 @@ sys.exit(code)
 
 
 def resident(*words):
-    """The greatest resident size of a command, MiB."""
+    """Peak resident size of a command in MiB."""
     return int(call(sys.executable, "-S", "-c", MEASURE, *words)) / 1024
 
 
@@ -160,7 +160,7 @@ def start(bench, make, make_batch):
 
 
 def trained_gpt2(bench, pt2, given, batch, data, before):
-    """From weights in a folder to those that transformers loads again."""
+    """From weights in a folder to weights that transformers loads again."""
     plan = bench.new("plan")
     call(bench.penstock, "split", pt2, "-o", plan, "--stages", 3, "--weights",
          given)
@@ -213,7 +213,8 @@ def tied_names(bench):
         near(json.loads(call(bench.penstock, "eval", plan, "--data", data,
                              "--json"))["loss"], loss_of(wanted, batch))
     kept = bench.new("model.safetensors")
-    save_model(wanted, kept)  # safetensors' own way: once, the other name told
+    # safetensors' own way: stored once, with a reference to the other name
+    save_model(wanted, kept)
     call(bench.penstock, "split", pt2, "-o", bench.new("plan"), "--weights",
          kept)
     state[one] = state[one] + 1

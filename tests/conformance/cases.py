@@ -41,7 +41,7 @@ def loss_specification(t):
     want = torch_step(model, batch, 2, loss=1)
     for spec in ("(False, True)", "[False, True]", "1", "-1"):
         compare(t.run(pt2, batch, 2, "--loss", spec), want)
-    # What PyTorch refuses, in its words.
+    # Specifications that PyTorch refuses, with its messages.
     for spec, text in (
             ("(True, False, False)", "must match length of loss specification "
              "(True, False, False)"),
@@ -160,7 +160,7 @@ def loss_functions(t):
 
 
 class Modes(nn.Module):
-    """All that eval() changes."""
+    """Modules that eval() changes."""
 
     def __init__(self):
         super().__init__()
@@ -337,8 +337,8 @@ def odd_losses(t):
 # --- the backward pass of a stage --------------------------------------------
 
 class Behind(nn.Module):
-    """A stage behind another one, which is a parameter: its gradient is what
-    the stage sends back."""
+    """A stage after another one that is a parameter: its gradient is what the
+    stage sends back."""
 
     def __init__(self, shape, inner):
         super().__init__()

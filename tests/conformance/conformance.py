@@ -50,7 +50,7 @@ def case(name):
 
 
 class Tools:
-    """What a case works with; files in a folder of its own."""
+    """The context of a case, with a folder of its own."""
 
     def __init__(self, penstock, folder):
         self.penstock = penstock
@@ -123,7 +123,7 @@ def close(name, got, want, rtol, atol):
 
 
 class Step(dict):
-    """What a dump has, of one step, in float32; the same in float64."""
+    """Contents of a dump of one step in float32; also in float64."""
     exact = None
 
 
@@ -157,11 +157,11 @@ def one_step(model, batch, m, loss):
     return dump
 
 
-ROUNDED = set()  # tensors of the case at work that were held against float64
+ROUNDED = set()  # tensors of the present case that were compared with float64
 
 
 def is_near_exact(name, got, want, exact):
-    """The largest errors: sums of many terms have them in any order."""
+    """Largest errors: sums of many terms may have any order."""
     ours = (got.double() - exact).abs().max().item()
     theirs = (want.double() - exact).abs().max().item()
     if not ours <= TIMES_TORCH * theirs:

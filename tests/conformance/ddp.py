@@ -42,8 +42,8 @@ def work(rank, store, path, data, m, steps, out):
 
 if __name__ == "__main__":
     model, data, m, steps, out = sys.argv[1:]
-    # Now and then gloo aborts a process whose peer has closed the connection
-    # before it: the reference is not what is tested.
+    # gloo sometimes aborts a process whose peer has closed the connection
+    # first; the reference is not under test.
     for left in 2, 1, 0:
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -21,11 +21,11 @@ from conformance import Failed, case, close, compare, is_near_exact, \
 
 COMPARE = Path(__file__).resolve().parents[1] / "compare"
 WIDTH, ROWS = 512, 64
-ATOL = 1e-5  # of many_steps
+ATOL = 1e-5  # for many_steps
 # Ranks and stages a rank (V) for each schedule; V = 1 and 2 on 1, 2, 4 ranks.
 GRID = [(p, v) for p in (1, 2, 4) for v in (1, 2)]
 ANY = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1")
-PAIRS = ("zb-v", "dualpipe-v")  # two stages a rank, there and back
+PAIRS = ("zb-v", "dualpipe-v")  # two stages per rank, in V shape
 
 
 class Layer(nn.Module):
@@ -77,7 +77,7 @@ def equal(first, dump, what):
 
 
 def every(t, pt2, batch, want, m, schedules=ANY + PAIRS, grid=GRID):
-    """All fit PyTorch, and each other to the bit."""
+    """All agree with PyTorch, and with each other bit by bit."""
     first, plans = None, {}
     for ranks, v in grid:
         n = ranks * v
@@ -193,7 +193,7 @@ def many_steps(t):
                      ranks=2 if schedule == "zb-v" else 4)
         for n, p in want.items():
             moved = (p - start[n]).abs().max().item()
-            # Else parameters that nobody updates would pass.
+            # Otherwise parameters that are never updated would pass.
             if moved < 20 * ATOL:
                 raise Failed(f"{schedule}: {n} moves by {moved:.1e} only")
             try:
@@ -256,7 +256,7 @@ def replicas(t):
 
 
 class Moving(nn.Module):
-    """Buffers that microbatches change: one only counts, one is used."""
+    """Buffers that microbatches change: one only counts, one is read."""
 
     def __init__(self):
         super().__init__()

@@ -7,7 +7,7 @@ from .case import case
 
 M, N = 256, 768
 IMAGE = "[8, 64, 28, 28]"
-# Inputs of our nodes by name; PyTorch's are made by the function.
+# Inputs of our nodes by name; PyTorch's function makes its own.
 INPUTS = {
     "x": (f"F[{M}, {N}]", lambda: torch.randn(M, N)),
     "y": (f"F[{M}, {N}]", lambda: torch.randn(M, N)),
@@ -29,7 +29,7 @@ INPUTS = {
     "h": (f"bf16[{M}, {N}]", lambda: torch.randn(M, N).bfloat16()),
 }
 
-# operator and its arguments, with %names from INPUTS; what PyTorch runs.
+# operator and its arguments, with %names from INPUTS; PyTorch's equivalent
 LINES = [
     ("add.Tensor(%x, %y)", lambda x, y: x + y),
     ("add.Tensor(%x, %y, alpha=2.0)", lambda x, y: torch.add(x, y, alpha=2)),
@@ -125,7 +125,7 @@ LINES = [
 
 
 def line(text, run, inputs=None, want=0.0):
-    """A case from one node's text; inputs: more names like INPUTS."""
+    """Makes a case from the text of one node; inputs: more names like INPUTS."""
     known = dict(INPUTS, **(inputs or {}))
     names, place = [], 0
     while (place := text.find("%", place)) >= 0:
@@ -145,8 +145,8 @@ def line(text, run, inputs=None, want=0.0):
 
 
 def calls(text, run, inputs):
-    """A thousand calls for little: microseconds in a call, milliseconds in the
-    table. Wanted are less than 100 ns of ours."""
+    """A thousand calls with little work: microseconds per call, shown as
+    milliseconds. The goal is less than 100 ns."""
     def make():
         made = [torch.randn(4) for _ in inputs]
 

@@ -9,7 +9,8 @@ M, N = 512, 768  # rows and columns of most cases
 
 
 def embedding(m, v, n, padding=-1, classes=None):
-    top = classes or v  # indices are below: few ones mean many duplicates
+    # upper bound of indices: a small one gives many duplicates
+    top = classes or v
     indices = torch.randint(0, top, (m,))
     name = f"embedding forward + backward {m} of {v}x{n}"
     name += f", {top} in use" if top < v else ""
@@ -45,7 +46,7 @@ def bags(m, each, v, n):
 
 
 def one(name, inputs, node, run, *tensors):
-    """run(*tensors) beside one node; the tensors are PyTorch's."""
+    """run(*tensors) is compared with one node; the tensors are PyTorch's."""
     return case(name, 0.0, [f"{inputs}; {node}"], lambda: lambda: run(*tensors))
 
 

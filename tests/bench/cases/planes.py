@@ -7,8 +7,8 @@ from .case import case, with_gradient
 
 
 def both(name, shape, forward, node, out, backward, want=0.0):
-    """Two lines: forward alone, and with its gradient. node: of %x; backward:
-    nodes of %g, what else they need written out."""
+    """Two lines: forward alone, and with its gradient. node: reads %x; backward:
+    nodes that read %g."""
     x, g = f"F{list(shape)}", f"F{list(out)}"
     tx = torch.randn(*shape)
     tag = f"{name} {'x'.join(map(str, shape))}"

@@ -4,7 +4,7 @@ import torch
 
 from .case import case, with_gradient
 
-# Gates, and what is kept for the gradient, in sizes of the state.
+# Number of gates, and of saved values, in multiples of the state.
 KINDS = {"lstm": (torch.nn.LSTM, 4, 5), "gru": (torch.nn.GRU, 3, 4),
          "tanh": (torch.nn.RNN, 1, 0)}
 
