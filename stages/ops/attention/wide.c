@@ -58,7 +58,7 @@ static struct block block_at(const struct pst_sdpa *p, int64_t i, int64_t first)
 
 /* Returns the rows of an operand from `first` on. */
 static const double *at(const struct pst_sdpa *p,
-                        const struct pst_sdpa_factor *f, int64_t i,
+                        const struct pst_sdpa_operand *f, int64_t i,
                         bool grouped, int64_t first)
 {
     return (const double *)f->x->data + pst_sdpa_offset(p, f, i, grouped) +
@@ -145,7 +145,7 @@ static void drop(const struct pst_sdpa *p, const struct block *b,
 
 /* to (rows, width) = alpha * score (rows, cols) * x (cols, width) */
 static void by_row(const struct pst_sdpa *p, const struct block *b,
-                   const double *score, const struct pst_sdpa_factor *x,
+                   const double *score, const struct pst_sdpa_operand *x,
                    int64_t width, double alpha, double *to)
 {
     const struct pst_gemm g = {.m = b->rows,
@@ -161,7 +161,7 @@ static void by_row(const struct pst_sdpa *p, const struct block *b,
 
 /* to (cols, width) += alpha * score^T (cols, rows) * x (rows, width) */
 static void by_col(const struct pst_sdpa *p, const struct block *b,
-                   const double *score, const struct pst_sdpa_factor *x,
+                   const double *score, const struct pst_sdpa_operand *x,
                    int64_t width, double alpha, double *to)
 {
     const struct pst_gemm g = {.ta = true,
