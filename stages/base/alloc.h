@@ -14,8 +14,9 @@
 
 #define PST_TAG_LIST(X)                                                        \
     X(BASE)                                                                    \
-    X(GRAPH) X(ARCHIVE) X(PLAN) X(EXEC) X(ARENA) X(NET) X(OPTIM) X(DAEMON)     \
-        X(CLIENT) X(TEST)
+    X(GRAPH)                                                                   \
+    X(ARCHIVE) X(PLAN) X(EXEC) X(ARENA) X(NET) X(OPTIM) X(DAEMON) X(CLIENT)    \
+        X(TEST)
 
 enum pst_tag {
 #define PST_TAG_ROW(name) PST_TAG_##name,

@@ -38,8 +38,8 @@ void emu_sync_warp(void);
 uint64_t *emu_lanes(void);
 
 #define __device__
-#define __forceinline__ inline
-#define PST_DEVICE static inline __attribute__((unused))
+#define __forceinline__   inline
+#define PST_DEVICE        static inline __attribute__((unused))
 #define PST_INLINE_DEVICE inline __attribute__((unused))
 #define PST_OUTLINE       static __attribute__((unused))
 #define PST_SHARED        static thread_local
@@ -75,8 +75,7 @@ template <typename T> static inline T emu_from_lane(T x, unsigned lane)
     return ret;
 }
 
-template <typename T>
-static inline T __shfl_xor_sync(unsigned, T x, int mask)
+template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int mask)
 {
     return emu_from_lane(x, (threadIdx.x % 32) ^ (unsigned)mask);
 }

@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_LOOP_RECORD_HISTORY_H
 /* Events, packed as sent to clients: the newest in memory, all of them in a
  * journal if there is one. Loop thread. */
-#include "daemon/common/logfile.h"
 #include "daemon/common/journal.h"
+#include "daemon/common/logfile.h"
 
 #define PSTD_EVENTS 1024 /* newest events, for watch and log */
 

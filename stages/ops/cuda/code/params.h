@@ -42,9 +42,9 @@ struct pst_cuda_loop {
     void *y;
     const void *x[3]; /* NULL: a number */
     float number[3];
-    int64_t whole[3]; /* the same for loops of integers */
+    int64_t whole[3];         /* the same for loops of integers */
     uint32_t type[3], y_type; /* enum pst_cuda_type */
-    uint32_t rounds;  /* f32 operands of other types are rounded to this one */
+    uint32_t rounds; /* f32 operands of other types are rounded to this one */
     uint32_t accumulate;
     /* All operands are f32 and contiguous, or numbers, and y is f32 and not
      * added to. */
