@@ -185,7 +185,7 @@ static void reads_environment(void **state)
  * ignored. */
 static void leaves_other_variables_alone(void **state)
 {
-    static const char *const other[] = {"python", "meson", "device", "shadow",
+    static const char *const other[] = {"python", "meson", "shadow", "libcuda",
                                         "fault"};
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
