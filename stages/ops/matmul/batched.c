@@ -76,12 +76,12 @@ static void bmm_operands(const struct pst_call *c, unsigned first,
     p->b.batch[0] = b->meta->stride[0];
 }
 
-static void bmm_describe(const struct pst_call *c, struct pst_product *p)
+void pst_bmm_describe(const struct pst_call *c, struct pst_product *p)
 {
     bmm_operands(c, 0, p);
 }
 
-static void baddbmm_describe(const struct pst_call *c, struct pst_product *p)
+void pst_baddbmm_describe(const struct pst_call *c, struct pst_product *p)
 {
     bmm_operands(c, 1, p);
     p->beta = pst_pw_number(&c->args[3]);
@@ -112,8 +112,8 @@ static double baddbmm_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 1);
 }
 
-PST_PRODUCT_KERNELS(bmm, bmm_describe, 0);
-PST_PRODUCT_KERNELS(baddbmm, baddbmm_describe, 1);
+PST_PRODUCT_KERNELS(bmm, pst_bmm_describe, 0);
+PST_PRODUCT_KERNELS(baddbmm, pst_baddbmm_describe, 1);
 
 const struct pst_op pst_op_bmm = {
     .schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
@@ -211,7 +211,7 @@ static void batch_strides(const struct pst_meta *x, unsigned n_batch,
     }
 }
 
-static void matmul_describe(const struct pst_call *c, struct pst_product *p)
+void pst_matmul_describe(const struct pst_call *c, struct pst_product *p)
 {
     const struct pst_meta *a = c->in[0].meta, *b = c->in[1].meta;
     const struct pst_meta *y = c->out[0].meta;
@@ -287,9 +287,9 @@ static enum pst_status matmul_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-PST_PRODUCT_KERNELS(matmul, matmul_describe, 0);
-PST_PRODUCT_KERNELS(mv, matmul_describe, 0);
-PST_PRODUCT_KERNELS(dot, matmul_describe, 0);
+PST_PRODUCT_KERNELS(matmul, pst_matmul_describe, 0);
+PST_PRODUCT_KERNELS(mv, pst_matmul_describe, 0);
+PST_PRODUCT_KERNELS(dot, pst_matmul_describe, 0);
 
 const struct pst_op pst_op_matmul = {
     .schema = "aten::matmul(Tensor self, Tensor other) -> Tensor",

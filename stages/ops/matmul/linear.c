@@ -30,7 +30,7 @@ static enum pst_status linear_infer(struct pst_infer *c)
     return pst_matmul_set_added(c, 2, t[0]->dtype, t[0]->rank, size);
 }
 
-static void linear_describe(const struct pst_call *c, struct pst_product *p)
+void pst_linear_describe(const struct pst_call *c, struct pst_product *p)
 {
     const struct pst_meta *y = c->out[0].meta, *bias = c->in[2].meta;
 
@@ -71,7 +71,7 @@ static double linear_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 0);
 }
 
-PST_PRODUCT_KERNELS(linear, linear_describe, 0);
+PST_PRODUCT_KERNELS(linear, pst_linear_describe, 0);
 
 const struct pst_op pst_op_linear = {
     .schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> "
@@ -149,12 +149,12 @@ static void mm_operands(const struct pst_call *c, unsigned first,
     pst_product_matrix(p, b, PST_FORM_TILES, c->out[0].meta->size[1]);
 }
 
-static void mm_describe(const struct pst_call *c, struct pst_product *p)
+void pst_mm_describe(const struct pst_call *c, struct pst_product *p)
 {
     mm_operands(c, 0, p);
 }
 
-static void addmm_describe(const struct pst_call *c, struct pst_product *p)
+void pst_addmm_describe(const struct pst_call *c, struct pst_product *p)
 {
     mm_operands(c, 1, p);
     p->beta = pst_pw_number(&c->args[3]);
@@ -180,8 +180,8 @@ static double addmm_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 1);
 }
 
-PST_PRODUCT_KERNELS(mm, mm_describe, 0);
-PST_PRODUCT_KERNELS(addmm, addmm_describe, 1);
+PST_PRODUCT_KERNELS(mm, pst_mm_describe, 0);
+PST_PRODUCT_KERNELS(addmm, pst_addmm_describe, 1);
 
 const struct pst_op pst_op_mm = {
     .schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",

@@ -37,6 +37,14 @@ struct pst_product {
 typedef void (*pst_product_fn)(const struct pst_call *c,
                                struct pst_product *ret);
 
+/* By operator; matmul also describes mv and dot. */
+void pst_linear_describe(const struct pst_call *c, struct pst_product *p);
+void pst_mm_describe(const struct pst_call *c, struct pst_product *p);
+void pst_addmm_describe(const struct pst_call *c, struct pst_product *p);
+void pst_bmm_describe(const struct pst_call *c, struct pst_product *p);
+void pst_baddbmm_describe(const struct pst_call *c, struct pst_product *p);
+void pst_matmul_describe(const struct pst_call *c, struct pst_product *p);
+
 int64_t pst_product_batches(const struct pst_product *p);
 /* Returns the offset of batch number i in an operand, in elements. */
 int64_t pst_product_offset(const struct pst_product *p,
