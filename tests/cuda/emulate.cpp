@@ -25,11 +25,21 @@ thread_local struct emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
 enum state { READY, IN_WARP, IN_BLOCK, DONE };
 
+/* Copies that a thread has begun. */
+#define MOST_COPIES 32
+struct copy {
+    void *to;
+    const void *from;
+    unsigned size, bytes; /* from `bytes` on: zeros */
+};
+
 struct fiber {
     void *sp; /* its saved registers are below */
     enum state state;
     struct emu_dim index;
     void *fake; /* of ASan */
+    unsigned n_copies;
+    struct copy copies[MOST_COPIES];
 };
 
 static thread_local struct {
@@ -123,6 +133,7 @@ static void start(unsigned t)
     emu.fibers[t].sp = sp;
     emu.fibers[t].state = READY;
     emu.fibers[t].fake = NULL;
+    emu.fibers[t].n_copies = 0;
     emu.fibers[t].index = {t % blockDim.x, t / blockDim.x % blockDim.y,
                            t / blockDim.x / blockDim.y};
 }
@@ -230,4 +241,29 @@ void emu_sync_warp(void)
 uint64_t *emu_lanes(void)
 {
     return emu.lanes + emu.now / WARP * WARP;
+}
+
+void emu_copy(void *to, const void *from, unsigned size, unsigned bytes)
+{
+    struct fiber *f = &emu.fibers[emu.now];
+
+    if (f->n_copies == MOST_COPIES || bytes > size ||
+        (uintptr_t)to % size != 0 || (uintptr_t)from % size != 0) {
+        fprintf(stderr, "%s: a bad copy, or too many\n", emu.kernel->name);
+        abort();
+    }
+    f->copies[f->n_copies++] = {to, from, size, bytes};
+}
+
+void emu_copies_wait(void)
+{
+    struct fiber *f = &emu.fibers[emu.now];
+
+    for (unsigned i = 0; i < f->n_copies; i++) {
+        const struct copy *c = &f->copies[i];
+
+        memset(c->to, 0, c->size);
+        memcpy(c->to, c->from, c->bytes);
+    }
+    f->n_copies = 0;
 }

@@ -43,12 +43,14 @@ uint64_t *emu_lanes(void);
 #define PST_INLINE_DEVICE inline __attribute__((unused))
 #define PST_OUTLINE       static __attribute__((unused))
 #define PST_SHARED        static thread_local
+#define PST_UNROLL
 #define PST_CUDA_KERNEL(name, type)                                            \
     static void name(const type &p);                                           \
     static struct emu_kernel name##_entry(                                     \
         #name, sizeof(type),                                                   \
         [](const void *params) { name(*(const type *)params); });              \
     static void name(const type &p)
+#define PST_CUDA_KERNEL_TWO(name, type) PST_CUDA_KERNEL(name, type)
 
 static inline void __syncthreads(void)
 {
@@ -83,6 +85,21 @@ template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int mask)
 template <typename T> static inline T __shfl_sync(unsigned, T x, int lane)
 {
     return emu_from_lane(x, (unsigned)lane);
+}
+
+/* The copy is made when this thread waits for it. */
+void emu_copy(void *to, const void *from, unsigned size, unsigned bytes);
+void emu_copies_wait(void);
+
+template <int BYTES>
+static inline void pst_copy_async(void *to, const void *from, int bytes)
+{
+    emu_copy(to, from, BYTES, (unsigned)bytes);
+}
+
+static inline void pst_copies_wait(void)
+{
+    emu_copies_wait();
 }
 
 /* Fibers do not run at the same time. */

@@ -18,10 +18,33 @@
 #define PST_INLINE_DEVICE __device__ __forceinline__ /* after "static" */
 #define PST_OUTLINE       static __device__ __noinline__
 #define PST_SHARED __shared__
+#define PST_UNROLL _Pragma("unroll")
 /* Defines kernel `name`, which has one parameter struct `p`. */
 #define PST_CUDA_KERNEL(name, type)                                            \
     extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK)               \
         name(const __grid_constant__ type p)
+/* The same with so few registers that a multiprocessor runs two blocks. */
+#define PST_CUDA_KERNEL_TWO(name, type)                                        \
+    extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK, 2)            \
+        name(const __grid_constant__ type p)
+
+/* Begins to copy `bytes` bytes to shared memory and to clear the other ones of
+ * BYTES (4, 8, 16), by which both addresses are aligned. */
+template <int BYTES>
+PST_DEVICE void pst_copy_async(void *to, const void *from, int bytes)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at),
+                 "l"(from), "n"(BYTES), "r"(bytes)
+                 : "memory");
+}
+
+/* Waits for the thread's own copies. */
+PST_DEVICE void pst_copies_wait(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
 #else
 #include "tests/cuda/emulate.h"
 #endif

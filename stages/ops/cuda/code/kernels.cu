@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All kernels, as one module. */
+#include "stages/ops/cuda/code/matmul.cu"
 #include "stages/ops/cuda/code/tasks.cu"
 #include "stages/ops/cuda/code/copies.cu"
 #include "stages/ops/cuda/code/loops.cu"

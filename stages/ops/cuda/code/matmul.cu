@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Matmuls and sums over rows. A block computes a square tile of the result;
+ * the sum over k is made in ascending order by one thread, or in pieces that
+ * the sizes determine. So an element has the same bits in every kernel here.
+ */
+#include "stages/ops/cuda/code/device.cuh"
+#include "stages/ops/cuda/code/matmul.h"
+
+/* 16 bytes. */
+template <typename T> struct alignas(16) product_vector {
+    T at[16 / sizeof(T)];
+};
+
+PST_DEVICE int64_t product_offset(const struct pst_cuda_product &p,
+                                  const int64_t *stride, uint32_t i)
+{
+    int64_t offset = 0;
+
+    for (int d = (int)p.n_batch - 1; d >= 0; d--) {
+        offset += (int64_t)(i % p.batch[d]) * stride[d];
+        i /= p.batch[d];
+    }
+    return offset;
+}
+
+/* --- tiles of operands ---------------------------------------------------- */
+
+/*
+ * Tiles have LINES rows of a, or columns of b, and K of the k dimension. The
+ * threads copy them to shared memory, to [k][line], while they compute with the
+ * tiles before. Neighbours read along k, or else along the lines.
+ */
+template <typename T> struct product_reader {
+    const T *at; /* the thread's first element of the tile */
+    int lines;   /* valid ones from this element on */
+};
+
+/* Where the thread's first element is in a tile. */
+template <typename T, int LINES, int K, bool ALONG_K>
+PST_DEVICE void product_place(bool vector, int &line, int &k)
+{
+    constexpr int V = 16 / sizeof(T);
+    const int t = (int)threadIdx.x;
+
+    line = ALONG_K ? t / K : vector ? t % (LINES / V) * V : t % LINES;
+    k = ALONG_K ? t % K : vector ? t / (LINES / V) : t / LINES;
+}
+
+/* first: line of the tile, of `lines`; from: its first k. */
+template <typename T, int LINES, int K, bool ALONG_K>
+PST_DEVICE struct product_reader<T> product_start(
+    const struct pst_cuda_factor &f, int64_t offset, int first, int lines,
+    int from) {
+    int line, k;
+
+    product_place<T, LINES, K, ALONG_K>(f.vector != 0, line, k);
+    return {(const T *)f.data + offset + (first + line) * f.line +
+                (from + k) * f.k,
+            lines - first - line};
+}
+
+/* Begins to copy the tile, zeros outside, and moves on to the next; left: of
+ * the k dimension, from the tile's begin on. */
+template <typename T, int LINES, int K, bool ALONG_K>
+PST_DEVICE void product_fetch(struct product_reader<T> &r,
+                              const struct pst_cuda_factor &f, int left,
+                              T (*to)[LINES + 16 / sizeof(T)])
+{
+    constexpr int V = 16 / sizeof(T), N = PST_CUDA_BLOCK;
+    int line, k;
+
+    static_assert(LINES * K == N * V, "V elements by thread");
+    product_place<T, LINES, K, ALONG_K>(f.vector != 0, line, k);
+    left -= k;
+    if (ALONG_K) {
+        PST_UNROLL
+        for (int i = 0; i < V; i++)
+            pst_copy_async<sizeof(T)>(
+                &to[k][line + i * (N / K)], r.at + i * (N / K) * f.line,
+                left > 0 && r.lines > i * (N / K) ? sizeof(T) : 0);
+    } else if (f.vector != 0) {
+        const int n = r.lines < 0 || left <= 0 ? 0 : r.lines < V ? r.lines : V;
+
+        pst_copy_async<16>(&to[k][line], r.at, n * (int)sizeof(T));
+    } else {
+        PST_UNROLL
+        for (int i = 0; i < V; i++)
+            pst_copy_async<sizeof(T)>(
+                &to[k + i * (N / LINES)][line], r.at + i * (N / LINES) * f.k,
+                left > i * (N / LINES) && r.lines > 0 ? sizeof(T) : 0);
+    }
+    r.at += K * f.k;
+}
+
+/* --- results -------------------------------------------------------------- */
+
+/* The result's value for a sum; c: offset in c; was: the old value of out. */
+template <typename T>
+PST_DEVICE T product_finish(const struct pst_cuda_product &p, T sum, int64_t c,
+                            T was)
+{
+    T y = (T)p.alpha * sum;
+
+    if (p.c.data != nullptr) /* NULL for beta 0 */
+        y += (T)p.beta * ((const T *)p.c.data)[c];
+    return p.accumulate != 0 ? y + was : y;
+}
+
+/* Writes a vector of sums; those of columns from p.n on are left out. to, c: of
+ * column 0 of the row. */
+template <typename T>
+PST_DEVICE void product_write(const struct pst_cuda_product &p, T *to,
+                              int64_t c, int col, struct product_vector<T> v)
+{
+    constexpr int V = 16 / sizeof(T);
+    const int n = p.n - col;
+    const bool whole = p.vector != 0 && n >= V;
+    struct product_vector<T> was = {
+    };
+
+    if (p.splits == 1 && p.accumulate != 0) {
+        PST_UNROLL
+        for (int i = 0; i < V; i++)
+            if (i < n)
+                was.at[i] = to[col + i];
+    }
+    if (p.splits == 1) {
+        PST_UNROLL
+        for (int i = 0; i < V; i++)
+            if (i < n)
+                v.at[i] = product_finish(p, v.at[i], c + (col + i) * p.c.col,
+                                         was.at[i]);
+    }
+    if (whole) {
+        *(struct product_vector<T> *)(to + col) = v;
+        return;
+    }
+    PST_UNROLL
+    for (int i = 0; i < V; i++)
+        if (i < n)
+            to[col + i] = v.at[i];
+}
+
+/* --- product -------------------------------------------------------------- */
+
+/* Adds one k of the tiles: R x R sums of a thread, in groups of a vector. */
+template <typename T, int R, int WIDTH>
+PST_DEVICE void product_step(const T (&a)[WIDTH], const T (&b)[WIDTH], int line,
+                             int col, T (&sum)[R][R])
+{
+    constexpr int V = 16 / sizeof(T);
+    struct product_vector<T> x[R / V], y[R / V];
+
+    PST_UNROLL
+    for (int g = 0; g < R / V; g++) {
+        x[g] = *(const struct product_vector<T> *)&a[g * 16 * V + line];
+        y[g] = *(const struct product_vector<T> *)&b[g * 16 * V + col];
+    }
+    PST_UNROLL
+    for (int i = 0; i < R; i++) {
+        PST_UNROLL
+        for (int j = 0; j < R; j++)
+            sum[i][j] += x[i / V].at[i % V] * y[j / V].at[j % V];
+    }
+}
+
+/* A block computes a tile of 16 R x 16 R, each thread R x R sums. A warp has 4
+ * x 8 threads of it, so that it reads few different vectors. A_K, B_K: threads
+ * read the operand along k. */
+template <typename T, int R, int K, bool A_K, bool B_K>
+PST_DEVICE void product_tile(const struct pst_cuda_product &p)
+{
+    constexpr int V = 16 / sizeof(T), SIZE = 16 * R;
+    alignas(16) PST_SHARED T as[2][K][SIZE + V];
+    alignas(16) PST_SHARED T bs[2][K][SIZE + V];
+    const uint32_t tile = blockIdx.x % (p.row_tiles * p.col_tiles);
+    const uint32_t part = blockIdx.x / (p.row_tiles * p.col_tiles);
+    const uint32_t batch = part / p.splits, split = part % p.splits;
+    const int row0 = (int)(tile % p.row_tiles) * SIZE;
+    const int col0 = (int)(tile / p.row_tiles) * SIZE;
+    const int k0 = (int)split * p.per_split;
+    const int warp = (int)threadIdx.x / PST_WARP;
+    const int lane = (int)threadIdx.x % PST_WARP;
+    const int line = (warp / 2 * 4 + lane / 8) * V;
+    const int col = (warp % 2 * 8 + lane % 8) * V;
+    int left = p.k - k0 < p.per_split ? p.k - k0 : p.per_split;
+    int now = 0;
+    T sum[R][R] = {};
+    struct product_reader<T> a = product_start<T, SIZE, K, A_K>(
+        p.a, product_offset(p, p.a.batch, batch), row0, p.m, k0);
+    struct product_reader<T> b = product_start<T, SIZE, K, B_K>(
+        p.b, product_offset(p, p.b.batch, batch), col0, p.n, k0);
+
+    product_fetch<T, SIZE, K, A_K>(a, p.a, left, as[0]);
+    product_fetch<T, SIZE, K, B_K>(b, p.b, left, bs[0]);
+    for (; left > 0; left -= K, now ^= 1) {
+        pst_copies_wait();
+        __syncthreads(); /* all have read the other tiles, too */
+        if (left > K) {
+            product_fetch<T, SIZE, K, B_K>(b, p.b, left - K, bs[now ^ 1]);
+            product_fetch<T, SIZE, K, A_K>(a, p.a, left - K, as[now ^ 1]);
+        }
+        PST_UNROLL
+        for (int i = 0; i < K; i++)
+            product_step<T, R>(as[now][i], bs[now][i], line, col, sum);
+    }
+
+    T *const to = (p.splits == 1 ? (T *)p.out : (T *)p.partial) +
+                  ((int64_t)split * p.batches + batch) * p.m * p.n;
+    const int64_t c = product_offset(p, p.c.batch, batch);
+
+    PST_UNROLL
+    for (int i = 0; i < R; i++) {
+        const int row = row0 + i / V * 16 * V + line + i % V;
+
+        PST_UNROLL
+        for (int g = 0; g < R / V; g++) {
+            struct product_vector<T> v;
+
+            PST_UNROLL
+            for (int j = 0; j < V; j++)
+                v.at[j] = sum[i][g * V + j];
+            if (row < p.m)
+                product_write(p, to + (int64_t)row * p.n, c + row * p.c.row,
+                              col0 + g * 16 * V + col, v);
+        }
+    }
+}
+
+/* Adds the splits' sums, in their order. */
+template <typename T>
+PST_DEVICE void product_end(const struct pst_cuda_product &p)
+{
+    const int64_t size = (int64_t)p.m * p.n, total = size * p.batches;
+    T *const out = (T *)p.out;
+
+    PST_GRID_LOOP(i, total)
+    {
+        const T *from = (const T *)p.partial + i;
+        const int row = (int)(i % size / p.n), col = (int)(i % size % p.n);
+        T sum = *from;
+
+        for (uint32_t s = 1; s < p.splits; s++)
+            sum += *(from += total);
+        out[i] =
+            product_finish(p, sum,
+                           product_offset(p, p.c.batch, (uint32_t)(i / size)) +
+                               row * p.c.row + col * p.c.col,
+                           p.accumulate != 0 ? out[i] : T(0));
+    }
+}
+
+#define PRODUCT(name, T, size, k, a_k, b_k)                                    \
+    PST_CUDA_KERNEL_TWO(name, struct pst_cuda_product)                         \
+    {                                                                          \
+        product_tile<T, (size) / 16, k, a_k, b_k>(p);                          \
+    }
+/* By the directions in which a and b are read: k ("k") or the other ("l"). */
+#define PRODUCTS(name, T, size, k)                                             \
+    PRODUCT(name##_kk, T, size, k, true, true)                                 \
+    PRODUCT(name##_kl, T, size, k, true, false)                                \
+    PRODUCT(name##_lk, T, size, k, false, true)                                \
+    PRODUCT(name##_ll, T, size, k, false, false)
+
+PRODUCTS(pst_product_large, float, PST_CUDA_TILE_LARGE, PST_CUDA_TILE_LARGE_K)
+PRODUCTS(pst_product_small, float, PST_CUDA_TILE_SMALL, PST_CUDA_TILE_SMALL_K)
+PRODUCTS(pst_product_f64, double, PST_CUDA_TILE_F64, PST_CUDA_TILE_F64_K)
+
+PST_CUDA_KERNEL(pst_product_end_f32, struct pst_cuda_product)
+{
+    product_end<float>(p);
+}
+
+PST_CUDA_KERNEL(pst_product_end_f64, struct pst_cuda_product)
+{
+    product_end<double>(p);
+}
+
+/* --- column sums ---------------------------------------------------------- */
+
+/* A warp reads PST_CUDA_SUM_COLUMNS neighbours of a row. */
+template <typename T>
+PST_DEVICE void column_sum(const struct pst_cuda_column_sum &p)
+{
+    PST_SHARED T sums[PST_CUDA_SUM_ROWS][PST_CUDA_SUM_COLUMNS];
+    const unsigned lane = threadIdx.x % PST_CUDA_SUM_COLUMNS;
+    const unsigned first = threadIdx.x / PST_CUDA_SUM_COLUMNS;
+    const int64_t col = (int64_t)blockIdx.x * PST_CUDA_SUM_COLUMNS + lane;
+    const int64_t begin = blockIdx.y * p.per_split;
+    const int64_t end =
+        p.rows < begin + p.per_split ? p.rows : begin + p.per_split;
+    T sum = 0;
+
+    if (col < p.cols) {
+        for (int64_t r = begin + first; r < end; r += PST_CUDA_SUM_ROWS)
+            sum += ((const T *)p.x)[r * p.cols + col];
+    }
+    sums[first][lane] = sum;
+    __syncthreads();
+    if (first != 0 || col >= p.cols)
+        return;
+    for (unsigned i = 1; i < PST_CUDA_SUM_ROWS; i++)
+        sum += sums[i][lane];
+    if (p.splits > 1)
+        ((T *)p.partial)[blockIdx.y * p.cols + col] = sum;
+    else
+        ((T *)p.out)[col] = p.accumulate != 0 ? ((T *)p.out)[col] + sum : sum;
+}
+
+template <typename T>
+PST_DEVICE void column_sum_end(const struct pst_cuda_column_sum &p)
+{
+    T *const out = (T *)p.out;
+
+    PST_GRID_LOOP(i, p.cols)
+    {
+        T sum = ((const T *)p.partial)[i];
+
+        for (uint32_t s = 1; s < p.splits; s++)
+            sum += ((const T *)p.partial)[s * p.cols + i];
+        out[i] = p.accumulate != 0 ? out[i] + sum : sum;
+    }
+}
+
+PST_CUDA_KERNEL(pst_column_sum_f32, struct pst_cuda_column_sum)
+{
+    column_sum<float>(p);
+}
+
+PST_CUDA_KERNEL(pst_column_sum_f64, struct pst_cuda_column_sum)
+{
+    column_sum<double>(p);
+}
+
+PST_CUDA_KERNEL(pst_column_sum_end_f32, struct pst_cuda_column_sum)
+{
+    column_sum_end<float>(p);
+}
+
+PST_CUDA_KERNEL(pst_column_sum_end_f64, struct pst_cuda_column_sum)
+{
+    column_sum_end<double>(p);
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Matmuls and column sums of the device "cuda": all tiles, edges, layouts and
+ * splits, against sums in double. What no operand owns is NaN. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stages/base/macros.h"
+#include "stages/ops/core/rows.h"
+#include "stages/ops/cuda/cuda.h"
+#include "tests/ops/on_device.h"
+#include "tests/test.h"
+
+static struct pst_device_memory device;
+
+static void *must(void *p)
+{
+    assert_non_null(p);
+    return p;
+}
+
+enum layout {
+    ROWS,    /* row-major */
+    COLUMNS, /* the transpose of a row-major matrix */
+    GAPS,    /* row-major, with a row stride that is no multiple of 4 */
+    STEPS,   /* every third element of every second row */
+    SHARED,  /* one matrix for the whole batch */
+    SHIFTED  /* row-major, 4 bytes behind an aligned address */
+};
+
+struct example {
+    int64_t batch, m, n, k;
+    enum layout a, b, c;
+    double alpha, beta;
+    bool accumulate;
+};
+
+/* A block for a tensor and guards of 64 bytes. */
+struct tensor {
+    struct pst_meta meta;
+    unsigned char *memory;
+    size_t size, begin; /* bytes; of the first element */
+};
+
+static double number(uint64_t i)
+{
+    i = (i + 1) * 0x9e3779b97f4a7c15u;
+    i = (i ^ i >> 31) * 0xbf58476d1ce4e5b9u;
+    return (double)(i >> 40) * 0x1p-23 - 1.0;
+}
+
+static int64_t offset_of(const struct tensor *x, int64_t i, int64_t r,
+                         int64_t s)
+{
+    return i * x->meta.stride[0] + r * x->meta.stride[1] +
+           s * x->meta.stride[2];
+}
+
+static double load(const struct tensor *x, int64_t i, int64_t r, int64_t s)
+{
+    return pst_load_f64(x->meta.dtype, x->memory + x->begin,
+                        offset_of(x, i, r, s));
+}
+
+static void fill(struct tensor *x, uint64_t seed)
+{
+    const int64_t *size = x->meta.size;
+
+    memset(x->memory, 0xff, x->size); /* NaN */
+    for (int64_t i = 0; i < size[0]; i++)
+        for (int64_t r = 0; r < size[1]; r++)
+            for (int64_t s = 0; s < size[2]; s++)
+                pst_store_f64(x->meta.dtype, x->memory + x->begin,
+                              offset_of(x, i, r, s), number(seed++ % 1000003));
+}
+
+static struct tensor make(enum pst_dtype dtype, int64_t batch, int64_t rows,
+                          int64_t cols, enum layout layout, uint64_t seed)
+{
+    struct tensor x = {
+        .meta = pst_meta_make(dtype, 3, (int64_t[]){batch, rows, cols})};
+    int64_t *stride = x.meta.stride;
+
+    if (layout == COLUMNS) {
+        stride[1] = 1;
+        stride[2] = rows;
+    } else if (layout == GAPS) {
+        stride[1] = cols + 3;
+        stride[0] = rows * stride[1];
+    } else if (layout == STEPS) {
+        stride[2] = 3;
+        stride[1] = 6 * cols;
+        stride[0] = rows * stride[1];
+    } else if (layout == SHARED) {
+        stride[0] = 0;
+    }
+    x.begin = 64 + (layout == SHIFTED ? pst_dtype_size(dtype) : 0);
+    x.size = (x.begin + pst_meta_span(&x.meta) + 128) / 64 * 64;
+    x.memory = must(aligned_alloc(64, x.size));
+    fill(&x, seed);
+    return x;
+}
+
+static void compare(const struct example *e, const struct tensor *t,
+                    const struct tensor *was, double tolerance)
+{
+    double worst = 0.0, most = 0.0;
+
+    for (int64_t i = 0; i < e->batch; i++)
+        for (int64_t r = 0; r < e->m; r++)
+            for (int64_t s = 0; s < e->n; s++) {
+                double sum = 0.0;
+
+                for (int64_t k = 0; k < e->k; k++)
+                    sum += load(&t[1], i, r, k) * load(&t[2], i, k, s);
+                sum *= e->alpha;
+                if (e->beta != 0.0)
+                    sum += e->beta * load(&t[0], i, r, s);
+                if (e->accumulate)
+                    sum += load(was, i, r, s);
+                sum -= load(&t[3], i, r, s);
+                worst = fabs(sum) <= worst ? worst : fabs(sum); /* NaN stays */
+                most = fmax(most, fabs(load(&t[3], i, r, s)));
+            }
+    if (!(worst <= tolerance * most))
+        fail_msg("%lld x (%lld, %lld, %lld), layouts %d %d %d: %g of %g",
+                 (long long)e->batch, (long long)e->m, (long long)e->n,
+                 (long long)e->k, e->a, e->b, e->c, worst, most);
+}
+
+/* Runs on the device; the guards of result and scratch must not change. */
+static void run(const struct pst_op *op, struct pst_call *call,
+                struct tensor *t, unsigned n)
+{
+    const struct pst_kernels kernels = pst_op_kernels(&pst_device_cuda, op);
+    const struct pst_kernel *kernel = &kernels.at[0];
+    struct on_device_block blocks[8];
+    struct pst_operand operands[8];
+    struct tensor *out = &t[n - 1];
+    const size_t end = out->begin + pst_meta_span(&out->meta);
+
+    assert_true((kernel->flags & PST_K_QUEUED) != 0);
+    for (unsigned i = 0; i < n; i++) {
+        operands[i] =
+            (struct pst_operand){t[i].memory + t[i].begin, &t[i].meta};
+        blocks[i] = (struct on_device_block){t[i].memory, t[i].size};
+    }
+    call->in = operands;
+    call->out = &operands[n - 1];
+    call->n_in = n - 1;
+    call->n_out = 1;
+    assert_true(pst_kernel_fits(kernel, call, PST_ISA_ANY));
+    call->scratch_size = kernel->scratch(call, 1);
+    call->scratch = must(calloc(1, call->scratch_size + 64));
+    memset((char *)call->scratch + call->scratch_size, 0x5a, 64);
+    blocks[n] =
+        (struct on_device_block){call->scratch, call->scratch_size + 64};
+    on_device_run(&device, kernel, call, blocks, n + 1);
+    for (size_t i = 0; i < 64; i++)
+        assert_int_equal(
+            ((unsigned char *)call->scratch)[call->scratch_size + i], 0x5a);
+    for (size_t i = 0; i < out->size; i++)
+        if (i < out->begin || i >= end)
+            assert_int_equal(out->memory[i], 0xff);
+    free(call->scratch);
+}
+
+static void check(const struct example *e, enum pst_dtype dtype)
+{
+    const struct pst_arg args[5] = {
+        [3] = {.kind = PST_ARG_FLOAT, .f = e->beta},
+        [4] = {.kind = PST_ARG_FLOAT, .f = e->alpha}};
+    struct tensor t[4] = {
+        make(dtype, e->batch, e->m, e->n, e->c, 1),
+        make(dtype, e->batch, e->m, e->k, e->a, 2),
+        make(dtype, e->batch, e->k, e->n, e->b, 3),
+        make(dtype, e->batch, e->m, e->n, ROWS, 4),
+    };
+    struct tensor was = make(dtype, e->batch, e->m, e->n, ROWS, 4);
+    struct pst_call call = {.args = args, .accumulate = e->accumulate};
+
+    if (e->beta == 0.0)
+        memset(t[0].memory, 0xff, t[0].size);
+    run(&pst_op_baddbmm, &call, t, 4);
+    compare(e, t, &was, dtype == PST_F64 ? 1e-13 : 1e-5);
+    for (unsigned i = 0; i < 4; i++)
+        free(t[i].memory);
+    free(was.memory);
+}
+
+static void products(void **state)
+{
+    static const struct example examples[] = {
+        /* small tiles: all pairs of layouts, edges in every dimension */
+        {2, 70, 67, 33, ROWS, ROWS, ROWS, 1, 1, false},
+        {2, 70, 67, 33, ROWS, COLUMNS, COLUMNS, 1, 1, true},
+        {2, 70, 67, 33, COLUMNS, ROWS, SHARED, 0.5, 2, false},
+        {2, 70, 67, 33, COLUMNS, COLUMNS, ROWS, 1, 0, false},
+        {3, 68, 72, 40, ROWS, ROWS, ROWS, 1, 0, true},
+        {3, 68, 72, 40, COLUMNS, ROWS, STEPS, 1, 1, true},
+        {3, 68, 72, 40, SHIFTED, SHIFTED, SHIFTED, 1, 1, false},
+        {3, 68, 72, 40, STEPS, STEPS, ROWS, 1, 0, false},
+        {3, 68, 72, 40, GAPS, GAPS, GAPS, 1, 1, false},
+        {3, 68, 72, 40, SHARED, ROWS, ROWS, 1, 0, false},
+        {3, 68, 72, 40, ROWS, SHARED, SHARED, 1, 1, false},
+        /* vectors and single elements, with splits */
+        {1, 1, 1, 5000, ROWS, ROWS, ROWS, 1, 0, false},
+        {1, 1, 300, 1000, ROWS, ROWS, ROWS, 1, 1, true},
+        {1, 300, 1, 1000, ROWS, ROWS, ROWS, 1, 0, false},
+        {1, 5, 6, 1, ROWS, ROWS, ROWS, 1, 1, false},
+        {2, 8, 8, 1, GAPS, GAPS, ROWS, 1, 1, false},
+        {2, 5, 6, 0, ROWS, ROWS, ROWS, 1, 1, true},
+        {1, 66, 132, 3000, COLUMNS, ROWS, ROWS, 1, 1, true},
+        /* large tiles (f32) without splits */
+        {1, 1000, 1037, 19, ROWS, ROWS, ROWS, 1, 0, false},
+        {1, 1000, 1036, 20, COLUMNS, ROWS, SHARED, 1, 1, true},
+        {1, 1000, 1036, 20, ROWS, COLUMNS, ROWS, 0.5, 2, false},
+        {16, 130, 135, 12, COLUMNS, COLUMNS, COLUMNS, 1, 1, false},
+        {16, 130, 136, 12, SHIFTED, STEPS, ROWS, 1, 0, true},
+        /* and with four */
+        {16, 66, 68, 1030, COLUMNS, ROWS, ROWS, 1, 0, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(examples); i++) {
+        check(&examples[i], PST_F32);
+        check(&examples[i], PST_F64);
+    }
+}
+
+/* --- column sums ---------------------------------------------------------- */
+
+static void check_sum(int64_t rows, int64_t cols, enum pst_dtype dtype,
+                      bool accumulate)
+{
+    const struct pst_arg args[2] = {[1] = {.kind = PST_ARG_INT, .i = 1}};
+    struct tensor t[2] = {make(dtype, 1, rows, cols, ROWS, 1),
+                          make(dtype, 1, 1, cols, ROWS, 2)};
+    struct tensor was = make(dtype, 1, 1, cols, ROWS, 2);
+    struct pst_call call = {.args = args, .accumulate = accumulate};
+
+    run(&pst_op_column_sum, &call, t, 2);
+    for (int64_t s = 0; s < cols; s++) {
+        double sum = accumulate ? load(&was, 0, 0, s) : 0.0;
+
+        for (int64_t r = 0; r < rows; r++)
+            sum += load(&t[0], 0, r, s);
+        if (!(fabs(sum - load(&t[1], 0, 0, s)) <=
+              (dtype == PST_F64 ? 1e-12 : 1e-5) * sqrt((double)rows)))
+            fail_msg("%lld x %lld: column %lld", (long long)rows,
+                     (long long)cols, (long long)s);
+    }
+    free(t[0].memory);
+    free(t[1].memory);
+    free(was.memory);
+}
+
+static void column_sums(void **state)
+{
+    static const int64_t sizes[][2] = {{1, 1},    {63, 40},    {128, 32},
+                                       {5000, 7}, {1000, 900}, {130, 33}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(sizes); i++)
+        for (unsigned a = 0; a < 2; a++) {
+            check_sum(sizes[i][0], sizes[i][1], PST_F32, a != 0);
+            check_sum(sizes[i][0], sizes[i][1], PST_F64, a != 0);
+        }
+}
+
+/* --- refusals ------------------------------------------------------------- */
+
+/* Matmuls of rounded operands run on the host. */
+static void refuses_bf16(void **state)
+{
+    const struct pst_kernels kernels =
+        pst_op_kernels(&pst_device_cuda, &pst_op_mm);
+    const struct pst_meta meta = pst_meta_make(PST_F32, 2, (int64_t[]){4, 4});
+    struct pst_operand x[3] = {{NULL, &meta}, {NULL, &meta}, {NULL, &meta}};
+    struct pst_call call = {.in = x, .n_in = 2, .out = &x[2], .n_out = 1};
+
+    (void)state;
+    assert_true(pst_kernel_fits(&kernels.at[0], &call, PST_ISA_ANY));
+    call.bf16 = true;
+    assert_false(pst_kernel_fits(&kernels.at[0], &call, PST_ISA_ANY));
+}
+
+static int setup(void **state)
+{
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) != PST_OK ||
+        pst_device_open(&pst_device_cuda, 0, (size_t)64 << 20, &device,
+                        &diag) != PST_OK) {
+        (void)fprintf(stderr, "%s\n", diag.text);
+        return -1;
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    pst_device_close(&device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products),
+        cmocka_unit_test(column_sums),
+        cmocka_unit_test(refuses_bf16),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
