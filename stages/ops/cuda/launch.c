@@ -35,6 +35,29 @@ void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
     pst_cuda_launch(c, fn, PST_MIN(blocks, most), 1, params);
 }
 
+void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
+                          enum pst_cuda_fn block, int64_t rows, int64_t n,
+                          const void *params)
+{
+    const int64_t teams = PST_CUDA_BLOCK / 32; /* warps of a block */
+
+    if (n <= PST_CUDA_TEAM_WARP)
+        pst_cuda_launch(c, warp, (rows + teams - 1) / teams, 1, params);
+    else
+        pst_cuda_launch(c, block, rows, 1, params);
+}
+
+bool pst_cuda_all(const struct pst_call *c, enum pst_dtype dtype)
+{
+    for (unsigned i = 0; i < c->n_in; i++)
+        if (c->in[i].meta != NULL && c->in[i].meta->dtype != dtype)
+            return false;
+    for (unsigned i = 0; i < c->n_out; i++)
+        if (c->out[i].meta != NULL && c->out[i].meta->dtype != dtype)
+            return false;
+    return true;
+}
+
 bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
                       struct pst_cuda_nd *ret)
 {

@@ -23,6 +23,20 @@ void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
 void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
                      int64_t y, const void *params);
 
+/* The same for `rows` rows of n elements each: a block or a warp for each, as
+ * code/team.cuh says. */
+void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
+                          enum pst_cuda_fn block, int64_t rows, int64_t n,
+                          const void *params);
+
+/* True if all operands of the call have this dtype. */
+bool pst_cuda_all(const struct pst_call *c, enum pst_dtype dtype);
+/* True if the address suits loads of 16 bytes. */
+static inline bool pst_cuda_is_wide(const void *at)
+{
+    return (uintptr_t)at % 16 == 0;
+}
+
 /* Fills the loop of n operands; false if it has no elements. */
 bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
                       struct pst_cuda_nd *ret);

@@ -52,6 +52,29 @@ struct pst_cuda_loop {
     float s[3];
 };
 
+/* Rows of at most so many elements have a warp each, longer ones a block
+ * (team.cuh). */
+#define PST_CUDA_TEAM_WARP 1024
+
+/* How a kernel reports a fault (fault.cuh). */
+struct pst_cuda_fault_words { /* struct pst_fault */
+    uint32_t set, code, site, microbatch;
+    int64_t numbers[4];
+};
+
+struct pst_cuda_fault {
+    struct pst_cuda_fault_words *words; /* NULL: not reported */
+    uint32_t code, site, microbatch;
+};
+
+/* Number i of the stream (pst_rng_stream) is below a probability, as
+ * pst_rng_f32 says, if its 24 bits are below `limit` (random.cuh). */
+struct pst_cuda_chance {
+    uint32_t stream[4];
+    uint32_t limit; /* 0: never */
+    float kept;     /* factor of what is kept */
+};
+
 /* to = one value in all elements; wide: the bits of the value */
 struct pst_cuda_fill {
     struct pst_cuda_nd nd; /* operand 0: to */
