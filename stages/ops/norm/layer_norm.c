@@ -130,7 +130,7 @@ static enum pst_status layer_norm_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-static struct pst_norm layer_norm_of(const struct pst_call *c)
+struct pst_norm pst_norm_of_layer(const struct pst_call *c)
 {
     struct pst_norm p = {.centre = true,
                          .eps = pst_norm_eps(&c->args[4], PST_F32),
@@ -144,7 +144,7 @@ static struct pst_norm layer_norm_of(const struct pst_call *c)
 
 static void layer_norm_ref(const struct pst_call *c)
 {
-    const struct pst_norm p = layer_norm_of(c);
+    const struct pst_norm p = pst_norm_of_layer(c);
 
     pst_norm_ref(&p, &c->out[0], c->n_out == 3 ? &c->out[1] : NULL,
                  c->n_out == 3 ? &c->out[2] : NULL);
@@ -154,7 +154,7 @@ static void layer_norm_ref(const struct pst_call *c)
 static size_t native_layer_norm_scratch(const struct pst_call *c,
                                         unsigned threads)
 {
-    const struct pst_norm p = layer_norm_of(c);
+    const struct pst_norm p = pst_norm_of_layer(c);
 
     (void)threads;
     return (size_t)p.rows * 2 * pst_dtype_size(p.x->meta->dtype);
@@ -172,7 +172,7 @@ static bool weights_are_alike(const struct pst_call *c)
 #define RUN_FORWARD(suffix, set)                                               \
     static void layer_norm_##suffix(const struct pst_call *c)                  \
     {                                                                          \
-        const struct pst_norm p = layer_norm_of(c);                            \
+        const struct pst_norm p = pst_norm_of_layer(c);                        \
                                                                                \
         pst_norm_run(c, &p, PST_NORM_LOOPS(suffix));                           \
     }
@@ -266,9 +266,8 @@ static enum pst_status backward_affine_infer(struct pst_infer *c)
                                             c->args[2].n, c->args[2].ints);
 }
 
-/* The arguments are grad, input, shape, [weight,] eps. */
-static struct pst_norm backward_of(const struct pst_call *c, bool centre,
-                                   bool has_weight)
+struct pst_norm pst_norm_of_backward(const struct pst_call *c, bool centre,
+                                     bool has_weight)
 {
     struct pst_norm p = {
         .centre = centre,
@@ -284,7 +283,7 @@ static struct pst_norm backward_of(const struct pst_call *c, bool centre,
 static size_t backward_weight_scratch(const struct pst_call *c,
                                       unsigned threads)
 {
-    const struct pst_norm p = backward_of(c, true, false);
+    const struct pst_norm p = pst_norm_of_backward(c, true, false);
 
     (void)threads;
     return pst_norm_weight_scratch(&p);
@@ -303,13 +302,13 @@ static bool all_alike(const struct pst_call *c)
 #define RUN_BACKWARD(suffix, norm, centre)                                     \
     static void norm##_input_##suffix(const struct pst_call *c)                \
     {                                                                          \
-        const struct pst_norm p = backward_of(c, centre, true);                \
+        const struct pst_norm p = pst_norm_of_backward(c, centre, true);       \
                                                                                \
         pst_norm_run_input(c, &p, PST_NORM_LOOPS(suffix));                     \
     }                                                                          \
     static void norm##_weight_##suffix(const struct pst_call *c)               \
     {                                                                          \
-        const struct pst_norm p = backward_of(c, centre, false);               \
+        const struct pst_norm p = pst_norm_of_backward(c, centre, false);      \
                                                                                \
         pst_norm_run_weight(c, &p, PST_NORM_LOOPS(suffix));                    \
     }
@@ -321,13 +320,13 @@ PST_SIMD_EACH(RUN_RMS)
 #define BACKWARD_KERNELS(norm, is_centred)                                     \
     static void norm##_input_ref(const struct pst_call *c)                     \
     {                                                                          \
-        const struct pst_norm p = backward_of(c, is_centred, true);            \
+        const struct pst_norm p = pst_norm_of_backward(c, is_centred, true);   \
                                                                                \
         pst_norm_input_ref(&p, &c->out[0]);                                    \
     }                                                                          \
     static void norm##_weight_ref(const struct pst_call *c)                    \
     {                                                                          \
-        const struct pst_norm p = backward_of(c, is_centred, false);           \
+        const struct pst_norm p = pst_norm_of_backward(c, is_centred, false);  \
                                                                                \
         pst_norm_weight_ref(&p, &c->out[0], c->accumulate);                    \
     }                                                                          \
@@ -358,7 +357,7 @@ BACKWARD_KERNELS(rms, false);
 
 static void layer_affine_ref(const struct pst_call *c)
 {
-    const struct pst_norm p = backward_of(c, true, false);
+    const struct pst_norm p = pst_norm_of_backward(c, true, false);
 
     pst_norm_weight_ref(&p, &c->out[0], false);
     pst_norm_bias_ref(&p, &c->out[1]);

@@ -33,6 +33,13 @@ enum pst_status pst_norm_check(const struct pst_infer *c, unsigned i,
 void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
                    unsigned normalised);
 
+/* Describe a call of layer_norm or native_layer_norm, of rms_norm, and of a
+ * backward operator: its arguments are grad, input, shape, [weight,] eps. */
+struct pst_norm pst_norm_of_layer(const struct pst_call *c);
+struct pst_norm pst_norm_of_rms(const struct pst_call *c);
+struct pst_norm pst_norm_of_backward(const struct pst_call *c, bool centre,
+                                     bool has_weight);
+
 /* Reference kernels: sums in double, any strides and floating dtypes. mean,
  * rstd may be NULL. accumulate: dw +=. */
 void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,

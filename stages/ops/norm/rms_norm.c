@@ -38,7 +38,7 @@ static enum pst_status rms_norm_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-static struct pst_norm rms_norm_of(const struct pst_call *c)
+struct pst_norm pst_norm_of_rms(const struct pst_call *c)
 {
     struct pst_norm p = {.eps = pst_norm_eps(&c->args[3], c->in[0].meta->dtype),
                          .x = &c->in[0],
@@ -50,7 +50,7 @@ static struct pst_norm rms_norm_of(const struct pst_call *c)
 
 static void rms_norm_ref(const struct pst_call *c)
 {
-    const struct pst_norm p = rms_norm_of(c);
+    const struct pst_norm p = pst_norm_of_rms(c);
 
     pst_norm_ref(&p, &c->out[0], NULL, NULL);
 }
@@ -64,7 +64,7 @@ static bool weight_is_alike(const struct pst_call *c)
 #define RUN(suffix, set)                                                       \
     static void rms_norm_##suffix(const struct pst_call *c)                    \
     {                                                                          \
-        const struct pst_norm p = rms_norm_of(c);                              \
+        const struct pst_norm p = pst_norm_of_rms(c);                          \
                                                                                \
         pst_norm_run(c, &p, PST_NORM_LOOPS(suffix));                           \
     }
