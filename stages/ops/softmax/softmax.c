@@ -57,16 +57,11 @@ static enum pst_status backward_infer(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, g->dtype, g);
 }
 
-/* Layout of the reduced dimension: runs of n elements, `inner` apart, at outer
- * * inner positions. */
-struct runs {
-    int64_t outer, n, inner;
-};
-
-static struct runs runs_of(const struct pst_meta *x, int64_t dim)
+struct pst_softmax_runs pst_softmax_runs_of(const struct pst_meta *x,
+                                            int64_t dim)
 {
     const int d = pst_meta_dim(x, dim);
-    struct runs r = {1, 1, 1};
+    struct pst_softmax_runs r = {1, 1, 1};
 
     for (int i = 0; i < (int)x->rank; i++)
         *(i < d ? &r.outer : i == d ? &r.n : &r.inner) *= x->size[i];
@@ -83,7 +78,7 @@ static double at(const struct pst_operand *x, int64_t i)
 enum kind { SOFTMAX, LOG_SOFTMAX, SAFE_SOFTMAX };
 
 static void softmax_run_ref(const struct pst_call *c, enum kind kind,
-                            const struct runs *r, int64_t first)
+                            const struct pst_softmax_runs *r, int64_t first)
 {
     const struct pst_operand *x = &c->in[0];
     struct pst_operand *y = &c->out[0];
@@ -110,7 +105,8 @@ static void softmax_run_ref(const struct pst_call *c, enum kind kind,
 
 static void softmax_ref(const struct pst_call *c, enum kind kind)
 {
-    const struct runs r = runs_of(c->in[0].meta, c->args[1].i);
+    const struct pst_softmax_runs r =
+        pst_softmax_runs_of(c->in[0].meta, c->args[1].i);
 
     for (int64_t o = 0; o < r.outer; o++)
         for (int64_t i = 0; i < r.inner; i++)
@@ -118,7 +114,7 @@ static void softmax_ref(const struct pst_call *c, enum kind kind)
 }
 
 static void backward_run_ref(const struct pst_call *c, enum kind kind,
-                             const struct runs *r, int64_t first)
+                             const struct pst_softmax_runs *r, int64_t first)
 {
     const struct pst_operand *g = &c->in[0], *y = &c->in[1];
     double sum = 0.0;
@@ -139,7 +135,8 @@ static void backward_run_ref(const struct pst_call *c, enum kind kind,
 
 static void backward_ref(const struct pst_call *c, enum kind kind)
 {
-    const struct runs r = runs_of(c->in[1].meta, c->args[2].i);
+    const struct pst_softmax_runs r =
+        pst_softmax_runs_of(c->in[1].meta, c->args[2].i);
 
     for (int64_t o = 0; o < r.outer; o++)
         for (int64_t i = 0; i < r.inner; i++)
@@ -174,7 +171,7 @@ static void log_backward_ref(const struct pst_call *c)
 /* --- fast kernels: contiguous f32 and f64 --------------------------------- */
 
 struct job {
-    struct runs r;
+    struct pst_softmax_runs r;
     const struct pst_softmax_loops *loops;
     bool log;
     int64_t size;      /* bytes of an element */
@@ -199,7 +196,7 @@ static void rows_part(const struct job *k, int64_t a, int64_t b)
 static void columns_part(const struct job *k, int64_t strips, int64_t a,
                          int64_t b)
 {
-    const struct runs *r = &k->r;
+    const struct pst_softmax_runs *r = &k->r;
 
     for (int64_t i = a; i < b; i++) {
         const int64_t col = i % strips * PST_SOFTMAX_COLS;
@@ -231,7 +228,7 @@ static void part_of_it(void *ctx, unsigned part, unsigned parts)
 
 static void run(const struct pst_call *c, struct job *k, int64_t dim)
 {
-    k->r = runs_of(c->out[0].meta, dim);
+    k->r = pst_softmax_runs_of(c->out[0].meta, dim);
     k->y = c->out[0].data;
     k->size = (int64_t)pst_dtype_size(c->out[0].meta->dtype);
     pst_pool_run(

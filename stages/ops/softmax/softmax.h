@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_SOFTMAX_SOFTMAX_H
 #define PENSTOCK_STAGES_OPS_SOFTMAX_SOFTMAX_H
+/* Softmax and log softmax along one dimension. */
+#include "stages/ops/core/op.h"
+#include "stages/ops/cpu/simd/simd.h"
+
+/* Layout of the reduced dimension: runs of n elements, `inner` apart, at outer
+ * * inner positions. */
+struct pst_softmax_runs {
+    int64_t outer, n, inner;
+};
+struct pst_softmax_runs pst_softmax_runs_of(const struct pst_meta *x,
+                                            int64_t dim);
+
 /* Loops over contiguous rows of n, f32 or f64 (simd/layers/softmax.c). y may be
  * x, dx may be g or y. */
-#include "stages/ops/cpu/simd/simd.h"
 
 #define PST_SOFTMAX_COLS 64
 

@@ -6,4 +6,5 @@
 #include "stages/ops/cuda/code/grad.cu"
 #include "stages/ops/cuda/code/loops.cu"
 #include "stages/ops/cuda/code/norm.cu"
+#include "stages/ops/cuda/code/softmax.cu"
 #include "stages/ops/cuda/code/tasks.cu"

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Softmax, log softmax and their gradients, of rows (inner = 1) and columns.
+ * A thread writes only elements that itself has read last: y may be x or g. */
+#include "stages/ops/cuda/code/softmax.cuh"
+#include "stages/ops/cuda/code/softmax.h"
+
+PST_DEVICE float softmax_of(const struct pst_cuda_softmax &p, float x,
+                            const struct pst_exp_sum &s, float log_sum)
+{
+    if (p.kind == PST_CUDA_LOG_SOFTMAX)
+        return x - s.max - log_sum;
+    if (p.kind == PST_CUDA_SAFE_SOFTMAX && s.max == -INFINITY && s.sum == 0.0f)
+        return 0.0f;
+    return expf(x - s.max) / s.sum;
+}
+
+/* What an element adds to the sum of a row's gradient. */
+PST_DEVICE float softmax_term(const struct pst_cuda_softmax &p, int64_t i)
+{
+    return p.kind == PST_CUDA_LOG_SOFTMAX ? p.g[i] : p.g[i] * p.x[i];
+}
+
+/* softmax: y (g - sum(g y)); log softmax: g - e^y sum(g) */
+PST_DEVICE float softmax_grad(const struct pst_cuda_softmax &p, int64_t i,
+                              float sum)
+{
+    return p.kind == PST_CUDA_LOG_SOFTMAX ? p.g[i] - expf(p.x[i]) * sum
+                                          : p.x[i] * (p.g[i] - sum);
+}
+
+template <bool WARP>
+PST_DEVICE void softmax_rows(const struct pst_cuda_softmax &p)
+{
+    const unsigned lane = pst_team_lane<WARP>();
+    const int64_t first = pst_team_row<WARP>() * p.n;
+    const int64_t step = pst_team<WARP>::size;
+    struct pst_exp_sum s = {-INFINITY, 0.0f};
+    float sum = 0.0f;
+
+    if (pst_team_row<WARP>() >= p.outer)
+        return;
+    if (p.g != nullptr) {
+        for (int64_t j = lane; j < p.n; j += step)
+            sum += softmax_term(p, first + j);
+        sum = pst_team<WARP>::sum(sum);
+        for (int64_t j = lane; j < p.n; j += step)
+            p.y[first + j] = softmax_grad(p, first + j, sum);
+        return;
+    }
+    for (int64_t j = lane; j < p.n; j += step)
+        pst_exp_sum_add(s, p.x[first + j]);
+    s = pst_exp_sum_join<WARP>(s);
+    sum = logf(s.sum);
+    for (int64_t j = lane; j < p.n; j += step)
+        p.y[first + j] = softmax_of(p, p.x[first + j], s, sum);
+}
+
+PST_CUDA_KERNEL(pst_softmax_warp_f32, struct pst_cuda_softmax)
+{
+    softmax_rows<true>(p);
+}
+
+PST_CUDA_KERNEL(pst_softmax_block_f32, struct pst_cuda_softmax)
+{
+    softmax_rows<false>(p);
+}
+
+/* A thread for each column: adjacent threads read adjacent elements. */
+PST_CUDA_KERNEL(pst_softmax_columns_f32, struct pst_cuda_softmax)
+{
+    PST_GRID_LOOP(i, p.outer * p.inner)
+    {
+        const int64_t first = i / p.inner * p.n * p.inner + i % p.inner;
+        const int64_t end = first + p.n * p.inner;
+        struct pst_exp_sum s = {-INFINITY, 0.0f};
+        float sum = 0.0f;
+
+        if (p.g != nullptr) {
+            for (int64_t j = first; j < end; j += p.inner)
+                sum += softmax_term(p, j);
+            for (int64_t j = first; j < end; j += p.inner)
+                p.y[j] = softmax_grad(p, j, sum);
+            continue;
+        }
+        for (int64_t j = first; j < end; j += p.inner)
+            pst_exp_sum_add(s, p.x[j]);
+        s.sum = pst_exp_sum_for(s, s.max);
+        sum = logf(s.sum);
+        for (int64_t j = first; j < end; j += p.inner)
+            p.y[j] = softmax_of(p, p.x[j], s, sum);
+    }
+}

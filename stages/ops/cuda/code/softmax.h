@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_SOFTMAX_H
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_SOFTMAX_H
+/* Parameters of code/softmax.cu: runs of n contiguous f32, `inner` apart, at
+ * outer * inner positions. */
+#include "stages/ops/cuda/code/params.h"
+
+enum pst_cuda_softmax_kind {
+    PST_CUDA_SOFTMAX,
+    PST_CUDA_LOG_SOFTMAX,
+    PST_CUDA_SAFE_SOFTMAX,
+};
+
+/* y = softmax(x); with g, y is the gradient of the input and x the result of
+ * the forward operator. */
+struct pst_cuda_softmax {
+    const float *x, *g;
+    float *y;
+    int64_t outer, n, inner;
+    uint32_t kind; /* enum pst_cuda_softmax_kind */
+};
+
+#endif
