@@ -5,6 +5,7 @@
 #include "stages/ops/cuda/code/copies.cu"
 #include "stages/ops/cuda/code/grad.cu"
 #include "stages/ops/cuda/code/loops.cu"
+#include "stages/ops/cuda/code/loss.cu"
 #include "stages/ops/cuda/code/norm.cu"
 #include "stages/ops/cuda/code/softmax.cu"
 #include "stages/ops/cuda/code/tasks.cu"

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_LOSS_H
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_LOSS_H
+/* Parameters of code/loss.cu: cross entropy of contiguous f32 logits with class
+ * indices as targets (stages/ops/loss/cross_entropy.c). */
+#include "stages/ops/cuda/code/params.h"
+
+/* Logits of a long row that its block keeps between its two passes. */
+#define PST_CUDA_LOSS_KEPT 8192
+
+/* Class k of position i is x[(i / d * classes + k) * d + i % d]. */
+struct pst_cuda_loss {
+    const float *x;
+    const void *target; /* n of them */
+    const float *w;     /* of classes; NULL: ones */
+    const float *g;     /* backward: one, or n if `each` */
+    float *losses;      /* n; dx for backward */
+    float *weights;     /* of the n targets, 0 for ignored ones; NULL: unused */
+    float *sum;         /* the sum or mean of the losses */
+    double *divisor;    /* of the mean, for backward; NULL: 1 */
+    int64_t n, classes, d, ignore;
+    float smoothing;
+    uint32_t wide; /* targets are i64, else i32 */
+    uint32_t mean, each;
+    struct pst_cuda_fault fault;
+};
+
+#endif

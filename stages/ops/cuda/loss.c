@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/loss/cross_entropy.h"
+
+#include "stages/ops/cuda/code/loss.h"
+#include "stages/ops/cuda/fault.h"
+#include "stages/ops/cuda/kernels.h"
+
+static struct pst_cuda_loss params_of(const struct pst_call *c,
+                                      const struct pst_classes *p)
+{
+    return (struct pst_cuda_loss){
+        .x = p->x->data,
+        .target = p->target->data,
+        .w = p->weight != NULL ? p->weight->data : NULL,
+        .n = p->n * p->d,
+        .classes = p->classes,
+        .d = p->d,
+        .ignore = p->ignore,
+        .smoothing = (float)p->smoothing,
+        .wide = p->target->meta->dtype == PST_I64,
+        .mean = p->reduction == PST_REDUCE_MEAN,
+        .each = p->reduction == PST_REDUCE_NONE,
+        .fault = pst_cuda_fault_of(c, PST_FAULT_TARGET_RANGE)};
+}
+
+/* --- forward ----------------------------------------------------------------
+ */
+
+/* Scratch for the losses and the weights of the targets. */
+static size_t forward_scratch(const struct pst_call *c,
+                              unsigned threads PST_UNUSED)
+{
+    const struct pst_classes p = pst_entropy_classes(c, 0);
+
+    return p.reduction == PST_REDUCE_NONE
+               ? 0
+               : (size_t)(p.n * p.d) * 2 * sizeof(float);
+}
+
+static void forward_run(const struct pst_call *c)
+{
+    const struct pst_classes of = pst_entropy_classes(c, 0);
+    struct pst_cuda_loss p = params_of(c, &of);
+
+    p.losses = p.each ? c->out[0].data : c->scratch;
+    p.weights = p.mean ? p.losses + p.n : NULL;
+    pst_cuda_launch_rows(c->stream, PST_FN_pst_loss_warp_f32,
+                         PST_FN_pst_loss_block_f32, p.n, p.classes, &p);
+    p.sum = c->out[0].data;
+    if (!p.each)
+        pst_cuda_launch(c->stream, PST_FN_pst_loss_sum_f32, 1, 1, &p);
+}
+
+/* --- backward ---------------------------------------------------------------
+ */
+
+/* Scratch for the mean's divisor. */
+static size_t backward_scratch(const struct pst_call *c,
+                               unsigned threads PST_UNUSED)
+{
+    return c->args[4].i == PST_REDUCE_MEAN ? sizeof(double) : 0;
+}
+
+static void backward_run(const struct pst_call *c)
+{
+    const struct pst_classes of = pst_entropy_classes(c, 1);
+    struct pst_cuda_loss p = params_of(c, &of);
+
+    p.g = c->in[0].data;
+    p.losses = c->out[0].data;
+    p.divisor = p.mean ? c->scratch : NULL;
+    if (p.mean && p.n > 0)
+        pst_cuda_launch(c->stream, PST_FN_pst_loss_divisor_f32, 1, 1, &p);
+    pst_cuda_launch_rows(c->stream, PST_FN_pst_loss_grad_warp_f32,
+                         PST_FN_pst_loss_grad_block_f32, p.n, p.classes, &p);
+}
+
+/* --- kernels ----------------------------------------------------------------
+ */
+
+/* f32 with class indices; smoothing only without weights. */
+static bool fits(const struct pst_call *c, unsigned first)
+{
+    const struct pst_classes p = pst_entropy_classes(c, first);
+    const enum pst_dtype target = p.target->meta->dtype;
+
+    return p.x->meta->dtype == PST_F32 && c->out[0].meta->dtype == PST_F32 &&
+           (target == PST_I64 || target == PST_I32) &&
+           (p.weight == NULL ||
+            (p.weight->meta->dtype == PST_F32 && p.smoothing == 0.0));
+}
+
+static bool forward_supports(const struct pst_call *c)
+{
+    return fits(c, 0);
+}
+
+static bool backward_supports(const struct pst_call *c)
+{
+    return fits(c, 1) && c->in[0].meta->dtype == PST_F32;
+}
+
+static const struct pst_kernel forward_kernels[] = {
+    {"cuda_cross_entropy_loss_f32", PST_ISA_ANY, PST_D(F32), PST_K_QUEUED,
+     forward_supports, forward_scratch, forward_run, 1e-5},
+};
+PST_CUDA_KERNELS(cross_entropy_loss, forward_kernels);
+
+static const struct pst_kernel backward_kernels[] = {
+    {"cuda_cross_entropy_backward_f32", PST_ISA_ANY, PST_D(F32),
+     PST_K_QUEUED | PST_K_INPLACE_1, backward_supports, backward_scratch,
+     backward_run, 1e-5},
+};
+PST_CUDA_KERNELS(cross_entropy_backward, backward_kernels);
