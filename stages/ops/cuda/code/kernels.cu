@@ -3,6 +3,7 @@
 #include "stages/ops/cuda/code/matmul.cu"
 #include "stages/ops/cuda/code/tasks.cu"
 #include "stages/ops/cuda/code/copies.cu"
+#include "stages/ops/cuda/code/embed.cu"
 #include "stages/ops/cuda/code/grad.cu"
 #include "stages/ops/cuda/code/loops.cu"
 #include "stages/ops/cuda/code/loss.cu"

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/* embedding and its gradient. */
+#include "stages/ops/cuda/code/embed.h"
+#include "stages/ops/cuda/code/fault.cuh"
+
+template <typename T> PST_DEVICE void embed(const struct pst_cuda_embed &p)
+{
+    PST_GRID_LOOP(i, p.n * p.width)
+    {
+        const int64_t at = i / p.width, col = i % p.width;
+        const int64_t row = pst_index_at(p.index, p.wide, at);
+        T x = {};
+
+        if (row >= 0 && row < p.rows)
+            x = ((const T *)p.from)[row * p.width + col];
+        else if (col == 0)
+            pst_fault_set(p.fault, row, p.rows);
+        ((T *)p.to)[i] = x;
+    }
+}
+
+PST_CUDA_KERNEL(pst_embed, struct pst_cuda_embed)
+{
+    switch (p.unit) {
+    case 1:
+        embed<uint8_t>(p);
+        break;
+    case 2:
+        embed<uint16_t>(p);
+        break;
+    case 4:
+        embed<uint32_t>(p);
+        break;
+    case 8:
+        embed<uint64_t>(p);
+        break;
+    default:
+        embed<float4>(p);
+    }
+}
+
+/* --- gradient ---------------------------------------------------------------
+ */
+
+/* The row to which position i adds; -1: none. */
+PST_DEVICE int64_t embed_row(const struct pst_cuda_embed_grad &p, int64_t i)
+{
+    const int64_t row = pst_index_at(p.index, p.wide, i);
+
+    return row < 0 || row >= p.rows || row == p.padding ? -1 : row;
+}
+
+/* 1. start[row + 1] = number of its positions, from 0. */
+PST_CUDA_KERNEL(pst_embed_count, struct pst_cuda_embed_grad)
+{
+    PST_GRID_LOOP(i, p.n)
+    {
+        const int64_t row = pst_index_at(p.index, p.wide, i);
+
+        if (row < 0 || row >= p.rows)
+            pst_fault_set(p.fault, row, p.rows);
+        else if (row != p.padding)
+            atomicAdd(&p.start[row + 1], 1);
+    }
+}
+
+/* 2. One block: start[row] = sum of the numbers before; next = start. Each
+ * thread has a share of the rows. */
+PST_CUDA_KERNEL(pst_embed_starts, struct pst_cuda_embed_grad)
+{
+    PST_SHARED int32_t sums[PST_CUDA_BLOCK];
+    const int64_t share = (p.rows + PST_CUDA_BLOCK - 1) / PST_CUDA_BLOCK;
+    const int64_t begin = threadIdx.x * share;
+    const int64_t end = begin + share < p.rows ? begin + share : p.rows;
+    int32_t sum = 0;
+
+    for (int64_t r = begin; r < end; r++)
+        sum += p.start[r + 1];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    sum = 0;
+    for (unsigned t = 0; t < threadIdx.x; t++)
+        sum += sums[t];
+    for (int64_t r = begin; r < end; r++) {
+        p.next[r] = sum;
+        sum += p.start[r + 1];
+        p.start[r + 1] = sum;
+    }
+}
+
+/* 3. The positions of each row, in any order. */
+PST_CUDA_KERNEL(pst_embed_find, struct pst_cuda_embed_grad)
+{
+    PST_GRID_LOOP(i, p.n)
+    {
+        const int64_t row = embed_row(p, i);
+
+        if (row >= 0)
+            p.found[atomicAdd(&p.next[row], 1)] = (int32_t)i;
+    }
+}
+
+/* 4. The positions of each row, in their order: one is preceded by those of the
+ * row that are less. */
+PST_CUDA_KERNEL(pst_embed_order, struct pst_cuda_embed_grad)
+{
+    PST_GRID_LOOP(k, p.start[p.rows])
+    {
+        const int32_t i = p.found[k];
+        const int64_t row = embed_row(p, i);
+        int32_t at = p.start[row];
+
+        for (int32_t j = p.start[row]; j < p.start[row + 1]; j++)
+            at += p.found[j] < i;
+        p.order[at] = i;
+    }
+}
+
+/* 5. A thread for each element adds its gradients in the order of the
+ * positions. */
+PST_CUDA_KERNEL(pst_embed_sum_f32, struct pst_cuda_embed_grad)
+{
+    PST_GRID_LOOP(e, p.rows * p.width)
+    {
+        const int64_t row = e / p.width, col = e % p.width;
+        const int32_t begin = p.start[row], end = p.start[row + 1];
+        const float scale = p.by_count ? 1.0f / (float)(end - begin) : 1.0f;
+        float sum = p.accumulate ? p.to[e] : 0.0f;
+
+        if (begin == end && p.accumulate)
+            continue;
+        for (int32_t k = begin; k < end; k++)
+            sum += scale * p.g[p.order[k] * p.width + col];
+        p.to[e] = sum;
+    }
+}
