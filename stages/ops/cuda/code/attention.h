@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_ATTENTION_H
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_ATTENTION_H
+/* Parameters of code/attention.cu: struct pst_sdpa for the device. */
+#include "stages/ops/cuda/code/params.h"
+
+/* Most columns of q, k and v. */
+#define PST_CUDA_SDPA_WIDE   128
+#define PST_CUDA_SDPA_NARROW 64
+
+/* Numbers kept of each query row from its gradient for those of keys and
+ * values: the base of the exponents, 1 / sum, and sum(p dp). */
+#define PST_CUDA_SDPA_STATS 3
+
+struct pst_cuda_sdpa_operand {
+    const void *x;
+    int64_t batch[PST_CUDA_RANK], row, col; /* elements; 0: broadcast */
+};
+
+enum pst_cuda_sdpa_mask {
+    PST_CUDA_MASK_NONE,
+    PST_CUDA_MASK_BOOL,
+    PST_CUDA_MASK_F32,
+};
+
+struct pst_cuda_sdpa {
+    struct pst_cuda_sdpa_operand q, k, v, mask, g;
+    float *out, *dq, *dk, *dv, *stats;
+    int64_t batch[PST_CUDA_RANK];
+    int64_t group;
+    int32_t l, s, e, ev;
+    int32_t tiles; /* of query rows, or of keys, of a batch */
+    uint32_t n_batch;
+    uint32_t causal, mask_kind; /* enum pst_cuda_sdpa_mask */
+    float scale;
+    struct pst_cuda_chance drop;
+};
+
+#endif
