@@ -144,13 +144,14 @@ sanitizers() {
   # of thousands of relocations at each start.
   timed "building with ASan and UBSan" need_build "$root/build-asan" \
     -Dbuildtype=debug -Doptimization=1 -Db_pie=false -Db_staticpic=false \
-    "-Dc_args=-g1 -fno-sanitize-recover=all -fno-pie" \
+    "-Dc_args=-g1 -fno-sanitize-recover=all -fno-pie" -Dcuda=disabled \
     -Db_sanitize=address,undefined -Db_lundef=false
   timed "tests with ASan and UBSan" meson_tests "$root/build-asan" \
     "tests with ASan and UBSan" --suite unit --no-suite waiting \
     --no-suite plain --no-suite unsanitized
   only=tests-of-threads timed "building with TSan" need_build \
     "$root/build-tsan" -Dbuildtype=debug -Doptimization=1 -Dc_args=-g1 \
+    -Dcuda=disabled \
     -Db_sanitize=thread -Db_lundef=false
   timed "ranks on threads, with TSan" meson_tests "$root/build-tsan" \
     "ranks on threads, with TSan" --suite threads

@@ -109,8 +109,9 @@ static bool is_vector(const struct pst_product *p, const void *data,
     return (uintptr_t)data % 16 == 0;
 }
 
-static void fill_factor(const struct pst_product *p, const struct pst_factor *f,
-                        int64_t line, int64_t k, struct pst_cuda_factor *ret)
+static void fill_operand(const struct pst_product *p,
+                         const struct pst_product_operand *f, int64_t line,
+                         int64_t k, struct pst_cuda_factor *ret)
 {
     const int64_t elements = 16 / (int64_t)pst_dtype_size(p->dtype);
 
@@ -166,8 +167,8 @@ static void multiply(const struct pst_call *c, const struct pst_product *p)
 
     for (unsigned i = 0; i < p->n_batch; i++)
         q.batch[i] = (uint32_t)p->batch[i];
-    fill_factor(p, &p->a, p->a.row, p->a.col, &q.a);
-    fill_factor(p, &p->b, p->b.col, p->b.row, &q.b);
+    fill_operand(p, &p->a, p->a.row, p->a.col, &q.a);
+    fill_operand(p, &p->b, p->b.col, p->b.row, &q.b);
     if (p->beta != 0.0) { /* else c is ignored, even where it is NaN */
         q.c.data = p->c.data;
         q.c.row = p->c.row;
