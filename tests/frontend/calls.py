@@ -122,7 +122,7 @@ def refusals(penstock, folder):
         assert words in said, said
     said = run(penstock, "show", file, "--module", "outer", "--format", "svg",
                code=64)
-    assert "--format svg is of whole plans" in said, said
+    assert "--format svg is for whole plans" in said, said
     text = run(penstock, "show", os.path.join(folder, "u11.pt2"), "--module",
                "a.d@1")
     assert text.startswith("call a.d@1, "), text

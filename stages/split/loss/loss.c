@@ -103,7 +103,7 @@ static enum pst_status refuse(struct pst_splitter *s, const char *path,
         s->diag, PST_E_LOSS_OUTPUT,
         "output \"%.200s\" cannot be the loss: it is %s, not one floating "
         "number, at every size of the batch, that the model computes%s",
-        path, meta != NULL ? pst_meta_text(meta, text) : "no tensor", way_out);
+        path, meta != NULL ? pst_meta_text(meta, text) : "not a tensor", way_out);
 }
 
 enum pst_status pst_split_loss(struct pst_splitter *s)

@@ -229,7 +229,7 @@ static void steers_a_run(void **state)
 
     (void)state;
     drive_expect("penstock checkpoint --socket s", 75);
-    drive_says("when the job is training");
+    drive_says("needs a job that is training");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1", 78);
     drive_says("belongs to another run"); /* the key of keeps_keys */
     drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json --adopt",
