@@ -217,7 +217,7 @@ def folders(m):
     m.finds("temporary", "warning", "cannot be locked", PLANT="locks")
     m.finds("temporary", "warning", "differs from this host's by",
             PLANT="clock")
-    m.finds("temporary", "fault", "room for 3 files", PLANT="files")
+    m.finds("temporary", "fault", "space for 3 files", PLANT="files")
     found = m.ask(PLANT="space")
     assert set(found) == {("temporary", "fault"), ("shm", "fault")}, found
     m.n += 2

@@ -474,7 +474,7 @@ static void refuses_batches_that_do_not_fit(void **state)
         {{{"x", {PST_F32, 2, {2, 3}}}}, 1, PST_ERR_SHAPE, "is f32[2, 3]"},
         {{{"x", {PST_F32, 1, {2}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], but"},
         {{{"x", {PST_F32, 0, {0}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], but"},
-        {{{"s", {PST_F32, 1, {1}}}}, 1, PST_ERR_SHAPE, "f32[], which"},
+        {{{"s", {PST_F32, 1, {1}}}}, 1, PST_ERR_SHAPE, "f32[], but"},
         {{{"x", {PST_F32, 2, {4, 2}}}, {"pos", {PST_I64, 1, {6}}}},
          2,
          PST_ERR_SHAPE,
