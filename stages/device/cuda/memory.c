@@ -105,19 +105,13 @@ bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what)
     return error == 0;
 }
 
+/* Always sets the context: another library, or the end of another memory, may
+ * have changed what is current in this thread. */
 bool pst_cuda_enter(struct pst_cuda_context *c)
 {
-    static _Thread_local void *current;
-
-    if (c->failed != 0)
-        return false;
-    if (current == c->context)
-        return true;
-    if (!pst_cuda_check(c, c->driver->context_set(c->context),
-                        "cuCtxSetCurrent"))
-        return false;
-    current = c->context;
-    return true;
+    return c->failed == 0 &&
+           pst_cuda_check(c, c->driver->context_set(c->context),
+                          "cuCtxSetCurrent");
 }
 
 const char *pst_cuda_failure(const struct pst_device_memory *mem)
