@@ -51,8 +51,8 @@ static enum pst_status refuse(const struct pst_adapting *a, int lora,
     const char *dot = strrchr(type, '.');
 
     return pst_diag_set(a->diag, PST_E_LORA_NOT_LINEAR,
-                        "--lora %.200s: module \"%.200s\"%s%.100s%s is no "
-                        "linear layer: %s",
+                        "--lora %.200s: module \"%.200s\"%s%.100s%s is not "
+                        "a linear layer: %s",
                         a->loras[lora].pattern, path, *type != '\0' ? " (" : "",
                         dot != NULL ? dot + 1 : type, *type != '\0' ? ")" : "",
                         why);

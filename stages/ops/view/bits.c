@@ -22,8 +22,8 @@ static enum pst_status resize_elements(struct pst_infer *c,
     for (unsigned d = 0; d + 1 < x->rank; d++) {
         if (PST_MUL(x->stride[d], from, &bytes) || bytes % into != 0)
             return pst_infer_fail(c,
-                                  "stride %lld of dimension %u is no "
-                                  "multiple of an %s",
+                                  "stride %lld of dimension %u is not "
+                                  "a multiple of an %s",
                                   (long long)x->stride[d], d,
                                   pst_dtype_name(to));
         view.stride[d] = bytes / into;

@@ -65,22 +65,23 @@ static enum pst_status check_exact(const struct pst_sched_row *row,
                             "%u on %u",
                             row->name, o->stages, o->ranks);
     if (o->stages % o->ranks != 0)
-        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
-                            "schedule %s, exact: %u stages are no multiple of "
-                            "%u ranks",
-                            row->name, o->stages, o->ranks);
+        return pst_diag_set(
+            diag, PST_E_SCHEDULE_COUNTS,
+            "schedule %s, exact: %u stages are not a multiple of "
+            "%u ranks",
+            row->name, o->stages, o->ranks);
     if (row->exact == PST_EXACT_STAGES && n < o->stages)
         return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
                             "schedule %s, exact: %u microbatches are fewer "
                             "than %u stages",
                             row->name, n, o->stages);
     if (row->exact == PST_EXACT_ROUNDS && !is_even(n, o->ranks))
-        return pst_diag_set(diag, PST_E_SCHEDULE_COUNTS,
-                            "schedule %s, exact: %u microbatches are no "
-                            "multiple of %u rounds; the nearest are %u and %u",
-                            row->name, n, rounds_of(n, o->ranks),
-                            nearest_even(n, o->ranks, -1),
-                            nearest_even(n, o->ranks, 1));
+        return pst_diag_set(
+            diag, PST_E_SCHEDULE_COUNTS,
+            "schedule %s, exact: %u microbatches are not "
+            "a multiple of %u rounds; the nearest are %u and %u",
+            row->name, n, rounds_of(n, o->ranks), nearest_even(n, o->ranks, -1),
+            nearest_even(n, o->ranks, 1));
     return PST_OK;
 }
 

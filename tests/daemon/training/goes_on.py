@@ -76,8 +76,9 @@ def other_steps(b):
         "tokens": False, "pass": 0, "at": 12, "step": 4, "unit": 2}
     said = b.run(4, *none, "--resume", "--dump", "got", m=3, folder="place")
     assert "warning: rows of a step was 4 in the run that saved this " \
-        "checkpoint, and is 6 now: the data goes on after the last sample, " \
-        "with rows 12 to 13 of 'tokens' in all.safetensors (counted from 0)" \
+        "checkpoint, and is 6 now: the data continues after the last " \
+        "sample, with rows 12 to 13 of 'tokens' in all.safetensors (counted " \
+        "from 0)" \
         in said.replace(b.folder + "/", ""), said
     write_data(b.path("these.safetensors"), range(12, 18))
     b.run(1, *none, "--dump", "want", m=3, data="these")
