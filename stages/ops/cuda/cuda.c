@@ -2,6 +2,8 @@
 /* The device "cuda". */
 #include "stages/ops/cuda/cuda.h"
 
+#include <stdlib.h>
+
 #include "stages/ops/cuda/copies.h"
 #include "stages/ops/cuda/fallback.h"
 #include "stages/ops/cuda/kernels.h"
@@ -28,6 +30,12 @@ static enum pst_status cuda_open(unsigned ordinal, size_t size,
 {
     const struct pst_cuda_code code = {CODE, names, PST_COUNT(names)};
 
+    /* The driver of the tests has the kernels itself. */
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+    if (!PST_HAVE_CUDA && getenv("PENSTOCK_LIBCUDA") == NULL)
+        return pst_diag_set(diag, PST_E_DEVICE_NONE,
+                            "this penstock was built without nvcc "
+                            "(-Dcuda=enabled): it has no kernels for GPUs");
     return pst_cuda_memory_open(ordinal, size, &code, ret, diag);
 }
 
