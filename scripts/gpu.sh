@@ -46,7 +46,7 @@ part() {
   timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
   printf '| %s | %s | %.1f s | %s |\n' "$name" \
     "$([ $code = 0 ] && echo passed || echo "FAILED ($code)")" \
-    "$(echo "$(date +%s.%N) - $begin" | bc -l 2>/dev/null || echo 0)" \
+    "$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')" \
     "$(grep -E 'PASSED|GPU [0-9]|error|Error|penstock:' "$out/$name.log" |
       tail -n 1 | cut -c1-120 | tr '|' '/')" | tee -a "$table"
 }
@@ -60,8 +60,7 @@ run() {
   export LD_LIBRARY_PATH=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export PATH=$dir/bin:$PATH PST_GOLDEN=$dir/golden OPENBLAS_NUM_THREADS=1
   {
-    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader ||
-      echo "no nvidia-smi"
+    "$dir/bin/penstock" doctor | grep 'GPU [0-9]' || echo "doctor finds no GPU"
     date -u +%F
     echo
     echo "| part | result | time | last words |"
