@@ -28,7 +28,7 @@ struct pstd_intake;
 /* These hold on after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
 
-/* What rank 0 sends to the others while they wait. */
+/* Kind of an order that rank 0 sends to the ranks that wait for one. */
 enum pstd_order_kind {
     PSTD_ORDER_NONE,
     PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */

@@ -8,13 +8,13 @@
 #                              PyTorch's; the table is OUT/table.txt
 #
 # `run` takes less than seven minutes; each part has a limit of its own, and a
-# part that fails is named in the table. With PENSTOCK_LIBCUDA set to the tests'
+# part that fails is named in the table, and the exit code is 1 then. With PENSTOCK_LIBCUDA set to the tests'
 # driver (build/tests/cuda/libcuda-test.so) it tries itself without a GPU.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 usage="usage: scripts/gpu.sh pack DIR | run DIR [OUT]"
 tests="ops/test-ops-kernels cuda/test-cuda-matmul cuda/test-cuda-faults
-  cuda/test-cuda-runs"
+  cuda/test-cuda-grad cuda/test-cuda-runs"
 
 # libraries FILE...: what they are linked to, but for glibc's.
 libraries() {
@@ -44,6 +44,7 @@ part() {
   shift 2
   begin=$(date +%s.%N)
   timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
+  [ $code = 0 ] || failed=1
   printf '| %s | %s | %.1f s | %s |\n' "$name" \
     "$([ $code = 0 ] && echo passed || echo "FAILED ($code)")" \
     "$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')" \
@@ -52,7 +53,7 @@ part() {
 }
 
 run() {
-  local dir name
+  local dir name failed=0
   dir=$(realpath "$1")
   out=$(realpath -m "${2:-$dir/out}")
   table=$out/table.txt
@@ -66,7 +67,7 @@ run() {
     echo "| part | result | time | last words |"
     echo "| --- | --- | --- | --- |"
   } 2>/dev/null | tee "$table"
-  part doctor 60 "$dir/bin/penstock" doctor || true
+  part doctor 60 "$dir/bin/penstock" doctor
   for name in $tests; do
     PENSTOCK_DEVICE=cuda part "$(basename "$name")" 100 \
       "$dir/bin/$(basename "$name")"
@@ -75,6 +76,7 @@ run() {
     "$root/tests/cuda/models.py" "$dir/bin/penstock" "$dir" "$out"
   cat "$out/models.txt" >>"$table" 2>/dev/null || true
   cat "$out/models.txt" 2>/dev/null || tail -n 5 "$out/models.log"
+  return "$failed"
 }
 
 case ${1:-} in

@@ -118,7 +118,7 @@ struct pstd_config {
     uint64_t unshard_window, stash_keep;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
-    const char *device; /* of each rank (stages/ops/devices.h) */
+    const char *device; /* list by rank (stages/ops/devices.h) */
     const char *optimizer;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     bool nesterov;
@@ -261,11 +261,11 @@ void *pstd_config_member(const struct pstd_config *config,
  * become absolute. False if it has no value or is a list. */
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out);
-/* What --help says of an option in one command; NULL: as in its row. A list
- * ends with a NULL name. */
+/* Help text of an option for one command. A member that is NULL keeps the text
+ * of the option's row. A list ends with a NULL name. */
 struct pstd_option_help {
-    const char *name;  /* of the option, without dashes */
-    const char *help;  /* what it does in this command */
+    const char *name;  /* the option, without dashes */
+    const char *help;  /* its effect in this command */
     const char *value; /* the values that this command takes */
     const char *start; /* default */
 };

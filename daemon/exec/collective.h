@@ -18,7 +18,7 @@ struct pstd_executor {
     unsigned rank;  /* rank of this process */
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
-    const struct pst_device *device; /* of this process, by --device */
+    const struct pst_device *device; /* device that this process uses */
     unsigned ordinal;                /* which one of its kind */
     struct pst_plan *plan;
     struct pst_batch batch;    /* plans of the microbatches in the last run */

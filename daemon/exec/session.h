@@ -91,7 +91,7 @@ struct pstd_session {
     struct pstd_spikes spikes;
     bool refused;              /* the last step was applied on no rank */
     bool diverged;             /* the fault is a non-finite number */
-    struct pstd_sums sums;     /* of this run */
+    struct pstd_sums sums;     /* sums over this run */
     struct pstd_sums reported; /* the sums at the last event */
     double last_event;         /* time of the last event */
     double peak;               /* see peak.h; 0: unknown */

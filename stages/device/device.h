@@ -106,7 +106,7 @@ struct pst_device_memory {
 struct pst_device_info {
     char name[64];       /* "NVIDIA H100 80GB HBM3" */
     uint64_t size, free; /* bytes of memory */
-    unsigned number;     /* of devices of this kind that this process sees */
+    unsigned number;     /* count of such devices that this process sees */
 };
 
 struct pst_device {

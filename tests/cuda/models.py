@@ -55,6 +55,8 @@ def distance(a, b):
             continue
         x = np.frombuffer(raw, np.float32).astype(np.float64)
         y = np.frombuffer(b[name][1], np.float32).astype(np.float64)
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            return float("inf"), name
         scale = np.abs(x).max()
         if scale > 1e-7:
             worst = max(worst, (float(np.abs(x - y).max() / scale), name))

@@ -15,9 +15,30 @@ static struct run run_on(const struct pst_device *device, unsigned stages,
     return run_as(stages, flags, &options);
 }
 
-/* The CPU's loss and norm within rounding. */
+/* The CPU's loss, norm and every f32 tensor of the dump within rounding. */
 static void assert_close(const struct run *a, const struct run *b)
 {
+    size_t n;
+    const struct pst_dump_item *items = pst_dump_items(b->dump, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_dump_item *other =
+            pst_dump_find(a->dump, items[i].name);
+        const int64_t numel = pst_meta_numel(&items[i].meta);
+        const float *x = items[i].data, *y;
+        double largest = 0.0;
+
+        assert_non_null(other);
+        y = other->data;
+        if (items[i].meta.dtype != PST_F32)
+            continue;
+        for (int64_t k = 0; k < numel; k++)
+            largest = fmax(largest, fabs((double)x[k]));
+        for (int64_t k = 0; k < numel; k++)
+            if (!(fabs((double)x[k] - (double)y[k]) <= 1e-4 * largest))
+                fail_msg("%s: element %lld is %.9g, not %.9g", items[i].name,
+                         (long long)k, (double)y[k], (double)x[k]);
+    }
     assert_true(fabs(a->loss - b->loss) <= 1e-5 * fabs(b->loss));
     assert_true(fabs(a->norm - b->norm) <= 1e-4 * fabs(b->norm));
 }

@@ -25,7 +25,7 @@ struct pstctl_attempt {
     unsigned ranks;
     char job[PSTD_PAST_JOB + 1]; /* with it begin the ids of its starts */
     int signal_fd;
-    int *begun_fd;      /* told when the run begins; NULL: nobody waits */
+    int *begun_fd;      /* written when the run begins; NULL: nobody waits */
     bool supervised;    /* this process ends with the job and vice versa */
     unsigned signals;   /* number of received signals that end the job */
     int signal;         /* the first such signal */

@@ -53,7 +53,7 @@ struct pstctl_supervisor {
     struct pstctl_ranks ranks;
     char job[PSTD_PAST_JOB + 1]; /* part of the ids of its starts; "": none */
     uint64_t restarts;           /* so far */
-    uint64_t served; /* of a job that stays: starts that lasted long */
+    uint64_t served;             /* starts that lasted long, if the job stays */
 };
 
 /* Runs the job; returns how it finally ended. */

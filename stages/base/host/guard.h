@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 /*
- * Undoes what whoever started the process may have left to it; call it first.
- * Descriptors 0 to 2 that are closed become ones at which every read or write
- * fails: the next files would get these numbers, and output would be written
- * into them. SIGCHLD that is ignored is so no more: nobody could wait for a
- * child. Signals that are blocked are so no more.
+ * Resets what the process inherits from its parent; call it first.
+ * Replaces closed descriptors 0 to 2 by ones at which every read or write
+ * fails: files opened later would get these numbers, and output would be
+ * written into them. Restores the default action of SIGCHLD, since nobody can
+ * wait for a child while it is ignored. Unblocks all signals.
  */
 void pst_guard_inherited(void);
 

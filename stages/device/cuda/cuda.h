@@ -27,9 +27,9 @@ struct pst_cuda_context {
     unsigned sms; /* multiprocessors */
     struct pst_cuda_queue queues[PST_N_QUEUES];
     struct pst_cuda_clock *clock;
-    void *module;        /* of the kernels */
+    void *module;        /* contains the kernels */
     void **functions;    /* the kernels, in the order of the code's names */
-    unsigned char *base; /* of the device's memory */
+    unsigned char *base; /* first byte of the device's memory */
     /* Device memory for kernels that work in two steps, in the order of
      * COMPUTE: PST_CUDA_SPARE bytes. */
     uint64_t spare;

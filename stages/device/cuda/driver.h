@@ -18,7 +18,7 @@ struct pst_cuda_driver {
 
 #define PST_CUDA_NOT_READY  600 /* CUDA_ERROR_NOT_READY */
 #define PST_CUDA_ATTR_SMS   16  /* multiprocessors */
-#define PST_CUDA_ATTR_MAJOR 75  /* of the compute capability */
+#define PST_CUDA_ATTR_MAJOR 75  /* compute capability */
 #define PST_CUDA_ATTR_MINOR 76
 #define PST_CUDA_STREAM_NO_DEFAULT                                             \
     1 /* does not wait for the default stream                                  \

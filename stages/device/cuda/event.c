@@ -93,7 +93,7 @@ static void keep_base(struct pst_cuda_context *c)
 }
 
 /* Determines the times of all bases up to this one, each from the one before.
- * Bases that were reused meanwhile are left out. */
+ * Returns this one's. */
 static double time_of_base(struct pst_cuda_context *c, unsigned base)
 {
     struct pst_cuda_clock *clock = c->clock;

@@ -10,12 +10,22 @@
 
 /* --- the device ----------------------------------------------------------- */
 
+static enum pst_status refuse(const struct pst_cuda_driver *driver,
+                              unsigned ordinal, int error,
+                              struct pst_diag *diag)
+{
+    char text[256];
+
+    pst_cuda_explain(driver, error, text, sizeof(text));
+    return pst_diag_set(diag, PST_E_DEVICE_NONE,
+                        "the GPU number %u cannot be used: %s", ordinal, text);
+}
+
 static enum pst_status find_device(const struct pst_cuda_driver *driver,
                                    unsigned ordinal, int *ret_device,
                                    unsigned *ret_number, struct pst_diag *diag)
 {
     int number = 0, major = 0, minor = 0;
-    char text[256];
     int error = driver->device_count(&number);
 
     if (error == 0 && ordinal >= (unsigned)number)
@@ -32,12 +42,8 @@ static enum pst_status find_device(const struct pst_cuda_driver *driver,
     if (error == 0)
         error =
             driver->device_attribute(&minor, PST_CUDA_ATTR_MINOR, *ret_device);
-    if (error != 0) {
-        pst_cuda_explain(driver, error, text, sizeof(text));
-        return pst_diag_set(diag, PST_E_DEVICE_NONE,
-                            "the GPU number %u cannot be used: %s", ordinal,
-                            text);
-    }
+    if (error != 0)
+        return refuse(driver, ordinal, error, diag);
     *ret_number = (unsigned)number;
     if (10 * major + minor < PST_CUDA_LEAST_CAPABILITY)
         return pst_diag_set(diag, PST_E_DEVICE_NONE,
@@ -47,17 +53,6 @@ static enum pst_status find_device(const struct pst_cuda_driver *driver,
                             PST_CUDA_LEAST_CAPABILITY / 10,
                             PST_CUDA_LEAST_CAPABILITY % 10);
     return PST_OK;
-}
-
-static enum pst_status refuse(const struct pst_cuda_driver *driver,
-                              unsigned ordinal, int error,
-                              struct pst_diag *diag)
-{
-    char text[256];
-
-    pst_cuda_explain(driver, error, text, sizeof(text));
-    return pst_diag_set(diag, PST_E_DEVICE_NONE,
-                        "the GPU number %u cannot be used: %s", ordinal, text);
 }
 
 enum pst_status pst_cuda_probe(unsigned ordinal, struct pst_device_info *ret,
@@ -144,14 +139,13 @@ static enum pst_status allocate(struct pst_cuda_context *c, unsigned ordinal,
     ret->base = (unsigned char *)(uintptr_t)at; // NOLINT
     if (error == 0)
         error = c->driver->alloc(&c->spare, PST_CUDA_SPARE);
-    if (error != 0) {
-        pst_diag_set(diag, PST_E_DEVICE_MEMORY,
-                     "the GPU number %u has %.1f MiB free, of %.1f, and the "
-                     "rank needs %.1f",
-                     ordinal, (double)unused / MIB, (double)total / MIB,
-                     (double)size / MIB);
-        return PST_ERR_NOMEM;
-    }
+    if (error != 0)
+        return pst_diag_set(
+            diag, PST_E_DEVICE_MEMORY,
+            "the GPU number %u has %.1f MiB free, of %.1f, and the rank needs "
+            "%.1f",
+            ordinal, (double)unused / MIB, (double)total / MIB,
+            (double)size / MIB);
     ret->size = size;
     c->size = size;
     c->base = ret->base;
@@ -229,9 +223,7 @@ enum pst_status pst_cuda_memory_open(unsigned ordinal, size_t size,
     if (status == PST_OK) {
         pst_cuda_zero(ret, ret->base, size);
         if (!pst_cuda_sync(c))
-            status = pst_diag_set(diag, PST_E_DEVICE_NONE,
-                                  "the GPU number %u cannot be used: %s",
-                                  ordinal, c->failure);
+            status = refuse(c->driver, ordinal, c->failed, diag);
     }
     if (status != PST_OK)
         pst_cuda_memory_close(ret);

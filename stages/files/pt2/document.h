@@ -264,7 +264,7 @@ struct pst_doc_spec {
     const char *tag;
     const char *target;     /* FQN of the state, name of the input; else NULL */
     struct pst_doc_arg arg; /* OTHER if this kind has none */
-    bool persistent;        /* of a buffer: the state_dict has it */
+    bool persistent;        /* for a buffer: in the state_dict */
 };
 
 /* Structure (pytree) of arguments or results. */
