@@ -304,7 +304,7 @@ unsigned pstd_mailbox_peek(struct pstd_mailbox *w, unsigned mask)
     return bits;
 }
 
-/* Words that are orders while nobody steps; the first ones come first. */
+/* Control words that can be taken as orders, in the order of precedence. */
 static const struct {
     unsigned bits, taken;
     enum pstd_order_kind kind;
@@ -328,17 +328,12 @@ static bool take_word(struct pstd_mailbox *w, unsigned words,
     return false;
 }
 
-/* Orders in the order in which they came, but words come first: a stop because
- * nobody wants the work that waits behind it. */
-bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned ms,
+/* Words come before orders: after a stop, nobody wants the work that waits. */
+bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned words, unsigned ms,
                        struct pstd_order *ret)
 {
-    unsigned words = 0;
     bool any;
 
-    /* The others are left to the step that this look comes from. */
-    for (size_t i = 0; i < (ms > 0 ? PST_COUNT(word_orders) : 1); i++)
-        words |= word_orders[i].bits;
     uv_mutex_lock(&w->lock);
     if (w->n_orders == 0 && !(w->control & words))
         (void)uv_cond_timedwait(&w->order_came, &w->lock, ms * 1000000ull);

@@ -27,6 +27,9 @@ struct pstd_intake;
 #define PSTD_CTL_DUE        512u /* rank 0 wants a checkpoint; from within */
 /* These hold on after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
+/* Those that a paused run obeys. */
+#define PSTD_CTL_IN_PAUSE                                                      \
+    (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_RESUME)
 
 /* Kind of an order that rank 0 sends to the ranks that wait for one. */
 enum pstd_order_kind {
@@ -114,11 +117,11 @@ enum pst_status pstd_mailbox_ask(struct pstd_mailbox *mailbox,
 unsigned pstd_mailbox_take(struct pstd_mailbox *mailbox, unsigned mask);
 /* The same without taking them. */
 unsigned pstd_mailbox_peek(struct pstd_mailbox *mailbox, unsigned mask);
-/* Waits for the next order, at most so long: false, there is none. The control
- * word STOP is an order, too; of one that waits (ms > 0) so are RESUME, PAUSE
- * and CHECKPOINT. */
-bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned ms,
-                       struct pstd_order *ret);
+/* Waits for the next order, at most ms milliseconds; false: there is none. The
+ * control words in `words` count as orders and come first; the others stay set.
+ */
+bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned words,
+                       unsigned ms, struct pstd_order *ret);
 /* One finished step, and what it was made of. */
 void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t run,
                         uint64_t step, double loss, uint64_t samples,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
+#include "stages/base/host/fault.h"
 #include "stages/base/str.h"
 
 #define NAP_US  500
@@ -122,13 +123,15 @@ enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
 }
 
 /* Rank 0: waits for an order, or for a stop requested on another rank. */
-static enum pst_status wait_for_order(struct pstd_executor *w,
+static enum pst_status wait_for_order(struct pstd_executor *w, unsigned words,
                                       struct pstd_order *ret,
                                       struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    while (status == PST_OK && !pstd_mailbox_wait(w->mailbox, WAIT_MS, ret)) {
+    pst_fault_point("order");
+    while (status == PST_OK &&
+           !pstd_mailbox_wait(w->mailbox, words, WAIT_MS, ret)) {
         const unsigned wishes = pst_pulse_take_wishes(w->pulse);
 
         if (wishes != 0) {
@@ -142,7 +145,8 @@ static enum pst_status wait_for_order(struct pstd_executor *w,
 
 /* wait false: the order is NONE if there is none. */
 static enum pst_status next_order(struct pstd_executor *w, bool wait,
-                                  struct pstd_order *ret, struct pst_diag *diag)
+                                  unsigned words, struct pstd_order *ret,
+                                  struct pst_diag *diag)
 {
     struct pstd_order order = {0};
     struct order_head head = {0};
@@ -150,9 +154,9 @@ static enum pst_status next_order(struct pstd_executor *w, bool wait,
 
     if (w->rank == 0) {
         if (wait)
-            status = wait_for_order(w, &order, diag);
+            status = wait_for_order(w, words, &order, diag);
         else
-            (void)pstd_mailbox_wait(w->mailbox, 0, &order);
+            (void)pstd_mailbox_wait(w->mailbox, words, 0, &order);
         head.kind = order.kind;
         head.size = (uint32_t)order.size;
     }
@@ -175,11 +179,11 @@ static enum pst_status next_order(struct pstd_executor *w, bool wait,
     return PST_OK;
 }
 
-enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
-                                struct pst_diag *diag)
+enum pst_status pstd_next_order(struct pstd_executor *w, unsigned words,
+                                struct pstd_order *ret, struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_IDLE);
-    const enum pst_status status = next_order(w, true, ret, diag);
+    const enum pst_status status = next_order(w, true, words, ret, diag);
 
     pst_alive_leave(before);
     return status;
@@ -190,7 +194,7 @@ enum pst_status pstd_pending_order(struct pstd_executor *w,
                                    struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
-    const enum pst_status status = next_order(w, false, ret, diag);
+    const enum pst_status status = next_order(w, false, PSTD_CTL_STOPS, ret, diag);
 
     pst_alive_leave(before);
     return status;

@@ -47,11 +47,13 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
                             size_t size, void *all,
                             struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Waits for the next order, the same on all ranks; free its data
- * with pst_free. */
-enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
+ * with pst_free. words: the control words that count as orders
+ * (pstd_mailbox_wait). */
+enum pst_status pstd_next_order(struct pstd_executor *w, unsigned words,
+                                struct pstd_order *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. The same without waiting: the kind is NONE if there is no
- * order. */
+/* COLLECTIVE. The same without waiting, for orders and stops: the kind is NONE
+ * if there is none. */
 enum pst_status pstd_pending_order(struct pstd_executor *w,
                                    struct pstd_order *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;

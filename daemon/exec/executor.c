@@ -179,7 +179,9 @@ static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
 {
     while (!w->stopping) {
         struct pstd_order order;
-        enum pst_status status = pstd_next_order(w, &order, diag);
+        /* Other words are meant for a run, whose order may just be waiting. */
+        enum pst_status status =
+            pstd_next_order(w, PSTD_CTL_STOPS, &order, diag);
 
         if (status != PST_OK)
             return status;

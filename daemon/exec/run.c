@@ -194,7 +194,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     while (status == PST_OK && !stops && !resumed) {
         struct pstd_order order = {0};
 
-        status = pstd_next_order(s->w, &order, diag);
+        status = pstd_next_order(s->w, PSTD_CTL_IN_PAUSE, &order, diag);
         if (status == PST_OK)
             status = obey_paused(s, &order, diag);
         stops = order.kind == PSTD_ORDER_STOP;

@@ -334,6 +334,20 @@ def pausing(b):
         b.ended(job, 130)
 
 
+def pausing_early(b):
+    """A pause and a checkpoint that are accepted before rank 0 has received
+    the order to train are carried out in that run."""
+    for word in "pause", "checkpoint":
+        name = b.fresh()
+        job = b.begin(*b.words(name, "--job", name, steps=10 ** 9),
+                      PENSTOCK_FAULT="order:1:2000")
+        while b.done(word, "--job", name, code=None).returncode != 0:
+            assert job.poll() is None, job.communicate()
+            time.sleep(.01)
+        b.call("stop", "--job", name)
+        b.ended(job, 130)
+
+
 def warned(b):
     """What ends no job does not end one whose ranks have no handlers yet, or
     none any more."""
@@ -390,7 +404,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
         restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
-                               foreign, lost, pausing, changed, passing], number, seed)
+                               foreign, lost, pausing, pausing_early, changed,
+                               passing], number, seed)
     print("ok")
 
 
