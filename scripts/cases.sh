@@ -9,8 +9,8 @@
 #
 # --set NAME: only data, chains, dtypes, edges, pairs or layouts.
 # PST_TEST_SEED=N draws the random ones by another seed than the last one. Of
-# seed 1 the sets that take longest to write are in tests/data/drawn-*.tar.xz, and
-# are used as long as their scripts are those that wrote them; --pack writes
+# seed 1 the small sets are in tests/data/drawn-*.tar.xz, and are used as long as
+# the code that wrote them is the same (tests/cases/digest.py); --pack writes
 # these archives anew.
 # Ends with "N passed, N failed": a program counts once, and passes if it does
 # with all kernels. A line of tests/cases/known.txt that nothing needs fails.
@@ -28,31 +28,18 @@ packed=$root/build/tests/data/drawn- # prefix; the name of a set follows
 pack=
 if [ "${1:-}" = --pack ]; then
   pack=yes
-  sets=(chains dtypes)
+  sets=(chains dtypes pairs layouts)
   PST_TEST_SEED=1
 fi
 need_build
 
-# sources NAME: tests/cases/NAME.py and what it imports of that folder.
-sources() {
-  local file=$root/tests/cases/$1.py word module
-  cat "$file"
-  while read -r word module _; do
-    case $word in
-      import | from)
-        [ ! -f "$root/tests/cases/$module.py" ] || sources "$module"
-        ;;
-    esac
-  done <"$file"
-}
-
 # drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed;
 # drawn again if its sources or the seed have changed.
 drawn() {
-  local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py stamp
+  local name=$1 text=$2 dir=$root/build/$1 stamp
   shift 2
   [[ " ${sets[*]} " == *" $name "* ]] || return 0
-  stamp="$seed $(sources "$name" | sha1sum)"
+  stamp="$seed $(python3 "$root/tests/cases/digest.py" "$name")"
   [ "$(cat "$dir/stamp" 2>/dev/null)" = "$stamp" ] && return
   rm -rf "$dir"
   if [ "$(cat "$packed$name/stamp" 2>/dev/null)" = "$stamp" ]; then
@@ -61,7 +48,7 @@ drawn() {
   fi
   need_python
   say "writing $text with PyTorch (seed $seed)"
-  "$python" "$script" "$dir" "$@" 2>"$dir.log" ||
+  "$python" "$root/tests/cases/$name.py" "$dir" "$@" 2>"$dir.log" ||
     die "$name.py failed: $dir.log"
   echo "$stamp" >"$dir/stamp"
 }
