@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CHANGE_ORDER_H
 #define PENSTOCK_DAEMON_CHANGE_ORDER_H
-/* What an order CHANGE says, as its bytes. */
+/* Contents of an order CHANGE, and their bytes. */
 #include <stdbool.h>
 #include <stddef.h>
 

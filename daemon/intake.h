@@ -30,9 +30,9 @@ struct pstd_port {
     size_t outer, inner; /* of a sample: pieces, bytes of one */
 };
 
-/* What a served model takes and gives. Samples are what a request has one or
- * more of: rows of the model's inputs, or whole microbatches where inputs
- * differ in the rows of one. */
+/* Inputs and outputs of a served model. A request has one or more samples: rows
+ * of the model's inputs, or whole microbatches where inputs differ in the rows
+ * of one. */
 struct pstd_signature {
     struct pstd_port *inputs, *outputs;
     size_t n_inputs, n_outputs;

@@ -15,7 +15,7 @@
 
 #define TAG PST_TAG_GRAPH
 
-void pst_program_input_name(bool base, unsigned i, char out[32])
+void pst_alias_program_input_name(bool base, unsigned i, char out[32])
 {
     (void)snprintf(out, 32, base ? "base.%u" : "operand.%u", i);
 }
@@ -80,8 +80,8 @@ static void binder_fini(struct pst_binder *b)
 }
 
 static enum pst_status binder_init(struct pst_binder *b,
-                                   const struct pst_program *program,
-                                   struct pst_program_operand *operands,
+                                   const struct pst_alias_program *program,
+                                   struct pst_alias_program_operand *operands,
                                    unsigned n, const struct pst_alias *alias,
                                    struct pst_diag *diag)
 {
@@ -91,7 +91,7 @@ static enum pst_status binder_init(struct pst_binder *b,
                              .operands = operands,
                              .n = n,
                              .alias = alias,
-                             .absolute = pst_program_is_absolute(program),
+                             .absolute = pst_alias_program_is_absolute(program),
                              .diag = diag};
     pst_map_init(&b->names, TAG);
     b->values = pst_calloc(TAG, n + 1, sizeof(*b->values));
@@ -128,8 +128,8 @@ static void note_changes(struct pst_binder *b)
 }
 
 /* Makes one pass. *ret_again: the range of an operand has grown. */
-static enum pst_status find_changes(const struct pst_program *program,
-                                    struct pst_program_operand *operands,
+static enum pst_status find_changes(const struct pst_alias_program *program,
+                                    struct pst_alias_program_operand *operands,
                                     unsigned n, bool *ret_again,
                                     struct pst_diag *diag)
 {
@@ -166,14 +166,14 @@ static enum pst_status add_output(struct pst_binder *b, struct pst_value *value,
 
 /* Returns the current location of a tensor. */
 static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
-                                struct pst_program_place *ret)
+                                struct pst_alias_program_place *ret)
 {
     const struct pst_value *now = pst_functionalise_shape(b->functional, v);
     const struct pst_owner *owner = pst_binder_owner(b, v);
 
     if (now == NULL || b->build.status != PST_OK)
         return b->build.status;
-    *ret = (struct pst_program_place){-1, now->meta, now->offset, -1};
+    *ret = (struct pst_alias_program_place){-1, now->meta, now->offset, -1};
     if (owner == NULL)
         return PST_OK;
     ret->operand = (int)owner->operand;
@@ -198,11 +198,11 @@ static struct pst_value *without_base(struct pst_value *v)
     return write->args[1].value;
 }
 
-static bool is_noted(const struct pst_program_bound *bound,
-                     const struct pst_program_place *place)
+static bool is_noted(const struct pst_alias_program_bound *bound,
+                     const struct pst_alias_program_place *place)
 {
     for (unsigned i = 0; i < bound->n_writes; i++) {
-        const struct pst_program_place *w = &bound->writes[i];
+        const struct pst_alias_program_place *w = &bound->writes[i];
 
         if (w->operand == place->operand && w->offset == place->offset &&
             memcmp(&w->meta, &place->meta, sizeof(w->meta)) == 0)
@@ -212,7 +212,7 @@ static bool is_noted(const struct pst_program_bound *bound,
 }
 
 static enum pst_status add_writes(struct pst_binder *b,
-                                  struct pst_program_bound *bound)
+                                  struct pst_alias_program_bound *bound)
 {
     enum pst_status status = PST_OK;
 
@@ -222,7 +222,7 @@ static enum pst_status add_writes(struct pst_binder *b,
         return pst_binder_no_memory(b);
     for (size_t i = 0; i < b->writes.n && status == PST_OK; i++) {
         struct pst_value *v = b->writes.at[i].value;
-        struct pst_program_place place;
+        struct pst_alias_program_place place;
 
         status = place_of(b, v, &place);
         if (status != PST_OK || is_noted(bound, &place))
@@ -237,9 +237,9 @@ static enum pst_status add_writes(struct pst_binder *b,
 }
 
 static enum pst_status add_returns(struct pst_binder *b,
-                                   struct pst_program_bound *bound)
+                                   struct pst_alias_program_bound *bound)
 {
-    const struct pst_program *program = b->program;
+    const struct pst_alias_program *program = b->program;
     enum pst_status status = PST_OK;
 
     bound->n_returns = program->n_returns;
@@ -248,14 +248,14 @@ static enum pst_status add_returns(struct pst_binder *b,
     if (bound->returns == NULL)
         return pst_binder_no_memory(b);
     for (unsigned i = 0; i < program->n_returns && status == PST_OK; i++) {
-        struct pst_program_place *place = &bound->returns[i];
+        struct pst_alias_program_place *place = &bound->returns[i];
         struct pst_value *v = pst_binder_find(b, program->returns[i]);
 
         status = v != NULL ? place_of(b, v, place) : b->build.status;
         if (status == PST_OK &&
             (place->operand < 0 || i == 0 ||
              b->operands[place->operand].leaf != NULL ||
-             pst_program_is_new(bound, (unsigned)place->operand)))
+             pst_alias_program_is_new(bound, (unsigned)place->operand)))
             status = add_output(b, pst_functionalise_read(b->functional, v),
                                 &place->output);
     }
@@ -264,9 +264,10 @@ static enum pst_status add_returns(struct pst_binder *b,
 
 /* True if the operand is now in another storage or at another offset. */
 static bool lies_elsewhere(const struct pst_binder *b,
-                           const struct pst_program_bound *bound, unsigned i)
+                           const struct pst_alias_program_bound *bound,
+                           unsigned i)
 {
-    const struct pst_program_place *now = &bound->after[i];
+    const struct pst_alias_program_place *now = &bound->after[i];
     const struct pst_alias_operand *was = &b->operands[i].as;
 
     return !b->operands[i].from_before && now->operand >= 0 &&
@@ -275,7 +276,7 @@ static bool lies_elsewhere(const struct pst_binder *b,
 }
 
 static enum pst_status note_operands(struct pst_binder *b,
-                                     struct pst_program_bound *bound)
+                                     struct pst_alias_program_bound *bound)
 {
     enum pst_status status = PST_OK;
 
@@ -297,7 +298,7 @@ static enum pst_status note_operands(struct pst_binder *b,
                 (is->size[d] != 1 && is->stride[d] != was->stride[d]);
     }
     for (size_t i = 0; i < b->names.n && status == PST_OK; i++) {
-        struct pst_program_place *place =
+        struct pst_alias_program_place *place =
             pst_arena_alloc(&bound->arena, sizeof(*place));
 
         if (place == NULL ||
@@ -310,7 +311,8 @@ static enum pst_status note_operands(struct pst_binder *b,
 
 /* --- together ------------------------------------------------------------- */
 
-bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i)
+bool pst_alias_program_is_new(const struct pst_alias_program_bound *bound,
+                              unsigned i)
 {
     return bound->operands[i].as.root >= bound->n_operands;
 }
@@ -319,12 +321,12 @@ bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i)
  * known only afterwards. */
 static enum pst_status run_before(struct pst_binder *b)
 {
-    const struct pst_program *program = b->program;
+    const struct pst_alias_program *program = b->program;
     enum pst_status status =
         pst_binder_emit(b, program->before, program->n_before);
 
     for (unsigned i = 0; i < b->n && status == PST_OK; i++) {
-        struct pst_program_operand *o = &b->operands[i];
+        struct pst_alias_program_operand *o = &b->operands[i];
 
         if (!o->from_before)
             continue;
@@ -349,7 +351,7 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
 {
     struct pst_alias_operand *o = &b->operands[i].as;
     const struct pst_owner *owner = pst_binder_owner(b, b->values[i]);
-    struct pst_program_place place;
+    struct pst_alias_program_place place;
     enum pst_status status = place_of(b, b->values[i], &place);
 
     if (status != PST_OK)
@@ -369,8 +371,8 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
 
 /* Infers the shapes of operands made before the call by emitting that code
  * alone. */
-static enum pst_status learn_before(const struct pst_program *program,
-                                    struct pst_program_operand *operands,
+static enum pst_status learn_before(const struct pst_alias_program *program,
+                                    struct pst_alias_program_operand *operands,
                                     unsigned n, bool *ret_again,
                                     struct pst_diag *diag)
 {
@@ -401,7 +403,7 @@ static enum pst_status learn_before(const struct pst_program *program,
 
 /* Propagates reached bytes from a view made before the call to the tensor that
  * it is a view of, and between names of one tensor. */
-static void spread_reach(struct pst_program_operand *operands, unsigned n)
+static void spread_reach(struct pst_alias_program_operand *operands, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         const struct pst_alias_operand *o = &operands[i].as;
@@ -418,9 +420,9 @@ static void spread_reach(struct pst_program_operand *operands, unsigned n)
 }
 
 /* Fills in the fields of operands; repeats until no range grows. */
-static enum pst_status learn(const struct pst_program *program,
-                             struct pst_program_operand *operands, unsigned n,
-                             struct pst_diag *diag)
+static enum pst_status learn(const struct pst_alias_program *program,
+                             struct pst_alias_program_operand *operands,
+                             unsigned n, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     bool again = true;
@@ -443,7 +445,7 @@ static enum pst_status learn(const struct pst_program *program,
 /* Checks that the gradients of returns[0], if it is an output, can follow all
  * writes. */
 static enum pst_status check_silent(struct pst_binder *b,
-                                    const struct pst_program_bound *bound)
+                                    const struct pst_alias_program_bound *bound)
 {
     const int loss = bound->n_returns > 0 ? bound->returns[0].output : -1;
 
@@ -453,11 +455,11 @@ static enum pst_status check_silent(struct pst_binder *b,
         b->functional, &b->graph->outputs.at[loss].arg.value, 1, b->diag);
 }
 
-static enum pst_status bind(struct pst_program_bound *bound,
-                            const struct pst_program *program,
+static enum pst_status bind(struct pst_alias_program_bound *bound,
+                            const struct pst_alias_program *program,
                             struct pst_diag *diag)
 {
-    struct pst_program_operand *operands = bound->operands;
+    struct pst_alias_program_operand *operands = bound->operands;
     const unsigned n = bound->n_operands;
     struct pst_alias_operand *as =
         pst_arena_calloc(&bound->arena, n + 1, sizeof(*as));
@@ -466,7 +468,7 @@ static enum pst_status bind(struct pst_program_bound *bound,
 
     if (as == NULL)
         return pst_diag_nomem(diag, n);
-    bound->absolute = pst_program_is_absolute(program);
+    bound->absolute = pst_alias_program_is_absolute(program);
     status = learn(program, operands, n, diag);
     for (unsigned i = 0; i < n; i++)
         as[i] = operands[i].as;
@@ -500,14 +502,13 @@ static enum pst_status bind(struct pst_program_bound *bound,
     return status;
 }
 
-enum pst_status pst_program_bind(const struct pst_program *program,
-                                 const struct pst_program_operand *operands,
-                                 unsigned n_operands,
-                                 struct pst_program_bound **ret,
-                                 struct pst_diag *diag)
+enum pst_status pst_alias_program_bind(
+    const struct pst_alias_program *program,
+    const struct pst_alias_program_operand *operands, unsigned n_operands,
+    struct pst_alias_program_bound **ret, struct pst_diag *diag)
 {
-    struct pst_program_bound *bound = pst_calloc(TAG, 1, sizeof(*bound));
-    struct pst_program_operand *copy;
+    struct pst_alias_program_bound *bound = pst_calloc(TAG, 1, sizeof(*bound));
+    struct pst_alias_program_operand *copy;
     enum pst_status status;
 
     if (bound == NULL)
@@ -522,7 +523,7 @@ enum pst_status pst_program_bind(const struct pst_program *program,
     status = copy == NULL ? pst_diag_nomem(diag, n_operands)
                           : bind(bound, program, diag);
     if (status != PST_OK) {
-        pst_program_bound_free(bound);
+        pst_alias_program_bound_free(bound);
         return status;
     }
     *ret = bound;
@@ -530,8 +531,8 @@ enum pst_status pst_program_bind(const struct pst_program *program,
 }
 
 /* Returns how far operand i has moved in its storage, in bytes. */
-static int64_t shift_of(const struct pst_program_bound *bound,
-                        const struct pst_program_operand *now, unsigned i)
+static int64_t shift_of(const struct pst_alias_program_bound *bound,
+                        const struct pst_alias_program_operand *now, unsigned i)
 {
     const struct pst_alias_operand *was = &bound->operands[i].as;
 
@@ -540,17 +541,17 @@ static int64_t shift_of(const struct pst_program_bound *bound,
                                     (int64_t)pst_dtype_size(was->meta.dtype);
 }
 
-static void move_place(const struct pst_program_bound *bound,
-                       const struct pst_program_operand *now,
-                       struct pst_program_place *place)
+static void move_place(const struct pst_alias_program_bound *bound,
+                       const struct pst_alias_program_operand *now,
+                       struct pst_alias_program_place *place)
 {
     if (place->operand >= 0)
         place->offset += shift_of(bound, now, (unsigned)place->operand) /
                          (int64_t)pst_dtype_size(place->meta.dtype);
 }
 
-void pst_program_move(struct pst_program_bound *bound,
-                      const struct pst_program_operand *now)
+void pst_alias_program_move(struct pst_alias_program_bound *bound,
+                            const struct pst_alias_program_operand *now)
 {
     bool same = true;
 
@@ -591,7 +592,7 @@ void pst_program_move(struct pst_program_bound *bound,
     }
 }
 
-void pst_program_bound_free(struct pst_program_bound *bound)
+void pst_alias_program_bound_free(struct pst_alias_program_bound *bound)
 {
     if (bound == NULL)
         return;

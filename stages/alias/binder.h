@@ -33,11 +33,11 @@ struct pst_family {
 };
 
 struct pst_binder {
-    const struct pst_program *program;
-    struct pst_program_operand *operands;
+    const struct pst_alias_program *program;
+    struct pst_alias_program_operand *operands;
     unsigned n;
     const struct pst_alias *alias; /* NULL: nothing is shared */
-    bool absolute;                 /* pst_program_is_absolute() */
+    bool absolute;                 /* pst_alias_program_is_absolute() */
     bool learning; /* not the last pass: ranges of operands may grow */
     bool widened;  /* a range grew; another pass is needed */
     struct pst_graph *graph;
@@ -77,7 +77,7 @@ enum pst_status pst_binder_pass(struct pst_binder *b) PST_MUST_CHECK;
 /* --- emit.c --------------------------------------------------------------- */
 
 enum pst_status pst_binder_emit(struct pst_binder *b,
-                                const struct pst_program_op *ops,
+                                const struct pst_alias_program_op *ops,
                                 unsigned n) PST_MUST_CHECK;
 
 /* --- history.c ------------------------------------------------------------ */
@@ -106,7 +106,7 @@ enum pst_status pst_binder_note_history(
 /* --- set.c ---------------------------------------------------------------- */
 
 /* Moves a tensor to another storage, under all its names. */
-enum pst_status pst_binder_set(struct pst_binder *b,
-                               const struct pst_program_op *op) PST_MUST_CHECK;
+enum pst_status pst_binder_set(
+    struct pst_binder *b, const struct pst_alias_program_op *op) PST_MUST_CHECK;
 
 #endif

@@ -14,7 +14,7 @@
 /* The plan and engine for one way of sharing memory. */
 struct entry {
     uint64_t key;
-    struct pst_program_bound *bound;
+    struct pst_alias_program_bound *bound;
     struct pst_model *model; /* has the graph; NULL: nothing to compute */
     struct pst_plan *plan;
     struct pst_transport *transport;
@@ -24,17 +24,17 @@ struct entry {
 };
 
 struct pst_caller {
-    const struct pst_program *program;
+    const struct pst_alias_program *program;
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
-    struct pst_dump *dump;     /* dump of the last call with training */
-    struct pst_leaves *leaves; /* NULL: no optimizer */
+    struct pst_dump *dump;           /* dump of the last call with training */
+    struct pst_alias_leaves *leaves; /* NULL: no optimizer */
 };
 
 /* Inputs of an engine in a call. */
 struct filling {
     const struct entry *entry;
-    const struct pst_program_operand *operands;
+    const struct pst_alias_program_operand *operands;
     const struct pst_call_storage *storages;
 };
 
@@ -47,11 +47,11 @@ static void entry_free(struct entry *e)
         pst_transport_self.close(e->transport);
     pst_plan_free(e->plan);
     pst_model_close(e->model); /* frees the graph, too */
-    pst_program_bound_free(e->bound);
+    pst_alias_program_bound_free(e->bound);
     pst_free(e);
 }
 
-enum pst_status pst_caller_new(const struct pst_program *program,
+enum pst_status pst_caller_new(const struct pst_alias_program *program,
                                const struct pst_call_options *options,
                                struct pst_caller **ret, struct pst_diag *diag)
 {
@@ -63,7 +63,7 @@ enum pst_status pst_caller_new(const struct pst_program *program,
     caller->program = program;
     caller->options = options;
     if (options->optim != NULL)
-        status = pst_leaves_new(options->optim, &caller->leaves, diag);
+        status = pst_alias_leaves_new(options->optim, &caller->leaves, diag);
     if (status != PST_OK) {
         pst_caller_free(caller);
         return status;
@@ -80,7 +80,7 @@ void pst_caller_free(struct pst_caller *caller)
         entry_free(caller->entries.at[i]);
     pst_vec_fini(&caller->entries);
     pst_dump_free(caller->dump);
-    pst_leaves_free(caller->leaves);
+    pst_alias_leaves_free(caller->leaves);
     pst_free(caller);
 }
 
@@ -98,7 +98,7 @@ static enum pst_status refuse_range(const char *name, struct pst_diag *diag)
 }
 
 /* Checks that every byte of an operand lies in its storage. */
-static enum pst_status check_operand(const struct pst_program_operand *o,
+static enum pst_status check_operand(const struct pst_alias_program_operand *o,
                                      const struct pst_call_storage *storages,
                                      unsigned n, struct pst_diag *diag)
 {
@@ -119,17 +119,17 @@ static enum pst_status check_operand(const struct pst_program_operand *o,
 }
 
 /* Does the same for bytes that the program reaches besides operands. */
-static enum pst_status check_reach(const struct pst_program_bound *bound,
+static enum pst_status check_reach(const struct pst_alias_program_bound *bound,
                                    const struct pst_call_storage *storages,
                                    struct pst_diag *diag)
 {
     for (unsigned i = 0; i < bound->n_operands; i++) {
-        const struct pst_program_operand *o = &bound->operands[i];
+        const struct pst_alias_program_operand *o = &bound->operands[i];
         int64_t begin, end;
 
         if (o->from_before)
             continue;
-        pst_program_range(&o->as, bound->absolute, &begin, &end);
+        pst_alias_program_range(&o->as, bound->absolute, &begin, &end);
         if (begin < 0 || (size_t)end > storages[o->as.storage].bytes)
             return refuse_range(o->as.name, diag);
     }
@@ -156,7 +156,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 {
     const struct filling *f = ctx;
     const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
-    const struct pst_program_bound *bound = f->entry->bound;
+    const struct pst_alias_program_bound *bound = f->entry->bound;
     const struct pst_alias *alias = &bound->alias;
     int64_t begin, end;
     char name[32];
@@ -164,7 +164,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     (void)step;
     (void)microbatch;
     for (unsigned b = 0; b < alias->n_bases; b++) {
-        pst_program_input_name(true, b, name);
+        pst_alias_program_input_name(true, b, name);
         if (strcmp(in->name, name) != 0)
             continue;
         put(dst, at(f, alias->bases[b].storage, alias->bases[b].begin),
@@ -174,10 +174,10 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     for (unsigned i = 0; i < alias->n; i++) {
         const struct pst_alias_operand *o = &bound->operands[i].as;
 
-        pst_program_input_name(false, i, name);
+        pst_alias_program_input_name(false, i, name);
         if (strcmp(in->name, name) != 0)
             continue;
-        pst_program_range(o, bound->absolute, &begin, &end);
+        pst_alias_program_range(o, bound->absolute, &begin, &end);
         put(dst, at(f, o->storage, begin), &in->meta);
         return PST_OK;
     }
@@ -190,7 +190,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 /* Returns the content of a leaf, contiguous. */
 static enum pst_status give_leaf(struct pst_model *model,
                                  const struct filling *f,
-                                 const struct pst_program_operand *o,
+                                 const struct pst_alias_program_operand *o,
                                  struct pst_weight *w, struct pst_diag *diag)
 {
     const char *from =
@@ -221,7 +221,7 @@ static enum pst_status give_leaves(struct entry *e, const struct filling *f,
         w->meta = v->meta;
         w->is_param = w->requires_grad = true;
         for (unsigned k = 0; k < e->bound->n_operands && w->data == NULL; k++) {
-            const struct pst_program_operand *o = &f->operands[k];
+            const struct pst_alias_program_operand *o = &f->operands[k];
 
             if (status == PST_OK && o->leaf != NULL &&
                 strcmp(o->leaf, v->fqn) == 0)
@@ -271,7 +271,8 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
         return pst_diag_nomem(diag, sizeof(*e));
     e->key = key;
     f->entry = e;
-    status = pst_program_bind(caller->program, f->operands, n, &e->bound, diag);
+    status = pst_alias_program_bind(caller->program, f->operands, n, &e->bound,
+                                    diag);
     if (status == PST_OK && e->bound->graph->outputs.n > 0)
         status = make_engine(caller, e, f, diag);
     if (status == PST_OK && !pst_vec_push(TAG, &caller->entries, e))
@@ -312,7 +313,7 @@ static enum pst_status take_output(struct entry *e, int output, void **ret,
 static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
                              struct pst_diag *diag)
 {
-    const struct pst_program_bound *bound = e->bound;
+    const struct pst_alias_program_bound *bound = e->bound;
     struct pst_arena *arena = &e->bound->arena;
     enum pst_status status = PST_OK;
 
@@ -336,15 +337,15 @@ static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
 
 static size_t write_back(const struct entry *e, const struct filling *f)
 {
-    const struct pst_program_bound *bound = e->bound;
+    const struct pst_alias_program_bound *bound = e->bound;
     size_t ret = 0;
 
     for (unsigned i = 0; i < bound->n_writes; i++) {
-        const struct pst_program_place *w = &bound->writes[i];
+        const struct pst_alias_program_place *w = &bound->writes[i];
         const struct pst_alias_operand *o = &bound->operands[w->operand].as;
         struct pst_meta from = w->meta;
 
-        if (pst_program_is_new(bound, (unsigned)w->operand))
+        if (pst_alias_program_is_new(bound, (unsigned)w->operand))
             continue; /* only the call uses it */
         pst_meta_set_contiguous(&from);
         pst_copy_strided(&from, e->writes[i], &w->meta,
@@ -371,8 +372,9 @@ static enum pst_status step(struct pst_caller *caller, struct entry *e,
         return status;
     status = pst_engine_dump_first(e->engine, &caller->dump, diag);
     if (status == PST_OK && caller->leaves != NULL)
-        status = pst_leaves_prepare(caller->leaves, f->operands,
-                                    e->bound->n_operands, caller->dump, diag);
+        status =
+            pst_alias_leaves_prepare(caller->leaves, f->operands,
+                                     e->bound->n_operands, caller->dump, diag);
     return status;
 }
 
@@ -383,13 +385,14 @@ static uint64_t key_of(const struct pst_caller *caller,
 {
     uint64_t key = pst_alias_key(as, n);
 
-    for (unsigned i = 0; i < n && pst_program_is_absolute(caller->program); i++)
+    for (unsigned i = 0;
+         i < n && pst_alias_program_is_absolute(caller->program); i++)
         key = pst_hash(&as[i].offset, sizeof(as[i].offset), key);
     return key;
 }
 
 enum pst_status pst_caller_call(
-    struct pst_caller *caller, const struct pst_program_operand *operands,
+    struct pst_caller *caller, const struct pst_alias_program_operand *operands,
     unsigned n_operands, const struct pst_call_storage *storages,
     unsigned n_storages, struct pst_call_result *ret, struct pst_diag *diag)
 {
@@ -417,7 +420,7 @@ enum pst_status pst_caller_call(
         status = make_entry(caller, key, &f, n_operands, &e, diag);
     f.entry = e;
     if (status == PST_OK) {
-        pst_program_move(e->bound, operands);
+        pst_alias_program_move(e->bound, operands);
         status = check_reach(e->bound, storages, diag);
     }
     if (status == PST_OK && e->engine != NULL)
@@ -429,8 +432,8 @@ enum pst_status pst_caller_call(
     ret->returns = e->returns;
     ret->copied = write_back(e, &f);
     if (caller->leaves != NULL && caller->dump != NULL)
-        pst_leaves_step(caller->leaves, operands, n_operands, storages,
-                        caller->dump);
+        pst_alias_leaves_step(caller->leaves, operands, n_operands, storages,
+                              caller->dump);
     return PST_OK;
 }
 
@@ -441,8 +444,9 @@ const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
     char name[512];
 
     if (value)
-        return caller->leaves != NULL ? pst_leaves_value(caller->leaves, leaf)
-                                      : NULL;
+        return caller->leaves != NULL
+                   ? pst_alias_leaves_value(caller->leaves, leaf)
+                   : NULL;
     (void)snprintf(name, sizeof(name), "grad.%s", leaf);
     if (caller->dump != NULL)
         item = pst_dump_find(caller->dump, name);

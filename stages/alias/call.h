@@ -21,7 +21,7 @@ struct pst_call_options {
 /* Result of one call; valid until the next call or until the caller is
  * freed. */
 struct pst_call_result {
-    const struct pst_program_bound *bound;
+    const struct pst_alias_program_bound *bound;
     /* Content of returns[i], contiguous, if it is not in a storage of the
      * caller's or is in that of a leaf that the optimizer has updated since;
      * else NULL. */
@@ -31,18 +31,16 @@ struct pst_call_result {
 };
 
 /* Borrows program and options. */
-enum pst_status pst_caller_new(const struct pst_program *program,
+enum pst_status pst_caller_new(const struct pst_alias_program *program,
                                const struct pst_call_options *options,
                                struct pst_caller **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_caller_free(struct pst_caller *caller);
-enum pst_status pst_caller_call(struct pst_caller *caller,
-                                const struct pst_program_operand *operands,
-                                unsigned n_operands,
-                                const struct pst_call_storage *storages,
-                                unsigned n_storages,
-                                struct pst_call_result *ret,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_caller_call(
+    struct pst_caller *caller, const struct pst_alias_program_operand *operands,
+    unsigned n_operands, const struct pst_call_storage *storages,
+    unsigned n_storages, struct pst_call_result *ret,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the gradient of a leaf in the last call, contiguous; NULL: it has
  * none or was not requested. `value`: returns the leaf's value after the
  * optimizer's step instead, which is in the caller's storage, too. */

@@ -15,13 +15,14 @@
 
 struct emission {
     struct pst_binder *b;
-    const struct pst_program_op *op;
+    const struct pst_alias_program_op *op;
     const struct pst_op *row;
     const struct pst_schema *schema;
     struct pst_arg *args; /* as in the call */
 };
 
-static bool take_arg(struct emission *e, const struct pst_program_arg *from,
+static bool take_arg(struct emission *e,
+                     const struct pst_alias_program_arg *from,
                      struct pst_arg *ret)
 {
     struct pst_binder *b = e->b;
@@ -67,7 +68,7 @@ static bool bind_args(struct emission *e)
     for (unsigned i = 0; i < e->schema->n_args; i++)
         e->args[i] = e->schema->args[i].def;
     for (unsigned i = 0; i < e->op->n_args; i++) {
-        const struct pst_program_arg *arg = &e->op->args[i];
+        const struct pst_alias_program_arg *arg = &e->op->args[i];
         const int at = arg->keyword == NULL
                            ? (int)i
                            : pst_import_find_arg(e->schema, arg->keyword);
@@ -465,7 +466,7 @@ static bool converts_nothing(const struct emission *e)
 }
 
 static enum pst_status emit_op(struct pst_binder *b,
-                               const struct pst_program_op *op)
+                               const struct pst_alias_program_op *op)
 {
     const struct pst_doc_node like = {.target = op->op};
     const struct pst_target target = pst_import_target(&like, NULL);
@@ -505,7 +506,8 @@ static enum pst_status emit_op(struct pst_binder *b,
 }
 
 /* Adds the program's operator to the error: "aten.add_.Tensor(a, b)". */
-static void say_where(struct pst_binder *b, const struct pst_program_op *op)
+static void say_where(struct pst_binder *b,
+                      const struct pst_alias_program_op *op)
 {
     struct pst_str names = {0};
 
@@ -519,7 +521,8 @@ static void say_where(struct pst_binder *b, const struct pst_program_op *op)
 }
 
 enum pst_status pst_binder_emit(struct pst_binder *b,
-                                const struct pst_program_op *ops, unsigned n)
+                                const struct pst_alias_program_op *ops,
+                                unsigned n)
 {
     enum pst_status status = PST_OK;
 

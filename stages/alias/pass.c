@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-bool pst_program_is_absolute(const struct pst_program *program)
+bool pst_alias_program_is_absolute(const struct pst_alias_program *program)
 {
-    const struct pst_program_op *ops[] = {program->before, program->ops};
+    const struct pst_alias_program_op *ops[] = {program->before, program->ops};
     const unsigned n[] = {program->n_before, program->n_ops};
 
     for (unsigned k = 0; k < 2; k++)
@@ -22,8 +22,9 @@ bool pst_program_is_absolute(const struct pst_program *program)
     return false;
 }
 
-void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
-                       int64_t *ret_begin, int64_t *ret_end)
+void pst_alias_program_range(const struct pst_alias_operand *operand,
+                             bool absolute, int64_t *ret_begin,
+                             int64_t *ret_end)
 {
     const int64_t item = (int64_t)pst_dtype_size(operand->meta.dtype);
     const int64_t begin = pst_alias_begin(operand);
@@ -70,7 +71,7 @@ static struct pst_value *add_input(struct pst_binder *b, bool base, unsigned i,
     struct pst_value *ret;
     char name[32];
 
-    pst_program_input_name(base, i, name);
+    pst_alias_program_input_name(base, i, name);
     ret = pst_graph_add_value(b->graph, PST_VALUE_INPUT, name, NULL, &meta);
     if (ret == NULL)
         b->build.status = pst_binder_no_memory(b);
@@ -81,7 +82,7 @@ static struct pst_value *add_input(struct pst_binder *b, bool base, unsigned i,
  * copy's gradient is the leaf's. */
 static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
 {
-    const struct pst_program_operand *o = &b->operands[i];
+    const struct pst_alias_program_operand *o = &b->operands[i];
     struct pst_meta meta = o->as.meta;
     struct pst_value *v;
     char name[32];
@@ -139,7 +140,7 @@ static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
 /* Passes one operand as it is: contiguous, or as a view of a flat input. */
 static enum pst_status pass(struct pst_binder *b, unsigned i)
 {
-    const struct pst_program_operand *o = &b->operands[i];
+    const struct pst_alias_program_operand *o = &b->operands[i];
     const struct pst_meta *meta = &o->as.meta;
     int64_t begin, end;
     struct pst_value *v;
@@ -151,12 +152,12 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
             b->values[i] = b->values[k];
             return PST_OK;
         }
-    pst_program_range(&o->as, b->absolute, &begin, &end);
+    pst_alias_program_range(&o->as, b->absolute, &begin, &end);
     if (o->leaf != NULL && b->alias != NULL)
         return pass_leaf(b, i, begin, end);
     if (pst_meta_is_contiguous(meta) &&
         end - begin == (int64_t)pst_meta_span(meta)) {
-        pst_program_input_name(false, i, name);
+        pst_alias_program_input_name(false, i, name);
         v = pst_graph_add_value(b->graph, PST_VALUE_INPUT, name, NULL, meta);
         if (v == NULL)
             return pst_binder_no_memory(b);

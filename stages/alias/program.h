@@ -18,39 +18,39 @@
 #include "stages/alias/operands.h"
 #include "stages/graph/graph.h"
 
-enum pst_program_kind {
+enum pst_alias_program_kind {
     PST_PROGRAM_LITERAL,
     PST_PROGRAM_NAME,  /* name of a tensor: names[0] */
     PST_PROGRAM_NAMES, /* a list; NULL: None */
 };
 
-struct pst_program_arg {
+struct pst_alias_program_arg {
     const char *keyword; /* NULL: positional */
-    enum pst_program_kind kind;
+    enum pst_alias_program_kind kind;
     struct pst_arg literal; /* never a value */
     const char *const *names;
     unsigned n;
 };
 
-struct pst_program_op {
+struct pst_alias_program_op {
     const char *op; /* "aten.add_.Scalar" */
-    const struct pst_program_arg *args;
+    const struct pst_alias_program_arg *args;
     const char *const *outs; /* NULL entries have no name */
     unsigned n_args, n_outs, stage;
     bool no_grad;
 };
 
-struct pst_program {
+struct pst_alias_program {
     /* Operators that the caller runs on its leaves before the call: they make
      * operands with a gradient history. */
-    const struct pst_program_op *before;
-    const struct pst_program_op *ops;
+    const struct pst_alias_program_op *before;
+    const struct pst_alias_program_op *ops;
     const char *const *returns;
     unsigned n_before, n_ops, n_returns;
 };
 
 /* An operand of the call. */
-struct pst_program_operand {
+struct pst_alias_program_operand {
     /* name: its name in the program. `hidden` is an input; the binder fills in
      * from, to, root, written and moved. */
     struct pst_alias_operand as;
@@ -68,13 +68,14 @@ struct pst_call_storage {
 
 /* True if the result depends on a tensor's offset in its storage (as_strided,
  * view.dtype). Then a plan only serves calls with the same offsets. */
-bool pst_program_is_absolute(const struct pst_program *program);
+bool pst_alias_program_is_absolute(const struct pst_alias_program *program);
 /* Returns the range of bytes of its storage that is passed for an operand. */
-void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
-                       int64_t *ret_begin, int64_t *ret_end);
+void pst_alias_program_range(const struct pst_alias_operand *operand,
+                             bool absolute, int64_t *ret_begin,
+                             int64_t *ret_end);
 
 /* Location of a result. */
-struct pst_program_place {
+struct pst_alias_program_place {
     int operand; /* an operand with its storage; -1: a new storage */
     struct pst_meta meta;
     int64_t offset; /* from the start of the storage, in elements of its
@@ -82,44 +83,44 @@ struct pst_program_place {
     int output;     /* index of the output; -1: the storage has the whole */
 };
 
-struct pst_program_bound {
+struct pst_alias_program_bound {
     struct pst_arena arena;
     struct pst_alias alias;
     /* Inputs are bases, then other operands; leaves are parameters. Outputs are
      * user outputs. */
     struct pst_graph *graph;
-    struct pst_program_operand *operands; /* a copy, with the fields filled
-                                             in */
+    struct pst_alias_program_operand *operands; /* a copy, with the fields
+                                             filled in */
     unsigned n_operands;
     bool absolute;
-    struct pst_program_place *returns;
+    struct pst_alias_program_place *returns;
     unsigned n_returns;
     /* Parts of storages to write after the call. */
-    struct pst_program_place *writes;
+    struct pst_alias_program_place *writes;
     unsigned n_writes;
     /* Geometry of each operand after the call (t_() changes it), and whether it
      * changed. */
-    struct pst_program_place *after;
+    struct pst_alias_program_place *after;
     bool *moved;
-    /* Tensor names -> struct pst_program_place, for lookups. */
+    /* Tensor names -> struct pst_alias_program_place, for lookups. */
     struct pst_map places;
 };
 
 /* Binds a program. operands[i].as.written is ignored. Returned owned. */
-enum pst_status pst_program_bind(const struct pst_program *program,
-                                 const struct pst_program_operand *operands,
-                                 unsigned n_operands,
-                                 struct pst_program_bound **ret,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-void pst_program_bound_free(struct pst_program_bound *bound);
+enum pst_status pst_alias_program_bind(
+    const struct pst_alias_program *program,
+    const struct pst_alias_program_operand *operands, unsigned n_operands,
+    struct pst_alias_program_bound **ret, struct pst_diag *diag) PST_MUST_CHECK;
+void pst_alias_program_bound_free(struct pst_alias_program_bound *bound);
 /* Updates locations and ranges for operands at other offsets that share memory
  * in the same way. */
-void pst_program_move(struct pst_program_bound *bound,
-                      const struct pst_program_operand *operands);
+void pst_alias_program_move(struct pst_alias_program_bound *bound,
+                            const struct pst_alias_program_operand *operands);
 /* True if operand i is a new storage, made before the call. */
-bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i);
+bool pst_alias_program_is_new(const struct pst_alias_program_bound *bound,
+                              unsigned i);
 /* Returns the name of the graph's input for base or operand i: "base.0",
  * "operand.3". */
-void pst_program_input_name(bool base, unsigned i, char out[32]);
+void pst_alias_program_input_name(bool base, unsigned i, char out[32]);
 
 #endif

@@ -7,9 +7,9 @@
 
 /* Makes the offset of set_ relative to the start of the storage of its
  * source. */
-static enum pst_status count_from_source(struct pst_binder *b,
-                                         const struct pst_program_arg *source,
-                                         struct pst_arg *offset)
+static enum pst_status count_from_source(
+    struct pst_binder *b, const struct pst_alias_program_arg *source,
+    struct pst_arg *offset)
 {
     struct pst_value *v = source->kind == PST_PROGRAM_NAME
                               ? pst_binder_find(b, source->names[0])
@@ -57,19 +57,19 @@ static enum pst_status leave_writes(struct pst_binder *b, struct pst_value *of)
 }
 
 enum pst_status pst_binder_set(struct pst_binder *b,
-                               const struct pst_program_op *op)
+                               const struct pst_alias_program_op *op)
 {
     static const char *const whole = " set";
     static const char *const keywords[] = {NULL, NULL, "storage_offset", "size",
                                            "stride"};
     const bool part = op->n_args > 2;
-    struct pst_program_op view = {.op = part ? "aten.as_strided.default"
-                                             : "aten.alias.default",
-                                  .outs = &whole,
-                                  .n_outs = 1,
-                                  .stage = op->stage,
-                                  .no_grad = op->no_grad};
-    struct pst_program_arg args[5] = {0};
+    struct pst_alias_program_op view = {.op = part ? "aten.as_strided.default"
+                                                   : "aten.alias.default",
+                                        .outs = &whole,
+                                        .n_outs = 1,
+                                        .stage = op->stage,
+                                        .no_grad = op->no_grad};
+    struct pst_alias_program_arg args[5] = {0};
     int64_t contiguous[PST_MAX_RANK], step = 1;
     struct pst_value *of;
     enum pst_status status;

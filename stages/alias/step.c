@@ -18,16 +18,17 @@ struct leaf {
     float *value, *grad, *states[PST_OPTIM_MAX_STATES];
 };
 
-struct pst_leaves {
+struct pst_alias_leaves {
     const struct pst_optim_options *options;
     pst_task_fn task;
     struct PST_VEC(struct leaf) at;
 };
 
-enum pst_status pst_leaves_new(const struct pst_optim_options *options,
-                               struct pst_leaves **ret, struct pst_diag *diag)
+enum pst_status pst_alias_leaves_new(const struct pst_optim_options *options,
+                                     struct pst_alias_leaves **ret,
+                                     struct pst_diag *diag)
 {
-    struct pst_leaves *leaves = pst_calloc(TAG, 1, sizeof(*leaves));
+    struct pst_alias_leaves *leaves = pst_calloc(TAG, 1, sizeof(*leaves));
     enum pst_status status = PST_OK;
 
     if (leaves == NULL)
@@ -39,14 +40,14 @@ enum pst_status pst_leaves_new(const struct pst_optim_options *options,
     if (status == PST_OK)
         status = pst_optim_check(options, diag);
     if (status != PST_OK) {
-        pst_leaves_free(leaves);
+        pst_alias_leaves_free(leaves);
         return status;
     }
     *ret = leaves;
     return PST_OK;
 }
 
-void pst_leaves_free(struct pst_leaves *leaves)
+void pst_alias_leaves_free(struct pst_alias_leaves *leaves)
 {
     if (leaves == NULL)
         return;
@@ -63,7 +64,8 @@ void pst_leaves_free(struct pst_leaves *leaves)
     pst_free(leaves);
 }
 
-static struct leaf *find_leaf(const struct pst_leaves *leaves, const char *name)
+static struct leaf *find_leaf(const struct pst_alias_leaves *leaves,
+                              const char *name)
 {
     for (size_t i = 0; i < leaves->at.n; i++)
         if (strcmp(leaves->at.at[i].name, name) == 0)
@@ -71,7 +73,8 @@ static struct leaf *find_leaf(const struct pst_leaves *leaves, const char *name)
     return NULL;
 }
 
-const void *pst_leaves_value(const struct pst_leaves *leaves, const char *name)
+const void *pst_alias_leaves_value(const struct pst_alias_leaves *leaves,
+                                   const char *name)
 {
     const struct leaf *leaf = find_leaf(leaves, name);
 
@@ -104,7 +107,7 @@ static enum pst_status allocate(struct leaf *leaf, unsigned n_states,
     return found ? PST_OK : pst_diag_nomem(diag, n * sizeof(float));
 }
 
-static enum pst_status add(struct pst_leaves *leaves, const char *name,
+static enum pst_status add(struct pst_alias_leaves *leaves, const char *name,
                            int64_t n, struct pst_diag *diag)
 {
     struct leaf leaf = {.name = pst_strdup(TAG, name), .n = n};
@@ -118,8 +121,8 @@ static enum pst_status add(struct pst_leaves *leaves, const char *name,
                     diag);
 }
 
-static enum pst_status prepare(struct pst_leaves *leaves,
-                               const struct pst_program_operand *o,
+static enum pst_status prepare(struct pst_alias_leaves *leaves,
+                               const struct pst_alias_program_operand *o,
                                struct pst_diag *diag)
 {
     const int64_t n = pst_meta_numel(&o->as.meta);
@@ -147,8 +150,8 @@ static enum pst_status prepare(struct pst_leaves *leaves,
 }
 
 /* True if operand i is the first one of its leaf and has a gradient. */
-static bool takes_part(const struct pst_program_operand *operands, unsigned i,
-                       const struct pst_dump *grads)
+static bool takes_part(const struct pst_alias_program_operand *operands,
+                       unsigned i, const struct pst_dump *grads)
 {
     if (operands[i].leaf == NULL || grad_of(grads, operands[i].leaf) == NULL)
         return false;
@@ -159,10 +162,10 @@ static bool takes_part(const struct pst_program_operand *operands, unsigned i,
     return true;
 }
 
-enum pst_status pst_leaves_prepare(struct pst_leaves *leaves,
-                                   const struct pst_program_operand *operands,
-                                   unsigned n, const struct pst_dump *grads,
-                                   struct pst_diag *diag)
+enum pst_status pst_alias_leaves_prepare(
+    struct pst_alias_leaves *leaves,
+    const struct pst_alias_program_operand *operands, unsigned n,
+    const struct pst_dump *grads, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -173,9 +176,9 @@ enum pst_status pst_leaves_prepare(struct pst_leaves *leaves,
 }
 
 /* Returns the factor that clips the norm of the gradients to the limit. */
-static double scale_of(const struct pst_leaves *leaves,
-                       const struct pst_program_operand *operands, unsigned n,
-                       const struct pst_dump *grads)
+static double scale_of(const struct pst_alias_leaves *leaves,
+                       const struct pst_alias_program_operand *operands,
+                       unsigned n, const struct pst_dump *grads)
 {
     double sum = 0;
 
@@ -193,7 +196,7 @@ static double scale_of(const struct pst_leaves *leaves,
                : 1.0;
 }
 
-static void step(const struct pst_leaves *leaves, struct leaf *leaf,
+static void step(const struct pst_alias_leaves *leaves, struct leaf *leaf,
                  const struct pst_alias_operand *as, void *data,
                  const void *grad, double scale)
 {
@@ -219,10 +222,10 @@ static void step(const struct pst_leaves *leaves, struct leaf *leaf,
     leaf->steps++;
 }
 
-void pst_leaves_step(struct pst_leaves *leaves,
-                     const struct pst_program_operand *operands, unsigned n,
-                     const struct pst_call_storage *storages,
-                     const struct pst_dump *grads)
+void pst_alias_leaves_step(struct pst_alias_leaves *leaves,
+                           const struct pst_alias_program_operand *operands,
+                           unsigned n, const struct pst_call_storage *storages,
+                           const struct pst_dump *grads)
 {
     const double scale = scale_of(leaves, operands, n, grads);
 

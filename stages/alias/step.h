@@ -10,26 +10,27 @@
 #include "stages/optim/optim.h"
 #include "stages/run/dump.h"
 
-struct pst_leaves;
+struct pst_alias_leaves;
 
 /* Borrows options. */
-enum pst_status pst_leaves_new(const struct pst_optim_options *options,
-                               struct pst_leaves **ret,
-                               struct pst_diag *diag) PST_MUST_CHECK;
-void pst_leaves_free(struct pst_leaves *leaves);
+enum pst_status pst_alias_leaves_new(const struct pst_optim_options *options,
+                                     struct pst_alias_leaves **ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+void pst_alias_leaves_free(struct pst_alias_leaves *leaves);
 /* Does everything that can fail in a step with these gradients
  * ("grad.NAME"). */
-enum pst_status pst_leaves_prepare(struct pst_leaves *leaves,
-                                   const struct pst_program_operand *operands,
-                                   unsigned n, const struct pst_dump *grads,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_alias_leaves_prepare(
+    struct pst_alias_leaves *leaves,
+    const struct pst_alias_program_operand *operands, unsigned n,
+    const struct pst_dump *grads, struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the prepared step, with the same arguments; cannot fail. */
-void pst_leaves_step(struct pst_leaves *leaves,
-                     const struct pst_program_operand *operands, unsigned n,
-                     const struct pst_call_storage *storages,
-                     const struct pst_dump *grads);
+void pst_alias_leaves_step(struct pst_alias_leaves *leaves,
+                           const struct pst_alias_program_operand *operands,
+                           unsigned n, const struct pst_call_storage *storages,
+                           const struct pst_dump *grads);
 /* Returns the leaf's value after the last step, contiguous; NULL if it had
  * none. */
-const void *pst_leaves_value(const struct pst_leaves *leaves, const char *name);
+const void *pst_alias_leaves_value(const struct pst_alias_leaves *leaves,
+                                   const char *name);
 
 #endif

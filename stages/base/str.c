@@ -195,7 +195,7 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
     if (s->visible) {
         pst_str_vaddf_visible(s, fmt, ap);
     } else if (reserve(s, 1)) {
-        /* What fits is formatted once. */
+        /* Text that fits is formatted once. */
         left = s->cap - s->len;
         n = pst_vformat(s->text + s->len, left, fmt, ap);
         if (n >= 0 && (size_t)n >= left && reserve(s, (size_t)n))

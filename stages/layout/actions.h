@@ -12,7 +12,7 @@
 
 struct pst_message;
 struct pst_residency_event;
-struct pst_reduction;
+struct pst_param_reduction;
 
 /* Operations of an action besides its messages, in order. Addresses are final
  * once the rank has started, so a step looks nothing up. */
@@ -58,8 +58,8 @@ struct pst_rank_action {
     unsigned n_leaving;
     /* counter of receives that it waits for, or NULL */
     const unsigned *arriving;
-    size_t reach;                    /* highest byte of the arena in use, + 1 */
-    struct pst_reduction *reduction; /* REDUCE of a parameter */
+    size_t reach; /* highest byte of the arena in use, + 1 */
+    struct pst_param_reduction *reduction; /* REDUCE of a parameter */
     /* Copies of the stash in a step (spill.h): those that must end before the
      * action begins, and those that may begin after it. */
     unsigned copies_before, copies_behind;

@@ -30,7 +30,7 @@ static int frame_of(const struct finder *f, const struct pst_value *v)
     return v->def == NULL ? -1 : pst_frames_of(f->frames, v->def->call);
 }
 
-static void push(struct finder *f, struct pst_leaves *leaves,
+static void push(struct finder *f, struct pst_frame_leaves *leaves,
                  struct pst_value *v)
 {
     const struct pst_leaf leaf = {v->name, {.kind = PST_ARG_VALUE, .value = v}};
@@ -39,7 +39,8 @@ static void push(struct finder *f, struct pst_leaves *leaves,
         f->failed = true;
 }
 
-static bool has(const struct pst_leaves *leaves, const struct pst_value *v)
+static bool has(const struct pst_frame_leaves *leaves,
+                const struct pst_value *v)
 {
     for (size_t i = 0; i < leaves->at.n; i++)
         if (leaves->at.at[i].arg.value == v)
@@ -123,7 +124,7 @@ static enum pst_status walk(struct finder *f)
 
 static enum pst_status take_leaves(struct finder *f,
                                    const struct pst_call_leaf *from, unsigned n,
-                                   struct pst_leaves *to)
+                                   struct pst_frame_leaves *to)
 {
     to->at.n = 0;
     for (unsigned i = 0; i < n; i++) {

@@ -12,7 +12,7 @@ struct pst_leaf {
     const char *path;
     struct pst_arg arg; /* IGNORED: a tensor that is not computed */
 };
-struct pst_leaves {
+struct pst_frame_leaves {
     struct PST_VEC(struct pst_leaf) at;
 };
 
@@ -23,7 +23,7 @@ struct pst_frame {
     int stage;    /* stage of its nodes; -1: none is assigned */
     /* As in the signature; otherwise tensors only: inputs in order of first
      * use, results in order of computation. */
-    struct pst_leaves ins, outs;
+    struct pst_frame_leaves ins, outs;
     struct PST_VEC(unsigned) ids; /* its nodes, in order */
 };
 
@@ -61,9 +61,10 @@ struct pst_match {
     int *ins, *outs;
 };
 enum pst_status pst_frame_match(const struct pst_frame *frame,
-                                const struct pst_leaves *arguments,
-                                const struct pst_leaves *results, bool strict,
-                                struct pst_arena *arena, struct pst_match *ret,
+                                const struct pst_frame_leaves *arguments,
+                                const struct pst_frame_leaves *results,
+                                bool strict, struct pst_arena *arena,
+                                struct pst_match *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -10,7 +10,7 @@
 
 struct matcher {
     const struct pst_frame *frame;
-    const struct pst_leaves *arguments, *results;
+    const struct pst_frame_leaves *arguments, *results;
     struct pst_arena *arena;
     struct pst_match *ret;
     struct pst_diag *diag;
@@ -23,7 +23,7 @@ static bool is_tensor(const struct pst_leaf *leaf)
     return leaf->arg.kind == PST_ARG_VALUE || leaf->arg.kind == PST_ARG_IGNORED;
 }
 
-static unsigned count_tensors(const struct pst_leaves *leaves)
+static unsigned count_tensors(const struct pst_frame_leaves *leaves)
 {
     unsigned n = 0;
 
@@ -76,7 +76,8 @@ static void add_leaf(const struct pst_leaf *leaf, struct pst_str *out)
         pst_arg_print(&leaf->arg, no_value, NULL, out);
 }
 
-static void add_leaves(const struct pst_leaves *leaves, struct pst_str *out)
+static void add_leaves(const struct pst_frame_leaves *leaves,
+                       struct pst_str *out)
 {
     pst_str_add(out, "(");
     for (size_t i = 0; i < leaves->at.n; i++) {
@@ -109,7 +110,7 @@ static enum pst_status refuse(const struct matcher *m, const char *why)
 /* --- arguments ------------------------------------------------------------ */
 
 /* Returns the index of the next tensor from i on. */
-static size_t next_tensor(const struct pst_leaves *leaves, size_t i)
+static size_t next_tensor(const struct pst_frame_leaves *leaves, size_t i)
 {
     while (i < leaves->at.n && !is_tensor(&leaves->at.at[i]))
         i++;
@@ -119,7 +120,7 @@ static size_t next_tensor(const struct pst_leaves *leaves, size_t i)
 /* Matches the tensors of the file and the call in order. */
 static bool in_order(const struct matcher *m)
 {
-    const struct pst_leaves *ins = &m->frame->ins;
+    const struct pst_frame_leaves *ins = &m->frame->ins;
     size_t k = 0;
     unsigned n = 0;
 
@@ -147,7 +148,7 @@ enum match_by { NAMES, SHAPES, FREE_SHAPES };
  * unambiguous. Every tensor of the call is used once. */
 static bool by(const struct matcher *m, enum match_by what)
 {
-    const struct pst_leaves *ins = &m->frame->ins;
+    const struct pst_frame_leaves *ins = &m->frame->ins;
     unsigned n = 0;
 
     for (size_t i = 0; i < m->arguments->at.n; i++) {
@@ -178,7 +179,7 @@ static bool by(const struct matcher *m, enum match_by what)
 
 static enum pst_status match_signed(const struct matcher *m, bool strict)
 {
-    const struct pst_leaves *ins = &m->frame->ins;
+    const struct pst_frame_leaves *ins = &m->frame->ins;
     const bool plain = m->arguments->at.n == count_tensors(m->arguments);
     bool same = m->arguments->at.n == ins->at.n;
 
@@ -221,7 +222,7 @@ static enum pst_status match_arguments(const struct matcher *m, bool strict)
 
 static enum pst_status match_results(const struct matcher *m)
 {
-    const struct pst_leaves *outs = &m->frame->outs;
+    const struct pst_frame_leaves *outs = &m->frame->outs;
     const unsigned n = count_tensors(outs);
     size_t k = 0;
 
@@ -240,10 +241,10 @@ static enum pst_status match_results(const struct matcher *m)
 }
 
 enum pst_status pst_frame_match(const struct pst_frame *frame,
-                                const struct pst_leaves *arguments,
-                                const struct pst_leaves *results, bool strict,
-                                struct pst_arena *arena, struct pst_match *ret,
-                                struct pst_diag *diag)
+                                const struct pst_frame_leaves *arguments,
+                                const struct pst_frame_leaves *results,
+                                bool strict, struct pst_arena *arena,
+                                struct pst_match *ret, struct pst_diag *diag)
 {
     const struct matcher m = {frame, arguments, results, arena, ret, diag};
     enum pst_status status;

@@ -25,11 +25,11 @@ struct pst_replacer {
     struct pst_value **state;     /* by value id of the file: its state in the
                                      new graph, */
     struct pst_value **holds;     /* and the current value of a buffer */
-    struct pst_leaves arguments, results; /* of the file */
-    bool *done;                           /* by frame */
-    struct pst_sizes sizes;               /* of the model */
-    struct pst_build sizing;              /* has the sizes; emits no nodes */
-    bool fixed; /* a size is free at a call, but not in the file */
+    struct pst_frame_leaves arguments, results; /* of the file */
+    bool *done;                                 /* by frame */
+    struct pst_sizes sizes;                     /* of the model */
+    struct pst_build sizing; /* has the sizes; emits no nodes */
+    bool fixed;              /* a size is free at a call, but not in the file */
     struct pst_diag *diag;
 };
 

@@ -19,8 +19,9 @@ enum pst_status pst_sched_new(const struct pst_schedule_options *options,
                               struct pst_schedule **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes the list of one rank. pst_list_end reports a failure of any call. */
-struct pst_list {
+/* Writes the list of one rank. pst_sched_list_end reports a failure of any
+ * call. */
+struct pst_sched_list {
     struct pst_schedule *sched;
     unsigned rank;
     unsigned begin, end; /* range that contains all stages of the rank */
@@ -29,22 +30,23 @@ struct pst_list {
 
 /* Switches to a rank; reserves capacity for `each` actions of every microbatch
  * and stage. */
-void pst_list_start(struct pst_list *list, unsigned rank, unsigned each);
+void pst_sched_list_start(struct pst_sched_list *list, unsigned rank,
+                          unsigned each);
 /* Skips stages and microbatches that do not exist: a subset of a schedule that
  * can run can also run. */
-void pst_list_add(struct pst_list *list, enum pst_action_kind kind,
-                  unsigned stage, unsigned microbatch);
+void pst_sched_list_add(struct pst_sched_list *list, enum pst_action_kind kind,
+                        unsigned stage, unsigned microbatch);
 /* Adds (stage_f F f ; stage_b B b)OVERLAP_F_B. */
-void pst_list_overlap(struct pst_list *list, unsigned stage_f, unsigned f,
-                      unsigned stage_b, unsigned b);
+void pst_sched_list_overlap(struct pst_sched_list *list, unsigned stage_f,
+                            unsigned f, unsigned stage_b, unsigned b);
 /* Adds idle slots, if the schedule is to have any. */
-void pst_list_idle(struct pst_list *list, unsigned slots);
+void pst_sched_list_idle(struct pst_sched_list *list, unsigned slots);
 /* Add F of all stages of the rank in ascending order, or B in descending order:
  * a rank's stages act like one stage. */
-void pst_list_forward(struct pst_list *list, unsigned microbatch);
-void pst_list_backward(struct pst_list *list, unsigned microbatch);
-enum pst_status pst_list_end(const struct pst_list *list,
-                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_sched_list_forward(struct pst_sched_list *list, unsigned microbatch);
+void pst_sched_list_backward(struct pst_sched_list *list, unsigned microbatch);
+enum pst_status pst_sched_list_end(const struct pst_sched_list *list,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /* For any placement: simulates a step with equal costs; I and W (split) or B.
  */

@@ -96,8 +96,8 @@ static enum pst_status refuse(const struct pst_splitter *s,
 
 static enum pst_status look_at(struct pst_splitter *s,
                                const struct pst_output *update,
-                               const struct span *span, struct pst_carried *at,
-                               size_t *n)
+                               const struct span *span,
+                               struct pst_carried_buffer *at, size_t *n)
 {
     const struct pst_node *made = update->arg.value->def;
     int stage;
@@ -110,16 +110,17 @@ static enum pst_status look_at(struct pst_splitter *s,
     if (!pst_split_is_owned(s, update->target))
         return refuse(s, update->target, stage,
                       span->first->stage != stage ? span->first : span->last);
-    at[(*n)++] = (struct pst_carried){
+    at[(*n)++] = (struct pst_carried_buffer){
         update, (unsigned)PST_MAX(stage, span->last->stage), 0};
     return PST_OK;
 }
 
 enum pst_status pst_split_find_carried(struct pst_splitter *s,
-                                       struct pst_carried **ret, size_t *ret_n)
+                                       struct pst_carried_buffer **ret,
+                                       size_t *ret_n)
 {
     const struct pst_graph *graph = s->graph;
-    struct pst_carried *at =
+    struct pst_carried_buffer *at =
         pst_arena_calloc(&s->plan->arena, graph->outputs.n + 1, sizeof(*at));
     struct reader r = {.spans = pst_calloc(PST_TAG_PLAN, graph->values.n + 1,
                                            sizeof(*r.spans))};

@@ -12,7 +12,7 @@
  */
 #include "stages/split/split.h"
 
-struct pst_carried {
+struct pst_carried_buffer {
     const struct pst_output *update; /* output of the uncut graph */
     unsigned last;   /* the last stage that reads or computes the buffer's
                         values; it has the update */
@@ -26,7 +26,7 @@ bool pst_split_is_owned(const struct pst_splitter *s,
 /* Finds the carried buffers of a graph whose nodes have stages, in the plan's
  * arena. One without an owner is an error (E_SHARED_MUT). */
 enum pst_status pst_split_find_carried(struct pst_splitter *s,
-                                       struct pst_carried **ret,
+                                       struct pst_carried_buffer **ret,
                                        size_t *ret_n) PST_MUST_CHECK;
 
 /* Sets the owners of carried buffers, once the parameters are known. */

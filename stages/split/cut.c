@@ -29,8 +29,9 @@ struct fate {
 struct cutter {
     struct pst_splitter *s;
     struct pst_graph *whole;
-    struct fate *fates;          /* by value id */
-    struct pst_carried *carried; /* buffers carried to the next microbatch */
+    struct fate *fates; /* by value id */
+    struct pst_carried_buffer
+        *carried; /* buffers carried to the next microbatch */
     size_t n_carried;
     struct PST_VEC(struct pst_edge) edges; /* in order of their consumers */
     /* The stage under construction. */
@@ -46,8 +47,8 @@ static enum pst_status no_memory(struct cutter *c)
 
 /* Returns the entry of a buffer that is carried to this stage from a later one;
  * NULL: the stage has the buffer, or the value is no such buffer. */
-static const struct pst_carried *carried_to(const struct cutter *c,
-                                            const struct pst_value *value)
+static const struct pst_carried_buffer *carried_to(
+    const struct cutter *c, const struct pst_value *value)
 {
     for (size_t i = 0; i < c->n_carried; i++)
         if (c->carried[i].update->target == value)
@@ -153,9 +154,9 @@ static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
 
 /* Adds the edge by which the last stage of a carried buffer sends its value for
  * the next microbatch. */
-static enum pst_status add_carrying_edge(struct cutter *c,
-                                         const struct pst_carried *carried,
-                                         const struct pst_meta *meta)
+static enum pst_status add_carrying_edge(
+    struct cutter *c, const struct pst_carried_buffer *carried,
+    const struct pst_meta *meta)
 {
     const struct pst_value *target = carried->update->target;
     struct pst_edge edge = {.from_stage = carried->last,
@@ -178,7 +179,7 @@ static enum pst_status bring(struct cutter *c, const struct pst_value *value,
 {
     struct fate *fate = fate_of(c, value);
     struct pst_stage_input input = {PST_SOURCE_MODEL_INPUT, 0};
-    const struct pst_carried *carried = carried_to(c, value);
+    const struct pst_carried_buffer *carried = carried_to(c, value);
     const bool given = value->kind != PST_VALUE_NODE && carried == NULL;
     const struct pst_meta *meta =
         given || carried != NULL ? &value->meta : &fate->meta;
@@ -399,8 +400,8 @@ static enum pst_status add_outputs(struct cutter *c)
     return status;
 }
 
-static struct pst_carried *carried_by(const struct cutter *c,
-                                      const struct pst_output *update)
+static struct pst_carried_buffer *carried_by(const struct cutter *c,
+                                             const struct pst_output *update)
 {
     for (size_t i = 0; i < c->n_carried; i++)
         if (c->carried[i].update == update)
@@ -411,7 +412,7 @@ static struct pst_carried *carried_by(const struct cutter *c,
 /* Adds the new value of a carried buffer as an output, with the buffer's
  * layout. */
 static enum pst_status add_carried(struct cutter *c,
-                                   struct pst_carried *carried,
+                                   struct pst_carried_buffer *carried,
                                    struct pst_value **value)
 {
     const struct pst_value *target = carried->update->target;
@@ -433,7 +434,7 @@ static enum pst_status add_updates(struct cutter *c)
 {
     for (size_t i = 0; i < c->whole->outputs.n; i++) {
         const struct pst_output *output = &c->whole->outputs.at[i];
-        struct pst_carried *carried = carried_by(c, output);
+        struct pst_carried_buffer *carried = carried_by(c, output);
         struct pst_output copy = *output;
         enum pst_status status;
         int stage;

@@ -11,7 +11,7 @@
 #include "stages/verify/signs.h"
 #include "stages/verify/widen.h"
 
-/* Of the derivative along a direction of unit normal entries. */
+/* Tolerance of the derivative along a direction of unit normal entries. */
 #define TOLERANCE 1e-5
 /* Rounding error of a loss, relative: it limits how small a step may be. If
  * moving parameters by one ulp changes the loss more, FACTOR times that change

@@ -162,7 +162,7 @@ static void add_storages(struct alias_case *c)
 /* --- operands ------------------------------------------------------------- */
 
 static void set_window(struct alias_case *c, const json_t *tensor,
-                       struct pst_program_operand *ret)
+                       struct pst_alias_program_operand *ret)
 {
     int64_t sizes[PST_MAX_RANK], strides[PST_MAX_RANK];
     const unsigned rank = alias_ints(json_object_get(tensor, "sizes"), sizes);
@@ -202,7 +202,7 @@ static void add_operand(struct alias_case *c, const char *name, int position)
 {
     const json_t *tensor =
         json_object_get(json_object_get(c->json, "tensors"), name);
-    struct pst_program_operand *o = &c->operands[c->n_operands];
+    struct pst_alias_program_operand *o = &c->operands[c->n_operands];
 
     if (name == NULL || ++c->n_operands == CASE_MAX) {
         c->n_operands--;
@@ -261,7 +261,7 @@ static bool has_names(const json_t *list)
 }
 
 static void read_list(struct alias_case *c, const json_t *list,
-                      struct pst_program_arg *ret)
+                      struct pst_alias_program_arg *ret)
 {
     const size_t n = json_array_size(list);
     bool real = false;
@@ -285,7 +285,7 @@ static void read_list(struct alias_case *c, const json_t *list,
 }
 
 static void read_names(struct alias_case *c, const json_t *list,
-                       struct pst_program_arg *ret)
+                       struct pst_alias_program_arg *ret)
 {
     const size_t n = json_is_array(list) ? json_array_size(list) : 1;
     const char **names = room(c, n, sizeof(*names));
@@ -301,7 +301,7 @@ static void read_names(struct alias_case *c, const json_t *list,
 }
 
 static void read_arg(struct alias_case *c, const json_t *x,
-                     struct pst_program_arg *ret)
+                     struct pst_alias_program_arg *ret)
 {
     if (is_name(x) || has_names(x))
         read_names(c, x, ret);
@@ -341,12 +341,12 @@ static const char *full_name(struct alias_case *c, const json_t *op)
 }
 
 static void read_op(struct alias_case *c, const json_t *op,
-                    struct pst_program_op *ret)
+                    struct pst_alias_program_op *ret)
 {
     const json_t *args = json_object_get(op, "args");
     json_t *kwargs = json_object_get(op, "kwargs"), *x;
     const json_t *outs = json_object_get(op, "out");
-    struct pst_program_arg *list = room(
+    struct pst_alias_program_arg *list = room(
         c, json_array_size(args) + json_object_size(kwargs), sizeof(*list));
     const char **names = room(c, json_array_size(outs), sizeof(*names));
     const char *key;
@@ -368,11 +368,13 @@ static void read_op(struct alias_case *c, const json_t *op,
     ret->outs = names;
 }
 
-static const struct pst_program_op *read_ops(struct alias_case *c,
-                                             const char *key, unsigned *ret_n)
+static const struct pst_alias_program_op *read_ops(struct alias_case *c,
+                                                   const char *key,
+                                                   unsigned *ret_n)
 {
     const json_t *list = json_object_get(c->json, key);
-    struct pst_program_op *ret = room(c, json_array_size(list), sizeof(*ret));
+    struct pst_alias_program_op *ret =
+        room(c, json_array_size(list), sizeof(*ret));
 
     *ret_n = (unsigned)json_array_size(list);
     for (unsigned i = 0; i < *ret_n; i++)

@@ -16,8 +16,8 @@
 struct alias_case {
     const json_t *json;
     struct pst_arena arena;
-    struct pst_program program;
-    struct pst_program_operand operands[CASE_MAX];
+    struct pst_alias_program program;
+    struct pst_alias_program_operand operands[CASE_MAX];
     unsigned n_operands, n_args; /* leaves that only `before` reads come last */
     const char *storage_names[CASE_MAX];
     enum pst_dtype storage_dtypes[CASE_MAX];

@@ -88,7 +88,7 @@ static void check_geometry(struct checker *k, const char *what,
 
 static void check_return(struct checker *k, unsigned i, const json_t *want)
 {
-    const struct pst_program_place *place = &k->result.bound->returns[i];
+    const struct pst_alias_program_place *place = &k->result.bound->returns[i];
     const char *storage = "new";
     struct pst_meta meta = place->meta;
     const void *data = NULL;
@@ -96,7 +96,8 @@ static void check_return(struct checker *k, unsigned i, const json_t *want)
 
     (void)snprintf(what, sizeof(what), "return %u", i);
     if (place->operand >= 0) {
-        const struct pst_program_operand *o = &k->c->operands[place->operand];
+        const struct pst_alias_program_operand *o =
+            &k->c->operands[place->operand];
 
         if (!o->from_before) {
             storage = k->c->storage_names[o->as.storage];
@@ -152,7 +153,7 @@ static void check_leaf(struct checker *k, const struct pst_caller *caller,
     char what[100];
 
     for (unsigned i = 0; i < k->c->n_operands; i++) {
-        const struct pst_program_operand *o = &k->c->operands[i];
+        const struct pst_alias_program_operand *o = &k->c->operands[i];
         struct pst_meta meta = o->as.meta;
 
         if (o->leaf == NULL || strcmp(o->leaf, name) != 0)
@@ -222,7 +223,7 @@ static void check_plan(struct checker *k)
         wrong(k, "%zu bytes are passed", alias->bytes);
     x = json_object_get(k->plan, "alias");
     if (x != NULL) {
-        const struct pst_program_place *v =
+        const struct pst_alias_program_place *v =
             pst_map_get(&k->result.bound->places, "v");
 
         if (v == NULL || (v->operand >= 0) != json_is_true(x))
@@ -232,7 +233,7 @@ static void check_plan(struct checker *k)
 
 static bool is_as_first(const struct checker *k, unsigned i)
 {
-    const struct pst_program_place *after = &k->result.bound->after[i];
+    const struct pst_alias_program_place *after = &k->result.bound->after[i];
     const struct pst_alias_operand *first = &k->first[i];
 
     if (!k->result.bound->moved[i])
@@ -254,7 +255,7 @@ static void check_operands(struct checker *k)
     const json_t *want = json_object_get(k->want, "geometry");
 
     for (unsigned i = 0; i < k->c->n_args; i++) {
-        const struct pst_program_operand *o = &k->c->operands[i];
+        const struct pst_alias_program_operand *o = &k->c->operands[i];
         const json_t *new = json_object_get(want, o->as.name);
 
         if (new != NULL)
@@ -268,11 +269,12 @@ static void check_operands(struct checker *k)
 /* Gives the next run the same tensors, as this run has left them. */
 static void keep_geometry(struct checker *k)
 {
-    struct pst_program_operand *at = k->c->operands;
+    struct pst_alias_program_operand *at = k->c->operands;
     struct pst_alias_operand now[CASE_MAX];
 
     for (unsigned i = 0; i < k->c->n_args; i++) {
-        const struct pst_program_place *after = &k->result.bound->after[i];
+        const struct pst_alias_program_place *after =
+            &k->result.bound->after[i];
 
         now[i] = at[i].as;
         if (!k->result.bound->moved[i] || after->operand < 0 ||

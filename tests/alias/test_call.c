@@ -11,15 +11,15 @@ static const char *const name_a = "a", *const name_b = "b";
 static const char *const out_m = "m", *const out_y = "y";
 
 /* a *= 10; y = a + b. */
-static const struct pst_program_arg write_args[] = {
+static const struct pst_alias_program_arg write_args[] = {
     {.kind = PST_PROGRAM_NAME, .names = &name_a, .n = 1},
     {.literal = {.kind = PST_ARG_INT, .i = 10}},
 };
-static const struct pst_program_arg add_args[] = {
+static const struct pst_alias_program_arg add_args[] = {
     {.kind = PST_PROGRAM_NAME, .names = &name_a, .n = 1},
     {.kind = PST_PROGRAM_NAME, .names = &name_b, .n = 1},
 };
-static const struct pst_program_op ops[] = {
+static const struct pst_alias_program_op ops[] = {
     {.op = "aten.mul_.Scalar",
      .args = write_args,
      .outs = &out_m,
@@ -31,13 +31,13 @@ static const struct pst_program_op ops[] = {
      .n_args = 2,
      .n_outs = 1},
 };
-static const struct pst_program program = {
+static const struct pst_alias_program program = {
     .ops = ops, .n_ops = 2, .returns = &out_y, .n_returns = 1};
 
 struct call {
     float data[2][N];
     struct pst_call_storage storages[2];
-    struct pst_program_operand operands[2];
+    struct pst_alias_program_operand operands[2];
     struct pst_call_result result;
 };
 
@@ -56,7 +56,7 @@ static void run(struct pst_caller *caller, struct call *c, unsigned storage,
             (struct pst_call_storage){c->data[s], sizeof(c->data[s])};
     }
     for (unsigned k = 0; k < 2; k++) {
-        c->operands[k] = (struct pst_program_operand){
+        c->operands[k] = (struct pst_alias_program_operand){
             .as = {.name = k == 0 ? name_a : name_b,
                    .tensor = k,
                    .storage = storage,

@@ -112,7 +112,7 @@ extern "C" void emu_main(void)
     abort();
 }
 
-/* What a new fiber returns to: aligns the stack as a call does. */
+/* Return address of a new fiber: aligns the stack as a call does. */
 extern "C" void emu_entry(void);
 __asm__(".text\n"
         ".globl emu_entry\n"

@@ -73,7 +73,7 @@ static enum pst_status check(const char *dir, uint64_t *ret,
 /* Writes the other writer's part of the file: whole pages, and edges for the
  * first writer. */
 static enum pst_status write_other(struct pst_new_file *file,
-                                   struct pst_span *span,
+                                   struct pst_shard_span *span,
                                    struct pst_edges *edges,
                                    struct pst_diag *diag)
 {
@@ -94,7 +94,7 @@ static enum pst_status write_other(struct pst_new_file *file,
 static enum pst_status put_shared(struct pst_safetensors_writer *w,
                                   const char *name, struct pst_diag *diag)
 {
-    struct pst_span span = {.bytes = (VALUES - FIRST) * sizeof(float)};
+    struct pst_shard_span span = {.bytes = (VALUES - FIRST) * sizeof(float)};
     struct pst_new_file other = {.fd = -1};
     struct pst_safetensors *st = NULL;
     struct pst_edges edges = {0};

@@ -23,14 +23,14 @@ static void pages_have_one_owner(void **state)
 
     (void)state;
     for (int t = 0; t < TRIES; t++) {
-        struct pst_span all[MOST], own[MOST];
+        struct pst_shard_span all[MOST], own[MOST];
         unsigned of[MOST];
         int writer[MOST * 4 * PAGE];
         const unsigned n = 1 + next_random(&x) % MOST;
         uint64_t at = next_random(&x) % (2 * PAGE);
 
         for (unsigned k = 0; k < n; k++) {
-            all[k] = (struct pst_span){
+            all[k] = (struct pst_shard_span){
                 .begin = at, .bytes = next_random(&x) % (3 * PAGE) / 4 * 4};
             of[k] = next_random(&x) % OWNERS;
             at += all[k].bytes;

@@ -230,7 +230,7 @@ static unsigned count_modules(const char *text,
 }
 
 /* trace, function: NULL if the node has none. */
-static void read_function(const struct pst_trace *trace, const char *stack,
+static void read_function(const struct pst_doc_trace *trace, const char *stack,
                           const char *function, struct pst_doc_place *place)
 {
     place->lost = PST_LOST_NOTHING;
@@ -253,7 +253,7 @@ enum pst_status pst_read_place(struct pst_reader *r,
     const char *trace = pst_json_string(pst_json_get(metadata, "stack_trace"));
     const char *function = pst_json_string(pst_json_get(metadata, "torch_fn"));
     struct pst_doc_place place = *r->place, *copy;
-    const struct pst_trace *recorded = NULL;
+    const struct pst_doc_trace *recorded = NULL;
     enum pst_status status = PST_OK;
 
     if (stack != NULL &&

@@ -17,7 +17,7 @@ struct pst_reader {
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
     struct pst_map fqns;      /* FQNs of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
-    struct pst_map traces;    /* text in the file -> struct pst_trace */
+    struct pst_map traces;    /* text in the file -> struct pst_doc_trace */
     const struct pst_json *fields;     /* type -> {"field_names": [...]} */
     const struct pst_doc_place *place; /* place of the last node that had one */
     struct pst_diag *diag;
@@ -78,7 +78,7 @@ enum pst_status pst_read_named(struct pst_reader *r,
 /* --- traces.c ----------------------------------------------------------- */
 
 /* Facts about a node from its Python traceback. */
-struct pst_trace {
+struct pst_doc_trace {
     const char *source; /* "file.py:12" or "" */
     bool lost;          /* it was inside the forward of an autograd.Function */
     /* Frames of user-defined forwards, minus those that another forward calls
@@ -89,7 +89,7 @@ struct pst_trace {
 };
 
 enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
-                               const struct pst_trace **ret) PST_MUST_CHECK;
+                               const struct pst_doc_trace **ret) PST_MUST_CHECK;
 
 /* --- places.c ----------------------------------------------------------- */
 

@@ -125,13 +125,13 @@ static bool calls_forward(const struct piece *code)
 struct reading {
     struct line last; /* innermost line of the user */
     bool any;
-    struct pst_trace *trace;
+    struct pst_doc_trace *trace;
 };
 
 static void read_line(struct reading *r, const struct line *line,
                       const struct line *outer)
 {
-    struct pst_trace *t = r->trace;
+    struct pst_doc_trace *t = r->trace;
     const bool forward = is(&line->name, "forward");
 
     if (has(&line->path, "torch/_functorch/autograd_function.py") ||
@@ -173,7 +173,7 @@ static enum pst_status read_source(struct pst_reader *r,
 }
 
 static enum pst_status parse_trace(struct pst_reader *r, const char *text,
-                                   struct pst_trace *ret)
+                                   struct pst_doc_trace *ret)
 {
     struct reading reading = {.trace = ret};
     struct line line, outer;
@@ -191,9 +191,9 @@ static enum pst_status parse_trace(struct pst_reader *r, const char *text,
 }
 
 enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
-                               const struct pst_trace **ret)
+                               const struct pst_doc_trace **ret)
 {
-    struct pst_trace *trace = pst_map_get(&r->traces, text);
+    struct pst_doc_trace *trace = pst_map_get(&r->traces, text);
     enum pst_status status = PST_OK;
 
     if (trace == NULL) {

@@ -42,7 +42,7 @@ void pst_functionalise_free(struct pst_functionalise *f)
 /* --- facts -------------------------------------------------------------- */
 
 struct carry_ctx {
-    const struct pst_fact *facts;
+    const struct pst_value_fact *facts;
     bool ret;
 };
 
@@ -59,7 +59,8 @@ static bool is_differentiable(const struct pst_node *node)
     return !node->no_grad && node->op->vjp != pst_vjp_none;
 }
 
-static bool carries(const struct pst_fact *facts, const struct pst_value *value)
+static bool carries(const struct pst_value_fact *facts,
+                    const struct pst_value *value)
 {
     struct carry_ctx c = {facts, false};
 
@@ -87,7 +88,7 @@ bool pst_versions_learn(struct pst_functionalise *f)
     }
     /* Arguments have smaller ids than results. */
     for (; f->n_facts < graph->values.n; f->n_facts++)
-        f->facts[f->n_facts] = (struct pst_fact){
+        f->facts[f->n_facts] = (struct pst_value_fact){
             .carries = carries(f->facts, graph->values.at[f->n_facts])};
     return true;
 }
@@ -193,7 +194,7 @@ struct pst_arg pst_versions_sizes(const struct pst_value *v)
 
 /* Returns our extent, or the file's expression if ours is unknown. */
 static struct pst_extent or_file(struct pst_extent ours,
-                                 const struct pst_fact *fact,
+                                 const struct pst_value_fact *fact,
                                  const char *const *file, unsigned k)
 {
     if (pst_expr_is_unknown(ours.expr) && fact->explained)
@@ -233,7 +234,7 @@ enum pst_status pst_functionalise_explain(struct pst_functionalise *f,
                                           const char *const *offset)
 {
     struct pst_arena *arena = &f->build->graph->arena;
-    struct pst_fact *fact;
+    struct pst_value_fact *fact;
     enum pst_status status = PST_OK;
 
     if (!pst_versions_learn(f))
@@ -350,7 +351,7 @@ enum pst_status pst_functionalise_stand_for(struct pst_functionalise *f,
                                             struct pst_value *copy,
                                             struct pst_value *original)
 {
-    struct pst_fact *fact;
+    struct pst_value_fact *fact;
 
     if (!pst_versions_learn(f))
         return f->build->status;
@@ -496,7 +497,7 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
                                          struct pst_value *v)
 {
     const struct pst_storage *storage;
-    struct pst_fact *fact;
+    struct pst_value_fact *fact;
 
     if (!pst_versions_learn(f))
         return NULL;

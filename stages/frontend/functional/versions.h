@@ -28,7 +28,7 @@ struct pst_storage {
 };
 
 /* State of a value, by id. */
-struct pst_fact {
+struct pst_value_fact {
     struct pst_storage *storage; /* for owners and versions */
     struct pst_value *now;     /* the name, regenerated from a newer version */
     struct pst_value *renamed; /* set by t_() and similar */
@@ -49,7 +49,7 @@ struct pst_silent {
 
 struct pst_functionalise {
     struct pst_build *build;
-    struct pst_fact *facts;
+    struct pst_value_fact *facts;
     size_t n_facts, cap_facts;
     struct PST_VEC(
         struct pst_storage *) storages; /* in order of their first writes */

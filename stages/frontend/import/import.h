@@ -44,7 +44,8 @@ struct pst_scope {
     struct pst_map values;  /* name -> struct pst_value */
     struct pst_map read;    /* name of a number read from data -> its tensor */
     struct pst_map numbers; /* name of a number -> struct pst_doc_node */
-    struct pst_map lanes;   /* name -> struct pst_lanes (regions/regions.h) */
+    struct pst_map
+        lanes; /* name -> struct pst_vmap_lanes (regions/regions.h) */
     const struct pst_doc_graph *graph; /* of the document; borrowed */
     bool no_grad;
     const char *region; /* region to recompute; NULL: none */

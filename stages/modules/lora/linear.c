@@ -150,7 +150,7 @@ static bool is_result(const struct reader *r, struct pst_value *y)
            y->meta.size[y->meta.rank - 1] == r->l->out;
 }
 
-static unsigned count_tensors(const struct pst_leaves *leaves,
+static unsigned count_tensors(const struct pst_frame_leaves *leaves,
                               struct pst_value **ret_last)
 {
     unsigned n = 0;

@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct pst_cuda_fault_words) ==
                        offsetof(struct pst_fault, numbers),
                "code/fault.h");
 
-/* What a kernel needs to report this fault. */
+/* Arguments with which a kernel reports this fault. */
 static inline struct pst_cuda_fault pst_cuda_fault_of(const struct pst_call *c,
                                                       enum pst_fault_code code)
 {

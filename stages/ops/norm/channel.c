@@ -24,17 +24,17 @@ static void put(struct pst_operand *y, int64_t i, double value)
     pst_store_f64(y->meta->dtype, y->data, i, value);
 }
 
-static int64_t element(const struct pst_channels *p, int64_t n, int64_t c,
+static int64_t element(const struct pst_norm_channels *p, int64_t n, int64_t c,
                        int64_t s)
 {
-    return pst_channels_at(p, n, c) + s;
+    return pst_norm_channels_at(p, n, c) + s;
 }
 
 /* Returns the mean over group i of (x - centre)^power. */
-static double moment(const struct pst_channels *p, int64_t i, double centre,
-                     int power)
+static double moment(const struct pst_norm_channels *p, int64_t i,
+                     double centre, int power)
 {
-    const struct pst_channels_range r = pst_channels_range(p, i);
+    const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
     double sum = 0.0;
 
     for (int64_t n = r.n0; n < r.n1; n++)
@@ -44,12 +44,13 @@ static double moment(const struct pst_channels *p, int64_t i, double centre,
 
                 sum += power == 1 ? d : d * d;
             }
-    return sum / (double)pst_channels_count(p);
+    return sum / (double)pst_norm_channels_count(p);
 }
 
-void pst_channels_ref_stats(const struct pst_channels *p,
-                            struct pst_operand *mean, struct pst_operand *rstd,
-                            struct pst_operand *var)
+void pst_norm_channels_ref_stats(const struct pst_norm_channels *p,
+                                 struct pst_operand *mean,
+                                 struct pst_operand *rstd,
+                                 struct pst_operand *var)
 {
     for (int64_t i = 0; i < p->blocks * p->g; i++) {
         const double m = moment(p, i, 0.0, 1), v = moment(p, i, m, 2);
@@ -60,11 +61,12 @@ void pst_channels_ref_stats(const struct pst_channels *p,
     }
 }
 
-void pst_channels_ref_apply(const struct pst_channels *p, struct pst_operand *y)
+void pst_norm_channels_ref_apply(const struct pst_norm_channels *p,
+                                 struct pst_operand *y)
 {
     for (int64_t n = 0; n < p->n; n++)
         for (int64_t c = 0; c < p->c; c++) {
-            const int64_t i = pst_channels_group(p, n, c);
+            const int64_t i = pst_norm_channels_group(p, n, c);
             const double mean = at(p->mean, i), rstd = at(p->rstd, i);
             const double w = at_or(p->w, c, 1.0), b = at_or(p->b, c, 0.0);
 
@@ -76,8 +78,8 @@ void pst_channels_ref_apply(const struct pst_channels *p, struct pst_operand *y)
         }
 }
 
-void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
-                           struct pst_operand *b)
+void pst_norm_channels_ref_sums(const struct pst_norm_channels *p,
+                                struct pst_operand *a, struct pst_operand *b)
 {
     const int64_t images = p->n / p->blocks;
 
@@ -86,7 +88,7 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
         double sum_a = 0.0, sum_b = 0.0;
 
         for (int64_t n = first; n < first + images; n++) {
-            const int64_t k = pst_channels_group(p, n, c);
+            const int64_t k = pst_norm_channels_group(p, n, c);
             const double mean = at(p->mean, k), rstd = at(p->rstd, k);
 
             for (int64_t s = 0; s < p->s; s++) {
@@ -102,25 +104,25 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
     }
 }
 
-double pst_channels_group_mean(const struct pst_channels *p, int64_t i,
-                               const struct pst_operand *sums)
+double pst_norm_channels_group_mean(const struct pst_norm_channels *p,
+                                    int64_t i, const struct pst_operand *sums)
 {
-    const struct pst_channels_range r = pst_channels_range(p, i);
+    const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
     double sum = 0.0;
 
     for (int64_t c = r.c0; c < r.c1; c++)
         sum += at_or(p->w, c, 1.0) * at_or(sums, i / p->g * p->c + c, 0.0);
-    return sum / (double)pst_channels_count(p);
+    return sum / (double)pst_norm_channels_count(p);
 }
 
-void pst_channels_ref_input(const struct pst_channels *p,
-                            struct pst_operand *dx)
+void pst_norm_channels_ref_input(const struct pst_norm_channels *p,
+                                 struct pst_operand *dx)
 {
     for (int64_t i = 0; i < p->blocks * p->g; i++) {
-        const struct pst_channels_range r = pst_channels_range(p, i);
+        const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
         const double mean = at(p->mean, i), rstd = at(p->rstd, i);
-        const double of_a = pst_channels_group_mean(p, i, p->sum_a);
-        const double of_b = pst_channels_group_mean(p, i, p->sum_b);
+        const double of_a = pst_norm_channels_group_mean(p, i, p->sum_a);
+        const double of_b = pst_norm_channels_group_mean(p, i, p->sum_b);
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++)
@@ -142,7 +144,7 @@ void pst_channels_ref_input(const struct pst_channels *p,
 
 struct job {
     const struct pst_call *call;
-    const struct pst_channels *p;
+    const struct pst_norm_channels *p;
     const struct pst_channel_loops *loops;
 };
 
@@ -158,7 +160,8 @@ static float value_or(const struct pst_operand *x, int64_t i, float otherwise)
     return data == NULL ? otherwise : data[i];
 }
 
-static void start(const struct pst_call *call, const struct pst_channels *p,
+static void start(const struct pst_call *call,
+                  const struct pst_norm_channels *p,
                   const struct pst_channel_loops *loops, pst_pool_fn fn)
 {
     struct job job = {call, p, loops};
@@ -170,13 +173,13 @@ static void start(const struct pst_call *call, const struct pst_channels *p,
 static void stats_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
-    const double count = (double)pst_channels_count(p);
+    const struct pst_norm_channels *p = j->p;
+    const double count = (double)pst_norm_channels_count(p);
     int64_t i, end;
 
     pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const struct pst_channels_range r = pst_channels_range(p, i);
+        const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
         const int64_t run = (r.c1 - r.c0) * p->s;
         const float *x = data_of(p->x);
         double mean = 0.0, var = 0.0;
@@ -194,9 +197,9 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_run_stats(const struct pst_call *c,
-                            const struct pst_channels *p,
-                            const struct pst_channel_loops *loops)
+void pst_norm_channels_run_stats(const struct pst_call *c,
+                                 const struct pst_norm_channels *p,
+                                 const struct pst_channel_loops *loops)
 {
     start(c, p, loops, stats_part);
 }
@@ -204,7 +207,7 @@ void pst_channels_run_stats(const struct pst_call *c,
 static void apply_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const float *x = data_of(p->x), *mean = data_of(p->mean);
     const float *rstd = data_of(p->rstd);
     float *y = j->call->out[0].data;
@@ -212,7 +215,7 @@ static void apply_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(p->n * p->c, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const int64_t c = i % p->c, k = pst_channels_group(p, i / p->c, c);
+        const int64_t c = i % p->c, k = pst_norm_channels_group(p, i / p->c, c);
 
         j->loops->apply(p->s, x + i * p->s, mean[k],
                         rstd[k] * value_or(p->w, c, 1.0f),
@@ -220,9 +223,9 @@ static void apply_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_run_apply(const struct pst_call *c,
-                            const struct pst_channels *p,
-                            const struct pst_channel_loops *loops)
+void pst_norm_channels_run_apply(const struct pst_call *c,
+                                 const struct pst_norm_channels *p,
+                                 const struct pst_channel_loops *loops)
 {
     start(c, p, loops, apply_part);
 }
@@ -230,7 +233,7 @@ void pst_channels_run_apply(const struct pst_call *c,
 static void sums_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const int64_t images = p->n / p->blocks;
     const float *x = data_of(p->x), *dy = data_of(p->dy);
     const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
@@ -239,7 +242,7 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(p->blocks * p->c, 1, part, parts, &i, &end);
     for (; i < end; i++) {
         const int64_t c = i % p->c, first = i / p->c * images;
-        const int64_t k = pst_channels_group(p, first, c);
+        const int64_t k = pst_norm_channels_group(p, first, c);
         double a = 0.0, b = 0.0;
 
         for (int64_t n = first; n < first + images; n++) {
@@ -252,9 +255,9 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_run_sums(const struct pst_call *c,
-                           const struct pst_channels *p,
-                           const struct pst_channel_loops *loops)
+void pst_norm_channels_run_sums(const struct pst_call *c,
+                                const struct pst_norm_channels *p,
+                                const struct pst_channel_loops *loops)
 {
     start(c, p, loops, sums_part);
 }
@@ -262,7 +265,7 @@ void pst_channels_run_sums(const struct pst_call *c,
 static void input_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const float *x = data_of(p->x), *dy = data_of(p->dy);
     const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
     float *dx = j->call->out[0].data;
@@ -270,9 +273,9 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
 
     pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const struct pst_channels_range r = pst_channels_range(p, i);
-        const float of_a = (float)pst_channels_group_mean(p, i, p->sum_a);
-        const float of_b = (float)pst_channels_group_mean(p, i, p->sum_b);
+        const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
+        const float of_a = (float)pst_norm_channels_group_mean(p, i, p->sum_a);
+        const float of_b = (float)pst_norm_channels_group_mean(p, i, p->sum_b);
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++) {
@@ -286,9 +289,9 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_run_input(const struct pst_call *c,
-                            const struct pst_channels *p,
-                            const struct pst_channel_loops *loops)
+void pst_norm_channels_run_input(const struct pst_call *c,
+                                 const struct pst_norm_channels *p,
+                                 const struct pst_channel_loops *loops)
 {
     start(c, p, loops, input_part);
 }

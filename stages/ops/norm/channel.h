@@ -18,7 +18,7 @@
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/cpu/simd/simd.h"
 
-struct pst_channels {
+struct pst_norm_channels {
     int64_t n, c, s;   /* images, channels, positions */
     int64_t blocks, g; /* of statistics */
     double eps;
@@ -26,21 +26,21 @@ struct pst_channels {
     const struct pst_operand *mean, *rstd, *sum_a, *sum_b;
 };
 
-static inline int64_t pst_channels_count(const struct pst_channels *p)
+static inline int64_t pst_norm_channels_count(const struct pst_norm_channels *p)
 {
     return p->n / p->blocks * (p->c / p->g) * p->s;
 }
 
 /* Offset of the first position of a channel. */
-static inline int64_t pst_channels_at(const struct pst_channels *p, int64_t n,
-                                      int64_t c)
+static inline int64_t pst_norm_channels_at(const struct pst_norm_channels *p,
+                                           int64_t n, int64_t c)
 {
     return (n * p->c + c) * p->s;
 }
 
 /* The group that channel c of image n belongs to, among the statistics. */
-static inline int64_t pst_channels_group(const struct pst_channels *p,
-                                         int64_t n, int64_t c)
+static inline int64_t pst_norm_channels_group(const struct pst_norm_channels *p,
+                                              int64_t n, int64_t c)
 {
     const int64_t images = PST_MAX(p->n / p->blocks, 1);
 
@@ -48,35 +48,36 @@ static inline int64_t pst_channels_group(const struct pst_channels *p,
 }
 
 /* Images and channels of group i of the statistics. */
-struct pst_channels_range {
+struct pst_norm_channels_range {
     int64_t n0, n1, c0, c1;
 };
 
-static inline struct pst_channels_range pst_channels_range(
-    const struct pst_channels *p, int64_t i)
+static inline struct pst_norm_channels_range pst_norm_channels_range(
+    const struct pst_norm_channels *p, int64_t i)
 {
     const int64_t images = p->n / p->blocks, channels = p->c / p->g;
     const int64_t block = i / p->g, group = i % p->g;
 
-    return (struct pst_channels_range){block * images, (block + 1) * images,
-                                       group * channels,
-                                       (group + 1) * channels};
+    return (struct pst_norm_channels_range){
+        block * images, (block + 1) * images, group * channels,
+        (group + 1) * channels};
 }
 
 /* Mean over group i of w_c times the sums of its channels; 0 without sums. */
-double pst_channels_group_mean(const struct pst_channels *p, int64_t i,
-                               const struct pst_operand *sums);
+double pst_norm_channels_group_mean(const struct pst_norm_channels *p,
+                                    int64_t i, const struct pst_operand *sums);
 
 /* References: sums in double, any strides and floating dtypes. */
-void pst_channels_ref_stats(const struct pst_channels *p,
-                            struct pst_operand *mean, struct pst_operand *rstd,
-                            struct pst_operand *var);
-void pst_channels_ref_apply(const struct pst_channels *p,
-                            struct pst_operand *y);
-void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
-                           struct pst_operand *b);
-void pst_channels_ref_input(const struct pst_channels *p,
-                            struct pst_operand *dx);
+void pst_norm_channels_ref_stats(const struct pst_norm_channels *p,
+                                 struct pst_operand *mean,
+                                 struct pst_operand *rstd,
+                                 struct pst_operand *var);
+void pst_norm_channels_ref_apply(const struct pst_norm_channels *p,
+                                 struct pst_operand *y);
+void pst_norm_channels_ref_sums(const struct pst_norm_channels *p,
+                                struct pst_operand *a, struct pst_operand *b);
+void pst_norm_channels_ref_input(const struct pst_norm_channels *p,
+                                 struct pst_operand *dx);
 
 /* --- loops over contiguous f32 (simd/layers/channel.c) -------------------- */
 
@@ -109,27 +110,27 @@ extern const struct pst_channel_loops pst_channel_loops_any,
     pst_channel_loops_avx2, pst_channel_loops_avx512;
 
 /* Fast kernels: contiguous f32 operands. */
-void pst_channels_run_stats(const struct pst_call *c,
-                            const struct pst_channels *p,
-                            const struct pst_channel_loops *loops);
-void pst_channels_run_apply(const struct pst_call *c,
-                            const struct pst_channels *p,
-                            const struct pst_channel_loops *loops);
-void pst_channels_run_sums(const struct pst_call *c,
-                           const struct pst_channels *p,
-                           const struct pst_channel_loops *loops);
-void pst_channels_run_input(const struct pst_call *c,
-                            const struct pst_channels *p,
-                            const struct pst_channel_loops *loops);
+void pst_norm_channels_run_stats(const struct pst_call *c,
+                                 const struct pst_norm_channels *p,
+                                 const struct pst_channel_loops *loops);
+void pst_norm_channels_run_apply(const struct pst_call *c,
+                                 const struct pst_norm_channels *p,
+                                 const struct pst_channel_loops *loops);
+void pst_norm_channels_run_sums(const struct pst_call *c,
+                                const struct pst_norm_channels *p,
+                                const struct pst_channel_loops *loops);
+void pst_norm_channels_run_input(const struct pst_call *c,
+                                 const struct pst_norm_channels *p,
+                                 const struct pst_channel_loops *loops);
 
 /* The same for contiguous f64 (channel_f64.c). */
-void pst_channels_f64_stats(const struct pst_call *c,
-                            const struct pst_channels *p);
-void pst_channels_f64_apply(const struct pst_call *c,
-                            const struct pst_channels *p);
-void pst_channels_f64_sums(const struct pst_call *c,
-                           const struct pst_channels *p);
-void pst_channels_f64_input(const struct pst_call *c,
-                            const struct pst_channels *p);
+void pst_norm_channels_f64_stats(const struct pst_call *c,
+                                 const struct pst_norm_channels *p);
+void pst_norm_channels_f64_apply(const struct pst_call *c,
+                                 const struct pst_norm_channels *p);
+void pst_norm_channels_f64_sums(const struct pst_call *c,
+                                const struct pst_norm_channels *p);
+void pst_norm_channels_f64_input(const struct pst_call *c,
+                                 const struct pst_norm_channels *p);
 
 #endif

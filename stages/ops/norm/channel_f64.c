@@ -11,7 +11,7 @@
 
 struct job {
     const struct pst_call *call;
-    const struct pst_channels *p;
+    const struct pst_norm_channels *p;
 };
 
 static const double *data_of(const struct pst_operand *x)
@@ -26,8 +26,8 @@ static double value_or(const struct pst_operand *x, int64_t i, double otherwise)
     return data == NULL ? otherwise : data[i];
 }
 
-static void start(const struct pst_call *call, const struct pst_channels *p,
-                  pst_pool_fn fn)
+static void start(const struct pst_call *call,
+                  const struct pst_norm_channels *p, pst_pool_fn fn)
 {
     struct job job = {call, p};
 
@@ -85,22 +85,22 @@ static double products(int64_t n, const double *restrict g,
 static void stats_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
-    const double count = (double)pst_channels_count(p);
+    const struct pst_norm_channels *p = j->p;
+    const double count = (double)pst_norm_channels_count(p);
     const double *x = data_of(p->x);
     int64_t i, end;
 
     pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const struct pst_channels_range r = pst_channels_range(p, i);
+        const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
         const int64_t run = (r.c1 - r.c0) * p->s;
         double mean = 0.0, var = 0.0;
 
         for (int64_t n = r.n0; n < r.n1; n++)
-            mean += sum(run, x + pst_channels_at(p, n, r.c0));
+            mean += sum(run, x + pst_norm_channels_at(p, n, r.c0));
         mean /= count;
         for (int64_t n = r.n0; n < r.n1; n++)
-            var += squares(run, x + pst_channels_at(p, n, r.c0), mean);
+            var += squares(run, x + pst_norm_channels_at(p, n, r.c0), mean);
         var /= count;
         ((double *)j->call->out[0].data)[i] = mean;
         ((double *)j->call->out[1].data)[i] = 1.0 / sqrt(var + p->eps);
@@ -108,8 +108,8 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_f64_stats(const struct pst_call *c,
-                            const struct pst_channels *p)
+void pst_norm_channels_f64_stats(const struct pst_call *c,
+                                 const struct pst_norm_channels *p)
 {
     start(c, p, stats_part);
 }
@@ -118,12 +118,12 @@ void pst_channels_f64_stats(const struct pst_call *c,
 static void apply_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     int64_t i, end;
 
     pst_pool_share(p->n * p->c, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const int64_t c = i % p->c, k = pst_channels_group(p, i / p->c, c);
+        const int64_t c = i % p->c, k = pst_norm_channels_group(p, i / p->c, c);
         const double mean = data_of(p->mean)[k];
         const double scale = data_of(p->rstd)[k] * value_or(p->w, c, 1.0);
         const double shift = value_or(p->b, c, 0.0);
@@ -136,8 +136,8 @@ static void apply_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_f64_apply(const struct pst_call *c,
-                            const struct pst_channels *p)
+void pst_norm_channels_f64_apply(const struct pst_call *c,
+                                 const struct pst_norm_channels *p)
 {
     start(c, p, apply_part);
 }
@@ -145,19 +145,19 @@ void pst_channels_f64_apply(const struct pst_call *c,
 static void sums_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const int64_t images = p->n / p->blocks;
     int64_t i, end;
 
     pst_pool_share(p->blocks * p->c, 1, part, parts, &i, &end);
     for (; i < end; i++) {
         const int64_t c = i % p->c, first = i / p->c * images;
-        const int64_t k = pst_channels_group(p, first, c);
+        const int64_t k = pst_norm_channels_group(p, first, c);
         double a = 0.0, b = 0.0;
 
         for (int64_t n = first; n < first + images; n++) {
-            const double *g = data_of(p->dy) + pst_channels_at(p, n, c);
-            const double *x = data_of(p->x) + pst_channels_at(p, n, c);
+            const double *g = data_of(p->dy) + pst_norm_channels_at(p, n, c);
+            const double *x = data_of(p->x) + pst_norm_channels_at(p, n, c);
 
             a += sum(p->s, g);
             b += products(p->s, g, x, data_of(p->mean)[k]);
@@ -167,8 +167,8 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_f64_sums(const struct pst_call *c,
-                           const struct pst_channels *p)
+void pst_norm_channels_f64_sums(const struct pst_call *c,
+                                const struct pst_norm_channels *p)
 {
     start(c, p, sums_part);
 }
@@ -177,20 +177,21 @@ void pst_channels_f64_sums(const struct pst_call *c,
 static void input_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     int64_t i, end;
 
     pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
     for (; i < end; i++) {
-        const struct pst_channels_range r = pst_channels_range(p, i);
+        const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
         const double mean = data_of(p->mean)[i], rstd = data_of(p->rstd)[i];
         const double by =
-            -rstd * rstd * pst_channels_group_mean(p, i, p->sum_b);
-        const double shift = -rstd * pst_channels_group_mean(p, i, p->sum_a);
+            -rstd * rstd * pst_norm_channels_group_mean(p, i, p->sum_b);
+        const double shift =
+            -rstd * pst_norm_channels_group_mean(p, i, p->sum_a);
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++) {
-                const int64_t at = pst_channels_at(p, n, c);
+                const int64_t at = pst_norm_channels_at(p, n, c);
                 const double scale = rstd * value_or(p->w, c, 1.0);
                 const double *g = data_of(p->dy) + at;
                 const double *x = data_of(p->x) + at;
@@ -203,8 +204,8 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-void pst_channels_f64_input(const struct pst_call *c,
-                            const struct pst_channels *p)
+void pst_norm_channels_f64_input(const struct pst_call *c,
+                                 const struct pst_norm_channels *p)
 {
     start(c, p, input_part);
 }

@@ -154,34 +154,34 @@ static enum pst_status input_infer(struct pst_infer *c)
 
 /* --- kernels ------------------------------------------------------------ */
 
-static struct pst_channels describe(const struct pst_operand *x, int64_t blocks,
-                                    int64_t groups)
+static struct pst_norm_channels describe(const struct pst_operand *x,
+                                         int64_t blocks, int64_t groups)
 {
-    struct pst_channels p = {.x = x,
-                             .n = x->meta->size[0],
-                             .c = x->meta->size[1],
-                             .s = 1,
-                             .blocks = blocks,
-                             .g = groups};
+    struct pst_norm_channels p = {.x = x,
+                                  .n = x->meta->size[0],
+                                  .c = x->meta->size[1],
+                                  .s = 1,
+                                  .blocks = blocks,
+                                  .g = groups};
 
     for (unsigned d = 2; d < x->meta->rank; d++)
         p.s *= x->meta->size[d];
     return p;
 }
 
-static struct pst_channels describe_stats(const struct pst_call *c)
+static struct pst_norm_channels describe_stats(const struct pst_call *c)
 {
     const struct pst_meta *m = c->out[0].meta;
-    struct pst_channels p = describe(&c->in[0], m->size[0], m->size[1]);
+    struct pst_norm_channels p = describe(&c->in[0], m->size[0], m->size[1]);
 
     p.eps = c->args[3].f;
     return p;
 }
 
-static struct pst_channels describe_apply(const struct pst_call *c)
+static struct pst_norm_channels describe_apply(const struct pst_call *c)
 {
     const struct pst_meta *m = c->in[3].meta;
-    struct pst_channels p = describe(&c->in[0], m->size[0], m->size[1]);
+    struct pst_norm_channels p = describe(&c->in[0], m->size[0], m->size[1]);
 
     p.w = &c->in[1];
     p.b = &c->in[2];
@@ -190,10 +190,10 @@ static struct pst_channels describe_apply(const struct pst_call *c)
     return p;
 }
 
-static struct pst_channels describe_sums(const struct pst_call *c)
+static struct pst_norm_channels describe_sums(const struct pst_call *c)
 {
     const struct pst_meta *m = c->in[2].meta;
-    struct pst_channels p = describe(&c->in[1], m->size[0], m->size[1]);
+    struct pst_norm_channels p = describe(&c->in[1], m->size[0], m->size[1]);
 
     p.dy = &c->in[0];
     p.mean = &c->in[2];
@@ -201,10 +201,10 @@ static struct pst_channels describe_sums(const struct pst_call *c)
     return p;
 }
 
-static struct pst_channels describe_input(const struct pst_call *c)
+static struct pst_norm_channels describe_input(const struct pst_call *c)
 {
     const struct pst_meta *m = c->in[3].meta;
-    struct pst_channels p = describe(&c->in[1], m->size[0], m->size[1]);
+    struct pst_norm_channels p = describe(&c->in[1], m->size[0], m->size[1]);
 
     p.dy = &c->in[0];
     p.w = &c->in[2];
@@ -216,7 +216,7 @@ static struct pst_channels describe_input(const struct pst_call *c)
 }
 
 /* True if there are no images, and so nothing to compute. */
-static bool is_empty(const struct pst_channels *p)
+static bool is_empty(const struct pst_norm_channels *p)
 {
     return p->blocks == 0;
 }
@@ -243,11 +243,11 @@ static bool all_f64(const struct pst_call *c)
 #define RUN_SET(id, suffix)                                                    \
     static void id##_f32_##suffix(const struct pst_call *c)                    \
     {                                                                          \
-        const struct pst_channels p = describe_##id(c);                        \
+        const struct pst_norm_channels p = describe_##id(c);                   \
                                                                                \
         if (!is_empty(&p) &&                                                   \
             !pst_columns_run_##id(c, &p, &pst_channel_loops_##suffix))         \
-            pst_channels_run_##id(c, &p, &pst_channel_loops_##suffix);         \
+            pst_norm_channels_run_##id(c, &p, &pst_channel_loops_##suffix);    \
     }
 /* Defines the kernels of an operator; the last arguments are its results for
  * the reference. */
@@ -257,17 +257,17 @@ static bool all_f64(const struct pst_call *c)
     PST_SIMD_IF_AVX512(RUN_SET(id, avx512))                                    \
     static void id##_f64(const struct pst_call *c)                             \
     {                                                                          \
-        const struct pst_channels p = describe_##id(c);                        \
+        const struct pst_norm_channels p = describe_##id(c);                   \
                                                                                \
         if (!is_empty(&p))                                                     \
-            pst_channels_f64_##id(c, &p);                                      \
+            pst_norm_channels_f64_##id(c, &p);                                 \
     }                                                                          \
     static void id##_ref(const struct pst_call *c)                             \
     {                                                                          \
-        const struct pst_channels p = describe_##id(c);                        \
+        const struct pst_norm_channels p = describe_##id(c);                   \
                                                                                \
         if (!is_empty(&p))                                                     \
-            pst_channels_ref_##id(&p, __VA_ARGS__);                            \
+            pst_norm_channels_ref_##id(&p, __VA_ARGS__);                       \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_SIMD_ROWS("norm_" #id "_f32", id##_f32, PST_D(F32), bits, all_f32, \

@@ -14,7 +14,7 @@
 
 struct job {
     const struct pst_call *call;
-    const struct pst_channels *p;
+    const struct pst_norm_channels *p;
     const struct pst_channel_loops *loops;
 };
 
@@ -24,12 +24,13 @@ static const float *data_of(const struct pst_operand *x)
 }
 
 /* Returns the number of adjacent columns that share a statistic. */
-static int64_t stats_run(const struct pst_channels *p)
+static int64_t stats_run(const struct pst_norm_channels *p)
 {
     return p->c / p->g * p->s;
 }
 
-static bool start(const struct pst_call *call, const struct pst_channels *p,
+static bool start(const struct pst_call *call,
+                  const struct pst_norm_channels *p,
                   const struct pst_channel_loops *loops, pst_pool_fn fn)
 {
     struct job job = {call, p, loops};
@@ -54,11 +55,11 @@ static double total(const double *sums, int64_t n)
 static void strip_stats(const struct job *j, int64_t block, int64_t k,
                         int64_t groups)
 {
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const int64_t images = p->n / p->blocks, row = p->c * p->s;
     const int64_t run = stats_run(p), columns = groups * run;
     const float *x = data_of(p->x) + block * images * row + k * run;
-    const double count = (double)pst_channels_count(p);
+    const double count = (double)pst_norm_channels_count(p);
     const int64_t at = block * p->g + k;
     float *mean = (float *)j->call->out[0].data + at;
     float *rstd = (float *)j->call->out[1].data + at;
@@ -97,7 +98,7 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
 }
 
 bool pst_columns_run_stats(const struct pst_call *c,
-                           const struct pst_channels *p,
+                           const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops)
 {
     const int64_t run = stats_run(p);
@@ -122,7 +123,7 @@ typedef void (*strip_fn)(const struct job *j, struct strip *s);
 static void each_strip(void *ctx, unsigned part, unsigned parts, strip_fn fn)
 {
     const struct job *j = ctx;
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const int64_t most = STRIP / p->s;
     struct strip s = {.images = p->n / p->blocks, .row = p->c * p->s};
     int64_t first, end;
@@ -138,13 +139,13 @@ static void each_strip(void *ctx, unsigned part, unsigned parts, strip_fn fn)
 }
 
 /* Returns the index of the statistic of channel c. */
-static int64_t group_of(const struct pst_channels *p, const struct strip *s,
-                        int64_t c)
+static int64_t group_of(const struct pst_norm_channels *p,
+                        const struct strip *s, int64_t c)
 {
     return s->block * p->g + (p->g == p->c ? c : c / (p->c / p->g));
 }
 
-static void spread(const struct pst_channels *p, const struct strip *s,
+static void spread(const struct pst_norm_channels *p, const struct strip *s,
                    float *to, int64_t c, float value)
 {
     for (int64_t i = 0; i < p->s; i++)
@@ -153,7 +154,7 @@ static void spread(const struct pst_channels *p, const struct strip *s,
 
 static void strip_apply(const struct job *j, struct strip *s)
 {
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
     const float *w = data_of(p->w), *b = data_of(p->b);
     const float *x = data_of(p->x) + s->at;
@@ -177,7 +178,7 @@ static void apply_part(void *ctx, unsigned part, unsigned parts)
 }
 
 bool pst_columns_run_apply(const struct pst_call *c,
-                           const struct pst_channels *p,
+                           const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops)
 {
     return p->s > 0 && p->s < FEW && start(c, p, loops, apply_part);
@@ -185,7 +186,7 @@ bool pst_columns_run_apply(const struct pst_call *c,
 
 static void strip_sums(const struct job *j, struct strip *s)
 {
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
     const float *x = data_of(p->x) + s->at, *dy = data_of(p->dy) + s->at;
     float *out_a = (float *)j->call->out[0].data + s->block * p->c;
@@ -212,15 +213,16 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
 }
 
 bool pst_columns_run_sums(const struct pst_call *c,
-                          const struct pst_channels *p,
+                          const struct pst_norm_channels *p,
                           const struct pst_channel_loops *loops)
 {
     return p->s > 0 && p->s < FEW && start(c, p, loops, sums_part);
 }
 
 /* Returns the mean over the strip's group k of w_c times the sums. */
-static float group_mean(const struct pst_channels *p, const struct strip *s,
-                        int64_t k, const struct pst_operand *of)
+static float group_mean(const struct pst_norm_channels *p,
+                        const struct strip *s, int64_t k,
+                        const struct pst_operand *of)
 {
     const int64_t channels = p->c / p->g, c0 = k % p->g * channels;
     const float *sums = data_of(of), *w = data_of(p->w);
@@ -231,12 +233,12 @@ static float group_mean(const struct pst_channels *p, const struct strip *s,
     sums += s->block * p->c;
     for (int64_t c = c0; c < c0 + channels; c++)
         sum += (w == NULL ? 1.0 : (double)w[c]) * (double)sums[c];
-    return (float)(sum / (double)pst_channels_count(p));
+    return (float)(sum / (double)pst_norm_channels_count(p));
 }
 
 static void strip_input(const struct job *j, struct strip *s)
 {
-    const struct pst_channels *p = j->p;
+    const struct pst_norm_channels *p = j->p;
     const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
     const float *x = data_of(p->x) + s->at, *dy = data_of(p->dy) + s->at;
     const float *w = data_of(p->w);
@@ -269,7 +271,7 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
 }
 
 bool pst_columns_run_input(const struct pst_call *c,
-                           const struct pst_channels *p,
+                           const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops)
 {
     return p->s > 0 && p->s < FEW && start(c, p, loops, input_part);

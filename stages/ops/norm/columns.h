@@ -13,16 +13,16 @@
 /* Contiguous f32 operands, as for the fast kernels of channel.h. False: those
  * are faster, and nothing was done. */
 bool pst_columns_run_stats(const struct pst_call *c,
-                           const struct pst_channels *p,
+                           const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops);
 bool pst_columns_run_apply(const struct pst_call *c,
-                           const struct pst_channels *p,
+                           const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops);
 bool pst_columns_run_sums(const struct pst_call *c,
-                          const struct pst_channels *p,
+                          const struct pst_norm_channels *p,
                           const struct pst_channel_loops *loops);
 bool pst_columns_run_input(const struct pst_call *c,
-                           const struct pst_channels *p,
+                           const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops);
 
 #endif

@@ -385,7 +385,8 @@ static enum pst_status bind_action(struct binder *b)
     enum pst_status status;
 
     if (a->kind == PST_ACT_REDUCE && a->param >= 0)
-        b->x->reduction = pst_reduction_find(b->with->reductions, a->param);
+        b->x->reduction =
+            pst_param_reduction_find(b->with->reductions, a->param);
     if (a->microbatch < 0)
         return PST_OK;
     status = a->kind <= PST_ACT_W ? set_bases(b) : PST_OK;

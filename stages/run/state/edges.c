@@ -10,12 +10,12 @@ struct head {
 };
 
 /* Returns the offset of x from the start of the span, clamped to it. */
-static size_t within(const struct pst_span *span, uint64_t x)
+static size_t within(const struct pst_shard_span *span, uint64_t x)
 {
     return x <= span->begin ? 0 : (size_t)PST_MIN(x - span->begin, span->bytes);
 }
 
-void pst_spans_divide(struct pst_span *spans, size_t n, uint64_t page)
+void pst_spans_divide(struct pst_shard_span *spans, size_t n, uint64_t page)
 {
     for (size_t i = 0, next; i < n; i = next) {
         const uint64_t begin = spans[i].begin;

@@ -13,7 +13,7 @@
 #include "stages/files/safetensors.h"
 
 /* Bytes of one rank in the file. */
-struct pst_span {
+struct pst_shard_span {
     uint64_t begin, bytes;
     /* part of these bytes in pages that belong to the rank alone */
     size_t own_begin, own_end;
@@ -21,7 +21,7 @@ struct pst_span {
 
 /* Sets own_begin and own_end. Adjacent spans, in this order, count as one
  * range. page: the largest page size of the hosts. */
-void pst_spans_divide(struct pst_span *spans, size_t n, uint64_t page);
+void pst_spans_divide(struct pst_shard_span *spans, size_t n, uint64_t page);
 
 /* Edges: {offset, bytes} of each, followed by the bytes. */
 struct pst_edges PST_VEC(unsigned char);

@@ -253,7 +253,7 @@ static enum pst_status check_cancelled(const struct pst_shard *s,
 struct target {
     struct pst_safetensors *file; /* for reading back */
     struct pst_new_file joined;   /* fd -1: the file was opened by this rank */
-    struct pst_span *spans;       /* spans of all items if joined; else NULL */
+    struct pst_shard_span *spans; /* spans of all items if joined; else NULL */
     void *buffer;                 /* PIECE bytes */
     struct pst_checkpoint_shard *ret;
 };
@@ -339,7 +339,7 @@ static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
 /* Writes a span without its edges, which are kept. */
 static enum pst_status put_span(struct pst_shard *s, struct target *t,
                                 const struct source *from,
-                                const struct pst_span *span,
+                                const struct pst_shard_span *span,
                                 struct pst_diag *diag)
 {
     const size_t bytes = from->item->bytes;
@@ -489,9 +489,9 @@ static enum pst_status join_file(struct pst_shard *s, struct target *t,
 
         status = find_entry(&s->items.at[i], t->file, &entry, diag);
         if (status == PST_OK)
-            t->spans[i] =
-                (struct pst_span){.begin = entry->offset + s->items.at[i].begin,
-                                  .bytes = s->items.at[i].bytes};
+            t->spans[i] = (struct pst_shard_span){
+                .begin = entry->offset + s->items.at[i].begin,
+                .bytes = s->items.at[i].bytes};
     }
     pst_spans_divide(t->spans, s->items.n, s->page);
     return status;

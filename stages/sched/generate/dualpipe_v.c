@@ -8,7 +8,7 @@
 #include "stages/sched/generate.h"
 
 struct dualpipe {
-    struct pst_list list;
+    struct pst_sched_list list;
     unsigned stage[2]; /* forth and back */
     /* Microbatches done; backward counts B and I alike. W follows the order of
      * I, which is not sorted by stage: hence the queue. */
@@ -21,14 +21,14 @@ struct dualpipe {
 
 static void add_forward(struct dualpipe *d, unsigned k)
 {
-    pst_list_add(&d->list, PST_ACT_F, d->stage[k], d->forward[k]++);
+    pst_sched_list_add(&d->list, PST_ACT_F, d->stage[k], d->forward[k]++);
 }
 
 static void add_backward(struct dualpipe *d, unsigned k, bool split)
 {
     const unsigned m = d->backward[k]++;
 
-    pst_list_add(&d->list, split ? PST_ACT_I : PST_ACT_B, d->stage[k], m);
+    pst_sched_list_add(&d->list, split ? PST_ACT_I : PST_ACT_B, d->stage[k], m);
     if (split) {
         d->due[d->last].stage = d->stage[k];
         d->due[d->last++].microbatch = m;
@@ -39,15 +39,15 @@ static void add_weight(struct dualpipe *d)
 {
     if (d->first == d->last)
         return;
-    pst_list_add(&d->list, PST_ACT_W, d->due[d->first].stage,
-                 d->due[d->first].microbatch);
+    pst_sched_list_add(&d->list, PST_ACT_W, d->due[d->first].stage,
+                       d->due[d->first].microbatch);
     d->first++;
 }
 
 static void add_overlap(struct dualpipe *d, unsigned f, unsigned b)
 {
-    pst_list_overlap(&d->list, d->stage[f], d->forward[f]++, d->stage[b],
-                     d->backward[b]++);
+    pst_sched_list_overlap(&d->list, d->stage[f], d->forward[f]++, d->stage[b],
+                           d->backward[b]++);
 }
 
 static void one_rank(struct dualpipe *d, unsigned r, unsigned ranks, unsigned n)
@@ -55,7 +55,7 @@ static void one_rank(struct dualpipe *d, unsigned r, unsigned ranks, unsigned n)
     const unsigned left = ranks - r - 1;
     bool split = false;
 
-    pst_list_start(&d->list, r, 3);
+    pst_sched_list_start(&d->list, r, 3);
     for (unsigned i = 0; i < 2 * left; i++)
         add_forward(d, 0);
     for (unsigned i = 0; i < r + 1; i++) {
@@ -110,7 +110,7 @@ enum pst_status pst_sched_generate_dualpipe_v(struct pst_schedule *sched,
         d.stage[1] = 2 * ranks - 1 - r;
         one_rank(&d, r, ranks, n);
     }
-    status = pst_list_end(&d.list, diag);
+    status = pst_sched_list_end(&d.list, diag);
     pst_free(d.due);
     return status;
 }

@@ -11,16 +11,16 @@ static enum pst_status generate(struct pst_schedule *sched, bool train,
                                 struct pst_diag *diag)
 {
     const unsigned n = sched->n_microbatches;
-    struct pst_list list = {sched};
+    struct pst_sched_list list = {sched};
 
     for (unsigned r = 0; r < sched->n_ranks; r++) {
-        pst_list_start(&list, r, train ? 2 : 1);
+        pst_sched_list_start(&list, r, train ? 2 : 1);
         for (unsigned m = 0; m < n; m++)
-            pst_list_forward(&list, m);
+            pst_sched_list_forward(&list, m);
         for (unsigned m = 0; m < n && train; m++)
-            pst_list_backward(&list, m);
+            pst_sched_list_backward(&list, m);
     }
-    return pst_list_end(&list, diag);
+    return pst_sched_list_end(&list, diag);
 }
 
 enum pst_status pst_sched_generate_inference(struct pst_schedule *sched,

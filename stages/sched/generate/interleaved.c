@@ -57,23 +57,25 @@ static void place(const struct rounds *r, unsigned t, unsigned *ret_local,
                       round * size + rest % size;
 }
 
-static void add_forward(struct pst_list *list, const struct rounds *r,
+static void add_forward(struct pst_sched_list *list, const struct rounds *r,
                         unsigned t)
 {
     unsigned local, m;
 
     place(r, t, &local, &m);
-    pst_list_add(list, PST_ACT_F, local * list->sched->n_ranks + list->rank, m);
+    pst_sched_list_add(list, PST_ACT_F,
+                       local * list->sched->n_ranks + list->rank, m);
 }
 
-static void add_backward(struct pst_list *list, const struct rounds *r,
+static void add_backward(struct pst_sched_list *list, const struct rounds *r,
                          unsigned t, enum pst_action_kind kind)
 {
     unsigned local, m;
 
     place(r, t, &local, &m);
     local = r->per_rank - 1 - local;
-    pst_list_add(list, kind, local * list->sched->n_ranks + list->rank, m);
+    pst_sched_list_add(list, kind, local * list->sched->n_ranks + list->rank,
+                       m);
 }
 
 /* Returns the actions from the first F of rank 0 to the first B of this rank,
@@ -88,7 +90,8 @@ static unsigned warm_up_gap(const struct pst_schedule *sched,
     return warm_up && first > warm_up + rank ? first - warm_up - rank : 0;
 }
 
-static void one_rank(struct pst_list *list, const struct rounds *r, bool split)
+static void one_rank(struct pst_sched_list *list, const struct rounds *r,
+                     bool split)
 {
     const struct pst_schedule *sched = list->sched;
     const unsigned rank = list->rank, left = sched->n_ranks - 1 - rank;
@@ -97,16 +100,17 @@ static void one_rank(struct pst_list *list, const struct rounds *r, bool split)
         PST_MIN((r->per_rank - 1) * longest(r) + (split ? 1 : 2) * left, n);
     unsigned w = 0;
 
-    pst_list_start(list, rank, split ? 3 : 2);
-    pst_list_idle(list, rank);
+    pst_sched_list_start(list, rank, split ? 3 : 2);
+    pst_sched_list_idle(list, rank);
     for (unsigned t = 0; t < warm_up; t++)
         add_forward(list, r, t);
-    pst_list_idle(list, split ? left : warm_up_gap(sched, r, rank, warm_up));
+    pst_sched_list_idle(list,
+                        split ? left : warm_up_gap(sched, r, rank, warm_up));
     for (unsigned t = 0; t < n; t++) {
         if (t + warm_up < n)
             add_forward(list, r, t + warm_up);
         else if (!split)
-            pst_list_idle(list, 1);
+            pst_sched_list_idle(list, 1);
         add_backward(list, r, t, split ? PST_ACT_I : PST_ACT_B);
         if (split && t >= rank)
             add_backward(list, r, w++, PST_ACT_W);
@@ -119,13 +123,13 @@ static enum pst_status generate(struct pst_schedule *sched, bool split,
                                 struct pst_diag *diag)
 {
     const struct rounds r = make_rounds(sched);
-    struct pst_list list = {sched};
+    struct pst_sched_list list = {sched};
 
     if (!pst_sched_is_placed(sched, PST_PLACE_LOOP))
         return pst_sched_generate_played(sched, split, diag);
     for (list.rank = 0; list.rank < sched->n_ranks; list.rank++)
         one_rank(&list, &r, split);
-    return pst_list_end(&list, diag);
+    return pst_sched_list_end(&list, diag);
 }
 
 enum pst_status pst_sched_generate_interleaved(struct pst_schedule *sched,

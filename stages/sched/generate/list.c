@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/sched/generate.h"
 
-void pst_list_start(struct pst_list *list, unsigned rank, unsigned each)
+void pst_sched_list_start(struct pst_sched_list *list, unsigned rank,
+                          unsigned each)
 {
     const struct pst_schedule *sched = list->sched;
     size_t stages = 0;
@@ -20,15 +21,15 @@ void pst_list_start(struct pst_list *list, unsigned rank, unsigned each)
         list->failed = true;
 }
 
-static void push(struct pst_list *list, struct pst_action action)
+static void push(struct pst_sched_list *list, struct pst_action action)
 {
     if (!list->failed &&
         !pst_vec_push(PST_TAG_PLAN, &list->sched->ranks[list->rank], action))
         list->failed = true;
 }
 
-void pst_list_add(struct pst_list *list, enum pst_action_kind kind,
-                  unsigned stage, unsigned microbatch)
+void pst_sched_list_add(struct pst_sched_list *list, enum pst_action_kind kind,
+                        unsigned stage, unsigned microbatch)
 {
     if (stage < list->sched->n_stages &&
         microbatch < list->sched->n_microbatches)
@@ -36,35 +37,36 @@ void pst_list_add(struct pst_list *list, enum pst_action_kind kind,
                                        (int32_t)microbatch, -1, -1, -1});
 }
 
-void pst_list_overlap(struct pst_list *list, unsigned stage_f, unsigned f,
-                      unsigned stage_b, unsigned b)
+void pst_sched_list_overlap(struct pst_sched_list *list, unsigned stage_f,
+                            unsigned f, unsigned stage_b, unsigned b)
 {
     push(list, (struct pst_action){PST_ACT_F, (int16_t)stage_f, (int32_t)f, -1,
                                    -1, -1, true});
-    pst_list_add(list, PST_ACT_B, stage_b, b);
+    pst_sched_list_add(list, PST_ACT_B, stage_b, b);
 }
 
-void pst_list_idle(struct pst_list *list, unsigned slots)
+void pst_sched_list_idle(struct pst_sched_list *list, unsigned slots)
 {
     for (unsigned i = 0; i < slots && list->sched->idle; i++)
         push(list, (struct pst_action){PST_ACT_IDLE, -1, -1, -1, -1, -1});
 }
 
-void pst_list_forward(struct pst_list *list, unsigned microbatch)
+void pst_sched_list_forward(struct pst_sched_list *list, unsigned microbatch)
 {
     for (unsigned s = list->begin; s < list->end; s++)
         if (list->sched->rank_of[s] == (int)list->rank)
-            pst_list_add(list, PST_ACT_F, s, microbatch);
+            pst_sched_list_add(list, PST_ACT_F, s, microbatch);
 }
 
-void pst_list_backward(struct pst_list *list, unsigned microbatch)
+void pst_sched_list_backward(struct pst_sched_list *list, unsigned microbatch)
 {
     for (unsigned s = list->end; s-- > list->begin;)
         if (list->sched->rank_of[s] == (int)list->rank)
-            pst_list_add(list, PST_ACT_B, s, microbatch);
+            pst_sched_list_add(list, PST_ACT_B, s, microbatch);
 }
 
-enum pst_status pst_list_end(const struct pst_list *list, struct pst_diag *diag)
+enum pst_status pst_sched_list_end(const struct pst_sched_list *list,
+                                   struct pst_diag *diag)
 {
     return list->failed ? pst_diag_nomem(diag, sizeof(struct pst_action))
                         : PST_OK;

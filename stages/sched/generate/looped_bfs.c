@@ -11,18 +11,18 @@ enum pst_status pst_sched_generate_looped_bfs(struct pst_schedule *sched,
                                               struct pst_diag *diag)
 {
     const unsigned n = sched->n_microbatches, ranks = sched->n_ranks;
-    struct pst_list list = {sched};
+    struct pst_sched_list list = {sched};
 
     for (unsigned r = 0; r < ranks; r++) {
-        pst_list_start(&list, r, 2);
-        pst_list_idle(&list, r);
+        pst_sched_list_start(&list, r, 2);
+        pst_sched_list_idle(&list, r);
         for (unsigned s = list.begin; s < list.end; s++)
             for (unsigned m = 0; m < n && sched->rank_of[s] == (int)r; m++)
-                pst_list_add(&list, PST_ACT_F, s, m);
-        pst_list_idle(&list, 2 * (ranks - 1 - r));
+                pst_sched_list_add(&list, PST_ACT_F, s, m);
+        pst_sched_list_idle(&list, 2 * (ranks - 1 - r));
         for (unsigned s = list.end; s-- > list.begin;)
             for (unsigned m = n; m-- > 0 && sched->rank_of[s] == (int)r;)
-                pst_list_add(&list, PST_ACT_B, s, m);
+                pst_sched_list_add(&list, PST_ACT_B, s, m);
     }
-    return pst_list_end(&list, diag);
+    return pst_sched_list_end(&list, diag);
 }

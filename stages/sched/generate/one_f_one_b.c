@@ -12,21 +12,21 @@ enum pst_status pst_sched_generate_one_f_one_b(struct pst_schedule *sched,
                                                struct pst_diag *diag)
 {
     const unsigned n = sched->n_microbatches, ranks = sched->n_ranks;
-    struct pst_list list = {sched};
+    struct pst_sched_list list = {sched};
 
     if (!pst_sched_is_placed(sched, PST_PLACE_GROUPS))
         return pst_sched_generate_played(sched, false, diag);
     for (unsigned r = 0; r < ranks; r++) {
         unsigned forwards = 0;
 
-        pst_list_start(&list, r, 2);
+        pst_sched_list_start(&list, r, 2);
         while (forwards < PST_MIN(n, ranks - r))
-            pst_list_forward(&list, forwards++);
+            pst_sched_list_forward(&list, forwards++);
         for (unsigned m = 0; m < n; m++) {
-            pst_list_backward(&list, m);
+            pst_sched_list_backward(&list, m);
             if (forwards < n)
-                pst_list_forward(&list, forwards++);
+                pst_sched_list_forward(&list, forwards++);
         }
     }
-    return pst_list_end(&list, diag);
+    return pst_sched_list_end(&list, diag);
 }

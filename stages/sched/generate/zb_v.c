@@ -12,7 +12,7 @@
 #include "stages/sched/generate.h"
 
 struct zb_v {
-    struct pst_list list;
+    struct pst_sched_list list;
     unsigned out, back; /* stages of the rank */
     unsigned n;         /* microbatches, including additional ones */
     /* Number of actions done of each kind. */
@@ -23,8 +23,8 @@ static void add(struct zb_v *z, enum pst_action_kind kind, unsigned stage,
                 unsigned *count)
 {
     if (*count >= z->list.sched->n_microbatches)
-        pst_list_idle(&z->list, 1);
-    pst_list_add(&z->list, kind, stage, (*count)++);
+        pst_sched_list_idle(&z->list, 1);
+    pst_sched_list_add(&z->list, kind, stage, (*count)++);
 }
 
 static void forward_out(struct zb_v *z)
@@ -59,8 +59,8 @@ static void weight_back(struct zb_v *z)
 
 static void one_rank(struct zb_v *z, unsigned r, unsigned ranks)
 {
-    pst_list_start(&z->list, r, 3);
-    pst_list_idle(&z->list, r);
+    pst_sched_list_start(&z->list, r, 3);
+    pst_sched_list_idle(&z->list, r);
     for (unsigned i = 0; i < 2 * (ranks - r) - 1; i++)
         forward_out(z);
     for (unsigned i = 0; i < r; i++) {
@@ -110,5 +110,5 @@ enum pst_status pst_sched_generate_zb_v(struct pst_schedule *sched,
         };
         one_rank(&z, r, ranks);
     }
-    return pst_list_end(&z.list, diag);
+    return pst_sched_list_end(&z.list, diag);
 }

@@ -160,7 +160,7 @@ static enum pst_status read_options(struct pst_loss_adder *a, char *text)
 
 static enum pst_status choose_output(struct pst_loss_adder *a)
 {
-    struct pst_leaves leaves = {0};
+    struct pst_loss_outputs leaves = {0};
     enum pst_status status = pst_loss_leaves(a->s, &leaves);
     char text[PST_META_TEXT];
     const struct pst_output *output;
@@ -287,7 +287,7 @@ static enum pst_status add_output(struct pst_loss_adder *a,
     struct pst_splitter *s = a->s;
     struct pst_output output = {
         .kind = PST_OUTPUT_USER, .arg = pst_v(loss), .path = "loss"};
-    struct pst_leaves leaves = {0};
+    struct pst_loss_outputs leaves = {0};
     enum pst_status status = pst_loss_leaves(s, &leaves);
 
     for (size_t i = 0; i < leaves.n && status == PST_OK; i++)

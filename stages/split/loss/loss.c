@@ -11,12 +11,13 @@ static bool is_loss(const struct pst_output *output)
            pst_plan_may_be_loss(output->arg.value);
 }
 
-enum pst_status pst_loss_leaves(struct pst_splitter *s, struct pst_leaves *ret)
+enum pst_status pst_loss_leaves(struct pst_splitter *s,
+                                struct pst_loss_outputs *ret)
 {
     const struct pst_graph *graph = s->graph;
     struct pst_arena *arena = &s->plan->arena;
     const size_t n = graph->outputs.n;
-    struct pst_leaves leaves = {0};
+    struct pst_loss_outputs leaves = {0};
 
     leaves.at = pst_arena_calloc(arena, n + 1, sizeof(struct pst_output *));
     leaves.paths = pst_arena_calloc(arena, n + 1, sizeof(char *));
@@ -35,7 +36,7 @@ enum pst_status pst_loss_leaves(struct pst_splitter *s, struct pst_leaves *ret)
 }
 
 static enum pst_status unknown_output(struct pst_splitter *s,
-                                      const struct pst_leaves *leaves,
+                                      const struct pst_loss_outputs *leaves,
                                       const char *spec)
 {
     const int near = pst_nearest(spec, leaves->paths, leaves->n);
@@ -55,8 +56,8 @@ static enum pst_status unknown_output(struct pst_splitter *s,
 }
 
 enum pst_status pst_loss_find(struct pst_splitter *s,
-                              const struct pst_leaves *leaves, const char *name,
-                              int *ret)
+                              const struct pst_loss_outputs *leaves,
+                              const char *name, int *ret)
 {
     const int64_t n = (int64_t)leaves->n;
     int64_t index;
@@ -75,7 +76,7 @@ enum pst_status pst_loss_find(struct pst_splitter *s,
 /* Returns the first output if it is a scalar, else the one named "loss". A
  * single element with dimensions does not count: it may be the result for a
  * batch of one. */
-static int default_loss(const struct pst_leaves *leaves)
+static int default_loss(const struct pst_loss_outputs *leaves)
 {
     if (leaves->n > 0 && is_loss(leaves->at[0]) &&
         leaves->at[0]->arg.value->meta.rank == 0)
@@ -103,13 +104,14 @@ static enum pst_status refuse(struct pst_splitter *s, const char *path,
         s->diag, PST_E_LOSS_OUTPUT,
         "output \"%.200s\" cannot be the loss: it is %s, not one floating "
         "number, at every size of the batch, that the model computes%s",
-        path, meta != NULL ? pst_meta_text(meta, text) : "not a tensor", way_out);
+        path, meta != NULL ? pst_meta_text(meta, text) : "not a tensor",
+        way_out);
 }
 
 enum pst_status pst_split_loss(struct pst_splitter *s)
 {
     const char *spec = s->options->loss;
-    struct pst_leaves leaves = {0};
+    struct pst_loss_outputs leaves = {0};
     enum pst_status status;
     int i = -1;
 

@@ -9,25 +9,25 @@
 #include "stages/split/split.h"
 
 /* The model's outputs, flattened, in order. */
-struct pst_leaves {
+struct pst_loss_outputs {
     const struct pst_output **at;
     const char **paths;
     size_t n;
 };
 
 enum pst_status pst_loss_leaves(struct pst_splitter *s,
-                                struct pst_leaves *ret) PST_MUST_CHECK;
+                                struct pst_loss_outputs *ret) PST_MUST_CHECK;
 /* Returns the index of the leaf with that path ("logits.loss") or number ("1",
  * "-1"); PST_ERR_INPUT with the nearest name if there is none. */
 enum pst_status pst_loss_find(struct pst_splitter *s,
-                              const struct pst_leaves *leaves, const char *name,
-                              int *ret) PST_MUST_CHECK;
+                              const struct pst_loss_outputs *leaves,
+                              const char *name, int *ret) PST_MUST_CHECK;
 /* Does the same for a specification in PyTorch's form: True, False, and tuples,
  * lists and dicts of them with the structure of the outputs; the first True
  * counts. */
 bool pst_loss_is_mirror(const char *spec);
 enum pst_status pst_loss_mirror(struct pst_splitter *s,
-                                const struct pst_leaves *leaves,
+                                const struct pst_loss_outputs *leaves,
                                 const char *spec, int *ret) PST_MUST_CHECK;
 
 /* Adds a loss such as "cross_entropy:label_smoothing=0.1": appends its nodes,

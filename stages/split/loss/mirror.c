@@ -24,7 +24,7 @@ struct mirror {
 
 struct reader {
     struct pst_splitter *s;
-    const struct pst_leaves *leaves;
+    const struct pst_loss_outputs *leaves;
     const char *spec, *at;
     unsigned depth;
 };
@@ -171,7 +171,7 @@ static const char *below(const char *path, const char *prefix)
 }
 
 /* Counts the leaves below prefix; *ret: the only one, or -1. */
-static size_t count_leaves(const struct pst_leaves *l, const char *prefix,
+static size_t count_leaves(const struct pst_loss_outputs *l, const char *prefix,
                            int *ret)
 {
     size_t n = 0;
@@ -323,7 +323,7 @@ static enum pst_status match(struct reader *r, const struct mirror *m,
 }
 
 enum pst_status pst_loss_mirror(struct pst_splitter *s,
-                                const struct pst_leaves *leaves,
+                                const struct pst_loss_outputs *leaves,
                                 const char *spec, int *ret)
 {
     struct reader r = {.s = s, .leaves = leaves, .spec = spec, .at = spec};

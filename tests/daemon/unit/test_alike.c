@@ -28,7 +28,7 @@ static uint64_t digest(off_t size, off_t place)
     return ret;
 }
 
-/* Of a small file every byte counts, of a large one its ends. */
+/* All bytes of a small file are compared, and both ends of a large one. */
 static void sees_what_differs(void **state)
 {
     static const off_t sizes[] = {1, 4096, 4097, 300001, 4 << 20};

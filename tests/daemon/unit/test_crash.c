@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a process reports when it crashes. */
+/* Report of a process that crashes. */
 #include "daemon/exec/crash.h"
 
 #include <pthread.h>

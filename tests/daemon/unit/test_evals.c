@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a run stores about its evaluations. */
+/* Evaluations that a run stores. */
 #include "daemon/exec/eval/history.h"
 
 #include <math.h>

@@ -20,7 +20,7 @@
 
 /* --- frames -------------------------------------------------------------- */
 
-/* What is packed as a frame must unpack too. */
+/* A packed frame must unpack, too. */
 static void use_frame(const pstd_frame *frame)
 {
     unsigned char *packed;

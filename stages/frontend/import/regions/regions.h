@@ -12,7 +12,7 @@
 #define PST_MAX_LEVELS 8
 
 /* Lanes of a name whose value differs from the file's. In the graph's arena. */
-struct pst_lanes {
+struct pst_vmap_lanes {
     unsigned n;                    /* batch dimensions of the value */
     int64_t level[PST_MAX_LEVELS]; /* of each dimension, ascending */
     bool tangent;                  /* derivative of a jvp, which has no value */
@@ -23,8 +23,9 @@ struct pst_lane_args {
     const struct pst_target *target;
     struct pst_arg *at; /* in the order of the schema */
     unsigned n;
-    const struct pst_lanes **of;   /* lanes of argument i; NULL: none */
-    const struct pst_lanes **item; /* member k of the only list of tensors */
+    const struct pst_vmap_lanes **of; /* lanes of argument i; NULL: none */
+    const struct pst_vmap_lanes *
+        *item; /* member k of the only list of tensors */
 };
 
 /* --- vmap.c -------------------------------------------------------------- */
@@ -40,7 +41,7 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
  * lanes in *ret; NULL if there is no rule or the builder has failed. */
 struct pst_value *pst_import_apply_rule(struct pst_import *import,
                                         const struct pst_lane_args *args,
-                                        struct pst_lanes *ret);
+                                        struct pst_vmap_lanes *ret);
 /* Permutes the dimensions of v. */
 struct pst_value *pst_import_reorder(struct pst_import *import,
                                      struct pst_value *v,

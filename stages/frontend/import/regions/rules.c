@@ -62,12 +62,12 @@ static enum rule find_rule(const struct pst_target *target)
     return NO_RULE;
 }
 
-static unsigned lanes_of(const struct pst_lanes *lanes)
+static unsigned lanes_of(const struct pst_vmap_lanes *lanes)
 {
     return lanes != NULL ? lanes->n : 0;
 }
 
-static bool has_level(const struct pst_lanes *lanes, int64_t level)
+static bool has_level(const struct pst_vmap_lanes *lanes, int64_t level)
 {
     for (unsigned i = 0; i < lanes_of(lanes); i++)
         if (lanes->level[i] == level)
@@ -76,7 +76,7 @@ static bool has_level(const struct pst_lanes *lanes, int64_t level)
 }
 
 /* Adds the levels of `more` to *ret; false if these are too many. */
-static bool join(struct pst_lanes *ret, const struct pst_lanes *more)
+static bool join(struct pst_vmap_lanes *ret, const struct pst_vmap_lanes *more)
 {
     for (unsigned i = 0; i < lanes_of(more); i++) {
         unsigned at = ret->n;
@@ -123,8 +123,8 @@ struct pst_value *pst_import_reorder(struct pst_import *import,
 /* Gives v a dimension for each level of `all`, of size 1 if it lacks that
  * level, followed by `rank` dimensions. A value without lanes broadcasts. */
 static struct pst_value *align(struct pst_import *import, struct pst_value *v,
-                               const struct pst_lanes *have,
-                               const struct pst_lanes *all, unsigned rank)
+                               const struct pst_vmap_lanes *have,
+                               const struct pst_vmap_lanes *all, unsigned rank)
 {
     const unsigned own = v->meta.rank - lanes_of(have);
 
@@ -167,7 +167,7 @@ static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
 
 static struct pst_value *elements(struct pst_import *import,
                                   const struct pst_lane_args *a, enum rule rule,
-                                  const struct pst_lanes *all)
+                                  const struct pst_vmap_lanes *all)
 {
     const unsigned first = rule == CHOOSES ? 1 : 0;
     const enum pst_dtype dtype =
@@ -324,9 +324,9 @@ static struct pst_value *own_lane(struct pst_import *import,
 
 static struct pst_value *indexed(struct pst_import *import,
                                  const struct pst_lane_args *a,
-                                 const struct pst_lanes *all)
+                                 const struct pst_vmap_lanes *all)
 {
-    const struct pst_lanes *own = a->of[0];
+    const struct pst_vmap_lanes *own = a->of[0];
     const unsigned n_own = lanes_of(own);
     struct pst_value *list[PST_MAX_RANK] = {NULL}, *self, *v;
     unsigned order[PST_MAX_RANK], n = 0, before, at;
@@ -373,11 +373,11 @@ static struct pst_value *indexed(struct pst_import *import,
 
 struct pst_value *pst_import_apply_rule(struct pst_import *import,
                                         const struct pst_lane_args *a,
-                                        struct pst_lanes *ret)
+                                        struct pst_vmap_lanes *ret)
 {
     const enum rule rule = find_rule(a->target);
 
-    *ret = (struct pst_lanes){0};
+    *ret = (struct pst_vmap_lanes){0};
     if (rule == NO_RULE || a->n == 0 || a->at[0].kind != PST_ARG_VALUE ||
         (rule == INDEXES &&
          (a->at[1].kind != PST_ARG_VALUES || a->item == NULL)) ||

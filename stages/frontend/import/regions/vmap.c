@@ -10,8 +10,8 @@
 
 /* --- names with lanes ----------------------------------------------------- */
 
-static const struct pst_lanes *find_lanes(const struct pst_scope *scope,
-                                          const char *name)
+static const struct pst_vmap_lanes *find_lanes(const struct pst_scope *scope,
+                                               const char *name)
 {
     return name != NULL ? pst_map_get(&scope->lanes, name) : NULL;
 }
@@ -20,7 +20,7 @@ static const struct pst_lanes *find_lanes(const struct pst_scope *scope,
 static bool has_lanes(const struct pst_scope *scope,
                       const struct pst_doc_arg *arg, bool tangent)
 {
-    const struct pst_lanes *lanes;
+    const struct pst_vmap_lanes *lanes;
 
     if (arg->kind == PST_DOC_TENSOR) {
         lanes = find_lanes(scope, arg->name);
@@ -66,9 +66,9 @@ static enum pst_status refuse(struct pst_import *import,
 static enum pst_status define(struct pst_import *import,
                               struct pst_scope *scope, const char *name,
                               struct pst_value *value,
-                              const struct pst_lanes *lanes)
+                              const struct pst_vmap_lanes *lanes)
 {
-    struct pst_lanes *copy;
+    struct pst_vmap_lanes *copy;
     struct pst_doc_meta t;
     enum pst_status status;
 
@@ -144,15 +144,15 @@ static struct pst_value *border(struct pst_import *import,
                                 const struct pst_scope *scope,
                                 const struct pst_doc_node *node,
                                 const struct pst_names *names,
-                                struct pst_lanes *ret)
+                                struct pst_vmap_lanes *ret)
 {
     const struct pst_doc_arg *arg = pst_doc_arg_at(node, 0, PST_DOC_TENSOR);
-    const struct pst_lanes *lanes =
+    const struct pst_vmap_lanes *lanes =
         arg != NULL ? find_lanes(scope, arg->name) : NULL;
     struct pst_value *v =
         arg != NULL ? pst_import_find(scope, arg->name) : NULL;
 
-    *ret = lanes != NULL ? *lanes : (struct pst_lanes){0};
+    *ret = lanes != NULL ? *lanes : (struct pst_vmap_lanes){0};
     if (v == NULL || names->n != 1 || names->at[0] == NULL) {
         import->build.status =
             pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
@@ -202,7 +202,7 @@ static enum pst_status refuse_border(struct pst_import *import)
  * that say the latter two stand at level_at and dim_at. */
 struct crossing {
     struct pst_value *v;
-    struct pst_lanes lanes;
+    struct pst_vmap_lanes lanes;
     int64_t level;
     unsigned dim;
 };
@@ -236,7 +236,7 @@ enum pst_status pst_import_batch(struct pst_import *import,
     PST_UNINIT struct crossing c;
     enum pst_status status =
         read_crossing(import, scope, node, names, 2, 1, 0, &c);
-    struct pst_lanes *lanes = &c.lanes;
+    struct pst_vmap_lanes *lanes = &c.lanes;
     struct pst_value *v;
     unsigned at = 0;
 
@@ -293,7 +293,7 @@ enum pst_status pst_import_unbatch(struct pst_import *import,
     PST_UNINIT struct crossing c;
     enum pst_status status =
         read_crossing(import, scope, node, names, 1, 3, 1, &c);
-    struct pst_lanes *lanes = &c.lanes;
+    struct pst_vmap_lanes *lanes = &c.lanes;
     struct pst_value *v;
     unsigned at = 0;
 
@@ -321,7 +321,7 @@ enum pst_status pst_import_unpack(struct pst_import *import,
                                   const struct pst_names *names)
 {
     const struct pst_doc_arg *arg = pst_doc_arg_at(node, 0, PST_DOC_TENSOR);
-    const struct pst_lanes tangent = {.tangent = true};
+    const struct pst_vmap_lanes tangent = {.tangent = true};
     struct pst_value *v =
         arg != NULL ? pst_import_find(scope, arg->name) : NULL;
     enum pst_status status = PST_OK;
@@ -391,7 +391,7 @@ static enum pst_status on_tangent(struct pst_import *import,
                                   const struct pst_doc_node *node,
                                   const struct pst_names *names)
 {
-    const struct pst_lanes tangent = {.tangent = true};
+    const struct pst_vmap_lanes tangent = {.tangent = true};
 
     if (node->resolved->kind != PST_TARGET_SAME || names->n != 1 ||
         names->at[0] == NULL)
@@ -404,7 +404,7 @@ enum pst_status pst_import_on_lanes(struct pst_import *import,
                                     const struct pst_doc_node *node,
                                     const struct pst_names *names)
 {
-    PST_UNINIT struct pst_lanes lanes;
+    PST_UNINIT struct pst_vmap_lanes lanes;
     struct pst_lane_args args = {0};
     struct pst_value *v;
     enum pst_status status;

@@ -153,8 +153,8 @@ static void rows(const struct pst_gemm *g, int64_t n, const float *a,
     }
 }
 
-/* What packing B costs, up to 8 rows do not earn; the sums of lanes cost as
- * much as k of some dozens. */
+/* Up to 8 rows do not make up for the cost of packing B. Adding up the lanes
+ * costs as much as some dozens of k. */
 bool PST_SIMD(pst_simd_dots_likes)(const struct pst_gemm *g)
 {
     return !g->ta && g->tb && g->m <= 8 && g->k >= VEC;

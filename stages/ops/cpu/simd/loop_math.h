@@ -81,7 +81,7 @@ static PST_ALWAYS_INLINE float vm_clamp(float x, float lo, float hi)
     return x != x ? x : z;
 }
 
-/* Of the distance d >= 0. */
+/* Huber loss of the distance d >= 0. */
 static PST_ALWAYS_INLINE float huber(float d, float delta)
 {
     return pst_vm_select(d < delta, 0.5f * d * d, delta * (d - 0.5f * delta));
@@ -108,7 +108,7 @@ static PST_ALWAYS_INLINE float bce_logits(float a, float b, float c)
     return (1.0f - b) * a + (1.0f + (c - 1.0f) * b) * minus;
 }
 
-/* Of a probability a; logarithms at least -100. */
+/* Binary cross entropy of the probability a; logarithms at least -100. */
 static PST_ALWAYS_INLINE float bce(float a, float b)
 {
     const float yes = pst_vm_log(a), no = pst_vm_log1p(-a);

@@ -54,14 +54,14 @@ static inline void find_runs(const struct pst_windows *w, int64_t first,
 /* The same runs as copies of whole vectors, one after another: elements written
  * after a run's end are overwritten by the next run. After every `width`
  * numbers, `step` more are skipped. */
-struct pst_copies {
+struct pst_window_copies {
     int64_t n;
     int32_t from[2 * PST_PACKED_KC], to[2 * PST_PACKED_KC];
     int32_t len[2 * PST_PACKED_KC];
 };
 
 static inline void find_copies(const struct pst_runs *r, int64_t width,
-                               int64_t step, struct pst_copies *ret)
+                               int64_t step, struct pst_window_copies *ret)
 {
     int64_t to = 0;
 
@@ -78,7 +78,7 @@ static inline void find_copies(const struct pst_runs *r, int64_t width,
 
 /* Copies all runs; whole: up to a vector after them may be overwritten. */
 static PST_ALWAYS_INLINE void copy_runs(const struct pst_runs *r,
-                                        const struct pst_copies *c,
+                                        const struct pst_window_copies *c,
                                         const float *from, const float *end,
                                         bool whole, float *to)
 {
@@ -103,7 +103,7 @@ static inline void pst_windows_pack(const struct pst_windows *w, int64_t p,
                                     int64_t width, float *to)
 {
     struct pst_runs r;
-    struct pst_copies c;
+    struct pst_window_copies c;
 
     if (n % width != 0)
         memset(to + n / width * width * k, 0,
@@ -132,7 +132,7 @@ static inline void pst_windows_pack_taps(const struct pst_windows *w, int64_t p,
                                          int64_t width, float *side, float *to)
 {
     struct pst_runs r;
-    struct pst_copies c;
+    struct pst_window_copies c;
 
     if (n < width)
         memset(to, 0, (size_t)(k * width) * sizeof(*to));

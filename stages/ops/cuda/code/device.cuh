@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_DEVICE_CUH
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_DEVICE_CUH
 /*
- * What all kernels include. Kernels are device code only, in a subset of C++
+ * Included by all kernels. Kernels are device code only, in a subset of C++
  * without library and exceptions: nvcc compiles them for GPUs, and the tests
  * compile the same files for the host (tests/cuda/emulate.h).
  *

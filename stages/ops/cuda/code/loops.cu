@@ -106,7 +106,7 @@ PST_DEVICE void pst_loop_question(const struct pst_cuda_loop &p)
     }
 }
 
-/* Of integers; R is the type of the result. */
+/* Loop over integers; R is the type of the result. */
 template <class F, typename R>
 PST_DEVICE void pst_loop_integer(const struct pst_cuda_loop &p)
 {

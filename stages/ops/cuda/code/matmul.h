@@ -21,7 +21,7 @@ struct pst_cuda_factor {
     uint32_t vector; /* 16 bytes may be read at once */
 };
 
-/* What is added; NULL: nothing. */
+/* Tensor that is added; data NULL: none. */
 struct pst_cuda_addend {
     const void *data;
     int64_t row, col, batch[PST_CUDA_RANK];

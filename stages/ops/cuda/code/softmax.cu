@@ -14,7 +14,7 @@ PST_DEVICE float softmax_of(const struct pst_cuda_softmax &p, float x,
     return expf(x - s.max) / s.sum;
 }
 
-/* What an element adds to the sum of a row's gradient. */
+/* Contribution of an element to the sum of a row's gradient. */
 PST_DEVICE float softmax_term(const struct pst_cuda_softmax &p, int64_t i)
 {
     return p.kind == PST_CUDA_LOG_SOFTMAX ? p.g[i] : p.g[i] * p.x[i];

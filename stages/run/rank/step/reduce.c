@@ -10,7 +10,7 @@
 #include "stages/layout/owners.h"
 
 /* The reduction of one parameter, with addresses; created once. */
-struct pst_reduction {
+struct pst_param_reduction {
     struct pst_owners o;
     int param;
     /* own accumulators, address of element 0, which may belong to another
@@ -23,7 +23,8 @@ struct pst_reduction {
 
 static unsigned char *own_part(const struct pst_reductions *r,
                                const struct pst_layout *layout,
-                               const struct pst_reduction *x, unsigned part)
+                               const struct pst_param_reduction *x,
+                               unsigned part)
 {
     for (size_t i = 0; i < layout->grads.n; i++) {
         const struct pst_rank_grad *g = &layout->grads.at[i];
@@ -37,7 +38,7 @@ static unsigned char *own_part(const struct pst_reductions *r,
 }
 
 static void init(const struct pst_reductions *r,
-                 const struct pst_layout *layout, struct pst_reduction *x,
+                 const struct pst_layout *layout, struct pst_param_reduction *x,
                  int param)
 {
     const struct pst_rank_param *p = pst_layout_param(layout, (unsigned)param);
@@ -69,7 +70,7 @@ enum pst_status pst_reductions_init(struct pst_reductions *r,
         return pst_diag_nomem(diag, n * sizeof(*r->at));
     for (unsigned i = 0; i < actions->n; i++) {
         const struct pst_action *a = &actions->at[i].a;
-        struct pst_reduction *x = &r->at[r->n];
+        struct pst_param_reduction *x = &r->at[r->n];
 
         if (a->kind != PST_ACT_REDUCE || a->param < 0)
             continue;
@@ -83,8 +84,8 @@ enum pst_status pst_reductions_init(struct pst_reductions *r,
     return r->messages != NULL ? PST_OK : pst_diag_nomem(diag, r->n_messages);
 }
 
-struct pst_reduction *pst_reduction_find(const struct pst_reductions *r,
-                                         int param)
+struct pst_param_reduction *pst_param_reduction_find(
+    const struct pst_reductions *r, int param)
 {
     for (unsigned i = 0; i < r->n; i++)
         if (r->at[i].param == param)
@@ -112,8 +113,8 @@ static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
 
 /* Returns where a part is or is received, from element `begin` on. */
 static unsigned char *part_at(const struct pst_reductions *r,
-                              const struct pst_reduction *x, unsigned part,
-                              int64_t begin)
+                              const struct pst_param_reduction *x,
+                              unsigned part, int64_t begin)
 {
     if (x->parts[part] != NULL)
         return x->parts[part] + (size_t)begin * x->o.item;
@@ -121,14 +122,14 @@ static unsigned char *part_at(const struct pst_reductions *r,
 }
 
 /* Returns the tag: each part has one for the part and one for the sum. */
-static int64_t tag_of(const struct pst_reduction *x, unsigned i, bool sum)
+static int64_t tag_of(const struct pst_param_reduction *x, unsigned i, bool sum)
 {
     return PST_MSG_PARTS + 2 * ((int64_t)x->param * PST_MAX_SHARED_STAGES + i) +
            sum;
 }
 
 static enum pst_status post_parts(struct pst_reductions *r,
-                                  const struct pst_reduction *x)
+                                  const struct pst_param_reduction *x)
 {
     const struct pst_owners *o = &x->o;
     enum pst_status status = PST_OK;
@@ -154,7 +155,7 @@ static enum pst_status post_parts(struct pst_reductions *r,
 
 /* Sums elements begin .. begin + n. Each element is read from all parts before
  * it is written to `to`, which is one of them. */
-static void sum(struct pst_reductions *r, const struct pst_reduction *x,
+static void sum(struct pst_reductions *r, const struct pst_param_reduction *x,
                 int64_t begin, int64_t n)
 {
     void *parts[PST_MAX_SHARED_STAGES];
@@ -172,7 +173,7 @@ static void sum(struct pst_reductions *r, const struct pst_reduction *x,
 }
 
 static enum pst_status post_sums(struct pst_reductions *r,
-                                 const struct pst_reduction *x)
+                                 const struct pst_param_reduction *x)
 {
     const struct pst_owners *o = &x->o;
     enum pst_status status = PST_OK;
@@ -196,8 +197,8 @@ static enum pst_status post_sums(struct pst_reductions *r,
 
 /* Sends one piece of every part to the owner. */
 static enum pst_status post_piece(struct pst_reductions *r,
-                                  const struct pst_reduction *x, int64_t begin,
-                                  int64_t n)
+                                  const struct pst_param_reduction *x,
+                                  int64_t begin, int64_t n)
 {
     const struct pst_owners *o = &x->o;
     const bool owner = o->owner == r->role->rank;
@@ -213,7 +214,7 @@ static enum pst_status post_piece(struct pst_reductions *r,
 }
 
 static enum pst_status reduce_to_owner(struct pst_reductions *r,
-                                       const struct pst_reduction *x)
+                                       const struct pst_param_reduction *x)
 {
     const int64_t begin = (int64_t)(r->state / 2) * PST_OWNERS_PIECE;
     const int64_t n = PST_MIN(PST_OWNERS_PIECE, x->o.numel - begin);
@@ -234,7 +235,7 @@ static enum pst_status reduce_to_owner(struct pst_reductions *r,
 }
 
 enum pst_status pst_reduce(struct pst_reductions *r,
-                           const struct pst_reduction *x)
+                           const struct pst_param_reduction *x)
 {
     enum pst_status status = PST_OK;
     int64_t begin, n;

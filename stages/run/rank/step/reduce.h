@@ -19,14 +19,14 @@
 struct pst_actions;
 struct pst_layout;
 struct pst_rank_role;
-struct pst_reduction; /* reduction of one parameter, with addresses */
+struct pst_param_reduction; /* reduction of one parameter, with addresses */
 
 struct pst_reductions {
     const struct pst_rank_role *role; /* borrowed, as the next two */
     struct pst_rank_device *device;
     struct pst_traffic *traffic;
     size_t work; /* offset of the workspace */
-    struct pst_reduction *at;
+    struct pst_param_reduction *at;
     unsigned n;
     struct pst_message *messages; /* messages of the current reduction */
     unsigned n_messages, n_posted;
@@ -41,10 +41,10 @@ enum pst_status pst_reductions_init(struct pst_reductions *r,
                                     const struct pst_actions *actions,
                                     struct pst_arena *heap,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-struct pst_reduction *pst_reduction_find(const struct pst_reductions *r,
-                                         int param);
+struct pst_param_reduction *pst_param_reduction_find(
+    const struct pst_reductions *r, int param);
 /* PST_AGAIN: waits for messages; call again to continue. */
 enum pst_status pst_reduce(struct pst_reductions *r,
-                           const struct pst_reduction *x) PST_MUST_CHECK;
+                           const struct pst_param_reduction *x) PST_MUST_CHECK;
 
 #endif
