@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of every command, misspelt, without a value, with a wrong one.
+"""Misspelt options, missing values and wrong values of every command.
 
 usage: arguments.py PENSTOCK PENSTOCKD [all]
 
-Each is refused with exit code 64 (78: a path that the system does not take) in
-one line that names what is wrong; an option, command or word that is nearly
-right is named, too. Without `all` one of EVERY calls is made, drawn by
-PST_TEST_SEED.
+Each call must be refused with exit code 64 (78 for a path that the system does
+not accept) and one line that names the mistake. The line must also suggest the
+option, command or word that was probably meant. Without `all`, a random one of
+EVERY calls is made; PST_TEST_SEED sets the seed.
 """
 import os
 import random
@@ -28,7 +28,7 @@ EVERY = 8
 class Bench:
     def __init__(self, folder, rng):
         self.folder, self.rng, self.n, self.faults = folder, rng, 0, 0
-        # No command must reach a job that runs here.
+        # Keeps the commands away from jobs that already run on this machine.
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder)
 
     def call(self, *words):
@@ -50,7 +50,10 @@ class Bench:
 
 
 def misspelt(name):
-    """With two letters exchanged, or one missing; not what is an option, too."""
+    """Yields the name with two letters exchanged, then with one letter
+    missing.
+
+    The result may be the name of another option."""
     at = len(name) // 2
     yield name[:at] + name[at + 1] + name[at] + name[at + 2:]
     yield name[:-2] + name[-1]
@@ -66,7 +69,9 @@ def options(b, start):
 
 
 def check(b, start, plain):
-    """plain: arguments that a command cannot do without."""
+    """Tests all options of one command.
+
+    plain: arguments that the command requires."""
     found = options(b, start)
     names = {name for name, *_ in found} | {"--help", "--version"}
     for name, value, optional in found:
@@ -107,7 +112,7 @@ def main():
                     b.refused([penstock, wrong], "unknown command",
                               f"did you mean {name}?")
             check(b, [penstock, name], [])
-            if name != "doctor":  # which takes as many folders
+            if name != "doctor":  # doctor accepts any number of folders
                 b.refused([penstock, name, *"abcdefghij"], "one argument too")
         check(b, [penstockd], ["x.plan"])
         long = "/tmp/" + 110 * "a"

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong cuts are refused: exit code, what the message names, and no plan is
-left behind; a plan that is there already stays as it is.
+"""`split` refuses wrong cuts.
 
 usage: bad_cuts.py PENSTOCK MODEL.pt2
+
+For each cut the exit code and the message are checked. No plan may be left
+behind, and a plan that existed before must be unchanged.
 """
 import os
 import subprocess

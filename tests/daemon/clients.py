@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients do to the jobs that they start and follow: nothing.
+"""A job must not be affected by what happens to its clients.
 
 usage: clients.py PENSTOCK PENSTOCKD TINY.pt2 self|mpi
 
-Whatever happens to a client, the weights at the end of the run equal those of
-a run that nobody disturbed, bit by bit.
+Clients are killed, stopped and disconnected. The weights at the end of the run
+must equal those of an undisturbed run bit by bit.
 """
 import fcntl
 import json
@@ -24,7 +24,7 @@ from patience import PATIENCE
 
 
 class Job:
-    """A folder with a plan and data, and the programs that work in it."""
+    """A folder with a plan and data, and the commands that run in it."""
 
     def __init__(self, penstock, penstockd, model, transport, folder):
         self.penstock, self.penstockd = penstock, penstockd
@@ -33,7 +33,7 @@ class Job:
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         write_data(os.path.join(folder, "data.safetensors"))
         self.check("split", "tiny.pt2", "-o", "tiny.plan")
-        # So many steps take about a second and a half.
+        # This number of steps takes about a second and a half.
         self.args = ["run", "tiny.plan", "-n", "2", "-m", "2", "--data",
                      "data.safetensors", "--lr", "0.001", "--transport",
                      transport, "--log-every", "1"]
@@ -55,7 +55,8 @@ class Job:
         return done
 
     def start(self, name, *args, steps=None, **options):
-        """A run whose log and checkpoints are in folders of that name."""
+        """Starts a run whose log and checkpoint folders have the given
+        name."""
         return subprocess.Popen(
             [self.penstock, *self.args, "--steps", str(steps or self.steps),
              "--checkpoint", name, "--log-dir", "log-" + name, *args],
@@ -76,7 +77,8 @@ class Job:
         raise AssertionError(f"{path} does not say {text}")
 
     def weights(self, name):
-        """All of the last checkpoint but the times in its manifest."""
+        """Returns the files of the last checkpoint, without the times in its
+        manifest."""
         folder = os.path.join(self.folder, name, f"step-{self.steps:08d}")
         files = {}
         for entry in sorted(os.listdir(folder)):
@@ -87,12 +89,12 @@ class Job:
         return files
 
     def finished(self, name):
-        """The job has gone on to its end, with the right weights."""
+        """Waits until the job has finished; checks its weights."""
         self.await_log(name, "event=stopped")
         assert self.weights(name) == self.want, name
 
     def gone(self):
-        """Nothing of any job is left."""
+        """Checks that no process and no file of a job is left."""
         until = time.monotonic() + PATIENCE
         while self.call("status").returncode != 69:
             assert time.monotonic() < until
@@ -100,7 +102,7 @@ class Job:
 
 
 def write_data(path, first_token=0, last_label=12):
-    """Two microbatches of the inputs of tiny.pt2."""
+    """Writes two microbatches of inputs for tiny.pt2."""
     tensor_file.save(path, {
         "tokens": ("I64", [4, 3],
                    struct.pack("<12q", first_token, *range(1, 12))),
@@ -113,7 +115,8 @@ def write_data(path, first_token=0, last_label=12):
 
 
 def check_names(job):
-    """A name is taken until its job has ended; nobody else ends that job."""
+    """A job's name stays taken until the job has ended, and a client ends only
+    its own job."""
     many = 10 ** 9
     first = job.start("first", "--job", "same", steps=many)
     line = job.await_log("first", "event=step")
@@ -124,13 +127,13 @@ def check_names(job):
         assert f"process {first.pid} of user {os.getuid()}" in done.stderr, done
         assert "--job" in done.stderr
         job.check("status", "--job", "same")
-    # The client goes, the job keeps its name.
+    # The client is killed; the job keeps its name.
     first.kill()
     first.wait()
     job.check(*job.args, "--job", "same", code=75, says="running already")
     job.check("stop", "--job", "same")
     job.await_log("first", "event=stopped")
-    # Two at once: one of them has it.
+    # Of two runs started at once, exactly one gets the name.
     both = [job.start(name, "--job", "race", "--quiet")
             for name in ("race0", "race1")]
     for one in both:
@@ -138,7 +141,7 @@ def check_names(job):
     assert sorted(one.returncode for one in both) == [0, 75]
     winner = [one.returncode for one in both].index(0)
     job.finished(f"race{winner}")
-    # A daemon that was started by hand is not ours either.
+    # A client must not end a daemon that was started by hand.
     with subprocess.Popen(
             [job.penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
              "--job", "hand", "--log-dir", "log-hand"], cwd=job.folder,
@@ -152,7 +155,7 @@ def check_names(job):
 
 
 def check_sleep(job):
-    """Asleep in the middle, and beyond the end of the job."""
+    """The client is stopped in the middle of the job, and beyond its end."""
     client = job.start("nap", "--json")
     job.await_log("nap", "event=step")
     client.send_signal(signal.SIGSTOP)
@@ -175,7 +178,8 @@ def check_sleep(job):
 
 
 def check_output(job):
-    """What ranks print does not fill the disk, who reads it or not."""
+    """The output of the ranks does not fill the disk, whether or not it is
+    read."""
     path = os.path.join(job.folder, "penstock", "bound", "rank0.sock.out")
     line, size = b"a library says something again and again\n", 8 << 20
     for _ in range(2):
@@ -188,7 +192,8 @@ def check_output(job):
 
 
 def check_death(job):
-    """Killed; and a job that is not to outlive its client."""
+    """A killed client leaves its job running, unless --die-with-client is
+    given."""
     client = job.start("dead", "--job", "dead")
     job.await_log("dead", "event=step")
     client.kill()
@@ -203,7 +208,7 @@ def check_death(job):
     client.kill()
     client.wait()
     job.gone()
-    # Ctrl-C does end it, with a checkpoint.
+    # Ctrl-C ends the job with a checkpoint.
     client = job.start("int", steps=10 ** 9)
     job.await_log("int", "event=step")
     client.send_signal(signal.SIGINT)
@@ -212,7 +217,7 @@ def check_death(job):
 
 
 def read_until(fd, pattern, seen=b""):
-    """Reads a terminal until the pattern comes."""
+    """Reads from a terminal until the pattern appears."""
     until = time.monotonic() + PATIENCE
     while not re.search(pattern, seen):
         assert time.monotonic() < until, seen
@@ -221,7 +226,8 @@ def read_until(fd, pattern, seen=b""):
 
 
 def check_terminal(job):
-    """Ctrl-Z and fg in a shell; then the terminal is closed."""
+    """The client is suspended and resumed in a shell; then the terminal is
+    closed."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(job.folder)
@@ -248,7 +254,7 @@ def check_terminal(job):
 
 
 def saved_at_the_end(job, name, client, code):
-    """The run was stopped in order: its last step is a good checkpoint."""
+    """The run was stopped in order: its last step has a good checkpoint."""
     _, err = client.communicate(timeout=PATIENCE)
     assert client.returncode == code and "--resume goes on" in err, (
         name, client.returncode, err)
@@ -259,13 +265,14 @@ def saved_at_the_end(job, name, client, code):
 
 
 def check_signals(job):
-    """Whoever gets SIGTERM or SIGINT, the last checkpoint is saved; SIGUSR1
-    saves one, SIGHUP to all ends nothing."""
+    """SIGTERM and SIGINT save the last checkpoint, whichever process receives
+    them. SIGUSR1 saves a checkpoint. SIGHUP to all processes ends nothing."""
     endless = 10 ** 9
     for name, signals, to_all in (
             ("term", [signal.SIGTERM], False), ("int-2", [signal.SIGINT], False),
             ("int-all", [signal.SIGINT], True),
-            # Both wait while the client is stopped; SIGHUP comes out first.
+            # Both signals are pending while the client is stopped; SIGHUP is
+            # delivered first.
             ("term-hup", [signal.SIGSTOP, signal.SIGTERM, signal.SIGHUP,
                           signal.SIGCONT], None)):
         client = job.start(name, "--quiet", steps=endless)
@@ -276,7 +283,7 @@ def check_signals(job):
         for number in signals:
             for pid in targets:
                 os.kill(pid, number)
-        # Who is asked itself ends by that signal.
+        # A client that receives the signal itself ends by that signal.
         saved_at_the_end(job, name, client, 143 if to_all is None else 130)
 
     client = job.start("usr1", "--quiet", steps=endless)
@@ -287,7 +294,8 @@ def check_signals(job):
         os.kill(pid, signal.SIGHUP)
     _, err = client.communicate(timeout=PATIENCE)
     assert "goes on" in err, err
-    time.sleep(1.5)  # the ranks look at their launcher once a second
+    # the ranks check once a second that their launcher is alive
+    time.sleep(1.5)
     assert json.loads(job.check("status", "--json").stdout)["state"] == \
         "training"
     job.check("stop")
@@ -301,7 +309,7 @@ def has_child(pid):
 
 
 def child_of(pid):
-    """The launcher, or penstockd, that a client has started."""
+    """Returns the launcher or the penstockd that a client has started."""
     for entry in os.listdir("/proc"):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
@@ -314,7 +322,8 @@ def child_of(pid):
 
 
 def check_frozen(job):
-    """Who has the name need not answer; a run's result is that run's."""
+    """A daemon that owns the name but does not answer is reported, and a
+    client never reports the result of another run as its own."""
     daemon = subprocess.Popen(
         [job.penstockd, "tiny.plan", "--job", "ice", "-n", "2", "-m", "2",
          "--transport", "self"], cwd=job.folder, env=job.env)

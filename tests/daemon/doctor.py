@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock doctor` finds what is planted, each with its remedy.
+"""`penstock doctor` finds each planted problem and prints its remedy.
 
 usage: doctor.py PENSTOCK PLANTED.so
 """
@@ -15,13 +15,13 @@ import tempfile
 
 from patience import PATIENCE
 
-BIG = 1 << 46  # a limit, and room for whatever a sanitizer maps
-# What the machine that the test runs on may itself have.
+BIG = 1 << 46  # an address space limit that is large enough for any sanitizer
+# Findings that the machine running the test may itself cause.
 OWN = {"root", "products", "cores", "copies", "mpirun", "host-name"}
 
 
 class Machine:
-    """A root with what a healthy machine has in /proc, /sys and /dev/shm."""
+    """A root folder with the /proc, /sys and /dev/shm of a healthy machine."""
 
     def __init__(self, penstock, shim, folder):
         self.penstock, self.folder, self.n = penstock, folder, 0
@@ -70,7 +70,7 @@ class Machine:
     own = ()
 
     def finds(self, check, level, *texts, **options):
-        """That alone, and nothing when it is gone."""
+        """Checks that doctor reports this problem and no other one."""
         words = options.pop("words", ())
         found = self.ask(*words, **options)
         assert set(found) == {(check, level)}, (check, level, found)
@@ -79,7 +79,8 @@ class Machine:
         self.n += 1
 
     def planted(self, name, text, check, level, *texts):
-        """In a file of the root, which is healthy again afterwards."""
+        """Plants a text in a file of the root, checks the finding, and
+        restores it."""
         path = self.at(f"root/{name}")
         before = None
         if os.path.exists(path):
@@ -106,7 +107,7 @@ def programs(m):
         file.write("#!/bin/sh\nexec sleep 100\n")
     m.finds("mpirun", "fault", "does not answer within",
             PATH=m.at("bin") + ":" + os.environ["PATH"])
-    # A shell that was given no PATH has one that its programs do not see.
+    # A shell without PATH uses a default that its child processes do not see.
     if shutil.which("mpirun", path=os.confstr("CS_PATH")):
         assert ("mpirun", "fault") not in m.ask(PATH=None)
     m.own = OWN
@@ -128,8 +129,9 @@ def programs(m):
 
 
 def wrong_kernels(m):
-    """Of Prescott, where the processor has AVX2: the library says which it
-    runs, so whoever asks for another one may not get it."""
+    """Requests OpenBLAS kernels for Prescott on a processor with AVX2.
+    OpenBLAS reports the kernels that it uses, which may differ from those
+    requested."""
     m.own = OWN - {"products"}
     found = m.ask(OPENBLAS_CORETYPE="Prescott")
     m.own = OWN
@@ -142,7 +144,7 @@ def sockets(m):
     long = m.at("x" * 90)
     os.mkdir(long)
     m.finds("sockets", "fault", "longer than", XDG_RUNTIME_DIR=long)
-    m.own = OWN | {"stale"}  # the folder in /tmp takes its place
+    m.own = OWN | {"stale"}  # doctor reports the folder in /tmp instead
     m.finds("sockets", "fault", "not a folder", XDG_RUNTIME_DIR=m.at("none"))
     m.own = OWN
     for name in "run/penstock", "run/penstock/old":
@@ -224,7 +226,7 @@ def folders(m):
     shutil.move(m.at("root/dev/shm"), m.at("away"))
     m.finds("shm", "fault")
     shutil.move(m.at("away"), m.at("root/dev/shm"))
-    assert not os.listdir(m.at("tmp"))  # what it tried is gone
+    assert not os.listdir(m.at("tmp"))  # doctor has removed its test files
 
 
 def main():

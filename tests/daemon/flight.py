@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who keeps a job waiting, by the flight records of its ranks.
+"""Flight records show which rank keeps a job waiting.
 
 usage: flight.py PENSTOCK TINY.pt2 mpi [NUMBER [SEED]]
 
-One of four ranks (two stages, two replicas) stands still at a point drawn by
-the seed. `penstock flight` has to name it, while the job hangs and after all of
-it was killed.
+One of four ranks (two stages, two replicas) hangs at a point that is drawn
+with the seed. `penstock flight` has to name this rank, while the job hangs and
+after all its processes were killed.
 """
 import contextlib
 import glob
@@ -41,15 +41,16 @@ def records(folder):
 
 
 def content(path):
-    """Of a file of records, without the times of looking for messages."""
+    """Returns the records of a file without the times at which the rank polled
+    for messages."""
     with open(path, "rb") as file:
         data = file.read()
     return b"".join(data[at:at + 48] for at in range(0, len(data), 56))
 
 
 def still(folder):
-    """Until no rank records anything more, and one that hangs has not looked
-    for a message for more than a second."""
+    """Waits until no rank adds records, and until a hanging rank has not
+    polled for messages for more than a second."""
     before, since, until = None, 0, time.monotonic() + PATIENCE
     while time.monotonic() < until:
         now = [content(path) for path in records(folder)]
@@ -72,7 +73,7 @@ class Bench(job.Bench):
         return self.call("flight", log, *words, code=code)
 
     def verdict(self, log, rank):
-        # A rank that only waits for its turn on the machine is not still.
+        # A rank that merely waits for a processor may be blamed at first.
         until = time.monotonic() + PATIENCE
         while True:
             said = json.loads(self.ask(log, "--json"))
@@ -85,7 +86,8 @@ class Bench(job.Bench):
         return said
 
     def hang(self, name, point, nth, rank):
-        # The client of a job that was killed may still have its name.
+        # Each job gets a new name: the client of a killed job may still hold
+        # its own.
         self.n += 1
         self.call("run", "tiny.pt2", "-n", "2x2", "-m", "4", "--data",
                   "data.safetensors", "--transport", "mpi", "--steps",
@@ -97,7 +99,7 @@ class Bench(job.Bench):
         try:
             still(log)
             self.verdict(name, rank)
-        finally:  # it would hang for ever
+        finally:  # the job would hang forever
             left = pids(log)
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -123,11 +125,13 @@ def main():
             if point in OF_STAGE:
                 rank = rank // 2 * 2 + OF_STAGE[point]
             b.hang(f"log{i}", point, rng.randint(2, POINTS[point]), rank)
-        # In actions that had to wait for a message, which has come since.
+        # The rank hangs in an action that had to wait for a message, after the
+        # message has arrived.
         for i in range(2):
             b.hang(f"waits{i}", "F", 4, 1)
             b.hang(f"waited{i}", "B", 38, 0)
-        # Many are kept, the newest ones; the file of the start before, too.
+        # Only the newest records are kept. The file of the previous start is
+        # kept, too.
         b.hang("long", "update", 700, 1)
         said = b.hang("long", "step", 3, 2)
         assert len(said["ranks"][0]["records"]) < 200
@@ -138,7 +142,7 @@ def main():
                 range(seqs[0], seqs[0] + len(seqs))), len(seqs)
             assert seqs[0] > 1
         assert said["verdict"]["rank"] == 1, said["verdict"]
-        # What is no such file is refused.
+        # A file that is no flight record is refused.
         assert "no flight records" in b.ask(".", code=65)
         for size in 0, 10, 56 * 4097:
             with open(f"{folder}/long/rank-1.flight", "wb") as file:

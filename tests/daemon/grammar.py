@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every line of a log can be read by its grammar, whatever its texts are.
+"""Every line of a log can be parsed by its grammar, whatever texts it
+contains.
 
 usage: grammar.py WRITE-LOGS LINES [SEED]
 """
@@ -30,7 +31,7 @@ def main():
                 cut += 1
                 continue
             whole = "".join(said).encode()
-            # A note has room for 2560 bytes of text.
+            # A note holds up to 2560 bytes of text.
             if len(whole) < 2000:
                 assert int(fields["crc"]) == zlib.crc32(whole), fields
             assert float(fields["loss"]) is not None

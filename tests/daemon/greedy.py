@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile, slow, silent and greedy clients do not hurt a job.
+"""Hostile, slow, silent and greedy clients do not harm a job.
 
 usage: greedy.py PENSTOCK PENSTOCKD TINY.pt2 [FRAMES CLIENTS]
 
-FRAMES damaged frames (default 300), then CLIENTS clients (default 300) that
-say nothing, begin a frame, ask without end and never read, or come and go.
-Meanwhile `penstock status` answers within a second, rank 0 grows by less than
-64 MiB, and steps take as long as before. The full form, whose figures matter,
-is 10000 1000; with it, the step time is compared to 1 percent.
+Sends FRAMES damaged frames (default 300). Then starts CLIENTS clients (default
+300) that stay silent, send part of a frame, send requests without reading the
+answers, or connect and disconnect. Meanwhile `penstock status` must answer
+within a second, rank 0 must grow by less than 64 MiB, and steps must not
+become slower. The full test is 10000 1000; only then step times are compared,
+to 1 percent.
 """
 import json
 import os
@@ -47,7 +48,8 @@ class Daemon:
         clients.write_data(os.path.join(folder, "data.safetensors"))
         self.call("split", "tiny.pt2", "-o", "tiny.plan")
         self.path = os.path.join(folder, "s")
-        # What ASan keeps of freed memory (256 MiB by default) is no growth.
+        # Limits the freed memory that ASan keeps (256 MiB by default), which
+        # would look like growth.
         asan = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:" \
             "thread_local_quarantine_size_kb=64"
         self.begin(penstockd, dict(os.environ, ASAN_OPTIONS=asan))
@@ -80,15 +82,16 @@ class Daemon:
             return int(file.read().split()[1]) * resource.getpagesize()
 
     def cpu(self):
-        """Seconds of the loop thread, which serves clients."""
+        """Returns the processor seconds of the loop thread, which serves
+        clients."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/stat",
                   encoding="ascii") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def work(self, after=-1):
-        """Seconds that the busiest thread, which runs the steps, had a core,
-        and steps so far: more than `after`."""
+        """Returns the processor seconds of the busiest thread, which runs the
+        steps, and the number of steps, once it exceeds `after`."""
         folder = f"/proc/{self.process.pid}/task"
         most = 0
         for thread in os.listdir(folder):
@@ -99,7 +102,7 @@ class Daemon:
         return (most * 1e-9, step) if step > after else self.work(after)
 
     def step_times(self, since):
-        """step_s of the step events that were logged since then."""
+        """Returns step_s of the step events that were logged since then."""
         times = []
         with open(os.path.join(self.folder, "log", "rank-0.log"),
                   encoding="utf-8") as file:
@@ -121,7 +124,8 @@ class Daemon:
 
 
 class Watchman(threading.Thread):
-    """Asks for the status all the time, and looks at the memory."""
+    """A thread that requests the status repeatedly and watches the memory of
+    rank 0."""
 
     def __init__(self, daemon, limit):
         super().__init__(daemon=True)
@@ -135,7 +139,7 @@ class Watchman(threading.Thread):
             begin = time.monotonic()
             done = self.job.call("status", "--socket", "s", check=False)
             while done.returncode == 75 and not self.over.is_set():
-                self.again += 1  # as its message says
+                self.again += 1  # the error message says to try again
                 done = self.job.call("status", "--socket", "s", check=False)
             self.answers.append(time.monotonic() - begin)
             if done.returncode not in (0, 75):
@@ -165,7 +169,7 @@ def now():
 
 
 def damaged(rng):
-    """A frame with a fault, or bytes that were none from the beginning."""
+    """Returns a frame with a fault, or random bytes."""
     good = frame(HELLO) + frame(rng.choice([GET_LOG, WATCH, STATUS]))
     kind = rng.randrange(5)
     if kind == 0:
@@ -189,7 +193,7 @@ def send_damaged(daemon, n):
             try:
                 s.sendall(damaged(rng))
             except OSError:
-                pass  # it was closed on us
+                pass  # the daemon has closed the connection
 
 
 def greet(s, requests=b""):
@@ -198,7 +202,8 @@ def greet(s, requests=b""):
 
 
 def send_greedy(daemon, n, seconds):
-    """All at once, each in its own way, again and again when dropped."""
+    """Opens n connections at once. Each behaves in its own way and reconnects
+    when it is closed."""
     kinds = [lambda s: s.setblocking(False),               # silent
              lambda s: s.sendall(b"\xff\xff\x0f\x00abc"),  # slow
              lambda s: s.sendall(b"\xff\xff\x0f\x00" + bytes(200000)),
@@ -231,7 +236,8 @@ def main():
     penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
     frames, many = map(int, sys.argv[4:6]) if len(sys.argv) > 5 else (300, 300)
     full = frames >= 10000
-    # The sample runs beside other work: then a process may wait for its turn.
+    # The short test runs beside other work, so a process may have to wait for
+    # a processor.
     limit = ANSWER_S if full else PATIENCE
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(
         4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
@@ -259,7 +265,8 @@ def main():
                 print(f"{what}: {said}; {took:.1f} s, of which the loop "
                       f"worked {daemon.cpu() - cpu:.2f}; a step took "
                       f"{100 * change:+.2f} %, {100 * core:+.2f} % of a core")
-                # Beside others' work only the core's time says something.
+                # Other work on the machine affects wall times, so processor
+                # times are compared as well.
                 assert not full or min(change, core) < 0.01, (change, core)
         finally:
             daemon.stop()

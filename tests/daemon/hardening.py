@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that read what others wrote are built against it.
+"""Programs that read untrusted data are built with hardening options.
 
 usage: hardening.py fortify|plain PROGRAM...
 """
@@ -13,7 +13,7 @@ def readelf(option, program):
                           capture_output=True, text=True).stdout
 
 
-MARKED = 1000  # functions at least that begin with endbr64
+MARKED = 1000  # minimum number of functions that begin with endbr64
 
 
 def marks(program):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs are left by whoever starts them changes nothing.
+"""Process state inherited from the parent does not change how programs behave.
 
 usage: inherited.py PENSTOCK PENSTOCKD TINY.pt2
 
-ignored   SIGCHLD is ignored: nobody could wait for a child
-blocked   SIGTERM is blocked: it ended nothing
-variables of options of the ranks alone: they waited, and nobody knew for what
-closed    descriptors 0 to 2 are: output went into the next files
+ignored   SIGCHLD is ignored, which used to make waiting for a child impossible
+blocked   SIGTERM is blocked, which used to make it ineffective
+variables  of options that only ranks have; programs used to wait because of
+           them
+closed    descriptors 0 to 2 are closed; output used to go into the next
+          files
 """
 import os
 import signal
@@ -59,7 +61,7 @@ def blocked(b, penstockd):
 
 
 def waits(pid):
-    """The signals that are blocked there."""
+    """Returns the signals that the process blocks."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         mask, = [int(x.split()[1], 16) for x in file if x.startswith("SigBlk")]
     return {n for n in range(1, 32) if mask >> (n - 1) & 1}
@@ -77,7 +79,7 @@ def close():
 
 
 def standard(pid):
-    """The files that have the numbers of input, output and errors."""
+    """Returns the files that are open as standard input, output and error."""
     return [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
 
 

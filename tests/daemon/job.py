@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a folder of their own: what all tests that run some are built on."""
+"""Jobs in a folder of their own: the base of all tests that run jobs."""
 import fcntl
 import glob
 import json
@@ -11,11 +11,11 @@ from patience import PATIENCE
 
 
 class Bench:
-    """penstock, a folder to work in, and what ranks have written there."""
+    """Runs penstock in a work folder and reads what the ranks wrote there."""
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = os.path.abspath(penstock), folder
-        # A crash is to end by its signal, with a sanitizer too.
+        # A crash must end the process by its signal, also with a sanitizer.
         asan = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder,
                         ASAN_OPTIONS=asan)
@@ -25,7 +25,7 @@ class Bench:
         return self
 
     def __exit__(self, *fault):
-        """A job that a failed test has left must not go on for ever."""
+        """Kills the jobs that a failed test has left behind."""
         for job in self.jobs:
             if job.poll() is None:
                 job.terminate()
@@ -42,7 +42,8 @@ class Bench:
         return self.jobs[-1]
 
     def ended(self, job, code=0):
-        """What it said until it ended with that code; None: with any."""
+        """Returns the output once the process has ended with that code (None:
+        any code)."""
         out, err = job.communicate(timeout=PATIENCE)
         assert code in (None, job.returncode), (
             job.args, job.returncode, out, err)
@@ -52,13 +53,13 @@ class Bench:
         return self.ended(self.begin(*words, **env), code)
 
     def call(self, *words, code=0, **env):
-        """All that it says; with --json what a program reads."""
+        """Returns stdout and stderr together; with --json only stdout."""
         done = self.done(*words, code=code, **env)
         as_json = code == 0 and "--json" in words
         return done.stdout if as_json else done.stdout + done.stderr
 
     def said(self, *words, code=0, **env):
-        """What it says on stdout; why it failed, on stderr."""
+        """Returns stdout; on failure, stderr is shown."""
         done = self.done(*words, code=code, **env)
         return done.stdout if code == 0 else done.stderr
 
@@ -66,7 +67,7 @@ class Bench:
         return os.path.join(self.folder, *names)
 
     def weights(self, name):
-        """Of the newest checkpoint in a folder, whatever ranks wrote it."""
+        """Returns the weights of the newest checkpoint in a folder."""
         out = self.path(name + ".safetensors")
         self.call("weights", name, "-o", out)
         with open(out, "rb") as file:
@@ -96,8 +97,8 @@ class Bench:
         return int(field(line, "pid"))
 
     def await_unused(self, name):
-        """Until whoever supervised the job of a log folder has ended, which
-        is after its ranks."""
+        """Waits until the supervisor of this log folder has ended, which
+        happens after its ranks have ended."""
         with open(self.path(name, "supervisor.log"), "rb") as file:
             until = time.monotonic() + PATIENCE
             while True:

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the control socket holds, beside a job that waits and one that trains.
+"""Load tests of the control socket, with a job that is idle and one that
+trains.
 
 usage: load.py PENSTOCK PENSTOCKD LOAD TINY.pt2 [full]
 
-idle      status for one client and for 64, as fast as they ask
-knock     connections that ask once
-many      1000 clients, a request a second each
-beside    100 requests a second beside the steps, which take as long as before
-watch     100 watchers of about 100 events a second, some of which never read
-drip      clients that send a byte a second: closed after --client-timeout
+idle      1 client, then 64, request the status as fast as they can
+knock     connections that send one request each
+many      1000 clients, one request per second each
+beside    100 requests per second while the job trains; steps must not slow
+          down
+watch     100 watchers of about 100 events per second; some of them never read
+drip      clients that send a byte per second; closed after --client-timeout
 
-Nobody is refused, no event is missing, rank 0 grows by less than 100 MiB.
-`full` is for a machine with little else to do: its times are those that are
-asked for, else a twentieth of the speed is enough.
+No request may be refused, no event lost, and rank 0 may grow by less than 100
+MiB. `full` is for an otherwise idle machine and applies the required times;
+without it a twentieth of the speed is enough.
 """
 import json
 import os
@@ -31,7 +33,7 @@ GROWTH = 100 << 20
 
 
 class Idle(greedy.Daemon):
-    """A job that waits for a run."""
+    """A job that is ready and has no run."""
 
     def begin(self, penstockd, env):
         self.process = subprocess.Popen(
@@ -41,7 +43,7 @@ class Idle(greedy.Daemon):
 
 
 class Busy(greedy.Daemon):
-    """A job that trains, by about so many step events a second."""
+    """A job that trains, with about this number of step events per second."""
 
     def __init__(self, *args, sleep_ms=0, timeout_s=10):
         self.sleep_ms, self.timeout_s = sleep_ms, timeout_s
@@ -74,8 +76,9 @@ class Bench:
         return said
 
     def within(self, value, most):
-        """A time; the other way round, a rate. The sample runs beside other
-        work, which may take any time from it."""
+        """Checks a time, or with exchanged arguments a rate. Without `full`
+        the limit is loose because other work may take any share of the
+        machine."""
         assert not self.full or value <= most, (value, most)
 
     def times(self, quick, full):
@@ -105,7 +108,8 @@ def check_many(b, job):
 
 
 def check_beside(b, job):
-    """Of the steps' time the core's is compared, which others do not take."""
+    """Compares the processor time of steps, which does not depend on other
+    work."""
     seconds = b.times(1, 10)
     ratios = []
     for _ in range(b.times(1, 5)):

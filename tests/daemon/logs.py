@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reader of logs that knows their grammar from docs/log.md alone.
+"""Reads logs with a parser that was written from docs/log.md alone.
 
-usage: logs.py FOLDER...    every line of every *.log there, or the first fault
+usage: logs.py FOLDER...    prints all lines of every *.log, or the first
+fault
 """
 import glob
 import json
@@ -25,7 +26,8 @@ def plain(value):
 
 
 def parse(line):
-    """The parts that every line has, and its other fields, of one line."""
+    """Parses a line into the parts that every line has and its other
+    fields."""
     if line[-1:] != "\n" or len(line.encode()) > MOST:
         raise Fault(f"no line of at most {MOST} bytes: {line!r}")
     head = HEAD.match(line)
@@ -44,8 +46,8 @@ def parse(line):
 
 
 def read(folder):
-    """(head, fields) of each line. Within a start of a rank numbers go up by
-    one; a process that starts again begins with 1."""
+    """Returns (head, fields) of each line. Sequence numbers rise by one within
+    one start of a rank and begin with 1 at the next start."""
     for path in sorted(glob.glob(f"{folder}/*.log")):
         seq, rank = 0, None
         with open(path, encoding="utf-8", newline="\n") as file:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages and completion have every command and every option.
+"""Manual pages and completion contain every command and every option.
 
 usage: manual.py PENSTOCK PENSTOCKD FOLDER    FOLDER has the built pages
 """
@@ -30,7 +30,7 @@ def check_page(name, page, options):
     assert lines[0].startswith(f'.TH {name.upper()} 1 ""'), lines[0]
     assert [x[4:] for x in lines if x.startswith(".SH ")][:2] == \
         ["NAME", "SYNOPSIS"]
-    for line in lines:  # nothing is taken for a request that is none
+    for line in lines:  # macro lines must be known requests
         assert line[:1] != "'" and (line[:1] != "." or line[:3] in
                                     (".TH", ".SH", ".TP", ".B ")), line
     found = re.findall(r"^(?:\\fB\\-\w\\fR, )?\\fB\\-\\-(\S+?)\\fR", page,
@@ -45,7 +45,7 @@ def check_page(name, page, options):
 
 
 def complete(script, words, **env):
-    """What bash offers for the last of the words."""
+    """Returns the completions that bash offers for the last word."""
     quoted = " ".join(f"'{x}'" for x in words)
     said = ask("bash", "-c", f"source '{script}'\nCOMP_WORDS=({quoted})\n"
                f"COMP_CWORD={len(words) - 1}\n_penstock\n"
@@ -54,7 +54,7 @@ def complete(script, words, **env):
 
 
 def check_jobs(script):
-    """Jobs whose rank 0 listens, and no others."""
+    """Completion offers the jobs whose rank 0 listens, and no others."""
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         sockets = []
         for job in "night", "dead":
@@ -72,7 +72,8 @@ def check_jobs(script):
 
 
 def check_foreign(script, words, folder):
-    """A name that no job can have is offered to nobody, and never run."""
+    """A file name that is no valid job name is neither offered nor
+    executed."""
     ran = folder + "/ran"
     names = "$(>$RAN)", "`>$RAN`", "$(>$RAN", "good"
     sockets = [socket.socket(socket.AF_UNIX) for _ in names]
@@ -82,7 +83,7 @@ def check_foreign(script, words, folder):
     env = {"XDG_RUNTIME_DIR": folder, "RAN": ran}
     assert complete(script, words, **env) == ["good"]
     assert not os.path.exists(ran)
-    if os.geteuid() == 0:  # the folder is another user's
+    if os.geteuid() == 0:  # the folder belongs to another user
         os.chown(folder + "/penstock", 64001, 64001)
         assert complete(script, words, **env) == []
     for each in sockets:
@@ -114,7 +115,8 @@ def main():
         options = OPTION.findall(text)
         found = re.search(r"^  -o, --output \S+ +(.*(?:\n {20,}.*)*)", text,
                           re.MULTILINE)
-        if found:  # says what this command writes, in the page, too
+        # the page must describe the output file of this command, too
+        if found:
             outputs[name] = " ".join(found[1].split())
             with open(f"{folder}/penstock-{name}.1", encoding="utf-8") as file:
                 assert outputs[name] in file.read().replace("\\", ""), name
@@ -128,7 +130,7 @@ def main():
                     if x != "--version"])
     assert len(outputs) > 4 and \
         len(set(outputs.values())) == len(outputs), outputs
-    # Values: of a list, after a sign, files, none.
+    # Completion of values: from a list, after `=`, file names, and none.
     assert complete(script, ["penstock", "run", "--dtype", "b"]) == ["bf16"]
     assert complete(script, ["penstock", "run", "--dtype", "=", ""]) == \
         ["f32", "bf16"]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Many ranks on few cores: 32 are ready soon, and none has much of its own.
+"""A job with 32 ranks on few cores becomes ready soon, with little memory per
+rank.
 
 usage: many.py PENSTOCK BYTEGPT.pt2 DATA [SECONDS]
 
-SECONDS: in which they must be (default 60: the sample runs beside others).
+SECONDS: limit for becoming ready (default 60: the test runs beside others).
 """
 import datetime
 import glob
@@ -19,7 +20,8 @@ import time
 from patience import PATIENCE
 
 RANKS = 32
-OWN_MIB = 30  # resident, no file's, with its part of the model
+# resident anonymous memory, including the rank's part of the model
+OWN_MIB = 30
 
 
 def at(line):
@@ -28,7 +30,8 @@ def at(line):
 
 
 def found(folder, *texts):
-    """Of each log the first line that has all of these."""
+    """Returns, for each log, the first line that contains all of these
+    texts."""
     lines = []
     for path in glob.glob(os.path.join(folder, "log", "rank-*.log")):
         with open(path, encoding="utf-8") as file:

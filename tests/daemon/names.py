@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in a model never reach a terminal, log or picture as they are.
+"""Names in a model are escaped before they reach a terminal, a log or a
+picture.
 
 usage: names.py PENSTOCK TINY.pt2 SOURCES
 
-The names of modules of tiny.pt2 get every character up to U+00FF and those
-that turn text around. Every way out is tried; none may have one of them raw.
-JSON must still say the names exactly.
+The module names of tiny.pt2 are extended by every character up to U+00FF and
+by those that change the direction of text. No output may contain one of these
+characters unescaped. JSON must still contain the exact names.
 """
 import json
 import os
@@ -19,7 +20,7 @@ import zipfile
 import clients
 from patience import PATIENCE
 
-# A stack of modules is a list with these between its parts.
+# The separators `.`, `,` and `;` of module stacks cannot occur in names.
 NASTY = "".join(chr(c) for c in range(1, 256) if chr(c) not in ".,;")
 NASTY += "\u061c\u200e\u200f\u2028\u2029\u202e\u2066\u2069\ufeff"
 HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
@@ -29,7 +30,8 @@ MODULES = "emb", "fc", "head"
 
 
 def rename(source, target):
-    """The model with NASTY behind the names of its modules."""
+    """Writes a copy of the model with NASTY appended to the names of its
+    modules."""
     nasty = json.dumps(NASTY)[1:-1]
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for info in old.infolist():
@@ -48,8 +50,8 @@ def rename(source, target):
 
 
 def check_text(what, data, lines=True):
-    """Bytes that people may see; the names are there, escaped."""
-    text = data.decode("utf-8")  # and nothing else
+    """Checks output that people may see: the names are in it, escaped."""
+    text = data.decode("utf-8")  # fails unless it is valid UTF-8
     found = HIDDEN.search(text if lines else text.rstrip("\n"))
     assert found is None, (what, found, text[:found.end()][-80:])
     return text
@@ -61,7 +63,7 @@ def check_json(what, data):
 
 
 def check_sources(root):
-    """Only daemon/ctl/out.c writes to standard output or error."""
+    """Checks that only daemon/ctl/out.c writes to standard output or error."""
     writes = re.compile(r"(?<![\w])(printf|fprintf|puts|fputs|putchar|putc|"
                         r"fputc|fwrite|vprintf|vfprintf|perror)\(")
     folder = os.path.join(root, "daemon", "ctl")
@@ -74,7 +76,7 @@ def check_sources(root):
 
 
 class Ways:
-    """All ways out, in a folder with the model and its plan."""
+    """All ways of output, in a folder with the model and its plan."""
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = penstock, folder
@@ -102,7 +104,7 @@ class Ways:
         return value
 
     def terminal(self, *args):
-        """The same with a terminal as output."""
+        """Runs the command with a terminal as its output."""
         pid, fd = pty.fork()
         if pid == 0:
             os.chdir(self.folder)
@@ -120,7 +122,7 @@ class Ways:
         os.waitpid(pid, 0)
         os.close(fd)
         assert b"\\x0d\\x1b[K" not in data, data
-        # Ours: the live line.
+        # Removes penstock's own control characters of the live line.
         return check_text(args, data.replace(b"\r\x1b[K", b"")
                           .replace(b"\r\n", b"\n"))
 
@@ -159,7 +161,7 @@ def check_models(ways):
     ways.json("verify", "m.plan", "-m", "2", codes=(0, 2), names=False)
     ways.text("plan", "m.plan", names=False)
     ways.json("plan", "m.plan", names=False)
-    # Errors name what the user asked for, and what is there.
+    # Error messages contain the argument of the user and the existing names.
     ways.text("split", "m.pt2", "-o", "x.plan", "--stages", "2",
               "--replicate", "\x1b[31m\u009b", codes=(64, 65))
     ways.text("show", "no\x1b[31m\u009bfile", codes=(64, 65, 74))
@@ -189,7 +191,7 @@ def check_runs(ways):
     ways.json(*run, "--data", "data.safetensors", names=False)
     ways.text(*run, "--data", "data.safetensors", "--checkpoint",
               "ck\x1b\u009b", "--steps", "1", codes=(78,))
-    # A token out of range: the error names the module.
+    # A token is out of range: the error message names the module.
     text = ways.text(*run, "--data", "bad.safetensors", codes=(65,),
                      names=False)
     assert "of emb\\x01" in text and "99" in text, text
@@ -199,7 +201,7 @@ def check_runs(ways):
 
 
 def check_help(penstock):
-    """What is ours keeps its ends of lines."""
+    """Line breaks that penstock writes itself are not escaped."""
     def help_of(*words):
         return subprocess.run([penstock, *words, "--help"], text=True,
                               capture_output=True, check=True).stdout

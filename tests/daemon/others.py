@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job and another user of the machine.
+"""A job is protected from another user of the machine.
 
 usage: others.py PENSTOCK PENSTOCKD TINY.pt2
 
-The other one cannot reach its socket; where somebody has opened folder and
-socket to all, the daemon itself refuses him. Sockets at links, in folders of
-others or of a job that runs are refused. The socket of a rank that is not the
-first changes nothing. Needs root (to be two users); else ends with 77.
+Another user cannot reach the socket. If folder and socket are open to all, the
+daemon itself refuses the connection. The daemon refuses to make its socket
+where there is a link, in folders of others, and in place of a running job's
+socket. A socket option of a rank other than 0 has no effect. The test needs
+root (to act as two users) and otherwise ends with 77.
 """
 import os
 import shutil
@@ -26,7 +27,7 @@ OWNER, OTHER = 64001, 64002
 
 class Bench(job.Bench):
     def __init__(self, penstock, penstockd, model, folder):
-        # Where both users can read them, whoever has built them.
+        # Both users can read these copies, whoever has built the programs.
         super().__init__(shutil.copy(penstock, folder), folder)
         self.penstockd = shutil.copy(penstockd, folder)
         os.chmod(folder, 0o755)
@@ -65,7 +66,7 @@ class Bench(job.Bench):
 
 
 def talk(uid, path):
-    """All that the daemon says to who connects."""
+    """Connects as this user and returns everything that the daemon sends."""
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
@@ -93,7 +94,8 @@ def await_ready(b, path):
 
 
 def check_output(b, folder):
-    """A pipe or a file of the other one in the place of the ranks' output."""
+    """Another user has put a pipe or a file in place of the output file of the
+    ranks."""
     shared = folder + "/shared"
     os.mkdir(shared)
     os.chmod(shared, 0o1777)
@@ -124,13 +126,14 @@ def main():
         try:
             await_ready(b, path)
             assert os.stat(path).st_mode & 0o777 == 0o600
-            # The folder, then the socket itself keep him out.
+            # First the mode of the folder, then that of the socket prevents
+            # access.
             for folder_mode, socket_mode in (0o700, 0o600), (0o755, 0o600):
                 os.chmod(b.home, folder_mode)
                 os.chmod(path, socket_mode)
                 for words in ("status",), ("stop",), ("watch",):
                     b.call(OTHER, *words, "--socket", path, code=77)
-            # With both open the daemon looks who it is.
+            # Both modes allow access: the daemon checks the user id.
             os.chmod(path, 0o666)
             said = talk(OTHER, path)
             assert f"this job is user {OWNER}'s, you are user {OTHER}" in said, \
@@ -139,12 +142,12 @@ def main():
             os.chmod(path, 0o600)
             os.chmod(b.home, 0o700)
             b.call(OWNER, "status", "--socket", path)
-            # Its place is taken, whoever asks.
+            # The path is in use by a running job, so each user is refused.
             b.refused(OWNER, path, "listens", "running", "in use")
         finally:
             job.send_signal(signal.SIGKILL)
             job.wait()
-        # What it has left is taken over; links and folders of others are not.
+        # A stale socket is replaced; links and folders of others are refused.
         job = b.daemon(OWNER, path)
         await_ready(b, path)
         job.terminate()

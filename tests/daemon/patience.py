@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a test waits for something that is sure to happen before it fails:
-the limit of tests/patience.h, in seconds. Nothing else in tests/ has a limit of
-its own for that."""
+"""The time limit of tests for an event that is certain to happen.
+
+The value, in seconds, is read from tests/patience.h. No other file in tests/
+may define a time limit.
+"""
 import os
 import re
 import time
@@ -20,7 +22,7 @@ PATIENCE = limit()
 
 
 def wait_until(holds, what, every=.01):
-    """Asks until it holds, and returns what it then says."""
+    """Calls `holds` until its result is true, and returns the result."""
     until = time.monotonic() + PATIENCE
     while True:
         said = holds()

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock plan`, `run` and `trace` write is valid: SVG as XML, traces and
-results as JSON, CSV that is read back; and they tell the same.
+"""The output files of `penstock plan`, `run` and `trace` are valid and agree.
 
 usage: pictures.py PENSTOCK PENSTOCKD MODEL.pt2
+
+SVG is parsed as XML, traces and results as JSON, and CSV is read back.
 """
 import json
 import os
@@ -33,8 +34,9 @@ def plan(penstock, model, folder, *options):
 
 
 def check_arrows(events, pid, number):
-    """Each message goes from within a span of one rank to the begin of one of
-    another, which is of the same microbatch and the next stage."""
+    """Checks that each message begins within a span of one rank and ends at
+    the begin of a span of another rank, of the same microbatch and the next
+    stage."""
     spans = [e for e in events if e["ph"] == "X" and e["pid"] == pid and
              e["cat"] in WORK]
     begins, ends = ({e["id"]: e for e in events if e["ph"] == ph and
@@ -43,7 +45,7 @@ def check_arrows(events, pid, number):
     for key, begin in begins.items():
         end = ends[key]
         assert begin["tid"] != end["tid"] and end["bp"] == "e", (begin, end)
-        # One that takes no time begins where another one ends.
+        # A span without duration begins where another one ends.
         sources = [s for s in spans if s["tid"] == begin["tid"] and s["ts"] <=
                    begin["ts"] < s["ts"] + max(s["dur"], .001)]
         targets = [s for s in spans if s["tid"] == end["tid"] and
@@ -63,13 +65,14 @@ def check(result, svg, events, ranks, microbatches):
     for rank in result["ranks"]:
         mine = sorted((e for e in spans if e["tid"] == rank["rank"]),
                       key=lambda e: e["ts"])
-        # No hole, no overlap, from the beginning to the end.
+        # The spans of a rank have no gaps and no overlaps.
         end = 0.0
         for e in mine:
             assert abs(e["ts"] - end) < 0.01, (e, end)
             end = e["ts"] + e["dur"]
         assert abs(end - step) < 0.01
-        # Work and the four causes make up the step.
+        # The times of work and of the four causes of waiting add up to the
+        # step.
         kinds = {}
         for e in mine:
             cat = "waits for a message" if e["cat"] in MOVES else e["cat"]
@@ -89,7 +92,8 @@ def check(result, svg, events, ranks, microbatches):
 
 
 def check_auto(penstock, model, folder):
-    """auto is as fast as it says, within its memory; its CSV is the same."""
+    """The schedule `auto` has the predicted time and memory; its CSV gives the
+    same result."""
     csv = os.path.join(folder, "a.csv")
     common = ["--stages", "4", "-m", "6"]
     result, _, _ = plan(penstock, model, folder, *common, "--schedule", "auto",
@@ -113,8 +117,9 @@ def check_auto(penstock, model, folder):
 
 
 def check_choices(penstock, model, folder):
-    """What --what-if says of a way to recompute is what that way needs, and a
-    limit takes the fastest that fits, in plan and in run."""
+    """Memory and time of each way of recomputation in --what-if match the plan
+    with that way. With a memory limit, plan and run choose the fastest way
+    that fits."""
     common = ["--stages", "2", "-m", "4"]
     result, _, _ = plan(penstock, model, folder, *common, "--what-if")
     choices = result["choices"]
@@ -155,7 +160,7 @@ def check_choices(penstock, model, folder):
 
 
 def check_shares(ranks):
-    """Causes add up to what is no work."""
+    """Checks that work and the causes of waiting add up to the whole time."""
     for rank in ranks:
         causes = rank.get("step", rank)
         idle = 1 - causes["work"] if "work" in causes else causes["bubble"]
@@ -166,7 +171,8 @@ def check_shares(ranks):
 
 
 def check_picture(svg, trace, ranks):
-    """Measured and predicted, each with all ranks."""
+    """Checks that the picture has the measured and the predicted step with all
+    ranks."""
     texts = ["".join(t.itertext())
              for t in ElementTree.parse(svg).getroot().iter(SVG + "text")]
     for rank in range(ranks):
@@ -181,7 +187,7 @@ def check_picture(svg, trace, ranks):
 
 
 def check_run(penstock, model, folder):
-    """A run writes pictures and costs, which plan and split take."""
+    """A run writes pictures and costs; plan and split accept these costs."""
     data = os.path.join(folder, "data.bin")
     costs = os.path.join(folder, "costs.json")
     svg, trace = os.path.join(folder, "r.svg"), os.path.join(folder, "r.json")
@@ -200,7 +206,7 @@ def check_run(penstock, model, folder):
         stages = sum(s[k] for s in measured["stages"] for k in kinds)
         modules = sum(m[k] for m in measured["modules"] for k in kinds)
         assert stages > 0 and abs(stages - modules) < 1e-6 * stages, kinds
-    # The same modules in another cut cost the same in all.
+    # The same modules have the same total cost in every cut.
     work = []
     for stages in "2", "4":
         result, _, events = plan(penstock, model, folder, "--stages", stages,
@@ -212,7 +218,8 @@ def check_run(penstock, model, folder):
 
 
 def check_nothing_left(penstock, model, folder):
-    """A run that is over already: it ends well and names what is missing."""
+    """The run ends before the trace: it succeeds and reports what is
+    missing."""
     files = [os.path.join(folder, "over." + x) for x in ("svg", "json", "costs",
                                                          "dump")]
     words = [penstock, "run", model, "--stages", "2", "-n", "2", "-m", "4",
@@ -231,7 +238,7 @@ def check_nothing_left(penstock, model, folder):
 
 
 def check_job(penstock, penstockd, model, folder):
-    """A running job is traced, and again when its run has ended."""
+    """Traces a running job, and again after its run has ended."""
     plan_folder = os.path.join(folder, "job.plan")
     svg, trace = os.path.join(folder, "j.svg"), os.path.join(folder, "j.json")
     socket = os.path.join(folder, "job", "s")

@@ -1,31 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that die and are started again by `penstock run --max-restarts`.
+"""Jobs that die and are restarted by `penstock run --max-restarts`.
 
 usage: restarts.py PENSTOCK TINY.pt2 self|mpi [KILLS [SEED]]
 
-kills     a rank is killed at a named point, drawn by the seed: the job comes to
-          its end by itself, with the bits of a run that nobody disturbed
+kills     a rank is killed at a point that is drawn with the seed; the job
+          completes without help, with the bits of an undisturbed run
 told      `penstock status` alone names rank, stages and cause
 
-and these; with mpi and few kills four of them, drawn by the seed:
+and the following parts; with mpi and few kills, four of them, drawn with the
+seed:
 
-budget    a job that dies again and again at one step is given up
-launcher  mpirun, or the supervisor, is killed: no process is left
-shells    what else the supervisor's process has started stays
-replaced  an upgrade while it runs
+budget    a job that dies repeatedly at the same step is given up
+launcher  mpirun or the supervisor is killed: no process is left
+shells    other children of the supervisor's process survive
+replaced  penstockd is upgraded while a job runs
 unkillable  a process that SIGKILL does not end
-causes    what last_exit.json and supervisor.log say of each kind of end
-dump      what the last file says
+causes    last_exit.json and supervisor.log name the cause of each kind of end
+dump      a rank is killed while the job writes its dump
 detach    the job in the background
 rotated   supervisor.log is renamed, then removed with its folder
-forgotten  what last_exit.json said before a run that is not supervised
-flipped   a message that is damaged on its way
-watchers  who looks at it meanwhile
-cleaned   somebody removes its folders
-pipes     in the place of files
-unrecorded  without a flight record
-unwatched   the files of --prom and --tensorboard cannot be written any more
+forgotten  a run without supervisor removes the last_exit.json of an older job
+flipped   a bit of a message is flipped
+watchers  clients that watch the job through restarts
+cleaned   the job's folders are removed while it runs
+pipes     named pipes in place of the job's files
+unrecorded  the flight record cannot be written
+unwatched   the files of --prom and --tensorboard become unwritable
 """
 import ctypes
 import glob
@@ -48,7 +49,7 @@ POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
           "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
           "RECV_B": 50, "report": 30, "update": 40, "updated": 40, "shard": 2,
           "sharded": 3, "rename": 4, "manifest": 3, "saved": 2}
-# Passed by the thread of one rank only, or by one process only.
+# Points that only one rank's thread, or only one process, reaches.
 RANK_0 = {"manifest", "saved", "SEND_F", "RECV_B"}
 RANK_1 = {"RECV_F", "SEND_B"}
 STEPS, EVERY = 60, 10
@@ -59,7 +60,7 @@ class Bench(job.Bench):
     def __init__(self, penstock, model, transport, folder):
         super().__init__(penstock, folder)
         self.transport, self.n = transport, 0
-        self.lanes = 2 if transport == "self" else 1  # ranks of a process
+        self.lanes = 2 if transport == "self" else 1  # ranks per process
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
         self.call("split", "tiny.pt2", "-o", "tiny.plan")
@@ -73,7 +74,8 @@ class Bench(job.Bench):
                 "--checkpoint-every", str(EVERY), "--quiet", *more]
 
     def weights(self, name):
-        """Of the last step, with the optimizer's, by file."""
+        """Returns the weights and optimizer states of the last step, by
+        file."""
         folder = os.path.join(self.folder, name, f"step-{STEPS:08d}")
         files = {}
         for path in glob.glob(folder + "/*.safetensors"):
@@ -98,7 +100,7 @@ class Bench(job.Bench):
             return file.read().splitlines()
 
     def once(self, point, rank=None, action="kill"):
-        """The environment of a fault that happens once."""
+        """Returns the environment that injects a fault once."""
         flag = os.path.join(self.folder, f"flag-{self.n}")
         with open(flag, "w", encoding="utf-8"):
             pass
@@ -109,12 +111,12 @@ class Bench(job.Bench):
         return env, flag
 
     def pids(self, name):
-        """Of the ranks, as their logs say."""
+        """Returns the process ids of the ranks, from their logs."""
         found = []
         for path in glob.glob(os.path.join(self.folder, name, "rank-*.log")):
             with open(path, encoding="utf-8") as file:
                 lines = [x for x in file if " event=start " in x]
-            if lines:  # else it was killed before it could say
+            if lines:  # a rank that was killed early has not logged its id
                 found.append(int(lines[-1].split(" pid=")[1].split()[0]))
         return found
 
@@ -162,8 +164,9 @@ def shared_memory(mpirun):
 
 
 def steps_lost(b, name):
-    """Most that were made again after one start. Each start goes on from the
-    newest checkpoint that was told to be there, or a newer one."""
+    """Returns the largest number of steps that one restart repeated. Each
+    start must resume from the newest checkpoint that was reported, or from a
+    newer one."""
     saved = made = lost = 0
     with open(b.path(name, "rank-0.log"), encoding="utf-8") as file:
         for line in file:
@@ -180,10 +183,12 @@ def steps_lost(b, name):
 
 
 def kills(b, number, rng, points=tuple(POINTS)):
-    """As many as asked for, every point about as often as any other. Where
-    steps wait for checkpoints, a start loses no more than lie between two."""
+    """Kills ranks `number` times, at all points about equally often. Where
+    steps wait for checkpoints, a restart loses at most the steps between two
+    checkpoints."""
     points = list(points)
-    if b.transport == "self":  # one process, whose thread passes some never
+    # ranks are threads of one process; some points are never reached
+    if b.transport == "self":
         points = [p for p in points if "RECV" not in p and "SEND" not in p]
     lost, most, seconds = 0, 0, []
     for i in range(number):
@@ -217,8 +222,8 @@ def kills(b, number, rng, points=tuple(POINTS)):
 
 
 def budget(b):
-    """A job that gets further each time is started again without limit; one
-    that does not is given up, with a pause before each start but the first."""
+    """A job that progresses is restarted without limit. A job that does not is
+    given up, with a pause before each start but the first."""
     name = b.fresh()
     b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name,
                     "--checkpoint-sync"),
@@ -246,7 +251,8 @@ def budget(b):
 
 
 def causes(b):
-    """By mpirun; one process is a rank of its own."""
+    """Checks the reported causes. With mpi, the failed rank is known; without
+    it, one process has all ranks."""
     for point, action, cause, key, value in (
             ("updated:12", "kill", "signal", "signal", 9),
             ("kernel:300", "crash", "signal", "signal", 11),
@@ -271,7 +277,7 @@ def causes(b):
     if b.transport == "mpi":
         assert " of_rank=1 " in end, end
     assert b.weights(name) == b.want
-    # What would be refused again is not started again.
+    # A start that would be refused again is not repeated.
     name = b.fresh()
     b.call("run", "tiny.plan", "-n", "2", "-m", "2", "--data", "none",
            "--transport", b.transport, "--checkpoint", name, "--log-dir", name,
@@ -285,7 +291,8 @@ def causes(b):
 
 
 def dump(b):
-    """A rank that is killed at the job's last file takes nothing with it."""
+    """The dump is right although a rank was killed while saving the last
+    files."""
     want = b.path(b.fresh())
     b.call(*b.words("dumped", "--dump", want))
     for nth in 1, 2:
@@ -302,7 +309,7 @@ def dump(b):
 
 
 def launcher(b):
-    """Whichever process is killed, the others go; nothing stays behind."""
+    """Whichever process is killed, the others end and leave nothing behind."""
     name = b.fresh()
     job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", name,
                            "--job", "gone", steps=10 ** 9))
@@ -329,7 +336,7 @@ def launcher(b):
     job.wait()
     b.nothing_left(list(pids))
     assert "was killed, so that no last_exit.json" in b.ended(seen, 1).stderr
-    # The next job removes what that one could not, sockets too.
+    # The next job removes what this one left behind, sockets included.
     if shared:
         assert os.path.exists(shared) and glob.glob(b.folder +
                                                     "/penstock-??????")
@@ -339,8 +346,8 @@ def launcher(b):
 
 
 def shells(b):
-    """What a shell has started before it becomes the supervisor is none of the
-    job's: it is there until the end."""
+    """Processes that a shell has started before it executes the supervisor do
+    not belong to the job, and survive it."""
     name = b.fresh()
     env, flag = b.once("updated:12", 0)
     words = b.words(name, "--max-restarts", "1", "--log-dir", name)
@@ -360,7 +367,7 @@ def shells(b):
 
 
 def replaced(b):
-    """An upgrade while a job runs: its next start says so."""
+    """penstockd is replaced while a job runs: the next restart reports it."""
     if b.transport == "mpi":
         return
     name = b.fresh()
@@ -388,8 +395,8 @@ def replaced(b):
 
 
 def unkillable(b):
-    """A process that SIGKILL does not end, as one that waits for a disk: who
-    waits for it is told, and may leave it."""
+    """SIGKILL does not end a process (as when it waits for a disk). The user
+    is told so and can end the wait."""
     if b.transport == "mpi" or "PST_PLANTED" not in os.environ:
         return
     name = b.fresh()
@@ -402,7 +409,7 @@ def unkillable(b):
     rank, = b.pids(name)
     os.kill(rank, signal.SIGSTOP)
     job.terminate()
-    time.sleep(1.1)  # a second one of the same second is the first
+    time.sleep(1.1)  # two signals within a second count as one
     job.terminate()
     said = job.stderr.readline()
     while "does not end" not in said:
@@ -414,12 +421,13 @@ def unkillable(b):
     said = b.last_exit(name)
     assert said["cause"] == "stopped", said
     assert f"process {rank} was killed and does not end" in said["text"], said
-    b.nothing_left([rank])  # the system's own kill came as its parent ended
-    b.call(*b.words(b.fresh()))  # removes what it has left
+    b.nothing_left([rank])  # the kernel killed it when its parent ended
+    b.call(*b.words(b.fresh()))  # removes the files that are left
 
 
 def untold(b):
-    """A run that has begun is no failure, whoever can be told."""
+    """A detached run that has begun is no failure, even if its output cannot
+    be written."""
     for out in "closed", "/dev/full":
         words = b.words(b.fresh(), "--detach", "--job", "far", steps=10 ** 9)
         words.remove("--quiet")
@@ -436,7 +444,8 @@ def untold(b):
 
 
 def rotated(b):
-    """The supervisor's next event is in a file of the name that it is to have."""
+    """After supervisor.log was renamed, the next event goes to a new file of
+    the old name."""
     name = b.fresh()
     logs = name + "-log"
     job = b.begin(*b.words(name, "--max-restarts", "3", "--log-dir", logs),
@@ -457,7 +466,8 @@ def rotated(b):
 
 
 def forgotten(b):
-    """How an older job ended is not told of a later one that has no record."""
+    """`status` does not report the end of an older job for a later run that
+    has no record."""
     for with_logs in True, False:
         name = b.fresh()
         folder = name + "-log" if with_logs else name
@@ -485,7 +495,7 @@ def detach(b):
     b.nothing_left([supervisor, *b.pids(name)])
     assert b.last_exit(name)["cause"] == "stopped", b.last_exit(name)
     untold(b)
-    # A run that cannot begin says so, and why.
+    # A run that cannot begin reports why.
     said = b.call("run", "tiny.plan", "--transport", b.transport, "--data",
                   "none", "--detach", code=74)
     assert "none" in said, said
@@ -496,8 +506,8 @@ def detach(b):
 
 
 def unbegun(b):
-    """A supervisor that is killed before the run has begun has not begun it,
-    though the system may bury it only later: so long as it is traced."""
+    """A supervisor is killed before the run has begun, and the client reports
+    that. Tracing the process delays the time at which it is reaped."""
     job = b.begin(*b.words(b.fresh(), "--detach"),
                   PENSTOCK_FAULT="load:1:10000")
     path = f"/proc/{job.pid}/task/{job.pid}/children"
@@ -511,13 +521,13 @@ def unbegun(b):
     try:
         os.waitpid(child, 0)
     except ChildProcessError:
-        pass  # it was not traced
-    b.call(*b.words(b.fresh()))  # removes what it has left
+        pass  # tracing is not possible here
+    b.call(*b.words(b.fresh()))  # removes the files that are left
 
 
 def flipped(b):
-    """A bit of a message that changes on its way is found, named and mended."""
-    if b.transport == "self":  # nothing leaves the process
+    """A flipped bit in a message is detected, reported and corrected."""
+    if b.transport == "self":  # no message leaves the process
         return
     for nth, rank in (40, 0), (150, 1):
         name = b.fresh()
@@ -531,8 +541,8 @@ def flipped(b):
 
 
 def pipes(b):
-    """A pipe in the place of a file of its logs, or of the file that becomes
-    that of --prom, holds nobody up."""
+    """A named pipe in place of a log file, or of the temporary file of --prom,
+    does not block a job."""
     name = b.fresh()
     os.mkdir(b.path(name))
     os.mkfifo(b.path(name, "supervisor.log"))
@@ -554,7 +564,7 @@ def pipes(b):
 
 
 def unrecorded(b):
-    """Without a flight record a job goes on."""
+    """A job runs without a flight record if its file cannot be made."""
     name = b.fresh()
     os.makedirs(b.path(name, "rank-0.flight"))
     with open(b.path(name, "rank-0.flight.before"), "w", encoding="utf-8"):
@@ -564,8 +574,8 @@ def unrecorded(b):
 
 
 def unwatched(b):
-    """Files that only watch a job are refused at its first start, and end none
-    that runs."""
+    """Unwritable files of --prom and --tensorboard are refused when a job
+    starts, but do not end a running job."""
     name = b.fresh()
     words = b.words(name, "--max-restarts", "1", "--log-dir", name + "-log",
                     "--prom", "watch/a.prom", "--tensorboard", "board/of")
@@ -597,14 +607,15 @@ def numbers(lines):
 
 
 def watchers(b):
-    """Events have numbers of the job: who watches from 1 gets each once,
-    through all starts, however late. attach ends as `run` does."""
+    """Events are numbered per job: a client that watches from event 1 gets
+    each event once, through all restarts, however late it begins. `attach`
+    ends as `run` does."""
     name = b.fresh()
     env, flag = b.once(f"updated:{600 * b.lanes}", 0)
     b.call(*b.words(name, "--detach", "--job", "seen", "--max-restarts", "1",
                     "--log-every", "1", "--log-dir", name, steps=1500), **env)
     watch = ["watch", "--job", "seen", "--from", "1", "--json"]
-    # Into files: who does not read for long loses the end.
+    # Output goes to files, since a slow reader of a pipe loses events.
     early = b.into_file("early", *watch)
     attached = b.begin("attach", "seen", "--quiet")
     left = b.begin("attach", "seen")
@@ -639,9 +650,9 @@ def watchers(b):
 
 
 def cleaned(b):
-    """Checkpoints, sockets or files of the session are removed while the job
-    runs, as by who cleans /tmp: it is started again all the same, from what it
-    has saved since."""
+    """Checkpoints, sockets or session files are removed while the job runs, as
+    by a program that cleans /tmp. The job can still be restarted, from the
+    checkpoints that it has saved since."""
     if b.transport == "self":
         return
     os.mkdir(b.path("gone"))
@@ -650,7 +661,7 @@ def cleaned(b):
         logs = name + "-log"
         words = b.words(name, "--max-restarts", "1", "--log-dir", logs,
                         "--job", f"cleaned-{i}", steps=10 ** 9)
-        if "??" in what:  # the plan that is cut for the run is there
+        if "??" in what:  # with a model, run writes a temporary plan there
             words[1] = "tiny.pt2"
         job = b.begin(*words,
                       PENSTOCK_FAULT="step:1+:2")
@@ -675,7 +686,8 @@ def cleaned(b):
 
 
 def told(b, number):
-    """Of each fault, while the job goes on and when it is over."""
+    """`status` reports the cause of each fault, while the job runs on and
+    after its end."""
     if b.transport == "self":
         return
     faults = [("kill", "signal"), ("crash", "signal"), ("exit", "exit"),
@@ -705,7 +717,7 @@ def told(b, number):
 
 
 def run_parts(b, parts, number, seed):
-    """With mpi and few kills four of them."""
+    """Runs all parts, or with mpi and few kills four of them."""
     if b.transport == "mpi" and number < len(POINTS):
         drawn = random.Random(seed).sample(parts, 4)
         parts = [p for p in parts if p in drawn]
@@ -725,7 +737,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
         kills(b, number, random.Random(seed))
-        if b.transport == "self":  # between its result and who asks for it
+        # at the end of the run, before the client asks for its result
+        if b.transport == "self":
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,
                       unkillable, replaced, detach, rotated,

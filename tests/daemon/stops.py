@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that somebody stops, pauses, changes or asks while they die and are
-started again by `penstock run --max-restarts`.
+"""Jobs that are stopped, paused, changed or queried while they die and are
+restarted by `penstock run --max-restarts`.
 
 usage: stops.py PENSTOCK TINY.pt2 self|mpi [all [SEED]]
 
-With mpi four of these, drawn by the seed, if not all:
+With mpi and without `all`, four of these parts, drawn with the seed:
 
-stopped   a job that dies after it was told to stop
-early     signals before the ranks are there
-between   what commands say while no rank is there
-attaching while the ranks end and are started again
-taken     a job that was killed, whose name another one has then
-foreign   checkpoints of another run, which came between two starts
-moved     a job whose journal is another file after a restart
-lost      stop, when the last checkpoint cannot be written
-pausing   before a pause that was accepted has begun
-changed   with a model that was changed, and in a pause
-passing   files that are missing for a while
+stopped   a job dies after it was told to stop
+early     signals arrive before the ranks have started
+between   commands are used while no rank runs
+attaching  ranks end and are restarted during `attach`
+taken     a job is killed and another job takes its name
+foreign   another run saves checkpoints between two starts
+moved     the job's journal is a different file after a restart
+lost      the last checkpoint of a stopped job cannot be written
+pausing   a job dies before an accepted pause has begun
+pausing_early  a pause arrives before the order to train
+changed   a job with a changed model is restarted, also in a pause
+passing   files are missing for a while
 """
 import glob
 import json
@@ -41,10 +42,10 @@ def commands(pid):
 
 
 def between(b):
-    """While its ranks are away a job is there all the same: it is among those
-    that can be meant, who looks at it waits, `stop` ends it, says so, and
-    leaves its name free."""
-    if b.transport == "mpi":  # nothing of it is mpirun's
+    """A job exists even while its ranks are restarted. Commands find it,
+    clients that watch it wait, and `stop` ends it, reports that, and frees its
+    name."""
+    if b.transport == "mpi":  # mpirun makes no difference here
         return
     name = b.fresh()
     words = b.words(name, "--max-restarts", "9", "--log-dir", name, "--job",
@@ -52,7 +53,7 @@ def between(b):
     away = b.begin(*words, PENSTOCK_FAULT="updated:5:kill")
     b.await_event(name, "start", "rank-0")
     seen = b.begin("attach", "away")
-    b.await_event(name, "job_restart", n=5)  # in 8 s
+    b.await_event(name, "job_restart", n=5)  # takes 8 s
     said = b.call("status")
     assert "is being started again" in said, said
     said = b.call("pause", "--job", "away", code=75)
@@ -71,7 +72,7 @@ def between(b):
     said = b.last_exit(name)
     assert said["cause"] == "stopped" and not said["restarted"], said
     assert said["restarts"] >= 4, said
-    for w in seen, waiting[0]:  # as `run` does, with its words
+    for w in seen, waiting[0]:  # attach ends with the messages of `run`
         said = b.ended(w, code=130).stderr
         assert "--resume goes on" in said and "[run.stopped]" in said, said
     b.ended(waiting[1])
@@ -85,8 +86,8 @@ def between(b):
 
 
 def attaching(b):
-    """Ranks that end just after `attach` has connected to them (1), or has
-    asked for their state (2), are started again: it goes on with those."""
+    """Ranks end just after `attach` has connected (1) or has requested their
+    state (2). `attach` continues with the restarted ranks."""
     if b.transport == "mpi":
         return
     for point in 1, 2:
@@ -109,7 +110,7 @@ def is_there(pid):
 
 
 def begin_seen(b, *more):
-    """A job, and those who watch it."""
+    """Starts a job and two clients that watch it."""
     name = b.fresh()
     job = b.begin(*b.words(name, *more, "--log-dir", name, "--job", "seen",
                            steps=10 ** 9))
@@ -121,8 +122,8 @@ def begin_seen(b, *more):
 
 
 def taken(b):
-    """Who follows a job ends with it, though another one, which goes on, has
-    its name by the time he looks again."""
+    """A client that follows a job ends when the job ends, even if another job
+    has taken its name meanwhile."""
     if b.transport == "mpi":
         return
     name, killed, seen = begin_seen(b, "--max-restarts", "9")
@@ -142,8 +143,8 @@ def taken(b):
 
 
 def foreign(b):
-    """A job that has died before it had its folder does not go on from what
-    another run has saved there meanwhile."""
+    """A job dies before it owns its checkpoint folder. After the restart it
+    does not resume from checkpoints that another run has saved there."""
     if b.transport == "mpi":
         return
     name, flag = b.fresh(), b.path("dies")
@@ -164,8 +165,8 @@ def foreign(b):
 
 
 def moved(b):
-    """A program that cleans /tmp removes the journal: after the next restart
-    there is another one, and who follows the job goes on."""
+    """The journal is removed, as by a program that cleans /tmp. After the next
+    restart there is a new one, and clients continue to follow the job."""
     if b.transport == "mpi":
         return
     name, job, seen = begin_seen(b, "--max-restarts", "9")
@@ -183,8 +184,9 @@ def moved(b):
 
 
 def passing(b):
-    """What a restart does not find may be there again: it is tried as often as
-    the budget says. The first start is refused."""
+    """Files are missing at a restart and may come back: the start is repeated
+    as often as the budget allows. The first start of a job is refused at
+    once."""
     for what in "data.safetensors", "tiny.plan":
         name = b.fresh()
         job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir", name),
@@ -200,7 +202,7 @@ def passing(b):
 
 
 def lost(b):
-    """`stop` says that the last checkpoint could not be written."""
+    """`stop` reports that the last checkpoint could not be written."""
     name = b.fresh()
     logs = name + "-log"
     job = b.begin(*b.words(name, "--checkpoint-retry", "0", "--log-dir", logs,
@@ -219,7 +221,7 @@ def stop_by_command(b, name):
 
 
 def stop_and_interrupt(b, name):
-    """Ctrl-C on a `stop` that waits, once it has asked."""
+    """Sends Ctrl-C to a waiting `stop` after it has sent its request."""
     waits = b.begin("stop", "--job", name)
     b.await_event(name, "stop", "rank-0")
     time.sleep(.2)
@@ -232,8 +234,8 @@ def stop_by_signal(b, name):
 
 
 def stopped(b):
-    """Who was told to stop is not started again, whatever becomes of it before
-    it has: its ranks hang, or are killed."""
+    """A job that was told to stop is not restarted, even if its ranks hang or
+    are killed before they have stopped."""
     stops = stop_by_command, stop_and_interrupt, stop_by_signal
     for stop in stops if b.transport == "mpi" else stops[:1]:
         for hangs in (True, False) if b.transport == "mpi" else (False,):
@@ -251,7 +253,8 @@ def stopped(b):
                 os.kill(rank, signal.SIGSTOP)
             stop(b, name)
             if not hangs:
-                if stop == stop_by_command:  # which nobody could keep
+                # a pause could no longer take effect
+                if stop == stop_by_command:
                     b.call("pause", "--job", name, code=75)
                 os.kill(rank, signal.SIGKILL)
             said = b.ended(job, 130).stderr
@@ -264,8 +267,8 @@ def stopped(b):
 
 
 def changed(b):
-    """A change of the model has a checkpoint soon. What a job loses besides is
-    told; one that was paused is paused again."""
+    """A changed model is saved soon. Other lost changes are reported, and a
+    job that was paused is paused again."""
     name = b.fresh()
     words = b.words(name, "--max-restarts", "2", "--log-dir", name, "--job",
                     "changed", steps=10 ** 9)
@@ -301,8 +304,8 @@ def changed(b):
 
 
 def pausing(b):
-    """A pause that was accepted holds for the next start, too, if the job dies
-    before it has begun; one that was taken back does not."""
+    """A pause that was accepted still holds after a restart if the job dies
+    before the pause has begun. A pause that was revoked does not."""
     for taken_back in False, True:
         name = b.fresh()
         env, _ = b.once(f"step@{2 * EVERY + 1}", 0, "20000")
@@ -314,7 +317,7 @@ def pausing(b):
         b.call("pause", "--job", name, "--detach")
         if taken_back:
             waits = b.begin("pause", "--job", name)
-            while waits.poll() is None:  # until it is accepted, and ended
+            while waits.poll() is None:  # until the pause is accepted
                 b.done("resume", "--job", name, code=None)
                 time.sleep(.05)
             said = b.ended(waits, 75).stderr
@@ -335,8 +338,8 @@ def pausing(b):
 
 
 def pausing_early(b):
-    """A pause and a checkpoint that are accepted before rank 0 has received
-    the order to train are carried out in that run."""
+    """A pause and a checkpoint are accepted before rank 0 has received the
+    order to train. Both are carried out in that run."""
     for word in "pause", "checkpoint":
         name = b.fresh()
         job = b.begin(*b.words(name, "--job", name, steps=10 ** 9),
@@ -349,8 +352,8 @@ def pausing_early(b):
 
 
 def warned(b):
-    """What ends no job does not end one whose ranks have no handlers yet, or
-    none any more."""
+    """SIGHUP and SIGUSR1 do not end ranks that have not yet installed their
+    handlers, or that have already removed them."""
     name = b.fresh()
     job = b.begin(*b.words(name, "--log-dir", name + "-log", steps=3))
     children, sent = f"/proc/{job.pid}/task/{job.pid}/children", 0
@@ -368,9 +371,10 @@ def warned(b):
 
 
 def early(b):
-    """A signal before the ranks are there: no run begins, and it is over soon.
+    """A signal arrives before the ranks have started: no run begins, and the
+    job ends soon.
     """
-    if b.transport == "self":  # whose one rank is there within milliseconds
+    if b.transport == "self":  # the only process starts within milliseconds
         warned(b)
         return
     b.n += 1
@@ -380,15 +384,16 @@ def early(b):
         words = b.words(name, "--log-dir", name + "-log", "--job", name)
         begin = time.monotonic()
         job = b.begin(*words)
-        while "penstock" not in commands(job.pid):  # it runs, and not Python
+        # until exec has replaced Python
+        while "penstock" not in commands(job.pid):
             assert job.poll() is None
         time.sleep(ms / 1000)
         job.send_signal(signal.SIGTERM)
         said = b.ended(job, None).stderr
         if job.returncode != 143 or "before the ranks were" not in said:
-            continue  # it was too early, or too late
+            continue  # the signal came too early or too late
         assert not b.events(name + "-log", "train_begin", "rank-0"), (ms, said)
-        # Soon, and not after the watchdog's time.
+        # The job must not wait for the watchdog's limit.
         assert time.monotonic() - begin < PATIENCE, ms
         b.nothing_left(b.pids(name + "-log"))
         met += 1

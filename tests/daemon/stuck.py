@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that stand still, and jobs that do: two ranks over MPI.
+"""Hanging ranks and frozen jobs, with two ranks over MPI.
 
-usage: stuck.py [--times N] [--limit SECONDS] [--jobs N] PENSTOCK PENSTOCKD MODEL.pt2 LARGE.pt2 TEXT [CASE...]
+usage: stuck.py [--times N] [--limit SECONDS] [--jobs N] PENSTOCK PENSTOCKD
+MODEL.pt2 LARGE.pt2 TEXT [CASE...]
 
-hang     a rank stops (its thread that works, or the whole process) in each
-         phase of a job; the verdict has to name rank and phase within the limit
-         of the watchdog and 3 s
-freeze   all processes of a job are stopped for longer than the limit and go on,
-         one after the other; the weights at the end have to be those of a run
-         that nobody disturbed
-
+hang     a rank hangs (its exec thread or the whole process) in each phase of a
+         job; the error has to name rank and phase within the limit of the
+         watchdog plus 3 s
+freeze   all processes of a job are stopped for longer than the limit and
+         continued one after the other; the weights at the end must equal those
+         of an undisturbed run
 stop     a signal to one rank, in each state of a job, and before a step that
          fails; the job has to end in order
-unlike   ranks with other options, data or programs are refused by name, with
-         exit code 78; options that may differ are not
+unlike   ranks with different options, data or programs are refused by name,
+         with exit code 78; options that may differ are accepted
 
-Without --times a sample of them runs, with it all of them so many times. Prints
-one line for each fault and the longest times; exit code 1 if there is a fault.
+Without --times a sample of the cases runs; with it, all of them run so many
+times. Prints one line for each fault and the longest times; exit code 1 if
+there is a fault.
 """
 import argparse
 import concurrent.futures
@@ -33,16 +34,16 @@ import time
 import clients
 from patience import PATIENCE
 
-# Phase with the number of its begin, and whether a run is needed to get there.
+# (PHASE[:N], whether the phase needs a run); N: the N-th begin of the phase.
 PHASES = [("start", False), ("load", False), ("agree", False),
           ("idle", False), ("load:2", True), ("agree:3", True),
           ("step:3", True), ("save", True), ("gather", True)]
-SLACK = 3.0  # with --times; the sample runs beside other work
+SLACK = 3.0  # with --times; otherwise the machine may be busy
 STEPS = 6
 
 
 def is_stopped(pid, seconds):
-    """False: it runs, or has ended."""
+    """Waits until the process is stopped; False if it runs or has ended."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
@@ -56,7 +57,8 @@ def is_stopped(pid, seconds):
 
 
 class Job:
-    """Two ranks; lines of their standard error come with the time."""
+    """A job of two ranks; lines of standard error are kept with their
+    times."""
 
     def __init__(self, a, folder, name, faults=("", ""), options=(),
                  second=(), data="data", program=None):
@@ -87,7 +89,8 @@ class Job:
             self.lines.append((time.monotonic(), line.rstrip()))
 
     def await_line(self, text, seconds):
-        """Time and text of the first line that has the text, or None."""
+        """Returns time and text of the first line that contains the text, or
+        None."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for at, line in list(self.lines):
@@ -120,12 +123,12 @@ class Job:
                                self.socket], capture_output=True, text=True)
 
     def train(self, *words):
-        """Answers when the run was accepted, or the job has ended."""
+        """Starts a run; returns when it was accepted or the job has ended."""
         self.log(0, "to=ready")
         return self.penstock("train", "--detach", *words)
 
     def begin_train(self):
-        """Does not wait for the answer: the rank that gives it may stop."""
+        """Starts a run without waiting for the answer: rank 0 may hang."""
         self.log(0, "to=ready")
         subprocess.Popen([self.a.penstock, "train", "--detach", "--socket",
                           self.socket], stdout=subprocess.DEVNULL,
@@ -147,7 +150,7 @@ class Job:
         self.reader.join(PATIENCE)
 
     def weights(self):
-        """Digest of all files of the newest checkpoint."""
+        """Returns a digest of all files of the newest checkpoint."""
         ck = os.path.join(self.folder, "ck")
         digest = hashlib.sha256()
         newest = max(n for n in os.listdir(ck) if n.startswith("step-"))
@@ -159,7 +162,8 @@ class Job:
 
 
 def hang(a, folder, name, phase, runs, victim, action):
-    """Text of the fault, or None; the seconds until the verdict."""
+    """Returns the fault (None if there is none) and the seconds until the
+    error."""
     faults = ["", ""]
     faults[victim] = f"{phase}:{action}"
     job = Job(a, folder, name, faults,
@@ -188,8 +192,8 @@ def hang(a, folder, name, phase, runs, victim, action):
 
 
 def hang_lane(a, folder, name):
-    """One process; its second rank, on a thread of its own, never comes back.
-    The verdict names it, and the process ends without it."""
+    """The second rank of a process hangs in its own thread. The error names
+    this rank, and the process ends without waiting for it."""
     where = os.path.join(folder, name)
     plan, socket = os.path.join(where, "plan"), os.path.join(where, "s")
     os.mkdir(where)
@@ -231,7 +235,8 @@ def hang_lane(a, folder, name):
 
 
 def hang_mpirun(a, folder, name):
-    """The ranks never come: the run says so, and a signal ends it at once."""
+    """The ranks never start: the run reports it, and a signal ends it at
+    once."""
     where = os.path.join(folder, name)
     os.mkdir(where)
     fake = os.path.join(where, "mpirun")
@@ -252,7 +257,7 @@ def hang_mpirun(a, folder, name):
             if time.monotonic() > until:
                 return "mpirun was not started", 0
             time.sleep(.01)
-        time.sleep(.3)  # it begins to wait
+        time.sleep(.3)  # run now waits for the ranks
         run[1].send_signal(signal.SIGTERM)
         said = run[1].communicate(timeout=PATIENCE)[1]
         if run[1].returncode != 143 or "before the ranks were" not in said:
@@ -267,7 +272,8 @@ def hang_mpirun(a, folder, name):
 
 
 def freeze(a, folder, name, at, first, apart, want):
-    """Stops all processes: one rank in a phase, the other where it waits."""
+    """Stops all processes: one rank in a phase, the other where it waits for
+    it."""
     faults = ["", ""]
     faults[first] = f"{at}:stop"
     job = Job(a, folder, name, faults,
@@ -303,7 +309,8 @@ def freeze(a, folder, name, at, first, apart, want):
 
 
 def stop(a, folder, name, state, rank):
-    """A signal to one rank alone, as if it were the only one on its host."""
+    """Sends a signal to one rank only, as if it were the only one on its
+    host."""
     faulty = state == "faulty"
     nap = "load:2:1500" if faulty else ""
     job = Job(a, folder, name, (nap, nap), ["--steps", "1000000000"],
@@ -396,7 +403,7 @@ def undisturbed(a, folder):
 
 
 def cases(a):
-    """Names and functions of a folder and a name."""
+    """Yields (name, run), where run(folder, name) runs the case."""
     for phase, runs in PHASES:
         for victim in (0, 1):
             for action in ("hang", "stop"):
@@ -421,7 +428,7 @@ def cases(a):
         yield f"unlike-{what}", lambda f, n, w=what: (unlike(a, f, n, w), 0)
 
 
-# One of each phase, rank and action; more take too long for every change.
+# Covers each phase, rank and action once; all cases would take too long.
 SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
           "hang-idle-1-stop", "hang-step:3-0-hang", "hang-step:3-1-stop",
           "hang-save-1-hang", "hang-gather-0-stop",
@@ -432,8 +439,8 @@ SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
 
 
 def play(a, folder, name, run):
-    """In the sample a case that fails is played again while there is patience:
-    beside other work a rank may stand still that is to work."""
+    """Runs a case. Without --times a failed case is repeated until the time
+    limit, since other work on the machine may delay a rank."""
     until, n = time.monotonic() + PATIENCE, 0
     while True:
         fault, took = run(folder, f"{name}-{n}".replace(":", "-"))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors files, for tests: name -> (dtype, shape, bytes)."""
+"""Reads and writes safetensors files: name -> (dtype, shape, bytes)."""
 import json
 import struct
 
 
 def save(path, tensors, about=None):
-    """about: the file's own metadata, text by name."""
+    """about: metadata of the file, a dict of strings."""
     header, body = {}, b""
     if about:
         header["__metadata__"] = about
@@ -20,7 +20,7 @@ def save(path, tensors, about=None):
 
 
 def load(path):
-    """The tensors, and the file's own metadata."""
+    """Returns the tensors and the metadata of the file."""
     with open(path, "rb") as file:
         size, = struct.unpack("<Q", file.read(8))
         header, body = json.loads(file.read(size)), file.read()

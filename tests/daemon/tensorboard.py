@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files of --tensorboard, by a reader of their own.
+"""Checks the files of --tensorboard with an independent reader.
 
 usage: tensorboard.py PENSTOCK TINY.pt2
 
-Frames, masked CRC32C and messages are read here without a line of penstock's;
-curves must be those of rank 0's log. A job that is killed and started again, and
-one that rolls back, leave curves with each step once: a record START takes away
-what came before.
+Frames, masked CRC32C and messages are read without code of penstock. Curves
+must equal those of rank 0's log. A job that is killed and restarted, and one
+that rolls back, must leave curves with each step once: a START record removes
+earlier points.
 """
 import glob
 import json
@@ -52,7 +52,7 @@ def records(path):
         size, crc = struct.unpack_from("<QI", data, at)
         assert crc == masked(data[at:at + 8]), f"{path}: length at {at}"
         if at + size + 16 > len(data):
-            break  # torn
+            break  # incomplete record at the end
         body = data[at + 12:at + 12 + size]
         assert struct.unpack_from("<I", data, at + 12 + size)[0] == \
             masked(body), f"{path}: record at {at}"
@@ -61,7 +61,7 @@ def records(path):
 
 
 def curves(folder):
-    """{tag: {step: value}}, and how many files there are."""
+    """Returns {tag: {step: value}} and the number of files."""
     found, paths = {}, sorted(glob.glob(os.path.join(folder, "events.out.*")))
     for path in paths:
         for n, body in enumerate(records(path)):
@@ -83,7 +83,7 @@ def curves(folder):
 
 
 def of_log(path, event="step"):
-    """{field: {step: value}}, of each step the newest."""
+    """Returns {field: {step: value}}; the newest value of a repeated step."""
     found = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -111,7 +111,7 @@ class Bench(job.Bench):
         return self.done(
             "run", "tiny.pt2", "--stages", "2", "-n", "2", "-m", "2", "--data",
             "data.safetensors", "--steps", STEPS, "--lr", "0.001",
-            "--warmup", "3",  # from 0
+            "--warmup", "3",  # the rate rises from 0
             "--transport", "self", "--log-every", "1", "--log-dir", name,
             "--tensorboard", name + "/board", "--quiet", *more, code=code,
             **env).stderr

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Owners of shared parameters that stop while others gather from them.
+"""A rank that owns a part of sharded parameters stops while others gather it.
 
 usage: unshard.py PENSTOCK TINY.pt2
 
-kill      the job ends and says which rank was killed, with --max-restarts it
-          goes on and comes to the weights of a run that nobody disturbed
-hang      the watchdog names the rank that waits and what for
-alone     one replica shares nothing: a note says so, the weights are the same
+kill      the job ends and names the rank that was killed; with --max-restarts
+          it goes on and ends with the weights of an undisturbed run
+hang      the watchdog names the waiting rank and what it waits for
+alone     one replica shares nothing: a note says so; the weights are the
+          same
 """
 import json
 import os
@@ -19,7 +20,7 @@ import clients
 import job
 
 STEPS, LIMIT_S = 8, 2
-GATHER = 21  # the gather of a rank, of all of the job, at which it stops
+GATHER = 21  # the rank stops at its GATHER-th gather of the job
 
 
 class Bench(job.Bench):
@@ -29,7 +30,7 @@ class Bench(job.Bench):
         clients.write_data(os.path.join(folder, "data.safetensors"))
 
     def run(self, name, *more, fault=None, flag=None, quiet=True):
-        """Exit code, all that it said, seconds."""
+        """Returns exit code, all output, and seconds."""
         env = {}
         if fault:
             env.update(PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK="1")
@@ -37,7 +38,7 @@ class Bench(job.Bench):
             with open(self.path(flag), "w"):
                 env["PENSTOCK_FAULT_ONCE"] = self.path(flag)
         begin = time.monotonic()
-        # A job that hangs is ended by the timeout, which fails the test.
+        # A hanging job is ended by the timeout, which fails the test.
         p = self.done("run", "tiny.pt2", "-n", "2x1", "-m", "4", "--shard",
                       "zero3", "--data", "data.safetensors", "--steps", STEPS,
                       "--lr", "0.001", "--transport", "mpi", "--checkpoint",

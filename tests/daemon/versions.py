@@ -4,10 +4,10 @@
 
 usage: versions.py PENSTOCK PENSTOCKD TINY.pt2
 
-A client that speaks a newer protocol, and ours, too, is served; fields that are
-not known are skipped, requests that are not known refused by name; who does not
-speak ours is told so. Our client says the same of a daemon that does not, and
-works with a newer one that still speaks ours.
+A client that speaks a newer protocol and also ours is served. Unknown fields
+are skipped, unknown requests refused by name. A client that does not speak our
+protocol is told so. Our client reports the same of such a daemon, and works
+with a newer daemon that still speaks our protocol.
 """
 import os
 import socket
@@ -43,7 +43,7 @@ def read_frame(s):
 
 
 def replies(daemon, *frames):
-    """What the daemon says to these, behind its own Hello."""
+    """Returns the answers of the daemon to these frames, without its Hello."""
     with daemon.connect() as s:
         assert read_frame(s)[0] == 1 << 3 | 2
         for frame in frames:
@@ -96,7 +96,7 @@ def check_client(penstock, folder):
 
 
 def forward(a, b, more):
-    """Bytes of a to b as they are; behind each frame `more`."""
+    """Forwards bytes from a to b and appends `more` to each frame."""
     data = b""
     try:
         while got := a.recv(65536):
@@ -117,8 +117,10 @@ def forward(a, b, more):
 
 
 def newer(body):
-    """What a daemon of the next version says: a newer protocol, which ours is
-    still part of, and a field that we do not know."""
+    """Changes a frame as a daemon of the next version would send it.
+
+    A Hello gets a newer protocol that still includes ours; every frame gets an
+    unknown field."""
     if body[0] == 1 << 3 | 2:
         length, at = body[1], 2
         if length & 0x80:
@@ -129,7 +131,7 @@ def newer(body):
 
 
 def check_newer_daemon(daemon, penstock, folder):
-    """Our client with a daemon of the next version, by one between them."""
+    """Runs our client against a daemon of the next version, by a proxy."""
     path = os.path.join(folder, "newer")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
@@ -153,7 +155,7 @@ def check_newer_daemon(daemon, penstock, folder):
             done = subprocess.run([penstock, *words, "--socket", path],
                                   capture_output=True, text=True, timeout=PATIENCE,
                                   check=False)
-            # This job has no folder for checkpoints, which the daemon says.
+            # The daemon answers that this job has no checkpoint folder.
             assert done.returncode == (78 if words[0] == "checkpoint" else 0), \
                 (words, done)
             assert "protocol" not in done.stderr, (words, done)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocol Buffers, by hand: what a test writes and reads of messages without a
-line of penstock's or of a library's."""
+"""Protocol Buffers without a library: tests write and read messages
+independently of penstock's code."""
 
 
 def varint(n):
@@ -11,7 +11,7 @@ def varint(n):
 
 
 def field(key, value):
-    """An integer, a text, or bytes: also those of a message."""
+    """Encodes an integer, a text or bytes (which may be a message)."""
     if isinstance(value, int):
         return varint(key << 3) + varint(value)
     if isinstance(value, str):
@@ -20,7 +20,7 @@ def field(key, value):
 
 
 def read_varint(data, at):
-    """The number, and where the next byte is."""
+    """Returns the number and the offset after it."""
     n = shift = 0
     while True:
         n |= (data[at] & 127) << shift
@@ -31,7 +31,7 @@ def read_varint(data, at):
 
 
 def fields(data):
-    """Numbers of fields and their values: integers, or bytes."""
+    """Yields field numbers and values, which are integers or bytes."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
