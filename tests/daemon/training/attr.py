@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters, buffers and constants told, set and cast in a job that trains, on three
-ranks.
+"""Parameters, buffers and constants of a running job are read, set and cast,
+on three ranks.
 
 usage: attr.py PENSTOCK FOLDER self|mpi
 
 FOLDER/u06.pt2 multiplies x by n.w three times, in three stages; u08.pt2 adds a
-buffer and a constant. What is refused changes no bit; what is set is seen by
-every call on every rank, is in checkpoints, and a run that goes on from one ends
-with the same bits.
+buffer and a constant. A refused change alters no bit. A value that is set is
+used by every call on every rank and saved in checkpoints, and a run that
+resumes from a checkpoint ends with the same bits.
 """
 import json
 import os
@@ -22,7 +22,7 @@ import time
 import zipfile
 
 from swap import MICROBATCHES, STEPS, Bench, daemons, tensors
-import tensor_file  # swap has put its folder on the path
+import tensor_file  # swap has added the folder to sys.path
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              ".."))
@@ -32,7 +32,7 @@ NAN = float("nan")
 
 
 def write(path, **values):
-    """Values: of dtype F32 unless they are bytes with a dtype and a shape."""
+    """values: lists for dtype F32, otherwise (dtype, shape, bytes)."""
     tensor_file.save(path, {
         name.replace("__", "."): v if isinstance(v, tuple) else (
             "F32", [len(v)], struct.pack(f"<{len(v)}f", *v))
@@ -66,7 +66,8 @@ def got(b):
     assert struct.pack("<f", float(tensor["values"])) == struct.pack(
         "<f", value)
     assert one.endswith(f" {tensor['values']}\n")
-    # The same again, and the optimizer goes on: no bit is another one.
+    # Setting the current value again keeps the optimizer's state: no bit
+    # changes.
     assert "1 tensor set" in b.ask("attr", "set", "n.w", "n.safetensors")
     b.end(run)
     assert b.result("got") == b.result("plain")
@@ -109,7 +110,7 @@ def refused(b):
 
 
 def set_everywhere(b):
-    """n.w = 3: n's three calls make 27 of 1."""
+    """Sets n.w to 3: the three calls of n then multiply by 27."""
     b.call("split", f"{b.models}/u06.pt2", "-o", "still", "--loss-fn",
            "mse:target=x", "--freeze", "n")
     for name, value in ("three", "3"), ("minus", "-.5"):
@@ -150,8 +151,9 @@ def resumed(b):
 
 
 def no_parameters(b):
-    """A buffer that no step writes and a constant: checkpoints hold them, too.
-    y = 2 (x + 3) + 1 + 2 (buf + 1), which c is not in, unless it is not a number.
+    """Sets a buffer that no step writes, and a constant; checkpoints contain
+    both. y = 2 (x + 3) + 1 + 2 (buf + 1). The constant c does not affect y
+    unless it is not finite.
     """
     b.call("split", f"{b.models}/u08.pt2", "-o", "plan8", "--stages", "2",
            "--loss-fn", "mse:target=x")
@@ -179,7 +181,8 @@ def no_parameters(b):
 
 
 def overlapping(b):
-    """A buffer n.wide whose 100,000 elements are all the one of n.buf."""
+    """Sets n.wide, a buffer of 100,000 elements that all share the memory of
+    the single element n.buf."""
     with zipfile.ZipFile(f"{b.models}/u08.pt2") as old, \
             zipfile.ZipFile(b.path("wide.pt2"), "w") as new:
         for entry in old.namelist():
@@ -209,8 +212,8 @@ def overlapping(b):
 
 
 def cast(b):
-    """What is trained is kept in f32 and rounded where it is read, what is not
-    takes half of the memory."""
+    """A trained parameter that is cast is stored in f32 and rounded when it is
+    read. A frozen one takes half of the memory."""
     run = b.train("cast", "--checkpoint", "cast.saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 4))
     b.ask("attr", "set", "n.w", "1.1")
@@ -250,8 +253,8 @@ def cast(b):
 
 
 def behind_a_checkpoint(b):
-    """What is changed behind a step that is saved already is saved when the run
-    ends, in whichever folder can take it."""
+    """A change after the last saved step is saved when the run ends, in
+    whichever folder is writable."""
     options = ("--checkpoint", "each", "--checkpoint-every", "1", "--keep", "1",
                "--checkpoint-retry", "0", "--checkpoint-fallback", "each.2")
     shutil.rmtree(f"{b.folder}/log", ignore_errors=True)
@@ -266,13 +269,13 @@ def behind_a_checkpoint(b):
             (("swap", "n", f"{b.models}/u06.pt2"), "n.n.w: ")):
         b.ask(*change)
         step = json.loads(b.ask("status", "--json"))["step"]
-        if change[1] == "set":  # the disk goes
+        if change[1] == "set":  # the folder becomes unwritable
             os.rename(f"{b.folder}/each", f"{b.folder}/away")
             with open(f"{b.folder}/each", "w", encoding="utf-8"):
                 pass
         b.ask("stop")
         b.end(run, resume=False, code=130)
-        if change[1] == "set":  # and is back
+        if change[1] == "set":  # and writable again
             os.remove(f"{b.folder}/each")
             os.rename(f"{b.folder}/away", f"{b.folder}/each")
             assert os.path.exists(f"{b.folder}/each.2/step-{step:08}")
@@ -283,8 +286,8 @@ def behind_a_checkpoint(b):
 
 
 def no_number(b):
-    """A NaN behind a step that is saved: that checkpoint stays good, whether the
-    run ends by it or is ended before a step could show it."""
+    """n.w becomes NaN after a saved step. That checkpoint stays good, whether
+    the next step fails by the NaN or the run is stopped before it."""
     for name, fault in (("shown", True), ("hidden", False)):
         options = ("--checkpoint", name, "--checkpoint-every", "1", "--keep",
                    "1", "--checkpoint-retry", "30", "--log-dir", "log")
@@ -310,7 +313,7 @@ def no_number(b):
 
 
 def pending(b):
-    """While one waits, another has to try again."""
+    """While one change is pending, another one is told to retry."""
     if b.transport != "mpi":
         return
     shutil.rmtree(f"{b.folder}/log", ignore_errors=True)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Regions that a model's author has put under torch.utils.checkpoint.
+"""Activation checkpointing: regions that the author put under
+torch.utils.checkpoint.
 
 usage: checkpoints.py PENSTOCK CHECKPOINTS.pt2 NORM.pt2
 
-They are recomputed unless somebody says otherwise, which changes no bit (there
-is a dropout and a batch norm in each) and needs less memory. NORM.pt2 has none.
+The regions are recomputed by default. This must change no bit (each has a
+dropout and a batch norm) and must need less memory. NORM.pt2 has no region.
 """
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 from evaluate import write_data
-import job  # evaluate has put its folder on the path
+import job  # evaluate has added the folder to sys.path
 from swap import tensors
 
 REGIONS = {"parts.0.inner.up": "0", "parts.1": "1", "parts.1.inner.up": "1.2"}
@@ -42,8 +43,8 @@ class Bench(job.Bench):
 
 
 def shown(b, model):
-    """Which regions nodes stand in; the module that a strict export has put
-    around them is gone."""
+    """`show` prints the region of each node, and omits the wrapper module that
+    a strict export adds."""
     text = b.call("show", model)
     for module, region in REGIONS.items():
         assert re.search(rf"# {module} .* region={region}\n", text), module
@@ -74,13 +75,14 @@ def less_memory(b, model):
 
     kept, marked = of("--recompute", "none"), of()
     assert kept[0] == "none" and marked[0] == "marked"
-    # Eight microbatches keep what goes into two of three layers instead of what
-    # is in them.
+    # With recomputation, eight microbatches keep the inputs of two of the
+    # three layers instead of their activations.
     assert marked[2] < .5 * kept[2], (marked, kept)
     assert marked[1] < kept[1] - .9 * (kept[2] - marked[2]), (marked, kept)
     assert of("--recompute", "marked") == marked
     assert of("--recompute", "0=none")[1] == kept[1]
-    # I and W of the last stage: what W reads is kept for it, or made again.
+    # Last stage with separate I and W: values that W reads are kept or, with
+    # `twice`, recomputed.
     def last(words, schedule="zb-h1"):
         plan = json.loads(b.call(
             "plan", model, "-n", "2", "--stages", "2", "-m", "8", "--schedule",
@@ -93,7 +95,8 @@ def less_memory(b, model):
         assert less < arena and for_w_less < .9 * for_w, (words, less, arena)
         assert last(f"{words},1={words},1=twice") == (less, for_w_less)
         assert last(words, "1f1b") == last(words + ",twice", "1f1b")
-    # With a limit they are one of the ways.
+    # With a memory limit, recomputation of the marked regions is one of the
+    # choices.
     low = of("--memory-limit", str((kept[1] - 1) / 2 ** 20))
     assert low[0] != "none" and low[1] < kept[1], low
     said = b.call("plan", model, "-n", "1", "--loss-fn", "mse:target=x",

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What is claimed of a job of two ranks over MPI, measured.
+"""Measures documented properties of a job of two ranks over MPI.
 
 usage: claims.py PENSTOCK MODEL.pt2 DATA [NAME...]
 
-resident   no rank has more memory than the process had without a model, what
-           is planned and 24 MiB
-predicted  a step takes what `penstock plan` says, within a factor of 20 (the
-           machine may be busy); both are printed
-killed     SIGKILL to mpirun or to a rank, while steps are taken and saved: all
-           processes go, and all checkpoints are whole
+resident   no rank has more memory than the process without a model, the
+           planned memory and 24 MiB together
+predicted  a step takes the time that `penstock plan` predicts, within a factor
+           of 20 (the machine may be busy); both are printed
+killed     SIGKILL to mpirun or to a rank, while steps run and are saved: all
+           processes end, and all checkpoints are complete
 
-Prints a line for each; exit code 1 if one is not true.
+Prints a line for each; exit code 1 if a property does not hold.
 """
 import json
 import os
@@ -78,7 +78,7 @@ def predicted(job):
 
 
 def processes(pid):
-    """That one and all below it, by /proc."""
+    """Returns the process and all its descendants, from /proc."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -121,7 +121,7 @@ def saved(folder):
 
 
 def kill(job, name):
-    """Seconds until all are gone."""
+    """Returns the seconds until all processes have ended."""
     kept = job.folder / f"kept-{name}"
     log = open(job.folder / f"{name}.txt", "w", encoding="utf-8")
     client = subprocess.Popen(

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All files of several ranks on a file system like NFS, each rank being a host.
+"""Each rank acts as a host of its own on a file system like NFS.
 
 usage: close_to_open.py PENSTOCK LIBRARY BYTEGPT.pt2 TEXT
 
-LIBRARY (tests/files/close_to_open.c) lets a process see what another one wrote
-once that has synced or closed the file, and opens it anew; pages are written
-back whole. First, that it does. Then jobs that save, with and without --shard,
-go on elsewhere, dump and save again: all checkpoints are whole, and have the
-bits of a job without it.
+LIBRARY (tests/files/close_to_open.c) emulates close-to-open consistency: a
+process sees what another one has written only after the writer has synced or
+closed the file and the reader has opened it again; whole pages are written
+back. First the library itself is tested. Then jobs save with and without
+--shard, resume, dump and save again. All checkpoints must be complete and have
+the bits of a job without the library.
 """
 import json
 import os
@@ -17,10 +18,10 @@ import sys
 import tempfile
 
 from swap import tensors
-import job  # swap has put its folder on the path
+import job  # swap has added the folder to sys.path
 from patience import PATIENCE
 
-# Reads words from its input, and does them to a file.
+# Executes file operations that it reads from its input.
 HOST = r"""
 import os, sys
 fd = None
@@ -60,8 +61,8 @@ class Host:
 
 
 def library(env, path):
-    """It is one: what is not synced is not seen, what was read stays, and two
-    that write into one page undo what the other one wrote."""
+    """Tests the library: data that were not synced are not seen, data that
+    were read stay, and two writers of one page overwrite each other."""
     a, b = Host(path, env), Host(path, env)
     for words in "open", "write 0 hello":
         assert a(words) == "ok"
@@ -108,7 +109,8 @@ class Bench(job.Bench):
 
 
 def saved(b):
-    """Some steps, saved after each; more of them from there."""
+    """Saves after each of some steps, resumes, and saves after further
+    steps."""
     weights = {}
     for way, (grid, *words) in WAYS.items():
         ck, dump = f"{b.there}/{way}", f"{b.there}/{way}.dump"
@@ -134,7 +136,7 @@ def saved(b):
 
 
 def fallen_back(b):
-    """The first folder takes nothing: the second one has it."""
+    """The first checkpoint folder is not writable: the second one is used."""
     os.symlink("/proc/self", f"{b.there}/first")
     b.train("back", "--steps", "2", "--shard", "zero1", "--checkpoint",
             f"{b.there}/first", "--checkpoint-fallback", f"{b.there}/second",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What nothing refuses though it is hardly meant: each has a warning or a note.
+"""Warnings and notes about input that is valid but probably a mistake.
 
 usage: doubts.py PENSTOCK BYTEGPT.pt2 NORM.pt2 TEXT
 """
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from evaluate import write_data
-import job  # evaluate has put its folder on the path
+import job  # evaluate has added the folder to sys.path
 
 LAST = r"\d+ steps?, loss \S+, .* a step, .*\n"
 
@@ -20,14 +20,15 @@ class Bench(job.Bench):
     runs = 0
 
     def run(self, model, data, *more, **env):
-        """What it warns of: on standard error, and in the log, since so short a
-        run may be over before anybody is told of its events."""
+        """Returns the warnings of standard error and of the log. Such a short
+        run may end before its events are sent to clients."""
         self.runs += 1
         log = f"log-{self.runs}"
         done = self.done("run", model, "-n", "1", "--transport", "self",
                          "--data", data, "--steps", "1", "--quiet",
                          "--log-dir", log, *more, **env)
-        assert re.fullmatch(LAST, done.stdout), done.stdout  # and only that
+        # nothing else is printed
+        assert re.fullmatch(LAST, done.stdout), done.stdout
         return done.stderr + "".join(self.events(log, "doubt", "rank-0"))
 
 
@@ -57,7 +58,7 @@ def of_models(b, norm):
 
 
 def of_words(b, norm):
-    """Variables, and names of files."""
+    """Unknown environment variables, and mistakes in file names."""
     said = b.run(norm, "x.safetensors", PENSTOCK_MICROBACHES="2",
                  PENSTOCK_SEED="1", PENSTOCK_NO_SUCH_THING="")
     assert said.count("penstock: warning: nothing reads PENSTOCK_") == 2, said

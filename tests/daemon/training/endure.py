@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job on three ranks over MPI whose model is changed again and again while it
-trains, and one of whose ranks dies while a change is prepared, while it is
-agreed upon, just after it, and behind the next checkpoint.
+"""A long test of model changes in a running job on three ranks over MPI.
 
 usage: endure.py PENSTOCK FOLDER mpi [SWAPS [KILLS [SEED]]]
 
-Memory stays flat, but for the events of the first 1024 swaps, about 1 KiB each
-on three ranks. After a death the run that resumes has the old module on all
-ranks, and ends with the bits of a run without the change, or the new one on all
-ranks. With 1000 SWAPS and more, the time of a step is compared as well.
+Modules are replaced again and again. One rank is killed while a change is
+prepared, while the ranks agree on it, just after it, and after the next
+checkpoint. Memory must not grow, except for the events of the first 1024 swaps
+(about 1 KiB each on three ranks). After a kill, the resumed run must have
+either the old module on all ranks, with the bits of a run without the change,
+or the new one on all ranks. With SWAPS of 1000 and more, step times are
+compared as well.
 """
 import glob
 import json
@@ -34,7 +35,7 @@ SWAPS, KILLS, SEED = (int(a) for a in (*sys.argv[4:], *(
     "40", "2", os.environ.get("PST_TEST_SEED", random.randrange(1 << 30)))[
         len(sys.argv[4:]):]))
 LONG = 5 * STEPS
-EVENTS = 1024  # that each rank keeps to be shown: a swap is one or more
+EVENTS = 1024  # events that each rank keeps; a swap has one or more
 OPTIONS = ["--checkpoint", "saved", "--checkpoint-every", "200"]
 
 
@@ -45,7 +46,7 @@ def step_times(b):
 
 
 def many(b):
-    """Swaps between steps, without a pause."""
+    """Swaps modules many times, without a pause."""
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
     run = b.train("many", "--log-dir", "log", steps=100000 * STEPS)
@@ -93,7 +94,7 @@ class Killed:
                      if rank_of(p) is not None}
 
     def swap(self):
-        """Asked for; whatever becomes of it."""
+        """Requests a swap; it may fail."""
         return self.b.begin("swap", "n", f"{self.b.models}/u06.pt2", "--job",
                             self.b.job)
 
@@ -101,14 +102,16 @@ class Killed:
         os.kill(self.pids[rank], signal.SIGKILL)
 
     def resume(self, steps=LONG):
-        """What the model is on all ranks, old or new; compared."""
+        """Resumes the run; returns whether all ranks have the old or the new
+        model."""
         b = self.b
         b.ended(self.run, code=1)
         b.call("run", "plan", "--transport", "mpi", *b.ranks, "-m",
                MICROBATCHES, "--steps", str(steps), "--lr", "1e-3",
                "--optimizer", "adamw", "--data", "x.safetensors", "--dump",
                self.name, "--quiet", *OPTIONS, "--resume")
-        have = b.result(self.name)  # copies on all ranks were compared: saved
+        # --verify has compared the copies on all ranks
+        have = b.result(self.name)
         if have == b.result("plain"):
             return "old"
         assert set(have) == {"param.n.n.w"}, sorted(have)
@@ -116,7 +119,8 @@ class Killed:
 
 
 def while_prepared(b, rng):
-    """One rank stands still, so that the others wait for it."""
+    """One rank is stopped, so that the others wait for it; then one of them is
+    killed."""
     k = Killed(b, "prepared")
     os.kill(k.pids[2], signal.SIGSTOP)
     asked = k.swap()
@@ -128,13 +132,14 @@ def while_prepared(b, rng):
 
 
 def at_some_time(b, rng):
-    """A swap takes some milliseconds from its request to its end."""
+    """A swap takes some milliseconds from request to end: kills a rank at a
+    random time."""
     k = Killed(b, "some time")
     asked = k.swap()
     time.sleep(rng.uniform(0, .03))
     k.kill(rng.randrange(3))
     asked.communicate(timeout=PATIENCE)
-    assert k.resume() == "old"  # no checkpoint has it
+    assert k.resume() == "old"  # no checkpoint contains the change
 
 
 def just_after(b, rng):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations of a run while it trains: `run --eval-data`.
+"""Evaluations during training: `run --eval-data`.
 
 usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 ROWS.pt2 PATHS.pt2
            PATHS-EVAL.pt2 self|mpi
 
 NORM.pt2 has batch norms, so that model.eval() computes something else than a
-training step; DROPS.pt2 has dropout of all kinds, ROWS.pt2 a cross entropy.
-PATHS.pt2 has stochastic depth, which PATHS-EVAL.pt2, of the same model in eval
-mode, has not.
+training step. DROPS.pt2 has all kinds of dropout, ROWS.pt2 a cross entropy.
+PATHS.pt2 has stochastic depth; PATHS-EVAL.pt2 is the same model exported in
+eval mode, without it.
 """
 import glob
 import json
@@ -29,7 +29,7 @@ import tensor_file  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 STEPS, EVERY = 12, 3
-LONG = 1 << 23  # rows of zeros that nobody waits for
+LONG = 1 << 23  # rows of zeros, more than any test evaluates
 EVALUATED = re.compile(r" event=evaluated .* step=(\d+) loss=(\S+) .* "
                        r"best=(\d) best_step=(\d+)")
 
@@ -72,7 +72,7 @@ class Bench(job.Bench):
                 str(STEPS), "--log-dir", name, "--json", *more]
 
     def evaluated(self, name, *more, other="other", **options):
-        """Evaluations of the run as its log has them, and its result."""
+        """Runs a job; returns its evaluations from the log, and its result."""
         env = options.pop("env", {})
         said = json.loads(self.call(
             *self.words(name, "--eval-data", f"{other}.safetensors",
@@ -86,15 +86,17 @@ class Bench(job.Bench):
                     for a, b, c, d in EVALUATED.findall(file.read())]
 
     def alone(self, plan, data, folder, *more):
-        """What the command eval says of the newest checkpoint."""
+        """Returns the result of the command eval for the newest checkpoint."""
         return json.loads(self.call(
             "eval", plan, "--data", f"{data}.safetensors", "-m", "2",
             "--checkpoint", folder, "--json", *more))
 
     def best_of(self, name):
-        """The tensors of the only checkpoint in its folder `best`."""
+        """Returns the name and the tensors of the only checkpoint in
+        `best`."""
         folder, = glob.glob(self.path(f"{name}/best/step-*"))
-        return (os.path.basename(folder),  # a shard may have another name
+        # other ranks may have written the shard
+        return (os.path.basename(folder),
                 sorted(self.bytes_of(path)
                        for path in glob.glob(folder + "/*.safetensors")))
 
@@ -104,7 +106,8 @@ class Bench(job.Bench):
 
 
 def same_numbers(b):
-    """As eval computes them, and training does not see that it is watched."""
+    """Evaluations during a run give the numbers of `eval` and do not affect
+    training."""
     b.call(*b.words("log-plain", "--dump", "plain.dump"))
     found, said = b.evaluated("log-1", "--dump", "watched.dump",
                               "--checkpoint", "ck1", "--keep-best")
@@ -118,7 +121,7 @@ def same_numbers(b):
         assert best_step == min(so_far, key=lambda x: x[1])[0], found
         assert is_best == (best_step == step), found
         assert loss > 0
-    # 27 rows in microbatches of 4: 6, and the rest in groups of 2 and 1.
+    # 27 rows in microbatches of 4: six of them, then groups of 2 and 1 rows.
     alone = b.alone("norm.plan", "other", "ck1")
     assert alone == {"loss": found[-1][1], "batches": 4, "rows": 27,
                      "step": 12}, alone
@@ -147,7 +150,8 @@ def same_numbers(b):
 
 
 def counts_each_row_once(b, whole):
-    """However the rows are divided; the mean over them is that of its parts."""
+    """Each row counts once for every division into microbatches; the mean over
+    all rows is the weighted mean over its parts."""
     for more in (("-m", "1"), ("-m", "5"), ("-m", "64"), ("--batches", "99"),
                  ("--microbatch-weights", "equal")):
         said = b.alone("norm.plan", "other", "ck1", *more)
@@ -163,7 +167,7 @@ def counts_each_row_once(b, whole):
 
 
 def divides(b):
-    """Evaluation data are divided by --chunk as data of the training are."""
+    """--chunk applies to evaluation data as it does to training data."""
     chunk = "--chunk", "target=replicate"
     found, _ = b.evaluated("log-chunk", *chunk, "--checkpoint", "ck-chunk",
                            plan="drops.plan", data="whole", other="whole")
@@ -174,8 +178,9 @@ def divides(b):
 
 
 def weighs(b):
-    """All targets that count, each once: also where a microbatch, a step, or
-    what fills up the last one has none, and if nobody asked for it."""
+    """Each target that is not ignored counts once, also if a microbatch, a
+    step or the padding of the last step has no such targets, and for every
+    weighting."""
     classes = [0, 1, -100, 2, 3, -100, 4, -100, -100, -100] * 2 + [2]
     classes[12:16] = [-100] * 4
     x = b.bytes_of("train.safetensors")[-588:]
@@ -210,8 +215,8 @@ def weighs(b):
 
 
 def gathers(b):
-    """Replicas that have a part of the values each gather them, and find what
-    those with whole values find: after each step the bits are the same."""
+    """With sharded parameters, replicas gather the values for an evaluation.
+    The results equal those without sharding bit by bit, after each step."""
     grid = "-n", "2x1" if b.transport == "mpi" else "2x2", "-m", "4"
     plain, _ = b.evaluated("log-whole-none", *grid)
     for mode, same in (("zero1", plain), ("zero2", None),
@@ -228,8 +233,8 @@ def gathers(b):
             "plan", "norm.plan", *grid, "--shard", mode, "--verify",
             "--eval-data", "other.safetensors", "--json"))["ranks"]
         assert took and int(took[0][1]) == will[0]["eval_bytes"], (mode, took)
-    # A bias in front of a norm has a gradient of noise alone, which is another
-    # one here; AdamW makes steps of --lr of it.
+    # The gradient of a bias before a norm is rounding noise, which depends on
+    # the sharding mode; AdamW turns it into steps of size --lr.
     assert len(divided) == len(plain) and all(
         abs(x[1] - y[1]) < 1e-3 for x, y in zip(divided, plain)), (
             divided, plain)
@@ -248,7 +253,8 @@ def gathers(b):
 
 
 def goes_on(b):
-    """A run in parts, and one that is killed, find what a whole one finds."""
+    """A run in two parts, and one that is killed and restarted, have the
+    evaluations of an uninterrupted run."""
     keep = "--keep-best", "--checkpoint-every", "2"
     whole, _ = b.evaluated("log-whole", "--checkpoint", "whole", *keep)
     b.evaluated("log-part", "--checkpoint", "part", *keep, "--steps", "6")
@@ -272,7 +278,7 @@ def goes_on(b):
         assert b.bytes_of("whole/evaluations") == \
             b.bytes_of(f"{name}/evaluations"), point
         assert b.best_of("whole") == b.best_of(name), point
-    # Back to an older step: what was found behind it is no past of this run.
+    # Resumes from an older step: later evaluations are removed.
     shutil.copytree(b.path("part"), b.path("gone"))
     back = "--resume=10", "--steps", "11"
     b.evaluated("log-part", "--checkpoint", "part", "--checkpoint-every", "2",
@@ -280,15 +286,15 @@ def goes_on(b):
     text = b.bytes_of("part/evaluations").decode()
     assert [x.split()[0] for x in text.splitlines()[1:]] == \
         ["3", "6", "9", "11"], text
-    # Nor is one the best whose checkpoint best/ has no more, as when it had one
-    # behind that step.
+    # An evaluation is not the best one if its checkpoint is no longer in
+    # best/, for instance because best/ then held a later step.
     shutil.rmtree(b.path("gone/best"))
     found, said = b.evaluated("log-gone", "--checkpoint", "gone", *keep, *back)
     gone, = b.events("log-gone", "best_gone", "rank-0")
     assert job.field(gone, "step") in ("3", "6", "9"), gone
     assert found == [(11, found[0][1], True, 11)], found
     assert said["best_step"] == 11 and b.best_of("gone")[0] == "step-00000011"
-    # A new course of training in the same folder.
+    # Starts a new training in the same folder.
     b.evaluated("log-part", "--checkpoint", "part", *keep, "--adopt",
                 "--steps", "3")
     assert len(b.bytes_of("part/evaluations").splitlines()) == 2
@@ -299,8 +305,8 @@ def goes_on(b):
 
 
 def other_mode(b, paths, mode, other):
-    """--eval-model: another export is run in the place of the model, cut as that
-    is; its numbers are those of `eval` and `infer` with that file."""
+    """--eval-model: evaluations use another export, with the same cut as the
+    model. The results equal those of `eval` and `infer` with that file."""
     draw = random.Random(6)
     numbers = [draw.gauss(0, 1) for _ in range(19 * 8)]
     x = ("F32", [19, 8], struct.pack(f"<{19 * 8}f", *numbers))
@@ -350,8 +356,8 @@ def other_mode(b, paths, mode, other):
 
 
 def tells(b):
-    """What a run that goes on does otherwise than the one before. Losses on
-    other data are no past of it."""
+    """A resumed run reports the options that differ from those of the earlier
+    run. Losses on other evaluation data are not compared with."""
     write_data(b.path("first.safetensors"), 7, x=[96, 4])
     write_data(b.path("second.safetensors"), 8, x=[28, 4])
     keep = "--checkpoint", "told", "--keep-best", "--threads", "1"
@@ -385,7 +391,8 @@ def tells(b):
 
 
 def tells_of_ranks(b):
-    """Of what the bits depend on: replicas, what they share, and threads."""
+    """Reports changes of replicas, sharding and threads, since bits depend on
+    them."""
     def run(name, steps, *more, **env):
         b.call(*b.words("log-" + name, "--checkpoint", "many", "--steps",
                         str(steps), *more), **env)
@@ -413,7 +420,7 @@ def changes(b, name):
 
 
 def ends_early(b):
-    """With a rate of 0 the first evaluation is the best one."""
+    """With a learning rate of 0 the first evaluation stays the best."""
     more = ("--lr", "0", "--patience", "2", "--checkpoint", "early",
             "--checkpoint-every", "4")
     found, said = b.evaluated("log-early", *more, plan="drops.plan",
@@ -437,7 +444,7 @@ def ends_early(b):
 
 
 def gives_way(b):
-    """A stop ends an evaluation, and a changed model is evaluated, too."""
+    """`stop` interrupts an evaluation; a changed model is evaluated, too."""
     head = json.dumps({"x": {"dtype": "F32", "shape": [LONG, 4],
                              "data_offsets": [0, 16 * LONG]}}).encode()
     with open(b.path("long.safetensors"), "wb") as file:
@@ -475,7 +482,8 @@ def await_text(b, name, text):
 
 
 def says(b):
-    """No perplexity of what is not a cross entropy, as a mean."""
+    """Perplexity is printed only for a loss that is a mean of cross
+    entropies."""
     said = b.call("eval", "norm.plan", "--data", "train.safetensors", "-m", "2",
                   "--batches", "2")
     assert re.fullmatch(r"loss \S+ over 16 rows in 2 batches\n", said), said

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The file system of --stash disk:FOLDER is full: nothing is lost.
+"""The file system of --stash disk:FOLDER is full: no data are lost.
 
 usage: full_disk.py PENSTOCK MODEL.pt2 TOKENS
 
-A job goes on from a checkpoint with its stash in a file system of 256 KiB, made
-in a mount namespace. It ends with the step that was not applied and the folder
-that is full, leaves nothing there, and the checkpoint goes on elsewhere to the
-bits of a job that was never stopped. Ends with 77 where there are no namespaces.
+A job resumes from a checkpoint with its stash in a file system of 256 KiB,
+made in a mount namespace. It must end with an error that names the step that
+was not applied and the full folder, and leave no files there. Resuming with
+another folder must give the bits of an undisturbed job. Ends with 77 where
+mount namespaces are not available.
 
-Before that: data that become shorter while they are read.
+Also tests data files that are truncated while they are read.
 """
 import os
 import sys
@@ -17,7 +18,7 @@ import tempfile
 import time
 
 from swap import tensors
-import job  # swap has put its folder on the path
+import job  # swap has added the folder to sys.path
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              ".."))
@@ -27,7 +28,7 @@ SMALL = "mount -t tmpfs -o size=256k tmpfs small && "
 
 
 def within(*words):
-    """In a mount namespace with a small file system in `small`."""
+    """Runs words in a mount namespace with a small file system in `small`."""
     return ["unshare", "--map-root-user", "--mount", "sh", "-c",
             SMALL + '"$@"; code=$?; ls -A small >left; exit $code', "sh",
             *words]
@@ -58,7 +59,8 @@ class Bench(job.Bench):
 
 
 def cut(b, tokens):
-    """The step is named with the file, not with what an operator found."""
+    """The error names the step and the file, not the fault that an operator
+    found."""
     with open(tokens, "rb") as file, open(b.path("cut"), "wb") as copy:
         copy.write(file.read())
     for at in "all", "first":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that go on otherwise: with other steps, which draw the samples that
-come next, and with another export of the model.
+"""Runs that resume with another number of samples per step, or with another
+export of the model.
 
 usage: goes_on.py PENSTOCK TINY.pt2
 """
@@ -20,7 +20,8 @@ import tensor_file  # noqa: E402
 
 
 def write_data(path, rows):
-    """These samples of the endless many, one of them has 1, 1, 4, 8 rows."""
+    """Writes these samples of an endless sequence. A sample has 1, 1, 4 and 8
+    rows of the inputs."""
     tensor_file.save(path, {
         "tokens": ("I64", [len(rows), 3], b"".join(struct.pack(
             "<3q", *[(5 * r + i) % 12 for i in range(3)]) for r in rows)),
@@ -34,7 +35,7 @@ def write_data(path, rows):
 
 
 def export_again(path, to):
-    """The same computation with other start values."""
+    """Writes the same model with other initial parameters."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(to, "w") as new:
         for info in old.infolist():
             data = old.read(info)
@@ -57,7 +58,8 @@ class Bench(job.Bench):
         return tensor_file.load(self.path(name))[0]
 
     def saved(self, folder):
-        """All that step 6 has, whichever export made it."""
+        """Returns the tensors of step 6, which must not depend on the
+        export."""
         path, = glob.glob(self.path(folder, "step-00000006", "rank-*"))
         return tensor_file.load(path)[0]
 
@@ -68,7 +70,8 @@ class Bench(job.Bench):
 
 
 def other_steps(b):
-    """The same loss as of these rows alone, whatever steps were before."""
+    """After a change of the batch size the run continues with the next
+    samples: the loss equals that of a run on these samples alone."""
     write_data(b.path("all.safetensors"), range(20))
     none = "--optimizer", "none"
     b.run(3, *none, folder="place")
@@ -83,7 +86,7 @@ def other_steps(b):
     write_data(b.path("these.safetensors"), range(12, 18))
     b.run(1, *none, "--dump", "want", m=3, data="these")
     assert b.dumped("got")["loss"] == b.dumped("want")["loss"]
-    # Later passes, and steps as they were.
+    # Continues in the second pass over the data, and with unchanged options.
     said = b.run(6, *none, "--resume", folder="place")
     assert "with rows 18 to 19 of" in said, said
     said = b.run(7, *none, "--resume", "--dump", "got", m=1, folder="place")
@@ -97,7 +100,8 @@ def other_steps(b):
 
 
 def other_exports(b):
-    """A run goes on with the same bits, and says what differs."""
+    """A run resumed with another export has the same bits and reports the
+    difference."""
     adamw = "--optimizer", "adamw", "--lr", ".01"
     export_again(b.path("tiny.pt2"), b.path("again.pt2"))
     b.run(6, *adamw, folder="straight")
@@ -108,7 +112,7 @@ def other_exports(b):
     assert "trained" not in said, said
     parts, straight = b.saved("parts"), b.saved("straight")
     assert parts == straight, [k for k in parts if parts[k] != straight[k]]
-    # And back, with something frozen, and trained again.
+    # Back to the first export, with a module frozen and later trained again.
     b.call("split", "tiny.pt2", "-o", "frozen.pln", "--freeze", "fc")
     said = b.run(7, *adamw, "--resume", model="frozen.pln", folder="parts")
     assert "'fc.weight', 'fc.bias': trained before and not now, the states " \
@@ -119,7 +123,7 @@ def other_exports(b):
     found = b.manifest("parts", 8)
     assert (found["updates"], found["updates_before"]) == (
         8, {"fc.weight": 7, "fc.bias": 7}), found
-    # What was known of it stays known.
+    # The state of the module is still in the checkpoint.
     assert "not trained before" not in b.run(9, *adamw, "--resume",
                                              folder="parts")
     assert b.manifest("parts", 9)["updates_before"] == {

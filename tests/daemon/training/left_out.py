@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that --on-nan leaves out, in runs of several ranks and replicas: their
-parameters are those of a run whose data never had these batches, to the bit.
-So only updates count in AdamW's corrections and in the course of the learning
-rate, whoever has the optimizer's states and since when a parameter is trained.
-And the step that is made again names what it would name on one rank.
+"""--on-nan in runs of several ranks and replicas.
 
 usage: left_out.py PENSTOCK TINY.pt2 ROOTS.pt2 self|mpi
+
+A run that leaves steps out must end with the parameters of a run whose data
+never contained these batches, bit by bit. So the bias correction of AdamW and
+the learning rate schedule may count only updates, wherever optimizer states
+are sharded and however long a parameter has been trained. The step that is
+repeated to find the fault must report the same origin as on one rank.
 """
 import os
 import re
@@ -23,8 +25,9 @@ STEPS, BAD = 9, {3, 7}
 
 
 def write_data(path, steps, bad=(), large=()):
-    """A batch of 4 rows for each of `steps`; of `bad` ones a number of the last
-    two rows is NaN, of `large` ones one is too large to be squared."""
+    """Writes a batch of 4 rows for each of `steps`. Batches in `bad` have a
+    NaN in the last two rows; those in `large` have a number whose square
+    overflows."""
     scale = [[1 + .05 * ((i + step) % 16) for i in range(16)] for step in steps]
     for row, step in zip(scale, steps):
         if step in bad:
@@ -80,8 +83,8 @@ class Bench(job.Bench):
 
 
 def layouts(transport):
-    """Two microbatches a step: on one rank, on a pipeline, on replicas with and
-    without shares."""
+    """Two microbatches per step: on one rank, a pipeline, and replicas with
+    and without sharding."""
     two = ("-n", "2x1", "-m", "2")
     return {
         "one": ("-n", "1", "-m", "2"),
@@ -97,13 +100,14 @@ def layouts(transport):
 
 
 def left_out(b, name, ranks):
-    """-> parameters behind all steps."""
+    """Returns the parameters after all steps."""
     want, _ = b.trained(f"{name}-good", "good", STEPS - len(BAD), *ranks)
     have, said = b.trained(f"{name}-bad", "bad", STEPS, *ranks, "--on-nan",
                            "skip", "--dump-fault", f"{name}.safetensors")
     assert b.skipped() == [str(s) for s in sorted(BAD)], name
     assert have == want, f"{name}: a step that was left out is not nothing"
-    # Microbatch 1, whoever has it: of the step if there is one replica.
+    # The fault is in microbatch 1, counted over the step or within the
+    # replica.
     assert "the data of input 'extra.scale' has NaN in 1 of 8 numbers, the " \
         "first at [3]" in said, (name, said)
     assert f"is rows {4 * max(BAD) - 2} to {4 * max(BAD) - 1} of 'tokens'" in \
@@ -116,7 +120,7 @@ def left_out(b, name, ranks):
 
 
 def rolled_back(b, name, ranks, want):
-    """The steps behind a checkpoint are made again, to the same end."""
+    """The steps after a checkpoint are repeated, with the same result."""
     have, _ = b.trained(f"{name}-back", "bad", STEPS, *ranks, "--on-nan",
                         "rollback", "--checkpoint-every", "2")
     assert b.skipped() == [str(s) for s in sorted(BAD)], name
@@ -124,8 +128,8 @@ def rolled_back(b, name, ranks, want):
 
 
 def unfrozen(b, name, ranks):
-    """A parameter that is trained from update 4 on has AdamW's corrections of
-    that age: of the updates since then, not of steps."""
+    """For a parameter that is trained from update 4 on, AdamW's bias
+    correction counts the updates since then, not the steps."""
     ends = []
     for data, first, last, more in (
             ("good", 4, STEPS - len(BAD), ()),
@@ -141,8 +145,8 @@ def unfrozen(b, name, ranks):
 
 
 def partial(b, name, ranks):
-    """A step whose gradient has squares that are no numbers: what cannot take
-    it stays as it was, whoever updates it."""
+    """The squares of some gradients are not finite: those parameters and their
+    states keep their values, whichever rank updates them."""
     ret, said = b.trained(f"{name}-large", "large", 4, *ranks, "--on-nan",
                           "skip")
     assert "the update of step 2 left" in said and not b.skipped(), said
@@ -150,8 +154,8 @@ def partial(b, name, ranks):
 
 
 def named(b, name, ranks):
-    """Of a gradient the backward passes are made again: step 2 of roots.pt2 has
-    a row of zeros in its second microbatch."""
+    """The origin of a NaN gradient is found by repeating the backward passes:
+    step 2 of roots.pt2 has a row of zeros in its second microbatch."""
     b.n += 1
     said = b.done("run", "roots.pt2", "--data", "zeros.safetensors", "--steps",
                   "4", "--quiet", "--transport", b.transport, "--optimizer",
@@ -165,7 +169,7 @@ def named(b, name, ranks):
         "NaN: stage 0, microbatch 1, the backward of aten.mul.Tensor" in told, \
         (name, said)
     assert "microbatch 1 is rows 6 to 7 of " in told, (name, said)
-    # It is looked for where it was made.
+    # The search takes place on the rank that computed the gradient.
     replicas, stages = map(int, ("1x" + ranks[1]).split("x")[-2:])
     where = re.findall(r"rank (\d), stage 0, microbatch 1, the backward", said)
     assert set(where) == {str((replicas - 1) * stages)}, (name, said)
@@ -174,7 +178,7 @@ def named(b, name, ranks):
 
 
 def parameters(tensors):
-    """Not the count of microbatches, which each replica has of its own."""
+    """Omits the count of microbatches, which differs between replicas."""
     return {n: t for n, t in tensors.items() if n != "steps"}
 
 

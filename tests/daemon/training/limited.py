@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A model whose training needs more than 2 GiB, where there are no more.
+"""Training of a model that needs more than 2 GiB, with an address space of 2
+GiB.
 
 usage: limited.py PENSTOCK WIDE.pt2
 
-Processes get 2 GiB of addresses (ulimit -v). What needs more is refused by name
-before it begins; with --memory-limit 2048 it trains, to the same bits as with a
-schedule that needs a tenth.
+The limit is set by ulimit -v. A run that needs more must be refused with an
+error before its first step. With --memory-limit 2048 it must train, with the
+same bits as a schedule that needs a tenth of the memory.
 """
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import tempfile
 
 from evaluate import write_data
-import job  # evaluate has put its folder on the path
+import job  # evaluate has added the folder to sys.path
 from swap import tensors
 
 LIMIT = 2 << 30

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`split --lora`: what is trained, in whatever cut; checkpoints; what
-`weights` writes with --merge and --adapter; what is refused.
+"""`split --lora`: trained parameters in every cut, checkpoints, the output of
+`weights --merge` and `--adapter`, and refusals.
 
 usage: lora.py PENSTOCK BYTEGPT.pt2 TEXT
 """
@@ -24,7 +24,7 @@ STEPS = 6
 
 
 def load(path):
-    """name -> (shape, bytes)"""
+    """Returns name -> (shape, bytes)."""
     return {name: (shape, data)
             for name, (_, shape, data) in tensor_file.load(path)[0].items()}
 
@@ -51,8 +51,8 @@ class Bench(job.Bench):
         return self.said("split", self.model, "-o", plan, *options)
 
     def run(self, plan, dump, *options, steps=STEPS):
-        # A rank's part of the cores depends on how many there are, and bits on
-        # it where libraries sum other numbers of rows in another order.
+        # One thread: the number of threads per rank depends on the number of
+        # ranks, and libraries may then sum rows in another order.
         self.said("run", plan, "--transport", "self", "--threads", 1, "-m", 2,
                   "--steps", steps, "--lr", "1e-2", "--data", self.text, "--dump", dump,
                   "--quiet", *options)
@@ -60,8 +60,9 @@ class Bench(job.Bench):
 
 
 def check_split(b):
-    """All tensors of the model are there as they were, A is within its
-    bounds, B is zero. A layer (in, out) has rank * (in + out) more."""
+    """All tensors of the model are unchanged, A is within its bounds, B is
+    zero. A layer of shape (in, out) has rank * (in + out) additional
+    parameters."""
     b.split("base")
     said = b.split("plan", "--stages", 3, *LORAS)
     assert "12 linear layers have an adapter, with 17408 parameters" in said, (
@@ -87,7 +88,8 @@ def check_split(b):
 
 
 def check_training(b, base):
-    """The same bits in every cut; what is frozen has no gradient and stays."""
+    """Every cut gives the same bits; frozen parameters have no gradient and do
+    not change."""
     whole = b.run("plan", "whole", "--ranks", 1)
     cut = b.run("plan", "cut", "--ranks", 3, "--schedule", "gpipe",
                 "--checkpoint", "saved", "--checkpoint-every", 2, "--keep", 0)
@@ -112,7 +114,7 @@ def check_training(b, base):
 
 
 def check_others(b, loss):
-    """A checkpoint's adapters are those of the plan, or it is refused."""
+    """A checkpoint whose adapters differ from those of the plan is refused."""
     up = ["h.?.up:rank=2,alpha=6"]
     for name, options, words in (
             ("bare", [], "this model has none: give --lora h.0.attn"),
@@ -137,14 +139,15 @@ def check_others(b, loss):
 
 
 def check_memory(b):
-    """AdamW keeps two states, of adapters only."""
+    """AdamW stores two states per parameter, for adapters only."""
     said = json.loads(b.said("plan", "plan", "--json", "-n", 1))
     assert said["ranks"][0]["optim_bytes"] == 2 * 4 * 17408, said
     assert said["ranks"][0]["grads_bytes"] == 4 * 17408, said
 
 
 def check_merged(b, base, trained, loss):
-    """The model's own keys; W + alpha / rank * B A; the same loss."""
+    """The merged file has the model's own keys, the weights are W + alpha /
+    rank * B A, and the loss is the same."""
     merged = b.weights("saved", "--merge")
     assert merged.keys() == base.keys(), merged.keys() ^ base.keys()
     changed = {n for n, t in base.items() if merged[n] != t}
@@ -170,7 +173,7 @@ def check_merged(b, base, trained, loss):
 
 
 def check_adapter(b, trained):
-    """peft's names, in a folder or a file."""
+    """--adapter writes the names of peft, as a folder or a file."""
     b.said("weights", "saved", "-o", "adapter", "--adapter")
     b.said("weights", "saved", "-o", "lone.safetensors", "--adapter")
     with open(f"{b.folder}/adapter/adapter_config.json",
@@ -196,7 +199,8 @@ def check_adapter(b, trained):
 
 
 def check_given(b):
-    """Weights of the model alone, adapters alone, or both; by either name."""
+    """--weights accepts the model's weights, adapters or both, under
+    penstock's names and peft's."""
     want = b.weights("saved")
     inits = b.weights("plan")
     for given, expected in (
@@ -231,14 +235,15 @@ def check_given(b):
 
 
 def check_alphas(b):
-    """What A and B were trained with, by peft's configuration or by the
-    metadata of a file of all tensors, is what the plan has."""
+    """The alpha of the given adapters must equal that of the plan. It is in
+    peft's configuration or in the metadata of a file of all tensors."""
     folder = f"{b.folder}/others"
     shutil.copytree(f"{b.folder}/adapter", folder)
     with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
         config = json.load(file)
     tensors = load(f"{folder}/adapter_model.safetensors")
-    save(f"{folder}/adapter_model.safetensors", tensors)  # without metadata
+    # the new file has no metadata
+    save(f"{folder}/adapter_model.safetensors", tensors)
 
     def given(weights, loras=LORAS, code=65, **changed):
         with open(f"{folder}/adapter_config.json", "w",
@@ -281,7 +286,8 @@ def check_alphas(b):
 
 
 def check_changes(b):
-    """Gradients against slopes where B is not zero; --unfreeze behind it."""
+    """Checks gradients by finite differences with a nonzero B, and
+    --unfreeze."""
     start = b.weights("plan")
     for name, (shape, data) in start.items():
         if ".lora_B" in name:
@@ -301,7 +307,8 @@ def check_changes(b):
 
 
 def left_out(b, checkpoint, *names):
-    """What was trained besides the adapters is not a part of what peft loads."""
+    """--adapter leaves out and reports other trained parameters, which peft
+    does not load."""
     done = b.done("weights", checkpoint, "-o", "left", "--adapter", "--json")
     assert json.loads(done.stdout).get("left_out", 0) == len(names), done
     assert all(f'"{n}"' in done.stderr for n in names), done
@@ -309,7 +316,7 @@ def left_out(b, checkpoint, *names):
 
 
 def check_job(b):
-    """What a running job changes leaves the list of adapters as it is."""
+    """Changes of a running job do not affect the list of adapters."""
     run = b.begin("run", "plan", "--transport", "self", "--ranks", 2, "--steps",
                   5000, "--data", b.text, "--checkpoint", "changed", "--job",
                   "lora", "--quiet")
@@ -332,7 +339,8 @@ def check_job(b):
 
 
 def check_served(b):
-    """What eval and infer take, with a plan in it or without, serve takes."""
+    """`serve` accepts the checkpoints that eval and infer accept, with a plan
+    in them or without."""
     rows = {"x": [[k % 97 for k in range(128)]] * 4, "y": [[3] * 128] * 4}
     with open(f"{b.folder}/rows.json", "w", encoding="utf-8") as file:
         json.dump(rows, file)
@@ -383,7 +391,7 @@ def check_refused(b):
 
 
 def check_manifest(b):
-    """A checkpoint's list of adapters is checked as all of it."""
+    """Damage in a checkpoint's list of adapters is detected."""
     path = f"{b.folder}/saved/step-00000006/manifest.json"
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)

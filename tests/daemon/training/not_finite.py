@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs with steps whose loss is not a number, or whose gradient is so large that
-the optimizer's state would not be finite, by --on-nan.
+"""--on-nan in runs with steps whose loss is NaN, or whose gradient would make
+the optimizer's state overflow.
 
 usage: not_finite.py PENSTOCK TINY.pt2 self|mpi
 """
@@ -21,11 +21,12 @@ import tensor_file  # noqa: E402
 STEPS = 12
 
 
-OUTLIER = 1e25  # its square is not f32
+OUTLIER = 1e25  # its square overflows in f32
 
 
 def write_data(path, bad, value=float("nan")):
-    """STEPS batches of the inputs of tiny.pt2; those of `bad` have a NaN."""
+    """Writes STEPS batches of inputs for tiny.pt2; batches in `bad` contain
+    `value`."""
     tensor_file.save(path, {
         "tokens": ("I64", [4 * STEPS, 3],
                    struct.pack("<12q", *range(12)) * STEPS),
@@ -58,14 +59,15 @@ class Bench(job.Bench):
             "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet"]
 
     def run(self, data, *words, code=0, folder=None):
-        """What was said, events, and the last checkpoint."""
+        """Returns standard error, events, and the last checkpoint."""
         folder = folder or f"ck{self.n + 1}"
         done = self.done(*self.words(data, folder), *words, code=code)
         return (done.stderr, *self.found(folder))
 
     def run_frozen(self, data, *words):
-        """The same, "fc" frozen between the checkpoint of step 5 and step 6: to
-        pause takes effect behind the step after the one that is being made."""
+        """As run(), but freezes "fc" after the checkpoint of step 5 and before
+        step 6. A pause takes effect after the step that follows the current
+        one."""
         folder = f"ck{self.n + 1}"
         self.done(*self.words(data, folder), "--steps", "3")
         run = self.begin(*self.words(data, folder), "--resume", *words,
@@ -97,8 +99,8 @@ class Bench(job.Bench):
 
 
 def partial(b):
-    """Step 6 has an outlier: its loss is finite, the square of its gradient is
-    not. What cannot take it stays as it was, no checkpoint becomes bad."""
+    """In step 6 the loss is finite but squares of the gradient overflow. Those
+    parameters and states keep their values; no checkpoint becomes bad."""
     told = ("update_partial", "6", "")
     for way, code, want in (
             ("stop", 65, [told]), ("skip", 0, [told]),
@@ -135,7 +137,7 @@ def main():
         assert not events and stopped[0] == "step-00000005"
         assert "ck2 is bad: no run can continue from it" in said, said
         assert len(b.events(f"log{b.n}", "checkpoint_bad", "rank-0")) == 1
-        # The microbatch alone fails as well.
+        # The dumped microbatch fails on its own as well.
         b.run("one", "--dump-fault", "found.safetensors", "--resume",
               folder="ck2", code=65)
         said = b.done("run", "tiny.pt2", "-n", "1", "-m", "1", "--data",
@@ -147,18 +149,19 @@ def main():
         assert "it is left out" in said, said
         assert skipped[0] == clean[0] == f"step-{STEPS:08d}"
         assert skipped[1] != clean[1]
-        # What it had learnt is what a run without that batch has.
+        # Rollback ends with the bits of a run that skipped the batch.
         _, events, back = b.run("one", "--on-nan", "rollback")
         assert events == [("rolled_back", "6", "4"),
                           ("step_skipped", "6", "1")], events
         assert back == skipped
-        # Where there is no checkpoint yet, the step alone is made again.
+        # Without a checkpoint to roll back to, only the step itself is
+        # repeated.
         _, events, back = b.run("one", "--on-nan", "rollback",
                                    "--checkpoint-every", "9")
         assert events == [("rolled_back", "6", "5"),
                           ("step_skipped", "6", "1")], events
         assert back == skipped
-        # Nor is a change of the model behind the newest checkpoint undone.
+        # A change of the model after the newest checkpoint is not undone.
         _, events, frozen = b.run_frozen("one", "--on-nan", "skip")
         assert events == [("step_skipped", "6", "1")], events
         assert frozen[0] == skipped[0] and frozen[1] != skipped[1]
@@ -173,7 +176,7 @@ def main():
         said, events, _ = b.run("three", "--on-nan", "skip", "--nan-limit",
                                 "2", code=65)
         assert len(events) == 2 and "step 8 was not applied" in said, said
-        # A restart or a stop in between changes nothing.
+        # A stop and a resume in between change nothing.
         b.run("three", "--on-nan", "skip", "--steps", "7", folder="parts")
         _, events, again = b.run("three", "--on-nan", "skip", "--resume",
                                  folder="parts")

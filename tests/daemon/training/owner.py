@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`split --owner`: a buffer that two stages write goes from microbatch to
-microbatch. Training, eval, infer, checkpoints and what is told of the plan, by
-cut and owner; the numbers are those of the model in one stage.
+"""`split --owner`: a buffer that two stages write is passed from microbatch to
+microbatch.
 
 usage: owner.py PENSTOCK T12.pt2 self|mpi
+
+Tests training, eval, infer, checkpoints and `show` for several cuts and
+owners. The numbers must equal those of the model in one stage.
 """
 import json
 import os
@@ -14,7 +16,7 @@ import sys
 import tempfile
 
 from lora import load, save
-import job  # lora has put its folder on the path
+import job  # lora has added the folder to sys.path
 
 ROWS, WIDTH = 16, 8
 
@@ -59,7 +61,8 @@ def check_training(b):
 
 
 def check_checkpoints(b):
-    """The buffer is there once, and any cut goes on with it."""
+    """A checkpoint contains the buffer once, and every cut can resume from
+    it."""
     want = b.run("one")
     for n, (begin, end) in enumerate((("last", "one"), ("first", "last"),
                                       ("one", "first"), ("last", "first"))):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks over MPI that know different things of their machines: what rank 0
-knows goes for both, so that they choose alike. And what share of it they reach.
+"""Two ranks over MPI have different calibrated rates: both must use those of
+rank 0, so that they choose the same kernels.
 
 usage: rates.py PENSTOCK PENSTOCKD MODEL.pt2 DATA
+
+Also tests the reported MFU.
 """
 import json
 import os
@@ -32,7 +34,7 @@ def call(*words, **env):
 
 
 def await_text(path, text):
-    """The line of a log that has the text."""
+    """Waits for a log line that contains the text, and returns it."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if path.exists():
@@ -44,7 +46,8 @@ def await_text(path, text):
 
 
 def dtype_of(folder, first, second):
-    """How products run in a job whose ranks have these caches."""
+    """Returns how matmuls run in a job whose ranks have these caches of
+    rates."""
     folder.mkdir()
     words = ["mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
     for rank, cache in enumerate((first, second)):
@@ -68,7 +71,8 @@ def dtype_of(folder, first, second):
 
 
 def check_mfu(top, kept):
-    """By the rate that was measured, of the cores that threads are on."""
+    """MFU = FLOP/s of the step / (calibrated rate * cores that have
+    threads)."""
     for rate, ranks, threads, transport in (
             (1e9, 1, 1, "self"), (2e9, 2, 1, "mpi"), (2e9, 1, 64, "self"),
             (1e9, 2, 64, "mpi")):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that `penstock report` makes of logs.
+"""Pages that `penstock report` writes from logs.
 
 usage: report.py PENSTOCK NORM.pt2 self|mpi
 """
@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 import evaluate
 
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
-# What a name, a path or a message in a log might try.
+# Attacks in a name, a path or a message of a log.
 HOSTILE = '</td><script src="http://x/">&amp;\x1b[31m\u202e\'"'
 
 
@@ -23,7 +23,7 @@ def page_of(b, folder, *words):
         text = file.read()
     root = ET.fromstring(text.split("\n", 1)[1])
     assert root.tag == HTML + "html"
-    # One page: nothing is fetched, nothing runs.
+    # The page loads nothing and runs no scripts.
     for node in root.iter():
         assert not node.tag.endswith(("script", "link", "iframe", "img")), node
         for key, value in node.attrib.items():
@@ -50,7 +50,7 @@ def whole(b):
     said, root, text = page_of(b, "log")
     assert said["step"] == 12 and said["evaluations"] == 4, said
     assert said["ranks"] == 2 and said["unread_lines"] == 0, said
-    # Of boxes with waits in them no bubble is known.
+    # The bubble is unknown if the spans of actions include waiting.
     assert not any("bubble" in (node.text or "")
                    for node in root.iter(SVG + "text"))
     assert titles(root) == ["Loss", "Learning rate", "Samples a second",
@@ -62,15 +62,16 @@ def whole(b):
     assert known["progress"].startswith("step 12 of 12, loss "), known
     assert known["end"] == "done" and "stages 0;1" in known["ranks"], known
     lines = [x for x in root.iter(HTML + "polyline")]
-    assert len(lines[0].get("points").split()) == 12  # each step
-    assert len(lines[1].get("points").split()) == 4  # each evaluation
+    assert len(lines[0].get("points").split()) == 12  # one point per step
+    assert len(lines[1].get("points").split()) == 4  # one point per evaluation
     assert len(list(root.iter(HTML + "circle"))) == 4
-    assert any(x.tag == SVG + "svg" for x in root.iter())  # of the step
+    # the picture of a step
+    assert any(x.tag == SVG + "svg" for x in root.iter())
     rows = [[x.text for x in row] for row in root.iter(HTML + "tr")]
     assert [r[2] for r in rows].count("evaluated") == 4, rows
     assert any(r[2] == "train_end" for r in rows), rows
     assert len(text) < 200000
-    # -o, and without --json a line.
+    # With -o and without --json, report prints one line.
     said = b.call("report", "log", "-o", "page.html")
     assert said.startswith("page.html: step 12, loss "), said
     assert b.bytes_of("page.html") == text.encode()
@@ -111,7 +112,7 @@ def hostile(b):
     assert said["step"] == 1 and said["loss"] == 1.5, said
 
 
-    # What a loss of power may leave in a file takes no line with it.
+    # Zeros and a torn line, as after a power failure, do not hide other lines.
     write(b, "torn", [line("step", 1, step=1, steps=9, loss=1.5, lr=1),
                       line("step", 2, step=2, steps=9, loss=9)[:40],
                       "\0" * 10000,
@@ -121,14 +122,14 @@ def hostile(b):
 
 
 def again(b):
-    """Steps that were made again stand once, with what they were last."""
+    """A step that was repeated is shown once, with its last values."""
     write(b, "twice", [line("step", n + 1, step=step, steps=9, loss=loss, lr=1)
                        for n, (step, loss) in enumerate(
                            ((1, 9.), (2, 8.), (3, 7.), (2, 5.), (3, 4.)))])
     said, root, _ = page_of(b, "twice")
     curve = next(root.iter(HTML + "polyline"))
     assert len(curve.get("points").split()) == 3 and said["loss"] == 4.
-    # So many points that only the lowest and highest of some are drawn.
+    # With many points, only the minimum and maximum of each group are drawn.
     write(b, "long", [line("step", n, step=n, steps=9, lr=1,
                            loss=100. if n == 40000 else n % 7)
                       for n in range(1, 50001)])
@@ -137,8 +138,8 @@ def again(b):
     points = [tuple(map(float, p.split(",")))
               for p in curve.get("points").split()]
     assert len(points) < 1000 and len(text) < 200000
-    assert min(y for _, y in points) == 8.0  # the one that stands out
-    # The last number of the axis has room, however long.
+    assert min(y for _, y in points) == 8.0  # the outlier is drawn
+    # The last label of the axis fits, however long it is.
     write(b, "far", [line("step", n, step=10 ** n, steps=9, lr=1, loss=1.)
                      for n in range(1, 10)])
     _, root, _ = page_of(b, "far")
@@ -148,7 +149,7 @@ def again(b):
 
 
 def ends(b):
-    """How the newest run ended, and why."""
+    """The page says how and why the newest run ended."""
     begin = line("train_begin", 1, steps=90)
     over = {"run": 1, "status": "OK", "stopped": 0, "step": 40, "text": ""}
     early = line("early_stop", 2, step=40, best_step=20, patience=4)
@@ -163,7 +164,7 @@ def ends(b):
              "20"),
             ([line("train_end", 3, **{**over, "status": "ERR_IO",
                                       "text": "full"})], "ERR_IO: full"),
-            # The end of the run before is not that of this one.
+            # The end of an earlier run is not reported for a later one.
             ([early, line("train_end", 3, **over),
               line("train_begin", 4, steps=9), line("train_end", 5, **over)],
              "done"),
@@ -175,7 +176,7 @@ def ends(b):
 
 
 def rates(b):
-    """Of the run, not of its last step."""
+    """Reports rates of the whole run, not of its last step."""
     lines = [line("step", n, step=n, steps=9, loss=1., lr=1, tok_s=0,
                   step_s=seconds, samples_s=8 / seconds)
              for n, seconds in enumerate((.1, .1, .1, .5), 1)]
@@ -189,7 +190,8 @@ def rates(b):
 
 
 def newest(b):
-    """Of several jobs in a folder the newest has its name and ranks there."""
+    """If a folder has logs of several jobs, the page shows name and ranks of
+    the newest."""
     write(b, "both", [
         line("start", 1, job="old", ranks=2),
         line("train_begin", 2, job="old", steps=9, placement="0;1"),

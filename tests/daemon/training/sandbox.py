@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that read files of others can open, and what a job leaves.
+"""File access of commands that read untrusted files, and permissions of the
+files that a job writes.
 
 usage: sandbox.py PENSTOCK NORM.pt2 ESCAPE.so
 
-Without Landlock in the kernel the first part is the other way round: all works,
-and a debug line says so.
+If the kernel has no Landlock, all opens must succeed instead, with a debug
+line that says so.
 """
 import ctypes
 import errno
@@ -32,7 +33,8 @@ def has_landlock():
 
 
 def tried(b, shim, names, *words):
-    """errno of opening each name at the end of a command."""
+    """Tries to open each name at the end of a command; returns the errno
+    values."""
     done = subprocess.run(
         [b.penstock, *words], cwd=b.folder, text=True, check=False, timeout=PATIENCE,
         capture_output=True, env=dict(
@@ -68,7 +70,7 @@ def commands_see_what_they_are_given(b, norm, shim):
         given = [x for x in words[1:] if x == norm or os.path.exists(b.path(x))]
         found = tried(b, shim, outside + given[:1], *words)
         assert found == [denied] * len(outside) + [0], (words, found)
-    # Caches of model hubs: a folder of links, an index.
+    # Model hubs use a folder of symbolic links and an index.
     os.makedirs(b.path("hub/snap"))
     os.rename(b.path("out/w.safetensors"), b.path("hub/blob"))
     os.symlink("../blob", b.path("hub/snap/model.safetensors"))
@@ -85,7 +87,8 @@ def commands_see_what_they_are_given(b, norm, shim):
 
 
 def leaves_nothing_open(b):
-    """No core file, and nothing for others in what a job writes."""
+    """No core files are written, and other users cannot read what a job
+    writes."""
     resource.setrlimit(resource.RLIMIT_CORE, (
         resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
     os.umask(0)
@@ -116,7 +119,7 @@ def leaves_nothing_open(b):
         assert mode & 0o027 == 0, (path, oct(mode))
         if "/penstock/" in path:
             assert mode & 0o077 == 0, (path, oct(mode))
-    # For the collector, which is another user.
+    # The metrics collector runs as another user.
     assert stat.S_IMODE(os.stat(b.path("job.prom")).st_mode) == 0o644
     os.umask(0o022)
 

@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves beside the steps, and who hears of which.
+"""Checkpoints are saved while steps go on; each client hears of its own save.
 
 usage: saves.py PENSTOCK NORM.pt2 self|mpi
 
-asked   `penstock checkpoint` waits for a save that it asked for, not for one
-        that was under way when it came; so does `pause` for its pause, in which
-        one saves at once
-best    --keep-best makes no step wait; one copy serves it and the checkpoint
-        that is due at the same step
-often   --checkpoint-cost: saves come by themselves, and what they cost is told
-again   a save that one folder does not take goes to the other, with the state
-        of its own step, though steps were made meanwhile
-moved   a run whose folder was moved away leaves alone what another has made
-        in its place
-spoilt  a checkpoint with a value that is not a number is told as a bad one
-refused both folders take nothing for a while: steps go on, also with --shard
-        and --keep-best, and the next save is as if nothing had been
-memory  `penstock plan` knows what evaluations will have reserved
+asked   `penstock checkpoint` waits for the save that it requested, not for one
+        that was already running, and so does `pause`; a save in a pause works
+        at once
+best    --keep-best does not make steps wait; one copy serves it and the
+        checkpoint of the same step
+often   --checkpoint-cost: saves happen by themselves, and their cost is
+        reported
+again   a save that fails in one folder goes to the other, with the state of
+        its own step, although later steps have run
+moved   a run whose folder was moved away does not touch files that another run
+        has made in its place
+spoilt  a checkpoint with a NaN is reported as bad
+refused both folders are unwritable for a while: steps go on, also with --shard
+and --keep-best, and the next save works normally
+memory  `penstock plan` predicts the memory that evaluations reserve
 """
 import ctypes
 import json
@@ -48,7 +49,8 @@ class Bench(evaluate.Bench):
                     for line in file]
 
     def number_of(self, log, event, step):
-        """Where in the log a step's event is; None: it is not there."""
+        """Returns the line number of an event of a step in the log, or
+        None."""
         for i, line in enumerate(self.lines(log)):
             if line["event"] == event and step in (
                     None, int(line.get("step", -1))):
@@ -63,7 +65,8 @@ class Bench(evaluate.Bench):
 
 
 def asked(b):
-    """A periodic save, of step 5, is slow; behind it somebody asks."""
+    """The periodic save of step 5 is slow; a client requests another save
+    meanwhile."""
     job = b.begin(*b.words("log-asked", "--job", "asked", "--checkpoint", "ck",
                            "--checkpoint-every", "5", "--steps", "1000000000",
                            "--log-every", "1"),
@@ -86,20 +89,21 @@ def asked(b):
 
 
 def paused(b):
-    """`checkpoint` at any time after `pause` was accepted, before the pause has
-    begun and in it; the job stays paused."""
+    """Calls `checkpoint` at several times after `pause` was accepted: before
+    the pause begins and during it. The job stays paused."""
     for wait in 0, 0, .001, .002, .005, .01, .05:
         b.call("pause", "--job", "asked", "--detach")
         time.sleep(wait)
         saved = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
         at = json.loads(b.call("pause", "--job", "asked", "--json"))
-        said = b.call("pause", "--job", "asked")  # which it is
+        said = b.call("pause", "--job", "asked")  # the job is already paused
         assert f"paused after step {at['step']};" in said, said
         assert saved["asked"] == 1 and saved["step"] <= at["step"], (saved, at)
         again = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
         assert again["step"] == at["step"], (again, at)
         assert os.path.exists(b.path(f"ck/step-{at['step']:08d}/manifest.json"))
-        b.done("trace", "--job", "asked", "--json", code=None)  # does not wait
+        # must not wait for the next step
+        b.done("trace", "--job", "asked", "--json", code=None)
         b.call("resume", "--job", "asked")
 
 
@@ -128,7 +132,8 @@ def often(b):
 
 
 def best(b):
-    """Step 3 is the best so far: steps do not wait until that is written."""
+    """Step 3 has the best evaluation: steps do not wait until its checkpoint
+    is written."""
     for name, more in ("alone", ()), ("both", ("--checkpoint-every", "3")):
         log = f"log-best-{name}"
         job = b.begin(*b.words(log, "--job", name, "--eval-data",
@@ -151,7 +156,8 @@ def best(b):
 
 
 def again(b):
-    """Steps 5 and 10 are files in the first folder, not folders."""
+    """In the first folder there are plain files at the paths of steps 5 and
+    10."""
     os.mkdir(b.path("again-a"))
     for step in 5, 10:
         with open(b.path("again-a", f"step-{step:08}"), "x", encoding="utf-8"):
@@ -190,7 +196,8 @@ def moved(b):
 
 
 def exchange(a, b):
-    """In one step: a job that saves meanwhile makes a folder that is missing."""
+    """Swaps two folders atomically: a running job would recreate a missing
+    folder."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, a.encode(), AT_FDCWD, b.encode(),
                       RENAME_EXCHANGE):
@@ -258,8 +265,8 @@ def refused(b):
 
 
 def spoilt(b):
-    """A buffer that no step reads is not a number any more: no loss shows it,
-    but no run goes on from the checkpoints behind it."""
+    """A buffer that no step reads becomes NaN. The loss stays finite, but no
+    run can resume from later checkpoints."""
     run = b.begin(*b.words("log-spoilt", "--job", "spoilt", "--checkpoint",
                            "spoilt", "--checkpoint-every", "40", "--steps",
                            "1000000000", "--log-every", "20", "--quiet"))

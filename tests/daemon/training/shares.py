@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a job whose replicas share parameters (--shard).
+"""Changes of a running job whose replicas shard parameters (--shard).
 
 usage: shares.py PENSTOCK NORM.pt2 FOLDER self|mpi
 
-Jobs are changed behind the same step, with what each replica has a part of
-(zero3, by elements, by rows, by names) and with whole values (zero2, none):
-what is told, what is trained from there on, evaluations and checkpoints have
-the same bits. FOLDER/u06.pt2 has a module with one parameter.
+Jobs are changed after the same step, with sharded values (zero3: by elements,
+by rows, by names) and with whole values (zero2, none). Output, further
+training, evaluations and checkpoints must have the same bits. FOLDER/u06.pt2
+has a module with one parameter.
 """
 import json
 import os
@@ -17,7 +17,7 @@ import tempfile
 import time
 
 from evaluate import EVALUATED, write_data
-import job  # evaluate has put its folder on the path
+import job  # evaluate has added the folder to sys.path
 from swap import tensors
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -25,7 +25,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 from patience import PATIENCE  # noqa: E402
 
 STEPS, AT = 10, 5
-NAPS_MS = 500, 2000, 8000, 30000  # in the step before, while a client asks
+# delay of the step before, in which the pause is requested
+NAPS_MS = 500, 2000, 8000, 30000
 WHOLE = "zero2"
 PARTS = ("zero3",), ("zero3", "--shard-layout", "rows"), (
     "zero3,fc=zero2", "--unshard-window", "0")
@@ -53,7 +54,7 @@ class Bench(job.Bench):
                 "--keep", "0", "--checkpoint-every", "1", "--quiet", *more]
 
     def run(self, plan, mode, changes, *more):
-        """All that is left of a job that is changed after step AT."""
+        """Runs a job, changes it after step AT, and returns its results."""
         if plan == "norm.plan":
             more = ("--eval-data", "more.safetensors", "--eval-every",
                     str(AT), *more)
@@ -78,12 +79,13 @@ class Bench(job.Bench):
                 "dump": self.state(f"{name}.dump")}
 
     def state(self, dump):
-        """The rest of it is of the first step."""
+        """Returns parameters and buffers; other tensors of a dump are of the
+        first step."""
         return {name: data for name, data in tensors(self.path(dump)).items()
                 if name.startswith(("param.", "buffer."))}
 
     def pauses(self, run, name):
-        """False: behind another step, since this machine has much to do."""
+        """Returns False if a busy machine has paused after another step."""
         until = time.monotonic() + PATIENCE
         log = self.path(f"log-{name}/rank-0.log")
         while not os.path.exists(log) or f" step={AT - 3} " not in \
@@ -112,7 +114,8 @@ class Bench(job.Bench):
         return said
 
     def goes_on(self, left, mode, *more):
-        """From its checkpoint behind the change, whatever replicas share."""
+        """Resumes from the checkpoint after the change, in another sharding
+        mode."""
         words = self.words(left["name"], "norm.plan", mode, *more)
         words[words.index("--dump") + 1] = "again.dump"
         self.call(*words, f"--resume={AT + 2}", "--adopt")
@@ -144,13 +147,14 @@ CHANGES = {
 
 
 def changed(b):
-    """What a job with whole values comes to, those with parts do."""
+    """A job with sharded values must have the results of one with whole
+    values."""
     seen = []
     for name, changes in CHANGES.items():
         if b.transport == "mpi" and name in ("thawed", "back"):
-            continue  # several processes take their time
+            continue  # several processes take long
         want = b.run("norm.plan", WHOLE, changes)
-        if name == "nothing":  # is given back as it is
+        if name == "nothing":  # its values are used by "set"
             os.rename(b.path(f"{want['name']}-all.safetensors"),
                       b.path("values.safetensors"))
             continue
@@ -168,7 +172,7 @@ def changed(b):
 
 
 def given_back(b):
-    """Values that are set to what they are: no bit changes, of no state."""
+    """Setting all values to themselves changes no bit of values or states."""
     changes = [(("attr", "get", "", "-o", "now.safetensors"), 0),
                (("attr", "set", "", "now.safetensors"), 0)]
     want = b.run("norm.plan", "zero3", changes[:1])
@@ -177,7 +181,7 @@ def given_back(b):
 
 
 def replaced(b):
-    """A module in the place of another: its values are the file's."""
+    """Replaces a module; its values come from the file."""
     changes = [(("swap", "n", f"{b.models}/u06.pt2"), 0)]
     want = b.run("u06.plan", WHOLE, changes)
     assert "param.n.n.w" in want["dump"]

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules replaced and parameters frozen in a job that trains, on three ranks.
+"""Modules are replaced and parameters frozen in a running job on three ranks.
 
 usage: swap.py PENSTOCK FOLDER self|mpi
 
-FOLDER/u06.pt2 multiplies x by n.w three times, in three stages. A swap that is
-refused changes no bit; one that is done leaves no step out, is in checkpoints,
-and a run that goes on from one ends with the same bits; many take no memory.
+FOLDER/u06.pt2 multiplies x by n.w three times, in three stages. A refused swap
+changes no bit. A swap that succeeds skips no step and is saved in checkpoints;
+a run that resumes from one ends with the same bits. Many swaps do not use up
+memory.
 """
 import glob
 import json
@@ -25,7 +26,8 @@ import job  # noqa: E402
 import tensor_file  # noqa: E402
 
 STEPS = 2000
-MICROBATCHES = "32" if sys.argv[3] == "self" else "8"  # a step takes a while
+# makes steps take a while
+MICROBATCHES = "32" if sys.argv[3] == "self" else "8"
 
 
 def tensors(path):
@@ -34,7 +36,7 @@ def tensors(path):
 
 
 class Bench(job.Bench):
-    """A job on three ranks; *models*: the folder of those."""
+    """A job on three ranks; *models* is the folder of the models."""
 
     def __init__(self, penstock, models, transport, folder):
         super().__init__(penstock, folder)
@@ -57,7 +59,8 @@ class Bench(job.Bench):
 
     def train(self, dump, *options, plan="plan", ranks=None,
               steps=STEPS):
-        """A run that pauses in its first half; *resume* lets it go on."""
+        """Starts a run and pauses it in its first half; `resume` continues
+        it."""
         for _ in range(40):
             run = self.begin(
                 "run", plan, "--transport", self.transport,
@@ -75,7 +78,7 @@ class Bench(job.Bench):
         raise AssertionError("no run was caught in its first half")
 
     def paused(self, run, steps):
-        """False: it was over too soon."""
+        """Returns False if the run was over before the pause."""
         while run.poll() is None:
             self.done("pause", "--job", self.job, code=None)
             said = self.done("status", "--json", "--job", self.job, code=None)
@@ -112,15 +115,15 @@ def refused(b):
 
 
 def told_steps(b):
-    """(step, loss) of each that the log has."""
+    """Returns (step, loss) of each step in the log."""
     with open(f"{b.folder}/log/rank-0.log", encoding="utf-8") as f:
         return [(int(m[1]), float(m[2])) for m in re.finditer(
             r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", f.read())]
 
 
 def check_rate(told, at):
-    """AdamW moves a new parameter by the rate in each of its first steps: n.w
-    is 2 at first, the output w ** 9 x."""
+    """AdamW moves a new parameter by the learning rate in each of its first
+    steps. n.w is 2 at first; the output is w ** 9 x."""
     for steps in 5, 40:
         loss = told[at + steps][1]
         w = (1 + (loss / 1.5625) ** .5) ** (1 / 9)
@@ -143,7 +146,8 @@ def replaced(b):
            "--data", "x.safetensors", "--dump", "resumed", "--quiet",
            "--checkpoint", "saved", "--keep", "0", f"--resume={STEPS * 3 // 4}", "--adopt")
     assert b.result("resumed") == after
-    # The plan in the checkpoint counts, or one that was cut of such a model.
+    # eval accepts any plan: it uses the one in the checkpoint. It also accepts
+    # a plan that was split with the same swap.
     b.call("split", f"{b.models}/u06.pt2", "-o", "other", "--loss-fn",
            "mse:target=x", "--swap", f"n={b.models}/u06.pt2")
     said = [b.call("eval", plan, "--checkpoint", "saved", "--data",
@@ -157,7 +161,8 @@ def replaced(b):
 
 
 def mapped(b):
-    """Moments of a new parameter are those of the old one that a file names."""
+    """The optimizer moments of a new parameter are copied from the old
+    parameter that a file maps to it."""
     def swap(names, code=0):
         with open(f"{b.folder}/names.json", "w", encoding="utf-8") as f:
             f.write(names)
@@ -186,7 +191,7 @@ def mapped(b):
 
 
 def aliased(b):
-    """One layer norm under three names."""
+    """One layer norm has three names."""
     b.call("split", f"{b.models}/u12.pt2", "-o", "norms", "--loss-fn",
            "mse:target=x", "--stages", "3")
     run = b.train("dump", "--data", "row.safetensors", plan="norms")
@@ -198,8 +203,8 @@ def aliased(b):
 
 
 def another_model(b):
-    """Other models whose tensors are called the same: u06-core computes what u06
-    does, u20 something else."""
+    """Other models with the same tensor names: u06-core computes the same as
+    u06, u20 does not."""
     b.end(b.train("dump", "--checkpoint", "kept"))
 
     def evaluate(model, *options, code=0):
@@ -217,7 +222,7 @@ def another_model(b):
     assert '"u20" (digest' in said and "--other-model" in said, said
     other = evaluate(f"{b.models}/u20.pt2", "--other-model")
     assert other.startswith("loss ") and other != own
-    # What was changed in the run counts, whatever was cut otherwise.
+    # Changes made in the run are kept, however the given model is split.
     run = b.train("dump", "--checkpoint", "other.kept")
     b.swap("n", "u06")
     b.end(run)
@@ -231,18 +236,18 @@ def another_model(b):
 
 
 def second_folder(b):
-    """The plan of the newest checkpoint, which is in the folder that the first
-    one remembers."""
+    """The plan of the newest checkpoint is found in the second folder, which
+    the first folder refers to."""
     first = f"{b.folder}/first"
     run = b.train("moved", "--checkpoint", "first", "--checkpoint-fallback",
                   "second", "--keep", "0", "--checkpoint-every",
                   str(STEPS // 4), "--checkpoint-retry", "0")
-    os.rename(first, first + ".away")  # the disk goes
+    os.rename(first, first + ".away")  # the folder becomes unwritable
     with open(first, "w", encoding="utf-8"):
         pass
     b.swap("n", "u06")
     b.end(run)
-    os.remove(first)  # and is back
+    os.remove(first)  # and writable again
     os.rename(first + ".away", first)
     shutil.rmtree(f"{b.folder}/second/step-{STEPS:08}")
     b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
@@ -280,7 +285,8 @@ def frozen(b):
     said = b.swap("n", "u06")
     assert "3 calls," in said and "frozen" not in said, said
     assert ", trained" in b.ask("attr", "get", "n")
-    # Nothing of it was trained, whatever it is called.
+    # A new module stays frozen if all parameters of the old one were frozen,
+    # whatever their names.
     b.ask("freeze", "n")
     assert "1 parameter stays frozen" in b.swap("n", "u20")
     b.end(run)
@@ -295,7 +301,7 @@ def memory(pids):
 
 
 def daemons(b):
-    """Processes of the job."""
+    """Returns the process ids of the job."""
     found = []
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
@@ -311,7 +317,7 @@ def daemons(b):
 
 
 def many(b):
-    # A sanitizer keeps what was freed: not here, where that is measured.
+    # A sanitizer must not keep freed memory here, since memory is measured.
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
     run = b.train("many")
@@ -324,7 +330,7 @@ def many(b):
     grown = memory(pids) - before
     assert grown < 4096 * len(pids), f"{grown} KiB more after 40 swaps"
     b.end(run)
-    assert not b.result("many")  # u05 has no state
+    assert not b.result("many")  # u05 has no parameters
 
 
 def main():

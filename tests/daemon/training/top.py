@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock top`: a page of what a job does.
+"""`penstock top` shows what a job does.
 
 usage: top.py PENSTOCK NORM.pt2 self|mpi
 """
@@ -28,7 +28,7 @@ ESCAPE = re.compile(r"\x1b\[\??[\d;]*[A-Za-z]")
 
 
 class Terminal:
-    """top in a terminal of so many columns and rows."""
+    """Runs `top` in a terminal of this number of columns and rows."""
 
     def __init__(self, b, columns, rows, *words, **env):
         self.pid, self.fd = pty.fork()
@@ -47,11 +47,11 @@ class Terminal:
                 continue
             try:
                 self.text += os.read(self.fd, 65536).decode()
-            except OSError:  # it has ended
+            except OSError:  # top has ended
                 return
 
     def pages(self):
-        """Whole ones, each a list of lines."""
+        """Returns the complete pages, each as a list of lines."""
         parts = self.text.split("\x1b[H")[1:]
         return [ESCAPE.sub("", part.split("\x1b[J")[0]).replace("\r", "")
                 .split("\n")[:-1] for part in parts if "\x1b[J" in part]
@@ -85,7 +85,7 @@ def await_step(b, name):
     while True:
         job = b.begin("log", "--job", name, "--lines", "1024", "--json")
         out, _ = job.communicate(timeout=PATIENCE)
-        # Fast steps are told twenty times a second.
+        # At most twenty step events per second are sent.
         if job.returncode == 0 and sum(e["event"] == "step" for e in
                                        json.loads(out)["events"]) > 4:
             return
@@ -110,7 +110,7 @@ def shows(b):
             assert rank["rss_bytes"] > 1 << 20, rank
         else:
             assert rank["step_s"] is rank["rss_bytes"] is None, rank
-    # Without a terminal a page, and no escapes.
+    # Without a terminal, top prints one page without escape sequences.
     text = b.call("top", "--job", "one", COLUMNS="200", LC_ALL="C.UTF-8")
     assert "\x1b" not in text and text.startswith("one  training  step "), text
     assert re.search("[\u2801-\u28ff]", text) and " ETA " in text, text
@@ -121,8 +121,8 @@ def shows(b):
 
 
 def expects(b):
-    """The rest takes as long as the steps that are known, with what was done
-    between them."""
+    """The expected remaining time extrapolates the mean time per step,
+    including the work between steps."""
     job = begin(b, "four")
     await_step(b, "four")
     b.call("pause", "--job", "four")
@@ -144,7 +144,8 @@ def expects(b):
 
 
 def fits(b):
-    """In any terminal: width, height, colours, characters, other keys."""
+    """Adapts to width, height, colours and characters of the terminal; ignores
+    other keys."""
     job = begin(b, "two")
     await_step(b, "two")
     for columns, rows, env in ((40, 20, {"LC_ALL": "C"}),
@@ -166,14 +167,14 @@ def fits(b):
         n = len(t.pages())
         t.await_page(lambda page: len(t.pages()) > n)
         t.end()
-    # What takes no escapes gets a page and none.
+    # A terminal without escape sequences gets one plain page.
     for term in "dumb", "":
         t = Terminal(b, 80, 24, "--job", "two", LC_ALL="C", TERM=term)
         t.read(PATIENCE)
         assert "\x1b" not in t.text and "rank stages" in t.text, t.text
         assert os.waitpid(t.pid, 0)[1] == 0
         os.close(t.fd)
-    # Once a second, however many keys.
+    # Keys do not make top update more than once a second.
     t = Terminal(b, 80, 24, "--job", "two", LC_ALL="C")
     t.await_page(lambda page: True)
     n = len(t.pages())
@@ -186,7 +187,7 @@ def fits(b):
 
 
 def goes_on(b):
-    """Through a restart; a job that is gone is waited for."""
+    """top continues after a restart, and waits when the job has ended."""
     job = begin(b, "three", "--max-restarts", "5")
     await_step(b, "three")
     t = Terminal(b, 80, 30, "--job", "three", LC_ALL="C")
@@ -196,7 +197,7 @@ def goes_on(b):
                     b.bytes_of("three/rank-0.log"))[1]
     os.kill(int(pid), 9)
     await_restart(b)
-    # The number of steps came from a checkpoint before it goes on.
+    # A resumed job shows the number of its checkpoint's step before it trains.
     t.await_page(lambda page: page[0].startswith("three  training") and
                  step_of(page) > before + 1000)
     job.terminate()

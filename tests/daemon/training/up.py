@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that stays (`penstock up`) and is given runs.
+"""A job that stays (`penstock up`) and runs given to it.
 
 usage: up.py PENSTOCK TINY.pt2 self|mpi
 
-runs      one after the other, with the options of the job as defaults
-goes_on   a rank is killed in a run: it goes on by itself, with the bits of one
-          that nobody disturbed; `train` waits for it, a pause stays one
+runs      several runs in turn, with the options of the job as defaults
+goes_on   a rank is killed in a run: the run resumes by itself, with the bits
+          of an undisturbed run; `train` waits for it, and a pause stays a
+          pause
 begun     the same with --resume=STEP, which sets newer checkpoints aside once
-given_up  a run that dies at one step again and again; the job takes another one
-refused   options that contradict each other
+given_up  a run that dies at the same step again and again is given up; the job
+          accepts another one
+refused   contradicting options
 """
 import json
 import os
@@ -66,7 +68,7 @@ def goes_on(b):
     again = b.await_event(name, "run_again", "rank-0")
     assert " step=20 tries=1" in again, again
     assert len(b.events(name, "job_restart")) == 1
-    # By hand, and in a pause.
+    # A run of `train`, killed while it is paused.
     run = b.begin(*b.train(name, name + "-b", steps=10 ** 9))
     b.await_event(name, "train_begin", "rank-0", n=3)
     b.await_event(name, "checkpoint_saved", "rank-0", n=restarts.STEPS // 10 + 1)
@@ -109,7 +111,7 @@ def given_up(b):
     at = b.status(name)
     assert at["state"] == "ready" and "begun again" in at["last_error"], at
     b.call(*b.train(name, name + "-e", steps=4))
-    # One that makes progress goes on for as long as it takes.
+    # A run that makes progress is restarted without limit.
     b.call(*b.train(name, name + "-f"))
     assert b.weights(name + "-f") == b.want
     assert len(b.events(name, "run_again", "rank-0")) == 3 + 2

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock weights` and `split --weights`: what the one writes the other
-reads; windows and names that no stage reads; every wrong file is refused by
-name and leaves no plan behind.
+"""`penstock weights` and `split --weights` are inverse to each other.
 
 usage: weights.py PENSTOCK BYTEGPT.pt2 SHARED.pt2 TEXT
+
+Also tests views of shared storage, names that no stage reads, and wrong files,
+each of which must be refused by name and leave no plan behind.
 """
 import json
 import os
@@ -25,7 +26,8 @@ def floats(data):
 
 
 def narrow(tensors):
-    """f32 cut off to bf16, and the f32 that these are."""
+    """Returns the f32 tensors truncated to bf16, and these values as f32
+    again."""
     cut, wide = {}, {}
     for name, (dtype, shape, data) in tensors.items():
         if dtype != "F32":
@@ -39,7 +41,7 @@ def narrow(tensors):
 
 
 def shards(folder, tensors, parts, name="model.safetensors.index.json"):
-    """As model hubs have it."""
+    """Writes tensors in several files with an index, as model hubs do."""
     os.makedirs(folder)
     names, where = sorted(tensors), {}
     for k in range(parts):
@@ -54,7 +56,7 @@ def shards(folder, tensors, parts, name="model.safetensors.index.json"):
 
 
 def empty_records(model, to):
-    """The model as torch.export.save writes it of fake tensors."""
+    """Writes the model as torch.export.save does for fake tensors."""
     with zipfile.ZipFile(model) as old, zipfile.ZipFile(to, "w") as new:
         for entry in old.infolist():
             name = entry.filename.split("/", 1)[1]
@@ -78,7 +80,7 @@ class Bench(job.Bench):
         assert done.stdout == "", (words, done.stdout)
 
     def split(self, model, *options):
-        """The plan's tensors and what was said."""
+        """Splits the model; returns the plan, its tensors and the output."""
         plan = self.new()
         said = self.done("split", model, "-o", plan, *options).stdout
         return plan, tensors_of(plan), said
@@ -98,7 +100,8 @@ def tensors_of(plan):
 
 
 def check_plan(b, model):
-    """Out of a plan and into another: the same bytes; from whatever form."""
+    """Tensors copied from one plan to another keep their bytes, in every file
+    format."""
     plan, want, _ = b.split(model, "--stages", 2)
     path, got, about = b.weights(plan)
     assert about == {"format": "pt"}, about
@@ -123,7 +126,8 @@ def check_plan(b, model):
         assert b.split(model, "--weights", folder)[1] == taken
         assert b.split(model, "--weights",
                        os.path.join(folder, name))[1] == taken
-    save(os.path.join(folder, "model.safetensors"), got)  # goes first
+    # this name takes precedence
+    save(os.path.join(folder, "model.safetensors"), got)
     assert b.split(model, "--weights", folder)[1] == want
 
     cut, wide = narrow(other)
@@ -131,7 +135,7 @@ def check_plan(b, model):
     _, taken, said = b.split(model, "--weights", b.path("cut.safetensors"))
     assert taken == {**want, **wide}
     assert "%d tensors have a narrower dtype" % len(cut) in said, said
-    # eval computes with what was given
+    # eval uses the given weights.
     losses = [json.loads(b.done(
         "eval", model, "--data", b.text, "--json", *options).stdout)["loss"]
         for options in ([], ["--weights", path],
@@ -141,7 +145,7 @@ def check_plan(b, model):
 
 
 def check_windows(b, model):
-    """Parts of one storage are tensors of their own in the file."""
+    """Views of one storage are separate tensors in the file."""
     plan, want, _ = b.split(model)
     path, got, _ = b.weights(plan)
     assert set(got) >= {"whole", "front", "front_again", "odd", "upper",
@@ -167,7 +171,7 @@ def check_windows(b, model):
 
 
 def check_empty(b, model, want, given):
-    """A file that was exported without weights."""
+    """A model that was exported without weights needs --weights."""
     bare = b.path("bare.pt2")
     empty_records(model, bare)
     save(b.path("given.safetensors"), given)
@@ -176,7 +180,7 @@ def check_empty(b, model, want, given):
     b.refused(65, "give them with --weights", "eval", bare, "--data", b.text)
     assert b.split(bare, "--weights", b.path("given.safetensors"),
                    "--stages", 4)[1] == want
-    b.done("plan", bare, "--stages", 2)  # needs no values
+    b.done("plan", bare, "--stages", 2)  # plan needs no values
     save(b.path("less.safetensors"),
          {n: t for n, t in given.items() if n != "wpe.weight"})
     b.refused(65, 'exported without values ("wpe.weight")', "split", bare,
@@ -321,7 +325,7 @@ def check_checkpoints(b, model):
         before = file.read()
     b.refused(65, "is damaged", "weights", step, "-o", path)
     with open(path, "rb") as file:
-        assert file.read() == before  # still whole
+        assert file.read() == before  # the file is unchanged
 
 
 def main():
