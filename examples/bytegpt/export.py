@@ -4,10 +4,10 @@
 
     python3 export.py [FILE]            (needs PyTorch 2.9 or newer)
 
-forward(x, y) -> (loss, logits): x holds bytes, y the same text one byte
-further, both int64 (4, 128): one microbatch. The loss is the mean
-cross-entropy in nats a byte. The head is the token embedding itself, so the
-first and the last stage of a pipeline share a parameter.
+forward(x, y) -> (loss, logits): x holds bytes, y the same text shifted by one
+byte, both int64 (4, 128): one microbatch. The loss is the mean cross-entropy
+in nats per byte. The head is the token embedding itself, so the first and the
+last stage of a pipeline share a parameter.
 """
 import re
 import sys
@@ -65,9 +65,9 @@ class ByteGPT(nn.Module):
         self.start()
 
     def start(self):
-        """The head shares wte, so wte is small and its rows are scaled up on
-        the way in. Positions start as sinusoids: neighbours are found within
-        some hundred steps, not thousands."""
+        """Initialises the weights. wte is small because the head shares it;
+        forward scales its rows up. Positions start as sinusoids, so that
+        attention to neighbours is learnt in hundreds of steps."""
         nn.init.normal_(self.wte.weight, std=0.02)
         with torch.no_grad():
             place = torch.arange(LENGTH)[:, None]
@@ -76,8 +76,8 @@ class ByteGPT(nn.Module):
             self.wpe.weight[:, 1::2] = 0.028 * torch.cos(place * rate)
         for name, layer in self.h.named_modules():
             if isinstance(layer, nn.Linear):
-                # Layers that add to the residual stream start smaller, so
-                # that its variance does not grow with the depth.
+                # Layers that add to the residual stream start smaller, so that
+                # its variance does not grow with the depth.
                 adds = name.endswith(("proj", "down"))
                 std = layer.in_features ** -0.5
                 nn.init.normal_(layer.weight,
@@ -99,7 +99,7 @@ def make_model():
 
 
 def without_folders(program):
-    """Messages name file and line; where the file lay is nobody's business."""
+    """Removes folder names from the file names that error messages print."""
     for node in program.graph.nodes:
         trace = node.meta.get("stack_trace")
         if trace:
@@ -111,7 +111,7 @@ def main():
     here = Path(__file__).resolve().parent
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else here / "bytegpt.pt2"
     model = make_model()
-    # Two tensors: given one twice, torch.export takes y for x.
+    # Two tensors: if the same one is given twice, torch.export merges x and y.
     x = torch.zeros(MICROBATCH, LENGTH, dtype=torch.int64)
     y = torch.zeros(MICROBATCH, LENGTH, dtype=torch.int64)
     program = torch.export.export(model, (x, y), strict=False)

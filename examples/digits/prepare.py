@@ -5,12 +5,12 @@
     python3 prepare.py DIR        (needs PyTorch 2.9 or newer, safetensors)
 
 DIR gets digits.pt2, train.safetensors and test.safetensors. The data are 1797
-handwritten digits (digits.csv.gz), images of 8 x 8 points; in a shuffled order
-1408 are to train on, 384 to test with.
+handwritten digits (digits.csv.gz), images of 8 x 8 pixels, shuffled: 1408 for
+training, 384 for the test.
 
 forward(x, target) -> (loss, wrong): x float32 (32, 1, 8, 8), one microbatch;
-target int64 (32). The loss is the mean cross-entropy, wrong the share of
-images whose best class is not the target.
+target int64 (32). The loss is the mean cross-entropy; wrong is the share of
+misclassified images.
 """
 import gzip
 import sys

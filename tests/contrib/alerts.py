@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each alert of contrib/alerts.yml in a job that has the fault.
+"""Each alert of contrib/alerts.yml fires in a job that has the fault.
 
 usage: alerts.py PENSTOCK TESTS [all | ALERT...]
 
-A scene is a real job to which the fault happens, read by mtail with
-contrib/penstock.mtail and scraped ten times a second. promtool is given what
-was scraped as a test of the rules as they are shipped, with time stretched by a
-number of the scene: seconds of the job, and all numbers that are seconds, times
-that number. Before the fault the alert must not have fired; in the given time
-after it, it must. A job without a fault fires none.
+A scene is a real job in which the fault is caused. mtail reads its logs with
+contrib/penstock.mtail and is scraped ten times per second. promtool replays
+the samples with the rules as they are shipped. Each scene has a factor by
+which time is stretched: times of the job and all numbers in seconds are
+multiplied by it. The alert must not have fired before the fault, and must have
+fired within the given time after it. A job without a fault must fire no alert.
 
-Without "all" only the quick scenes are played. Says that it has looked at
-nothing where mtail or promtool are missing (Debian: mtail, prometheus).
+Without "all", only the quick scenes run. If mtail or promtool is missing
+(Debian: mtail, prometheus), a message says that nothing was tested.
 """
 import argparse
 import json
@@ -43,13 +43,14 @@ from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-positi
 
 PERIOD_S = scrape.PERIOD_S
 CLOCK = "_timestamp_seconds"
-CLOCK_S = 1  # mtail's clock has whole seconds
+CLOCK_S = 1  # resolution of mtail's clock
 QUIET = None
 ENDLESS = 10 ** 9
 
 
 def value(series, text, begin, stretch):
-    """As text of promtool's series; its time begins at 0."""
+    """Returns the text of a number for promtool's series, whose time begins at
+    0."""
     name = series.partition("{")[0]
     if name.endswith(CLOCK):
         return repr((float(text) - begin) * stretch)
@@ -59,7 +60,7 @@ def value(series, text, begin, stretch):
 
 
 class Samples:
-    """Of one scene, on a grid of PERIOD_S."""
+    """The samples of one scene, on a time grid of PERIOD_S."""
 
     def __init__(self, seen, name, stretch, begin, end, more=()):
         self.begin, self.stretch = begin, stretch
@@ -83,19 +84,22 @@ class Samples:
         return round(PERIOD_S * self.stretch)
 
     def seconds(self, at):
-        """In the test, of the newest sample at a time of the job."""
+        """Returns the promtool time of the newest sample at a time of the
+        job."""
         k = min(max(int((at - self.begin) / PERIOD_S), 0), self.n - 1)
         return k * self.step()
 
     def fired(self, name, at):
-        """A question: whether the alert has fired until then."""
+        """Returns a query that tests whether the alert has fired by this
+        time."""
         which = f'alertname="{name}",' if name else ""
         until = self.seconds(at)
         return until, (f"group(last_over_time(ALERTS{{{which}alertstate="
                        f'"firing"}}[{until + 1}s]))')
 
     def ask(self, folder, questions):
-        """(alert or none, time, whether it is to have fired by then)"""
+        """Evaluates questions of (alert or None for any, time, expected to
+        have fired)."""
         asked = []
         for name, at, wanted in questions:
             until, expr = self.fired(name, at)
@@ -116,7 +120,7 @@ class Samples:
 
 
 class Stage:
-    """Where scenes are played."""
+    """Starts and ends the jobs of scenes."""
 
     def __init__(self, penstock, tests, folder):
         self.b = job.Bench(penstock, folder)
@@ -128,7 +132,8 @@ class Stage:
         self.jobs, self.mounts, self.more = [], [], []
 
     def show_logs(self, name):
-        """mtail begins at the end of a log that it finds."""
+        """Creates the logs early, since mtail starts at the end of a log that
+        it finds."""
         os.makedirs(self.b.path(name), exist_ok=True)
         for log in "rank-0", "rank-1", "supervisor":
             with open(self.b.path(name, f"{log}.log"), "a", encoding="utf-8"):
@@ -137,7 +142,7 @@ class Stage:
 
     def begin(self, name, *more, plan="norm.plan", data="norm.safetensors",
               transport="self", steps=ENDLESS, fault="", rank=None):
-        """A job that has made a step."""
+        """Starts a job and waits for its first step."""
         self.show_logs(name)
         whose = {} if rank is None else {"PENSTOCK_FAULT_RANK": rank}
         self.jobs.append((name, self.b.begin(
@@ -151,7 +156,8 @@ class Stage:
         return chaos.at(self.b.await_event(name, event, log, n))
 
     def step(self, name, step):
-        """When a step was told, or the first one behind it."""
+        """Returns the time of the log line of a step, or of the first later
+        one."""
         until = time.monotonic() + job.PATIENCE
         while time.monotonic() < until:
             for line in self.b.events(name, "step", "rank-0"):
@@ -161,7 +167,7 @@ class Stage:
         raise AssertionError((name, step))
 
     def mount(self, name, size):
-        """A file system of its own, until the end of the scene."""
+        """Mounts a file system that is removed when the scene ends."""
         os.mkdir(self.b.path(name))
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs",
                         self.b.path(name)], check=True)
@@ -178,7 +184,8 @@ class Stage:
         self.mounts.clear()
 
 
-# --- scenes: each returns when its fault was ----------------------------------
+# --- scenes: each returns the time of its fault
+# -------------------------------
 
 def clean(s, name):
     s.begin(name, fault="F:1+:2")
@@ -192,7 +199,7 @@ def stalled(s, name):
 
 
 def not_a_number(s, name):
-    """In the 12th step."""
+    """The loss is NaN in step 12."""
     not_finite.write_data(s.b.path("bad.safetensors"), {12})
     s.begin(name, "-m", "2", plan=f"{s.golden}/tiny.pt2",
             data="bad.safetensors", fault="F:1+:50")
@@ -200,7 +207,7 @@ def not_a_number(s, name):
 
 
 def skipped(s, name):
-    """The fourth of the steps that are left out."""
+    """Returns the time of the fourth skipped step."""
     not_finite.write_data(s.b.path("bad.safetensors"), {12})
     s.begin(name, "-m", "2", "--on-nan", "skip", plan=f"{s.golden}/tiny.pt2",
             data="bad.safetensors", fault="F:1+:8")
@@ -208,7 +215,7 @@ def skipped(s, name):
 
 
 def spikes(s, name):
-    """One batch in 100 is far off."""
+    """One batch in 100 contains outliers."""
     path = s.b.path("far.safetensors")
     evaluate.write_data(path, 1, x=[800, 4])
     with open(path, "r+b") as file:
@@ -219,7 +226,7 @@ def spikes(s, name):
 
 
 def restarts(s, name):
-    """Each start gets a little further."""
+    """Each restart progresses only a little."""
     s.begin(name, "--checkpoint", name, "--checkpoint-every", "20",
             "--max-restarts", "3", transport="mpi", fault="updated:400:kill")
     return s.when(name, "job_restart", 6, "supervisor")
@@ -234,7 +241,7 @@ def rank_lost(s, name):
 
 
 def cannot_save(s, name):
-    """A file stands where the folder was."""
+    """A file stands at the path of the checkpoint folder."""
     s.begin(name, "--checkpoint", "saved", "--checkpoint-every", "100",
             fault="step:1+:3")
     s.when(name, "checkpoint_saved")
@@ -249,7 +256,7 @@ def cannot_save(s, name):
 
 
 def bad_checkpoint(s, name):
-    """A buffer that no step reads is not a number any more."""
+    """A buffer that no step reads becomes NaN."""
     s.begin(name, "--checkpoint", "spoilt", "--checkpoint-every", "100",
             fault="step:1+:3")
     s.when(name, "checkpoint_saved")
@@ -276,7 +283,8 @@ def slow_rank(s, name):
 
 
 def slower(s, name):
-    """After an hour of the stretched time it has a third of the processor."""
+    """After an hour of stretched time the job gets a third of the
+    processor."""
     s.begin(name, fault="F:1+:2")
     pid = s.b.pid(name, 0)
     time.sleep(1.2 * 3600 / SCENES["PenstockSlower"].stretch)
@@ -290,7 +298,7 @@ def slower(s, name):
 
 
 def log_lost(s, name):
-    """The disk of the log is full for a while; totals tell it."""
+    """The disk of the log is full for a while; the totals report it."""
     s.mount(name, "2m")
     s.begin(name, fault="step:1+:20")
     fill = s.b.path(name, "fill")
@@ -308,8 +316,8 @@ def log_lost(s, name):
 
 
 def disk_low(s, name):
-    """Checkpoints fill a small disk, which is memory here. What node-exporter
-    says of a disk is asked of it here."""
+    """Checkpoints fill a small disk in memory. The metrics of node-exporter
+    are imitated here."""
     s.mount("disk", "4m")
     labels = f'{{fstype="ext4",mountpoint="/disk",job="{name}"}}'
     s.begin(name, "--checkpoint", "disk/saved", "--checkpoint-every", "10",
@@ -324,7 +332,7 @@ def disk_low(s, name):
 
 
 def serve(s, name, queue, delay_ms, model=None):
-    """A job that answers slowly, and twelve clients of it."""
+    """Starts a job that answers slowly; returns twelve clients."""
     s.show_logs(name)
     s.b.call("split", model or f"{s.golden}/rows.pt2", "--stages", "2", "-o",
              f"{name}.plan")
@@ -338,7 +346,8 @@ def serve(s, name, queue, delay_ms, model=None):
 
 
 def ask_until(s, name, clients, n):
-    """Each with DEPTH requests that wait, until the n-th event of counts."""
+    """Each client keeps DEPTH requests waiting until the n-th event with
+    counts."""
     over = threading.Event()
 
     def go_on(client):
@@ -363,13 +372,14 @@ ROWS = {"x": asking.floats(random.Random(1), 4, 7)}
 
 
 def refused(s, name):
-    """More requests than may wait."""
+    """Sends more requests than may wait."""
     clients = serve(s, name, "2", 20)
     return ask_until(s, name, clients, 2)
 
 
 def failing(s, name):
-    """Requests whose numbers are no bytes, and as many that are good."""
+    """Sends requests with tokens that are out of range, and as many valid
+    ones."""
     clients = serve(s, name, "64", 1,
                     f"{ROOT}/examples/bytegpt/bytegpt.pt2")
     with clients[0] as client:
@@ -380,18 +390,19 @@ def failing(s, name):
 
 
 def waiting(s, name):
-    """As many as may wait, each for long by the stretched time."""
+    """The queue is full, and each request waits long in stretched time."""
     clients = serve(s, name, "100", 300)
     return ask_until(s, name, clients, 2)
 
 
-# --- --------------------------------------------------------------------------
+# --- playing a scene
+# ----------------------------------------------------------
 
 class Scene:
     def __init__(self, play, stretch, within_s, quick=False, mounts=False):
         self.play, self.stretch = play, stretch
         self.quick, self.mounts = quick, mounts
-        self.within_s = within_s  # of the job, after the fault
+        self.within_s = within_s  # seconds of the job after the fault
 
 
 SCENES = {
@@ -435,7 +446,7 @@ def play(stage, mtail, alert, scene):
                         else [(alert, before, False), (alert, end, True)])
             break
         except AssertionError:
-            # mtail and the job may have waited for the processor.
+            # A busy machine may have delayed mtail and the job.
             if alert is QUIET or time.monotonic() > until:
                 raise
             end = time.time()

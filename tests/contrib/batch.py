@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""contrib/penstock.sbatch with a scontrol of our own.
+"""Runs contrib/penstock.sbatch with a fake scontrol.
 
 usage: batch.py PENSTOCK TINY.pt2 ROOT
 
-A job whose time is over ends with a checkpoint, is put into the queue again and
-goes on: the weights are those of a run that nobody ended. One that fails by
-itself, or that is not of Slurm, is not.
+A job whose time limit is reached saves a checkpoint, is requeued and resumes:
+its weights equal those of an undisturbed run. A job that fails by itself, or
+that does not run under Slurm, is not requeued.
 """
 import os
 import signal

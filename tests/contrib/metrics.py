@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers for Prometheus: --prom, contrib/penstock.mtail, contrib/alerts.yml.
+"""Metrics for Prometheus: --prom, contrib/penstock.mtail, contrib/alerts.yml.
 
 usage: metrics.py PENSTOCK NORM.pt2 ROOT [READS]
 
-mtail and promtool are asked where they are installed (Debian: mtail,
-prometheus); without them the rules and the program are compared with our own
-table of names alone, and that is said.
+mtail and promtool check the program and the rules if they are installed
+(Debian: mtail, prometheus). Otherwise only the names are compared with
+penstock's own table, and a message says so.
 """
 import json
 import os
@@ -29,7 +29,7 @@ ROW = re.compile(
 DECLARED = re.compile(r"^(gauge|counter) (penstock_\w+) by ", re.MULTILINE)
 LOGROTATE = shutil.which("logrotate", path="/usr/sbin:" + os.environ["PATH"])
 SAMPLE = re.compile(r'(penstock_\w+)\{job="([^"\\]|\\.)*"\} (\S+)')
-# The supervisor's, which has no --prom.
+# Metrics of the supervisor, which has no --prom file.
 OF_LOGS = {"penstock_restarts_total", "penstock_ends_total"}
 
 
@@ -39,7 +39,7 @@ def read(*path):
 
 
 def names_agree(root):
-    """One set of names in the daemon, the program of mtail and the rules."""
+    """The daemon, the mtail program and the rules use the same names."""
     ours = {"penstock_" + name: "counter" if kind == "COUNT" else "gauge"
             for kind, name, _, _ in
             ROW.findall(read(root, "daemon/loop/record/prom.c"))}
@@ -94,8 +94,8 @@ def rules_hold(root):
 
 
 def file_is_whole(b, names, reads):
-    """Whoever reads it while it is written sees all of it, or the one before;
-    at the end it has what the log has."""
+    """A reader sees either the old or the new file, never a partial one. At
+    the end the file has the values of the log."""
     job = b.begin(*b.words("log", "--prom", "job.prom", "--steps", "1000000000",
                            "--log-every", "1", "--job", "night",
                            "--checkpoint", "ck"))
@@ -127,13 +127,13 @@ def file_is_whole(b, names, reads):
     if shutil.which("promtool"):
         ask(["promtool", "check", "metrics"],
             input=b.bytes_of("job.prom").decode())
-    # A file that cannot be written is refused at the start.
+    # A path that cannot be written is refused at the start.
     b.call(*b.words("log2", "--prom", "missing/job.prom"), code=74)
 
 
 def newest_is_told(b, names):
-    """Steps that are too many to be told: who asks, and who waits for a pause or
-    the end, sees the newest one."""
+    """If steps are too fast for each to be reported, clients that query, or
+    that wait for a pause or the end, still get the newest one."""
     def ask_status():
         return json.loads(b.call("status", "--job", "few", "--json"))
 
@@ -177,8 +177,8 @@ def newest_is_told(b, names):
 
 
 def rotates(b, root, times):
-    """Renamed by logrotate, or as it does it, under a job that writes: every
-    line is in one of the files."""
+    """The log of a running job is renamed, by logrotate or in the same way:
+    every line is in one of the files."""
     conf = read(root, "contrib/penstock.logrotate")
     assert ("/var/log/penstock/*/rank-*.log "
             "/var/log/penstock/*/supervisor.log {") in conf
@@ -217,8 +217,8 @@ def rotates(b, root, times):
 
 
 def truncates(b, times):
-    """By copytruncate a file goes on with a whole line; what was written
-    between copy and truncation is lost, and nothing else."""
+    """After copytruncate the file continues with a whole line; only lines
+    written between copy and truncation are lost."""
     job = b.begin(*b.words("cut", "--steps", "1000000000", "--log-every", "1"))
     path = b.path("cut/rank-0.log")
     until = time.monotonic() + PATIENCE
@@ -233,7 +233,7 @@ def truncates(b, times):
     job.communicate(timeout=PATIENCE)
     last = lost = 0
     for part in parts:
-        # A line may have been read while it was written.
+        # The last line may have been read while it was written.
         seen = [logs.parse(line)[0]["seq"] for line in
                 part[:part.rindex(b"\n") + 1].decode().splitlines(True)]
         assert seen == list(range(seen[0], seen[0] + len(seen)))
@@ -254,7 +254,7 @@ def check(text, names):
         assert kind == f"# TYPE {name[1]} {names[name[1]]}", kind
         assert name[1] not in found
         found[name[1]] = float(name[3])
-    assert "penstock_failures_total" in found  # the last one
+    assert "penstock_failures_total" in found  # the last metric of the file
     return found
 
 

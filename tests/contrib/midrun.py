@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""mtail that is started in the middle of a run knows it at the next totals.
+"""mtail that is started in the middle of a run is up to date after the next
+totals.
 
 usage: midrun.py PENSTOCK TINY.pt2 ROOT
 
-The job has made steps, checkpoints and evaluations and has left a step out
-before; then it is paused, and mtail sees no event but the totals, which come
-every 15 seconds. Then each gauge and counter has the value that `penstock
-status --json` and the file of --prom have. Says that it has looked at nothing
-where mtail is missing.
+The job has already run steps, saved checkpoints, evaluated and skipped a step.
+Then it is paused, so that mtail sees only the totals, which are logged every
+15 seconds. After them each gauge and counter must have the value in `penstock
+status --json` and in the file of --prom. If mtail is missing, a message says
+that nothing was compared.
 """
 import json
 import os
@@ -29,7 +30,7 @@ from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-positi
 NAME = "middle"
 TOTALS_S = 15
 SAMPLE = re.compile(r"^(penstock_\w+)\{[^}]*\} (\S+)", re.MULTILINE)
-# Names in `status --json`, and of the numbers.
+# Keys of `status --json` and the names of their metrics.
 STATUS = {"run": "run", "step": "step", "steps": "steps", "loss": "loss",
           "lr": "lr", "grad_norm": "grad_norm", "step_s": "step_seconds",
           "tok_s": "tokens_per_second", "mfu": "mfu_ratio", "bubble": "bubble_ratio",
@@ -64,13 +65,15 @@ def mtail_has(mtail):
 
 
 def differ(said, truth):
-    """Names whose values are not alike: mtail's clock has whole seconds."""
+    """Returns metrics with different values; mtail's clock has whole
+    seconds."""
     return {name: (said.get(name), want) for name, want in truth.items()
             if said.get(name) != (int(want) if "timestamp" in name else want)}
 
 
 def compare(b, mtail):
-    """At the next totals; what mtail has, and the seconds until then."""
+    """Waits for the next totals; returns mtail's values and the seconds
+    waited."""
     started = time.monotonic()
     seen = len(b.events(NAME, "totals", "rank-0"))
     b.await_event(NAME, "totals", "rank-0", seen + 1)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed, and the files for who runs jobs: unit, logrotate, lnav.
+"""Installed files, and files for operators of jobs: systemd unit, logrotate,
+lnav.
 
 usage: package.py ROOT BUILD|FILE.deb [PENSTOCK]
 
-BUILD is a build folder: what `meson install` would install. systemd-analyze and
-lnav are asked where they are installed, and it is said where not.
+BUILD is a build folder; the test looks at what `meson install` would install.
+systemd-analyze and lnav are used if they are installed; otherwise a message
+says so.
 """
 import glob
 import json
@@ -20,7 +22,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "..", "daemon"))
 from patience import PATIENCE  # noqa: E402
 
-THRESHOLD = 20  # of systemd-analyze security, in tenths
+THRESHOLD = 20  # highest score of systemd-analyze security, in tenths
 
 
 def ask(*words, **options):
@@ -36,7 +38,7 @@ def read(*path):
 
 
 def installed(what):
-    """Paths from /usr on, without .gz."""
+    """Returns the installed paths from /usr on, without .gz."""
     if os.path.isdir(what):
         found = json.loads(ask("meson", "introspect", "--installed", what))
         return {re.sub("^/usr/local/", "/usr/", x) for x in found.values()}
@@ -67,13 +69,14 @@ def all_is_installed(root, files, commands, is_package):
 
 
 def commands_of(root):
-    """The list that pages for `man` are made of."""
+    """Returns the commands that have manual pages."""
     return re.findall(r'^PSTCTL_COMMAND\(\w+, "(\w+)"',
                       read(root, "daemon/ctl/commands.def"), re.M)
 
 
 def unit_is_closed(root):
-    """It names options that there are, and is as closed as is said."""
+    """The unit uses existing options and is as restricted as its comments
+    state."""
     unit = f"{root}/contrib/penstock@.service"
     text = read(unit)
     options = set(re.findall(r'"([a-z][a-z-]+)"',
@@ -83,7 +86,7 @@ def unit_is_closed(root):
     for name in used:
         assert name.lower().replace("_", "-") in options, name
     lines = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
-    # What ranks and launcher talk by.
+    # Address families that ranks and launcher need.
     assert {"AF_UNIX", "AF_INET", "AF_NETLINK"} <= set(
         lines["RestrictAddressFamilies"].split())
     assert lines["SystemCallFilter"] == "@system-service"
@@ -105,7 +108,7 @@ def unit_is_closed(root):
 
 
 def lnav_reads(root):
-    """The tables that contrib/penstock.lnav.sql makes of a log."""
+    """The tables that contrib/penstock.lnav.sql makes from a log are right."""
     if not shutil.which("lnav"):
         print("lnav is not installed: its tables were not tried")
         return
@@ -142,7 +145,8 @@ def sources_are_there(root):
         root, "debian/control"), re.DOTALL)[1]
     listed = set(re.findall(r"[\w.+-]+", re.search(
         r'packages_build="([^"]*)"', read(root, "scripts/setup.sh"))[1]))
-    # As scripts/setup.sh has them, but for what every build has and tests.
+    # scripts/setup.sh must install the same packages, besides those that every
+    # build needs and those of tests.
     for name in listed - {"build-essential", "ninja-build", "openmpi-bin",
                           "libcmocka-dev"}:
         assert re.search(rf"\b{re.escape(name)}\b", needed), name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mtail with contrib/penstock.mtail beside jobs that run, for the tests of this
+"""Runs mtail with contrib/penstock.mtail beside jobs, for the tests of this
 folder."""
 import os
 import re
@@ -9,14 +9,16 @@ import threading
 import time
 import urllib.request
 
-from patience import PATIENCE  # on the path of those that import this
+# the importing test has added its folder to sys.path
+from patience import PATIENCE
 
-PERIOD_S = .1  # of scrapes
+PERIOD_S = .1  # interval of scrapes
 SAMPLE = re.compile(r"^(penstock_\w+\{[^}]*\}) (\S+)", re.MULTILINE)
 
 
 class Mtail:
-    """What it says of all logs in a folder's folders, PERIOD_S by PERIOD_S."""
+    """Metrics of all logs in the subfolders of a folder, scraped every
+    PERIOD_S."""
 
     def __init__(self, root, folder):
         with socket.socket() as free:

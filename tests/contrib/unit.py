@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over MPI gets by with what contrib/penstock@.service leaves it: system
-calls, kinds of sockets.
+"""A job over MPI needs no more system calls and kinds of sockets than
+contrib/penstock@.service allows.
 
 usage: unit.py PENSTOCK NORM.pt2 ROOT
 
-Needs strace and systemd-analyze; says so and leaves with 77 where they are not.
+Needs strace and systemd-analyze; without them the test says so and ends with
+77.
 """
 import os
 import re
@@ -20,7 +21,7 @@ from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-positi
 
 
 def calls_of(name, seen):
-    """System calls of a group, and of the groups in it."""
+    """Returns the system calls of a group, including its nested groups."""
     calls = set()
     if name in seen:
         return calls
@@ -59,7 +60,7 @@ def main():
                 text = file.read()
     used = set(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
     sockets = set(re.findall(r" socket\((AF_\w+)", text))
-    # A ring of ranks: calls and kinds of sockets that any such job has.
+    # Checks the trace itself: any such job uses these calls and sockets.
     assert {"clone3", "mmap", "process_vm_readv"} & used and len(used) > 50
     assert sockets >= {"AF_UNIX", "AF_INET"}, sockets
     print(f"{len(used)} calls, {' '.join(sorted(sockets))}")

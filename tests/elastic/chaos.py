@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A supervised job to which something happens again and again.
+"""A supervised job with repeated random faults.
 
 usage: chaos.py PENSTOCK TINY.pt2 SECONDS PERIOD [SEED [LEAST]]
 
-Every PERIOD seconds, once the job has saved a checkpoint since, a rank is killed,
-crashed or stopped for good, or mpirun is killed, drawn by the seed. The job has
-to go on by itself. After SECONDS it is asked to stop: it must have the bits that
-as many steps on one rank have, to which nothing happens, and leave neither
-processes nor files. LEAST: share of the time that has to be effective: not from
-the last step in front of a fault to the first one beyond it.
+Every PERIOD seconds, if the job has saved a checkpoint since the last fault, a
+rank is killed, crashed or stopped permanently, or mpirun is killed; the seed
+draws which. The job has to recover without help. After SECONDS it is told to
+stop. It must have the bits of an undisturbed run of as many steps on one rank,
+and leave neither processes nor files. LEAST: required share of effective time.
+The time from the last step before a fault to the first new step after it is
+not effective.
 """
 import datetime
 import os
@@ -40,7 +41,7 @@ ALONE = ["-n", "1", "--transport", "self", "--threads", "1", "--checkpoint",
 
 
 def at(line):
-    """Seconds since 1970."""
+    """Returns the time of a log line, in seconds since 1970."""
     text = line.split("ts=", 1)[1].split()[0].replace("Z", "+00:00")
     return datetime.datetime.fromisoformat(text).timestamp()
 
@@ -51,8 +52,8 @@ def steps_seen(b, name):
 
 
 def pids(b, name):
-    """Of both ranks as they are now, and of their mpirun; none while they are
-    started."""
+    """Returns the process ids of both ranks and of their mpirun; none while
+    they are being started."""
     found = []
     for rank in 0, 1:
         lines = b.events(name, "start", f"rank-{rank}")
@@ -68,7 +69,7 @@ def pids(b, name):
 
 
 def saved(b, name):
-    """Step of the newest checkpoint."""
+    """Returns the step of the newest checkpoint."""
     found = [int(x[5:]) for x in os.listdir(b.path(name))
              if x.startswith("step-") and x[5:].isdigit()] \
         if os.path.isdir(b.path(name)) else []
@@ -76,7 +77,7 @@ def saved(b, name):
 
 
 def strike(b, name, rng, seen):
-    """True if there was a job to strike."""
+    """Causes a fault; False if no job was running."""
     fault = rng.choice(list(FAULTS))
     found = pids(b, name)
     if not found:
@@ -92,7 +93,8 @@ def strike(b, name, rng, seen):
 
 
 def storm(b, seconds, period, rng):
-    """The job until it is asked to stop; how many faults there were."""
+    """Runs the job with faults until it is told to stop; returns their
+    number."""
     seen, n, newest = set(), 0, 0
     begin = last = time.monotonic()
     run = b.begin(*COMMON, *STORM)
@@ -115,8 +117,9 @@ def storm(b, seconds, period, rng):
 
 
 def times(b, name):
-    """Seconds from the first step to the last, and those of them in which no
-    step beyond the newest was made: around a step that is made again."""
+    """Returns the seconds from the first step to the last, and the seconds
+    lost: those from the last new step before a fault to the next new step
+    after it."""
     first = newest = best = None
     lost, again = 0, False
     for line in b.events(name, "step", "rank-0"):

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of parameters that are damaged are found, named and mended.
+"""Damaged copies of parameters are detected, reported and repaired.
 
 usage: copies.py PENSTOCK TINY.pt2
 
-flips     a bit of a replica's weight flips: found at the next comparison, named,
-          and the job goes on from the checkpoint before with the same bits
-third     of three replicas the one that is unlike the others is named, of two both
-clean     nobody is named, and what is compared is told; by mode of --shard
+flips     a bit of a replica's weight flips: it is found at the next comparison
+          and reported, and the job resumes from the checkpoint before, with
+          the same bits
+third     of three replicas the one that differs is named; of two, both are
+clean     no rank is named, and the log says what is compared, by mode of
+          --shard
 """
 import os
 import sys
@@ -35,7 +37,8 @@ def flips(b):
     told, = b.events("clean", "replicas_compared", "rank-0")
     assert int(job.field(told, "tensors")) > 0, told
     assert job.field(told, "in_parts") == "0", told
-    # Flipped behind the update of step 13, compared after 15.
+    # The bit flips after the update of step 13; copies are compared after step
+    # 15.
     flag = b.path("flag")
     with open(flag, "w", encoding="utf-8"):
         pass
@@ -46,7 +49,7 @@ def flips(b):
     assert not os.path.exists(flag)
     line, = b.events("flipped", "replicas_differ", "rank-0")
     assert job.field(line, "step") == "15", line
-    # Both stages have it, so there are four copies.
+    # Both stages have this parameter, so there are four copies.
     assert ("after step 15: rank 3 (stage 1) has other values of 'head.weight' "
             "than rank 0 and others: memory was damaged;" in line), line
     end = b.events("flipped", "job_ended")[0]
@@ -54,7 +57,7 @@ def flips(b):
     again, = b.events("flipped", "job_restart")
     assert job.field(again, "checkpoint_step") == "10", again
     assert b.weights("flipped") == want
-    # Without the option the next checkpoint finds it.
+    # Without the option the next checkpoint detects it.
     with open(flag, "w", encoding="utf-8"):
         pass
     b.call(*words("late", "2x2", "--max-restarts", "1"),
@@ -85,7 +88,7 @@ def shards(b):
         told, = b.events(name, "replicas_compared", "rank-0")
         parts = int(job.field(told, "in_parts"))
         assert (parts == 0) == whole, (mode, told)
-        # A buffer is whole with all of them.
+        # Each replica has a whole copy of a buffer, in every mode.
         assert int(job.field(told, "tensors")) > 0, (mode, told)
         assert ("each replica has its own" in told) != whole, told
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is damaged in a checkpoint is found, named, and gone round.
+"""Any damage in a checkpoint is detected and named, and the run uses an older
+one.
 
 usage: damage.py PENSTOCK TINY.pt2 [N] [SEED]
 
-Of the newer of two checkpoints N times a bit of a file is flipped, N/5 times a
-file is cut, then the files of two ranks are swapped, and a manifest of another
-job takes its place. `checkpoints --verify` has to name the file and to call the
-older one good; a sample is resumed: from the older one, with the same weights
-at the end. Between these the folder as it was is loaded N times and good.
+Of two checkpoints the newer one is damaged: a bit of a file is flipped N
+times, a file is truncated N/5 times, the files of two ranks are swapped, and
+the manifest is replaced by that of another job. `checkpoints --verify` has to
+name the file and report the older checkpoint as good. A sample of the damaged
+jobs is resumed: from the older checkpoint, with the same weights at the end.
+In between, the undamaged folder is verified N times and must be good.
 """
 import json
 import os
@@ -23,7 +25,7 @@ import job  # noqa: E402
 import clients  # noqa: E402
 
 NEW = "step-00000020"
-RESUMED = 20  # one of so many is
+RESUMED = 20  # one in this number is resumed
 
 
 def words(name, steps, *more):
@@ -34,7 +36,7 @@ def words(name, steps, *more):
 
 
 def look(b, name):
-    """Exit code of --verify, and what it says of each checkpoint."""
+    """Returns the exit code of --verify and its result for each checkpoint."""
     done = b.done("checkpoints", name, "--verify", "--json", code=None)
     assert done.stdout, done
     found = json.loads(done.stdout)["checkpoints"]
@@ -57,7 +59,8 @@ def is_named(b, name, file, what):
 
 
 def is_gone_round(b, name, want, what):
-    """As from the older one alone."""
+    """A run resumes from the older checkpoint and ends with the right
+    weights."""
     shutil.copytree(b.path(name), b.path("again"))
     done = b.done(*words("again", 20, "--resume", "--json"))
     assert "checkpoint passed over" in done.stderr, (what, done)
@@ -117,7 +120,7 @@ class Damage:
         good = self.bytes_of("manifest.json")
         shutil.copy(self.b.path("other", NEW, "manifest.json"),
                     self.b.path("job", NEW, "manifest.json"))
-        # Its digest is right: what differs from it is the first file.
+        # The manifest's own digest is right; the first file does not match it.
         self.check("rank-000.safetensors", "manifest of another job", True)
         self.put("manifest.json", good)
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A long run of tiny steps: memory, descriptors and step time stay flat.
+"""A long run of tiny steps: memory, descriptors and step time do not grow.
 
 usage: endless.py PENSTOCK TINY.pt2 STEPS [TIMES]
 
 From step 2000 (or two fifths of the run) on, when the ring of the newest 1024
-events is full, the resident memory of a rank grows by 1 % and 256 KiB at most,
-and its descriptors by none. The 99th percentile that the run tells is that of
-the steps that it has logged. With TIMES, for machines with nothing else to do,
-that of another run, which nobody looks at, is at most TIMES the median of one of
-1000 steps.
+events is full, the resident memory of a rank may grow by 1 % and 256 KiB, and
+its number of descriptors not at all. The reported 99th percentile must be that
+of the logged steps. With TIMES, for otherwise idle machines, the 99th
+percentile of an unwatched run of STEPS steps is at most TIMES the median of a
+run of 1000 steps.
 """
 import os
 import sys
@@ -23,8 +23,8 @@ import clients  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 JOB = f"long-{os.getpid()}"
-KEPT = 10000  # steps whose lengths a run keeps
-SLACK = 256  # KiB: pages of the C library's pools that are first touched
+KEPT = 10000  # a run keeps the times of this number of steps
+SLACK = 256  # KiB: memory pools of the C library are touched late
 
 
 def resident(pid):
@@ -38,7 +38,7 @@ def descriptors(pid):
 
 
 def take(pids):
-    """Per rank; a save that goes on has a file or two."""
+    """Returns minima per rank over some samples, since a save opens files."""
     samples = []
     for _ in range(20):
         samples.append([(resident(p), descriptors(p)) for p in pids])
@@ -54,7 +54,7 @@ def words(name, steps):
 
 
 def step_of(b, file):
-    """The newest that the log tells; reads on."""
+    """Reads new lines of the log; returns the newest step."""
     for line in file:
         if " event=step " in line and line.endswith("\n"):
             b.times.append(float(job.field(line, "step_s")))
@@ -83,7 +83,7 @@ def run(b, steps):
 
 
 def lengths(b, name):
-    """Of the steps of a job, in seconds: the median, the 99th percentile."""
+    """Returns median and 99th percentile of a job's step times, in seconds."""
     end = b.events(name, "train_end", "rank-0")[0]
     return [float(job.field(end, x)) for x in ("step_s", "step_p99_s")]
 

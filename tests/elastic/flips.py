@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are damaged on their way, with --verify-messages.
+"""Messages that are damaged in transit, with --verify-messages.
 
 usage: flips.py PENSTOCK TINY.pt2 [N [SEED]]
 
-N times a job has one bit flipped, of a message or of its checksum, when the
-message has come: which bit of which message of which rank is drawn by the seed.
-Each time the job says which rank's message was damaged, is
-started again, and ends with the bits of a run that nobody disturbed. Those of
-all steps, of replicas and of saves are among them, and not the FIRST ones of a
-start: by these ranks find out whether all have the option, so that they have no
-checksum, and a bit of them that flips is not found. The last ones come when the
-run is over: then the rank's log says it, and nothing is started again.
+N times a job has one bit flipped in a received message or in its checksum. The
+seed draws the rank, the message and the bit. Each time the job must name the
+rank whose message was damaged, be restarted, and end with the bits of an
+undisturbed run. Messages of steps, of replicas and of saves are covered. The
+FIRST messages of a start are not: with them the ranks find out whether all
+have the option, so they have no checksum. The last messages arrive after the
+run has ended: then the rank logs the fault, and nothing is restarted.
 """
 import os
 import random
@@ -26,7 +25,7 @@ import clients  # noqa: E402
 
 STEPS = 20
 FIRST = 20
-MOST = 2000  # messages that a rank is sent, to begin with
+MOST = 2000  # messages that a rank receives, first estimate
 
 
 def words(name):
@@ -38,7 +37,8 @@ def words(name):
 
 
 def fault(b, point, rank, nth, bit):
-    """The environment of a flip, and the file that is gone when it is done."""
+    """Returns the environment of a flip, and a file that disappears when it
+    happens."""
     flag = b.path("flag")
     with open(flag, "w", encoding="utf-8"):
         pass
@@ -48,7 +48,8 @@ def fault(b, point, rank, nth, bit):
 
 
 def flip(b, i, rng, most):
-    """One that happens: there are not as many messages as was drawn, perhaps."""
+    """Repeats with smaller numbers until the drawn message exists and is
+    flipped."""
     rank = rng.randrange(len(most))
     point = rng.choice(["message", "message", "message", "checksum"])
     while True:

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job in a control group without memory: the kernel ends a rank, the job says
-why, and goes on.
+"""A job in a control group that runs out of memory.
 
 usage: oom.py PENSTOCK TINY.pt2 [NUMBER]
 
-The job runs in a group of its own, with a limit; another process in that group
-takes memory until the kernel ends rank 1, which is made its first choice. The
-cause is `oom`, and the weights at the end are those of a job that nothing
-happened to. NUMBER times, each with another start of the ranks. Ends with 77
-where no control group of memory can be made.
+The job runs in a control group with a limit. Another process in that group
+allocates memory until the kernel kills rank 1, which is made its first choice.
+The job must report the cause `oom` and recover, with the weights of an
+undisturbed job. This happens NUMBER times, at successive starts of the ranks.
+Ends with 77 where no memory control group can be made.
 """
 import os
 import signal
@@ -37,7 +36,7 @@ while os.path.exists(f"/proc/{sys.argv[1]}/fd/0"):
 
 
 class Group:
-    """Of cgroup 1 or 2; None where there are none."""
+    """A control group of cgroup v1 or v2; None if there is none."""
 
     def __init__(self, folder, limit):
         self.folder, self.limit = folder, limit
@@ -63,14 +62,14 @@ class Group:
             file.write(str(value))
 
     def run(self, *words, **more):
-        """A process in it, and its children."""
+        """Runs a process and its children in the group."""
         return subprocess.Popen(
             ["sh", "-c", f'echo $$ >{self.folder}/cgroup.procs && exec "$@"',
              "sh", *words], text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
     def remove(self):
-        """With what a failed test has left there."""
+        """Removes the group and kills what a failed test has left in it."""
         with open(f"{self.folder}/cgroup.procs", encoding="utf-8") as file:
             for pid in file.read().split():
                 os.kill(int(pid), signal.SIGKILL)
@@ -93,7 +92,8 @@ def words(b, name, number):
 
 
 def starve(b, group, n):
-    """Until the kernel has ended rank 1 of the n-th start."""
+    """Allocates memory until the kernel has killed rank 1 of the n-th
+    start."""
     b.await_event(NAME, "start", "rank-1", n + 1)
     b.await_event(NAME, "checkpoint_saved", "rank-0",
                   len(b.events(NAME, "checkpoint_saved", "rank-0")) + 1)

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A supervised job that loses ranks again and again: how soon it goes on, and
-whether it knows which rank stood still.
+"""A supervised job that loses ranks repeatedly: how quickly it recovers, and
+whether it names the rank that hung.
 
 usage: recover.py PENSTOCK TINY.pt2 NUMBER [SEED]
 
-killed   SIGKILL to a rank: seconds to the next finished step; the checkpoint
-         from which it goes on is the newest one
-stopped  SIGSTOP: the verdict comes within the watchdog and 2 s, names the rank,
-         and there are flight records of all ranks
-paused   SIGSTOP and, before the watchdog's time is over, SIGCONT: nothing is
-         started again
-NUMBER of each, of four ranks. With NUMBER >= 20 the watchdog has 5 s, and the
-limits of time hold, for a machine with nothing else to do; else 2 s.
+killed   SIGKILL to a rank: measures the seconds to the next finished step; the
+         job must resume from the newest checkpoint
+stopped  SIGSTOP: within the watchdog's limit and 2 s, the error names the
+         rank, and all ranks have flight records
+paused   SIGSTOP, then SIGCONT before the watchdog's limit: nothing is
+         restarted
+
+Each fault happens NUMBER times, to one of four ranks. With NUMBER >= 20 the
+watchdog's limit is 5 s, and the time limits apply (on an otherwise idle
+machine); else it is 2 s.
 """
 import os
 import random
@@ -48,7 +50,8 @@ def newest(b, event, log="rank-0"):
 
 
 def await_after(b, event, since, log="rank-0"):
-    """The first line of an event behind a time, and that of the line."""
+    """Returns the first line of an event after a time, and the time of the
+    line."""
     until = time.monotonic() + job.PATIENCE
     while time.monotonic() < until:
         for line in b.events(NAME, event, log):
@@ -59,7 +62,8 @@ def await_after(b, event, since, log="rank-0"):
 
 
 def await_progress(b):
-    """Steps and a checkpoint of the ranks that are there now; their processes."""
+    """Waits until the present ranks have saved a checkpoint; returns their
+    process ids."""
     started = max(chaos.at(newest(b, "start", f"rank-{r}"))
                   for r in range(RANKS))
     await_after(b, "checkpoint_saved", started)
@@ -83,7 +87,7 @@ def kill(b, rank, pid):
 
 
 def verdict(b, since):
-    """When the first rank said it, behind that time."""
+    """Returns the time of the first watchdog error after a given time."""
     return min(chaos.at(x) for rank in range(RANKS)
                for x in b.events(NAME, "failed", f"rank-{rank}")
                if "nothing has moved" in x and chaos.at(x) > since)

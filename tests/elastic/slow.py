@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that holds the others up is named, and why; a clean job names nobody.
+"""A slow rank is named with its cause; in a clean job no rank is named.
 
 usage: slow.py PENSTOCK NORM.pt2 [NUMBER CLEAN]
 
-compute        kernels of a rank take longer from one step on
-communication  what a rank sends leaves late from one step on
-clean          neither: nobody is named
-NUMBER slow ranks, two of three by compute, and CLEAN steps; by default 3, 2000.
-In 10 000 clean steps one false alarm is allowed.
+compute        kernels of a rank become slower at one step
+communication  messages of a rank are sent late from one step on
+clean          neither: no rank is named
+
+Tests NUMBER slow ranks (two of three by compute) and CLEAN steps; by default 3
+and 2000. One false alarm is allowed in 10 000 clean steps.
 """
 import os
 import sys
@@ -23,7 +24,7 @@ import evaluate  # noqa: E402
 
 DELAY_MS = 5
 STEPS = 120
-M = 4  # microbatches: as many F and B of a rank in each step
+M = 4  # microbatches: each rank has as many F and B per step
 SLOW_FROM = 50  # step
 
 
@@ -39,7 +40,7 @@ def stragglers(b, name):
 
 
 def run(b, name, fault, rank):
-    """The first event, and the steps between slowing down and that."""
+    """Returns the first event, and the steps from the slowdown to it."""
     b.call(*words(name), PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK=rank)
     found = [x for x in stragglers(b, name) if job.field(x, "slow") == "1"]
     assert found, b.events(name, "step", "rank-0")[-1]
@@ -47,14 +48,14 @@ def run(b, name, fault, rank):
 
 
 def compute(b, name, rank):
-    """Steps until the rank is named."""
+    """Returns the number of steps until the rank is named."""
     line, after = run(b, name, f"compute:{2 * M * SLOW_FROM}+:{DELAY_MS}", rank)
     assert job.field(line, "kind") == "compute", line
     assert job.field(line, "of_rank") == rank, line
     assert 0 < after <= 30, line
     assert float(job.field(line, "ratio")) > 1.3, line
     assert job.field(line, "stragglers") == "1", line
-    # Told once, and that it is over when the run is.
+    # It is reported once, and once more when it ends with the run.
     told = [job.field(x, "slow") for x in stragglers(b, name)]
     assert told == ["1", "0"], told
     return after
@@ -70,7 +71,7 @@ def communication(b, name):
 
 
 def clean(b, name, steps):
-    """False alarms."""
+    """Returns the number of false alarms."""
     b.call(*words(name, steps))
     found = [x for x in stragglers(b, name) if job.field(x, "slow") == "1"]
     assert len(found) <= steps // 10000, found
@@ -78,8 +79,8 @@ def clean(b, name, steps):
 
 
 def undisturbed(scene, b, name, *more):
-    """Other work on the machine makes ranks slow, too: a scene that does not
-    come out as it should is played again."""
+    """Repeats a failed scene, since other work on the machine also slows down
+    ranks."""
     until, n = time.monotonic() + job.PATIENCE, 0
     while True:
         try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job with a state of 200 MB that is asked to end, or to save.
+"""Stops or saves a job with a state of 200 MB.
 
 usage: stop.py PENSTOCK BYTEGPT.pt2 TEXT NUMBER [SEED]
 
@@ -8,11 +8,12 @@ request  `penstock stop`: exit code 130
 term     SIGTERM to `penstock run`: 143
 ctrl-c   SIGINT to all processes, as a terminal sends it: 130
 usr1     SIGUSR1 to all processes, as a batch system sends it before the time
-         is over, then SIGTERM: 143
-Of each NUMBER: a checkpoint of the newest step is there, whole, before the
-grace of 30 seconds is over, and the processes are gone. With a second Ctrl-C,
-while a step or a save hangs, they are gone within 3 seconds. The seed says how
-many steps the job has made before.
+         limit, then SIGTERM: 143
+
+Each way is tested NUMBER times: within the grace period of 30 seconds there
+must be a complete checkpoint of the newest step, and the processes must have
+ended. After a second Ctrl-C, while a step or a save hangs, they must end
+within 3 seconds. The seed draws how many steps the job has made before.
 """
 import json
 import os
@@ -31,13 +32,13 @@ import chaos  # noqa: E402
 import restarts  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
-GRACE_S, SECOND_S = 30, 3  # with nothing beside it: NUMBER > 1
-ROWS = 130000  # of the table of positions: 67 MB, and its states in AdamW
+GRACE_S, SECOND_S = 30, 3  # on an otherwise idle machine (NUMBER > 1)
+ROWS = 130000  # rows of the position table: 67 MB, plus the states of AdamW
 RANKS = 2
 
 
 def large(model, path):
-    """The model with more rows than it has positions."""
+    """Writes the model with a larger table of positions."""
     with zipfile.ZipFile(model) as old, zipfile.ZipFile(path, "w") as new:
         for info in old.infolist():
             data = old.read(info)
@@ -59,7 +60,7 @@ def with_rows(document):
 
 
 class Job:
-    """In a group of its own, as of a terminal."""
+    """A job in a process group of its own, as a terminal starts it."""
 
     def __init__(self, b, name, fault=""):
         self.b, self.name = b, name
@@ -80,7 +81,7 @@ class Job:
         return [self.b.pid(self.name, rank) for rank in range(RANKS)]
 
     def ends(self, code, within_s):
-        """Seconds until nothing of it is there."""
+        """Waits until all processes have ended; returns the seconds."""
         pids, begin = self.pids(), time.monotonic()
         out, err = self.process.communicate(timeout=within_s)
         assert self.process.returncode == code, (self.process.returncode, out,
@@ -91,7 +92,8 @@ class Job:
         return time.monotonic() - begin
 
     def saved_all(self):
-        """The newest checkpoint has the newest step; it is read as a whole."""
+        """Checks that the newest checkpoint is complete and of the newest
+        step."""
         last = self.b.events(self.name, "step", "rank-0")[-1]
         saved = self.b.events(self.name, "checkpoint_saved", "rank-0")[-1]
         assert job.field(saved, "step") == job.field(last, "step"), \
@@ -116,7 +118,7 @@ def by_ctrl_c(work):
 
 
 def by_batch(work):
-    """The warning is a checkpoint already, which the stop then repeats."""
+    """The warning saves a checkpoint, and the stop saves another one."""
     work.signal_all(signal.SIGUSR1)
     work.b.await_event(work.name, "checkpoint_saved", "rank-0")
     work.signal(signal.SIGTERM)
@@ -141,7 +143,8 @@ def graceful(b, way, name, rng, grace_s):
 
 
 def impatient(b, name, fault, event, within_s):
-    """The first Ctrl-C waits for what hangs, the second one does not."""
+    """The first Ctrl-C waits for the hanging operation, the second one does
+    not."""
     work = Job(b, name, fault)
     b.await_event(name, event, "rank-0")
     work.signal_all(signal.SIGINT)

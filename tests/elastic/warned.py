@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that say that a job may end soon: told at once, and nothing ends.
+"""Signals that announce the end of a job are reported at once and end nothing.
 
 usage: warned.py PENSTOCK TINY.pt2
 
-lost     a rank is killed: the other one says so before it is killed itself
-stopped  who was stopped expects SIGCONT, who was not says that it came; others
-         say for how long they did not hear of it
-usr1     to `penstock run`, as of a batch system: a checkpoint
+lost     a rank is killed: the other one reports that before mpirun kills it
+stopped  a stopped rank does not report its SIGCONT, a running one does; other
+         ranks report for how long the stopped rank was silent
+usr1     sent to `penstock run`, as by a batch system: a checkpoint is saved
 """
 import os
 import signal
@@ -47,22 +47,23 @@ def stopped(b):
     line = b.await_event(name, "rank_silent", "rank-1")
     assert job.field(line, "of_rank") == "0", line
     assert STOP_S - 1 < float(job.field(line, "seconds")) < \
-        time.monotonic() - begin + 1, line  # since the last sign before
+        time.monotonic() - begin + 1, line  # from its last sign on
     assert not b.events(name, "rank_silent", "rank-0")
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
     assert not warnings(b, name), warnings(b, name)
-    def warned():  # what comes before the loop looks again counts to the stop
+    # a SIGCONT that arrives early is still taken as the end of the stop
+    def warned():
         os.kill(pid, signal.SIGCONT)
         return warnings(b, name)
 
     line = patience.wait_until(warned, "SIGCONT is not told", every=.5)[0]
     assert " signal=SIGCONT by=process " in line, line
     assert f" pid={os.getpid()} " in line, line
-    # It goes on.
+    # The job continues.
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
-    # A batch system's warning: told, and saved.
+    # A warning as of a batch system is reported, and a checkpoint saved.
     os.kill(run.pid, signal.SIGUSR1)
     b.await_event(name, "checkpoint_saved", "rank-0")
     line = warnings(b, name)[-1]

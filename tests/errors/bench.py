@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder with models, plans and data, whole and broken in known ways."""
+"""Makes a folder with models, plans and data, intact and broken in known
+ways."""
 import json
 import os
 import shutil
@@ -7,11 +8,12 @@ import struct
 import subprocess
 import zipfile
 
-from patience import PATIENCE  # errors.py has put it on the path
+from patience import PATIENCE  # errors.py has added the folder to sys.path
 
 
 def safetensors(path, tensors, header=None):
-    """tensors: name -> (dtype, shape, bytes). header: text in its place."""
+    """Writes a file. tensors: name -> (dtype, shape, bytes). header: replaces
+    the JSON header."""
     entries, data = {}, b""
     for name, (dtype, shape, part) in tensors.items():
         entries[name] = {"dtype": dtype, "shape": shape,
@@ -32,7 +34,7 @@ def zeros(dtype, shape):
 
 
 def rows(n, first_token=0):
-    """Rows for tiny.pt2, whose microbatches have two."""
+    """Returns n rows for tiny.pt2, whose microbatches have two rows."""
     return {"tokens": ("I64", [n, 3], struct.pack(
                 "<%dq" % (3 * n), first_token, *(1,) * (3 * n - 1))),
             "labels": zeros("I64", [n, 3]),
@@ -78,7 +80,7 @@ class Bench:
         return done
 
     def archive(self, name, change, of="tiny"):
-        """A copy of a model: change(names -> bytes) edits its files."""
+        """Copies a model; change(names -> bytes) edits its files."""
         with zipfile.ZipFile(self.at(of + ".pt2")) as old:
             files = {e.filename: old.read(e) for e in old.infolist()}
         change(files)
@@ -87,7 +89,7 @@ class Bench:
                 new.writestr(path, data)
 
     def model(self, name, change, of="tiny"):
-        """The same, but change(document) edits the model's JSON."""
+        """Copies a model; change(document) edits its JSON document."""
         def edit(files):
             path = of + "/models/model.json"
             document = json.loads(files[path])

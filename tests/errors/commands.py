@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of command lines, plans, weights and data: as in models.py."""
+"""Errors of command lines, plans, weights and data, in the format of
+models.py."""
 import json
 import os
 import shutil

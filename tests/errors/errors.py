@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each error that can be provoked is, and says what, where and what next.
+"""Provokes every error of the catalogue that can be provoked, and checks its
+message.
 
 usage: errors.py PENSTOCK PENSTOCKD GOLDEN REST [mpi]
 
-A message ends with its id and names its place (a file, an option, a name, a
-rank); the exit code is the catalogue's; `explain` knows the id. REST lists the
-errors that are not provoked here, with the reason; one that is, or that is no
-more, or that is in neither list, is a fault.
+A message must end with the error's id and name the place (a file, an option, a
+name or a rank). The exit code must be that of the catalogue, and `explain`
+must know the id. REST lists the errors that are not provoked here, with
+reasons. An error that is in neither list or in both, or that no longer exists,
+is a fault.
 """
 import json
 import os
@@ -23,7 +25,7 @@ import models  # noqa: E402
 
 
 def rest_of(path):
-    """id -> reason: ids are indented below it."""
+    """Returns id -> reason; ids are indented below their reason."""
     found, reason = {}, None
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -43,7 +45,8 @@ class Expect:
         self.faults = []
 
     def __call__(self, name, code, place, done):
-        """done: None where somebody else has looked at the answer."""
+        """done: the finished process, or None if the caller has checked the
+        output."""
         self.count += 1
         self.seen.add(name)
         if done is not None:

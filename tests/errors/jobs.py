@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of checkpoints, limits, jobs and their sockets. Each function is given
-a Bench and expect(id, code, place, done), and makes what it needs."""
+"""Errors of checkpoints, limits, jobs and their sockets.
+
+Each function gets a Bench and expect(id, code, place, done), and makes the
+files that it needs.
+"""
 import json
 import os
 import resource
@@ -62,7 +65,7 @@ def limits(b, expect):
         preexec_fn=limit(resource.RLIMIT_FSIZE, 0)))
     env = b.env  # LeakSanitizer opens files
     b.env = dict(env, ASAN_OPTIONS="detect_leaks=0")
-    for files in 4, 5:  # with the standard streams
+    for files in 4, 5:  # including the standard streams
         expect("host.open-files", 74, "Too many open files", b.call(
             "split", "tiny.pt2", "-o", "lim.plan",
             preexec_fn=limit(resource.RLIMIT_NOFILE, files)))
@@ -109,14 +112,15 @@ def begin(b, name, *more):
 
 
 def end(b, job, name, number):
-    """Its penstock gets the signal; what it then ended with."""
+    """Sends the signal to the client; returns its exit code and output."""
     job.send_signal(number)
     out, err = job.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(name, job.returncode, out, err)
 
 
 def control(b, expect, name):
-    """What the daemon tells who speaks the protocol itself."""
+    """Errors that the daemon reports to a client that speaks the protocol
+    itself."""
     path = os.path.join(b.folder, "penstock", name, "rank0.sock")
 
     class Daemon:
@@ -214,7 +218,7 @@ def killed(b, expect):
 
 
 def strangers(b, expect):
-    """Listeners that are no penstockd."""
+    """Listening sockets that are not penstockd's."""
     def meet(name, *data):
         path = b.at(name)
         listener = socket.socket(socket.AF_UNIX)
@@ -256,12 +260,13 @@ def strangers(b, expect):
 
 
 def ranks(b, expect):
-    """Over MPI: what a rank finds is what all of them and penstock end with."""
+    """Over MPI an error of one rank ends all ranks and the client with that
+    error."""
     data = rows(4)
     data["labels"] = ("I64", [4, 3], struct.pack("<12q", *(99,) * 12))
     safetensors(b.at("labels.safetensors"), data)
     env = b.env
-    b.env = dict(env, PST_DATA_UNCHECKED="1")  # a step finds it
+    b.env = dict(env, PST_DATA_UNCHECKED="1")  # so that a step finds the error
     done = b.call(*RUN[:4], "--data", "labels.safetensors", "-n", "2", "--steps",
                   "1", "--transport", "mpi", "--log-dir", "log-ranks")
     expect("op.data", 65, "rank 1", done)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files that were made to hurt whoever opens them: refused, all of them.
+"""Maliciously crafted files are refused.
 
 usage: hostile.py PENSTOCK TINY.pt2
 
-Archives, documents and tensors with one fault each, one file of each check. A
-command that opens one ends with exit code 65, within SECONDS, needs MIB more
-memory at most than with the good file, says which file and where in it, and
-leaves no file behind. No message has a control character.
+Archives, documents and tensors with one fault each, one file for each check. A
+command that opens such a file must end with exit code 65 within SECONDS, use
+at most MIB more memory than with a good file, name the file and the place in
+it, and leave no file behind. No message may contain a control character.
 """
 import copy
 import io
@@ -30,7 +30,7 @@ LOCAL, CENTRAL, END = b"PK\3\4", b"PK\1\2", b"PK\5\6"
 
 
 class Archive:
-    """Entries that are written as they are said to be, or not."""
+    """Writes zip archives whose headers may contradict their contents."""
 
     def __init__(self, path):
         with zipfile.ZipFile(path) as file:
@@ -57,8 +57,9 @@ class Archive:
 
     def write(self, local=None, central=None, end=None, at=0,
               deflate=None):
-        """Fields of entry `at`, and of the end, may be lies. deflate: names
-        of entries with what deflated() says."""
+        """Returns the archive. local, central, end: values that replace fields
+        of entry `at` and of the end record. deflate: entry -> result of
+        deflated()."""
         out, directory = io.BytesIO(), []
         for i, (name, data) in enumerate(self.entries):
             raw = name if isinstance(name, bytes) else name.encode()
@@ -98,7 +99,7 @@ class Archive:
 
 
 def deflated(pieces):
-    """Packed bytes, size and checksum of what these are together."""
+    """Returns compressed bytes, size and checksum of the joined pieces."""
     made, packed, size, crc = zlib.compressobj(9, zlib.DEFLATED, -15), b"", 0, 0
     for piece in pieces:
         packed += made.compress(piece)
@@ -107,7 +108,7 @@ def deflated(pieces):
 
 
 def archives(good):
-    """Name and bytes of files whose archive is wrong."""
+    """Yields name and bytes of files whose archive is wrong."""
     whole = good.write()
     n = len(good.entries)
     model = next(i for i, e in enumerate(good.entries)
@@ -181,7 +182,7 @@ def archives(good):
 
 
 def overlapping(good):
-    """Many entries whose data is that of one."""
+    """Returns an archive with many entries that share the data of one."""
     new = copy.deepcopy(good)
     data = new.write()
     at = data.index(END)
@@ -195,7 +196,7 @@ def overlapping(good):
 
 
 def documents(good):
-    """Name and bytes of files with a document that is wrong as a text."""
+    """Yields name and bytes of files with a document that cannot be parsed."""
     text = good.get(MODEL)
     for name, data in (
             ("empty", b""), ("a number", b"1"), ("null", b"null"),
@@ -221,7 +222,8 @@ def documents(good):
 
 
 def change(tree, path, value):
-    """A copy with another value at a path; value None: nothing there."""
+    """Returns a copy of the tree with another value at a path; None removes
+    it."""
     new = copy.deepcopy(tree)
     at = new
     for key in path[:-1]:
@@ -234,7 +236,8 @@ def change(tree, path, value):
 
 
 def meanings(good):
-    """Name and bytes of files whose documents say what cannot be."""
+    """Yields name and bytes of files whose documents have impossible
+    contents."""
     model = json.loads(good.get(MODEL))
     module = ("graph_module",)
     graph = (*module, "graph")
@@ -314,7 +317,7 @@ def meanings(good):
 
 
 def tensors():
-    """Name and bytes of files that are no safetensors."""
+    """Yields name and bytes of invalid safetensors files."""
     def made(header, data=b"", length=None):
         raw = header if isinstance(header, bytes) else json.dumps(header).encode()
         return struct.pack("<Q", len(raw) if length is None else length) + \
@@ -366,7 +369,7 @@ def tensors():
 
 
 def look(words, folder):
-    """Exit code, what was said, seconds of work and KiB of a command."""
+    """Runs a command; returns exit code, output, CPU seconds and KiB."""
     job = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL,
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = job.stderr.read().decode("utf-8", "backslashreplace")
@@ -417,12 +420,12 @@ def main():
         b = {"penstock": penstock, "folder": folder, "n": 0, "faults": 0,
              "longest": 0.0, "most": 0,
              "slow": 4 if "ASAN_OPTIONS" in os.environ else 1}
-        # Written anew and not changed it is taken.
+        # A file that is written again without changes is accepted.
         with open(os.path.join(folder, "good.pt2"), "wb") as file:
             file.write(good.write())
         code, said, _, b["usual"] = look([penstock, "split", "good.pt2", "-o",
                                           "good.plan"], folder)
-        # What a process has needed before it became another one counts.
+        # The child's peak memory includes that of this process before exec.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert own >> 10 < MIB, own
         assert code == 0, said

@@ -35,12 +35,12 @@ CALLS = ("openat read pread64 write pwrite64 lseek close fsync rename renameat2"
 FAULTS = ("error=EIO", "error=ENOSPC", "error=EACCES", "signal=SIGKILL")
 
 
-LIBRARY = None  # of --hosts
+LIBRARY = None  # set by --hosts
 SHARED = "SAVE_ONCE_SHARED" in os.environ
 
 
 def with_hosts(folder):
-    """The environment of a program that writes there."""
+    """Returns the environment of a program that writes to this folder."""
     env = dict(os.environ)
     if LIBRARY:
         env.update(LD_PRELOAD=LIBRARY, PST_CLOSE_TO_OPEN=os.path.realpath(folder))
@@ -53,14 +53,15 @@ def run(*words, **more):
 
 
 def traced(log, env, *words):
-    """A program in that environment, which strace itself does not have."""
+    """Returns words that run a program under strace; only the program gets the
+    environment."""
     added = [w for x in ("LD_PRELOAD", "PST_CLOSE_TO_OPEN") if LIBRARY
              for w in ("-E", f"{x}={env[x]}")]
     return run("strace", "-f", "-o", log, *added, *words)
 
 
 def count_calls(log, words, env):
-    """How often a program makes each call."""
+    """Returns how often a program makes each system call."""
     traced(log, env, *words)
     counts = collections.Counter()
     for line in log.read_text().splitlines():
@@ -71,8 +72,8 @@ def count_calls(log, words, env):
 
 
 class Saves:
-    """A folder with the old checkpoint; after each fault it must have the old
-    or the new one, and a save that is left alone must go on from there."""
+    """A folder with the old checkpoint. After each fault it must contain the
+    old or the new one, and another save must succeed from there."""
 
     def __init__(self, program):
         self.program = program
@@ -93,7 +94,8 @@ class Saves:
         return int(done.stdout) if done.returncode == 0 else done.stderr
 
     def judge(self, folder, what, returncode):
-        """Step 2 was there, 3 was saved."""
+        """Checks the folder after a fault: step 2 existed, step 3 was being
+        saved."""
         found = self.newest(folder)
         if found not in (2, 3) or (returncode == 0 and found != 3):
             self.lost.append(f"{what}: {found}")
@@ -143,7 +145,8 @@ def calls(program):
 
 
 def full(program):
-    """A disk that is full after so many bytes: a mount, or a limit of files."""
+    """The disk is full after a given number of bytes: by a small mount, or by
+    a limit of file sizes."""
     saves = Saves(program)
     mount = saves.root / "mount"
     mount.mkdir()
@@ -185,7 +188,7 @@ def full(program):
 
 
 def group_of(pid):
-    """A process with all below it."""
+    """Returns a process and all its descendants."""
     below = collections.defaultdict(list)
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -202,7 +205,7 @@ def group_of(pid):
 
 
 def is_saving(folder):
-    """A step's folder has no manifest yet."""
+    """Returns True if the folder of some step has no manifest yet."""
     return any(not (p / "manifest.json").exists()
                for p in folder.glob("step-*"))
 
@@ -214,7 +217,8 @@ def last_saved(log):
 
 
 def jobs(penstock, model, data, n, seed, transport):
-    """Real jobs that save after each step, killed as a whole at random."""
+    """Jobs that save after each step are killed, with all processes, at random
+    times."""
     print(f"seed {seed}, transport {transport}")
     chance = random.Random(seed)
     root = pathlib.Path(tempfile.mkdtemp(prefix="pst-kill-"))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of modules, and which of them are alike, against the right answers.
+"""Calls of modules, and which of them are equal, against expected results.
 
 usage: calls.py PENSTOCK FOLDER GOLDEN
 
-FOLDER/expected.json lists for each FOLDER/*.pt2 the calls in order of entry:
-equal numbers of `identity` mean one module, of `template` one graph.
+FOLDER/expected.json lists the calls of each FOLDER/*.pt2 in order of entry.
+Equal numbers of `identity` mean the same module, of `template` the same
+graph.
 """
 import json
 import os
@@ -18,7 +19,7 @@ from xml.etree import ElementTree
 WORD = r'("(?:[^"\\]|\\.)*"|[^\s@]+)'
 CALL = re.compile(rf"  call {WORD}(?:@(\d+))? in {WORD}(?:@(\d+))?"
                   rf"(?: type {WORD})?(?: key (\S+))?$")
-# One file's signatures word by word: nested arguments, one that is not used.
+# The expected signatures of one file: nested arguments, one of them unused.
 NESTED = ('  signature nested in "0.0" %z in "0.1" %x in "y.key" %y '
           'out "x" %add out "w" %mul')
 
@@ -28,7 +29,7 @@ def unquoted(word):
 
 
 def numbered(names):
-    """0 for the first name and all that are equal to it, 1 for the next."""
+    """Numbers names by first appearance: equal names get equal numbers."""
     seen = {}
     return [seen.setdefault(name, len(seen)) for name in names]
 
@@ -75,7 +76,8 @@ def run(*args, code=0):
 
 
 def check_show(penstock, file, want, told):
-    """Each call alone, the tree, and the same of a plan."""
+    """`show` gives the same calls for each call alone, as a tree, and for a
+    plan."""
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         plan = os.path.join(work, "plan")
         run(penstock, "split", file, "-o", plan, "--policy", "flops",
@@ -100,7 +102,7 @@ def check_show(penstock, file, want, told):
 
 
 def shape_of(text):
-    """Which operators and calls, in order, without names."""
+    """Returns the operators and calls of a text in order, without names."""
     return [re.sub(r"^.* = |\(.*", "", line.strip())
             if " = " in line else line.split()[0]
             for line in text.splitlines()[1:]]
@@ -140,7 +142,7 @@ def refusals(penstock, folder):
 
 
 def cuts(penstock, folder):
-    """--at takes the names that --calls prints."""
+    """--at accepts the names that --calls prints."""
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         def operators(model, at, code=0):
             said = run(penstock, "split", os.path.join(folder, model), "-o",
@@ -155,14 +157,15 @@ def cuts(penstock, folder):
         assert operators("u03.pt2", "n@1") == [3, 4]
         assert operators("u03.pt2", "n@1:end") == [4, 3]
         assert operators("u03.pt2", "n@2:end") == [6, 1]
-        # Its child is called before it: that is not a call of it.
+        # Its child is called before it, so that is not a part of this call.
         assert operators("u10.pt2", "k") == [3, 4]
         assert operators("u10.pt2", "k.n@1") == [4, 3]
         said = operators("u03.pt2", "n@3", code=65)
         assert "has 3 calls, and none of them has that number" in said, said
         said = operators("u03.pt2", "n@01", code=65)
         assert "no module and no node of that name" in said, said
-        # Most of the work is said to be in two calls: each has its stage.
+        # By these costs most of the work is in two calls: each gets its own
+        # stage.
         costs = os.path.join(work, "costs.json")
         for pair, want in ((("n@0", "n@1"), (2, 3)), (("n@1", "n@2"), (4, 5))):
             with open(costs, "w", encoding="utf-8") as f:
@@ -181,7 +184,8 @@ def cuts(penstock, folder):
 
 
 def sizes(penstock, folder):
-    """32 equal blocks need at most 1.3 times the plan.pb of one."""
+    """The plan.pb of 32 equal blocks has at most 1.3 times the size of that of
+    one."""
     with tempfile.TemporaryDirectory() as work:
         size = {}
         for name in "u17-one", "u17":
@@ -192,7 +196,7 @@ def sizes(penstock, folder):
 
 
 def pictures(penstock, folder):
-    """Stages with the calls that they have."""
+    """Pictures show the calls in each stage."""
     file = os.path.join(folder, "u17.pt2")
     dot = run(penstock, "show", file, "--stages", "2", "--format", "dot")
     assert '[label="layers.0\\n' in dot, dot
@@ -209,8 +213,8 @@ def pictures(penstock, folder):
 
 
 def goldens(penstock, golden):
-    """Operators whose stack is lost, a constant with two names; calls that
-    left no operator: tests/golden/make/make_regions.py."""
+    """Operators without a stack, a constant with two names, and calls without
+    operators: tests/golden/make/make_regions.py."""
     for name in "regions", "empty":
         file = os.path.join(golden, f"{name}.pt2")
         told = json.loads(run(penstock, "modules", file, "--calls", "--json"))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that are called several times: numbers, gradients and buffers of two
-steps against the right answers, and a table of them beside PyTorch's tree.
+"""Modules that are called several times: loss, gradients and buffers of two
+steps against expected results, and a table of them beside PyTorch's tree.
 
 usage: fixtures.py PENSTOCK FOLDER TABLE
 
-FOLDER/expected.json has the answers and what torch.export.unflatten makes of
-each FOLDER/*.pt2. TABLE is compared with what is found; PST_UPDATE_GOLDEN=1
-writes it. The loss is a mean square whose target lies so that the gradient of
-the first output is one everywhere.
+FOLDER/expected.json has the expected results, and what torch.export.unflatten
+makes from each FOLDER/*.pt2. TABLE is compared with the results;
+PST_UPDATE_GOLDEN=1 writes it. The loss is a mean square with a target for
+which each element of the first output has the gradient 1.
 """
 import json
 import math
@@ -39,7 +39,7 @@ NAMES = {"F32": "f", "BOOL": "?", "I64": "q"}
 
 
 def write(path, tensors):
-    """tensors: name -> (dtype, shape, values)."""
+    """Writes a file. tensors: name -> (dtype, shape, values)."""
     header, data = {}, b""
     for name, (dtype, shape, values) in tensors.items():
         kind, letter, _ = DTYPES[dtype]
@@ -85,7 +85,8 @@ class Fixture:
         return done.stdout
 
     def names(self):
-        """The model's arguments, and the name of its first output."""
+        """Returns the names of the model's arguments and of its first
+        output."""
         text = self.call("show", self.path)
         inputs = [line.split("%", 1)[1].split(":")[0]
                   for line in text.splitlines() if line.startswith("  input ")]
@@ -94,7 +95,7 @@ class Fixture:
         return inputs, json.loads(first.rsplit(" ", 1)[1])
 
     def data(self, names, target):
-        """Of two steps."""
+        """Writes the data of two steps."""
         tensors = {}
         for name, t in zip(names, self.want["inputs"]):
             times = 2 if t["shape"] else 1

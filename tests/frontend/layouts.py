@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Results whose strides in PyTorch are other ones than the file says: what is
-written through a reshape of them reaches them or not, as in eager mode.
+"""Operators whose results have other strides in eager PyTorch than in the
+file.
 
 usage: layouts.py PENSTOCK GOLDEN
 
+A reshape of such a result is a view or a copy, by its strides in eager mode. A
+write to the reshape must reach the result exactly if it does in eager mode.
 GOLDEN has layouts.pt2 and layouts.safetensors (make_layouts.py).
 """
 import os

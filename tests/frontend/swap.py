@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules replaced by whole models, whose outputs are known.
+"""Replaces modules by whole models with known outputs.
 
 usage: swap.py PENSTOCK FOLDER
 
-FOLDER has the models of expected.json; of each the first output is one number
-(here, x + 15 of u01, 4 x + 3 of u05, 8 x of u06).
+FOLDER has the models of expected.json. The first output of each is a single
+number (x + 15 for u01, 4 x + 3 for u05, 8 x for u06).
 """
 import json
 import os
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 
-# model, what is swapped, the number for x = 1
+# model, swaps, the output for x = 1
 CASES = [
     ("u01", [], 16),
     ("u01", ["n=u01"], 1 + 3 + 15 + 4 + 15 + 5),
@@ -27,15 +27,15 @@ CASES = [
     ("u05", ["n@0=u06", "n@1=u06"], 64),
     ("u06", ["n@1=u01"], (2 * 1 + 15) * 2),
     ("u06", ["n=u06"], 512),
-    # A buffer goes from call to call: 2, then 3, then 5.
+    # A buffer changes from call to call: 2, then 3, then 5.
     ("u07", ["n@1=u01"], 1 + 2 + 1 + 15 + 1 + 3 + 1 + 5),
     ("u08", ["n@0=u01", "n@1=u05"], (4 + 15) + (4 * 4 + 3)),
 ]
 
 
 def add_views(old, new, record, value, views):
-    """The model with one more record of a number, and buffers that are views of
-    it: name -> elements, which are all that number."""
+    """Adds a tensor file with one repeated number, and buffers that are views
+    of it. views: name -> number of elements."""
     with zipfile.ZipFile(old) as a, zipfile.ZipFile(new, "w") as b:
         for name in a.namelist():
             data = a.read(name)
@@ -57,8 +57,8 @@ def add_views(old, new, record, value, views):
 
 
 def views_stay(call, folder, work):
-    """What shares memory with a buffer of the module that goes has its values
-    on, though the new module has a buffer of that name."""
+    """A tensor that shares memory with a buffer of the replaced module keeps
+    its values, even if the new module has a buffer of that name."""
     add_views(f"{folder}/u01.pt2", f"{work}/old.pt2", "weight_9", 7,
               {"n.own": 1, "m.part": 2, "m.more": 3})
     add_views(f"{folder}/u01.pt2", f"{work}/new.pt2", "weight_9", 5,

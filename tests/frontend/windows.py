@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers that share bytes: what a step makes of them against PyTorch.
+"""Buffers that share memory: their values after a step against PyTorch.
 
 usage: windows.py PENSTOCK GOLDEN
 
@@ -15,11 +15,11 @@ import sys
 import tempfile
 import zipfile
 
-SECONDS = 300  # far below what counting all indices or pairs would take
+SECONDS = 300  # far less than enumerating all indices or pairs would take
 
 
 def load(path):
-    """name -> (shape, values) of a file of f32 tensors."""
+    """Returns name -> (shape, values) of a file of f32 tensors."""
     with open(path, "rb") as f:
         size, = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(size))
@@ -47,7 +47,8 @@ def compare(have, want, cut):
 
 
 def rewrite(old, new, change, added=None):
-    """The model with other tables of weights, and perhaps one more record."""
+    """Copies the model; `change` edits its tables of weights, `added` is a new
+    tensor file."""
     with zipfile.ZipFile(old) as a, zipfile.ZipFile(
             new, "w", zipfile.ZIP_DEFLATED) as b:
         for name in a.namelist():
@@ -72,9 +73,9 @@ def view(like, record, sizes, strides, offset):
 
 
 def hostile(penstock, model, folder):
-    """Small files with views that take hours if they are compared as they
-    stand: more indices than bytes, many views of one record, and many that are
-    interleaved."""
+    """Small files whose views would take hours to compare index by index: more
+    indices than bytes, many views of one tensor file, many interleaved
+    views."""
     def indices(config):
         for i in range(2):
             config[f"few{i}"] = view(config["whole"], "weight_4", [1 << 42, 2],

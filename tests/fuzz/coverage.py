@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each parser the corpus runs, without changes of its files.
+"""Measures the line coverage of each parser by the corpus, without mutation.
 
 usage: coverage.py BUILD [--lines]
 
 BUILD has -Db_coverage=true -Dbuildtype=debug and test-fuzz-corpus. Lines are
-those of gcov; --lines prints those that nothing ran. What is in these files but
-is called by no target (writers, what looks for files) is not counted:
-ELSEWHERE names it. The exit code is 1 if a parser has less than 90 %.
+those of gcov; --lines prints the lines that were not run. ELSEWHERE names the
+functions of these files that no target calls (writers, file searches); they
+are not counted. The exit code is 1 if a parser has less than 90 %.
 """
 import glob
 import json
@@ -70,8 +70,8 @@ ELSEWHERE = {
 
 
 def counts(build, source):
-    """{line: runs} of a source, without the functions of ELSEWHERE."""
-    # An object's name is the source's path in its folder, of meson's choice.
+    """Returns {line: runs} of a source, without the functions of ELSEWHERE."""
+    # meson names an object after the path of its source.
     words = source.split("/")
     found = []
     for i in range(1, len(words)):

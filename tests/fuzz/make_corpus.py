@@ -4,7 +4,7 @@
 
 usage: make_corpus.py PENSTOCK ROOT
 
-Files of other names there (what a fuzzer has found) stay as they are.
+Files of other names in that folder (found by fuzzers) are kept.
 """
 import io
 import json
@@ -19,10 +19,11 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "..", "daemon"))
 from patience import PATIENCE  # noqa: E402
 
-# Each a form of its own: tags of a program, loops, free sizes, pairs.
+# Different features: tags of a program, loops, free sizes, pairs.
 MODELS = ["lost", "halves", "resize"]
 DOCUMENTS = MODELS + ["mixed"]
-# Deflated: too large else, and little that a fuzzer could change.
+# These are compressed: they would be too large, and mutation of their contents
+# gains little.
 PACKED = ["mixed", "square", "cube", "rows", "regions", "empty", "odd",
           "shared", "gathers", "gathers-2", "norm", "sizes", "tiny", "drops",
           "dynamic", "asserts"]
@@ -48,7 +49,7 @@ OPTIONS = [
     "--checkpoint-memory 1.5GiB --lr 1e-3 --schedule 1f1b --resume=7",
     "--schedule csv:lists.csv --data a --data b --log-dir logs",
 ]
-# All that the manifest of a checkpoint may say; the digest is made right.
+# Every field of a checkpoint's manifest; the digest is filled in later.
 MANIFEST = {
     "version": 1, "step": 3, "data_position": 3, "seed": "18446744073709551615",
     "model": "0" * 32, "optimizer": "adamw", "time": 77, "bad": True,
@@ -112,7 +113,7 @@ def models(corpus, golden):
         with zipfile.ZipFile(f"{golden}/{name}.pt2") as zipped:
             entries = [(x.filename, zipped.read(x)) for x in
                        zipped.infolist() if x.file_size < 100000]
-        # The smallest text is the easiest to change.
+        # A short text is easier to mutate.
         entries = [(n, json.dumps(json.loads(d), separators=(",", ":"))
                     if n.endswith("model.json") else d) for n, d in entries]
         if name in MODELS:
@@ -138,7 +139,8 @@ def models(corpus, golden):
 
 
 def zip64(name, text):
-    """An archive of one entry whose sizes and places stand in 64 bits only."""
+    """Returns an archive of one entry whose sizes and offsets use zip64
+    fields."""
     data = archive([(name, text)])
     n, at = struct.unpack("<II", data[-10:-2])
     central, files = bytearray(data[at:at + n]), data[:at]
@@ -249,7 +251,8 @@ def plans(corpus, penstock, root, folder):
             corpus.put("csv", schedule, file.read())
 
 
-# --- protobuf by hand --------------------------------------------------------
+# --- hand-written protobuf messages
+# ----------------------------------------------
 
 
 def varint(n):
@@ -275,7 +278,7 @@ def framed(body):
 
 
 def frames(corpus):
-    """Numbers of fields as in proto/control.proto."""
+    """Field numbers are those of proto/control.proto."""
     hello = message(1, number(1, 1) + number(2, 1) +
                     message(3, "0.1.0") + message(4, "night") + number(6, 2))
     option = message(1, message(1, "steps") + message(2, "100"))
@@ -311,7 +314,7 @@ PLAN_GRAPHS = """graph next_id=2 {
 
 
 def meta(field, *size):
-    """f32, contiguous."""
+    """Returns the metadata of a contiguous f32 tensor."""
     strides = [1]
     for n in size[:0:-1]:
         strides.insert(0, strides[0] * n)
@@ -320,8 +323,8 @@ def meta(field, *size):
 
 
 def whole_plan(corpus):
-    """Some of all that proto/plan.proto has; no model of the goldens has a
-    buffer that goes back, adapters and literals at once."""
+    """Writes a plan with every field of proto/plan.proto. No golden model has
+    a buffer that is passed back, adapters and literals at once."""
     edge, model = number(1, 1), b""
     stages = [message(2, model) + message(2, edge + number(2, 1)),
               message(2, edge)]
@@ -367,7 +370,7 @@ def tensor(name, dtype, size, data):
 
 
 def requests(corpus):
-    """For the model of tests/fuzz/targets/texts.c."""
+    """Requests for the model of tests/fuzz/targets/texts.c."""
     x = tensor("x", "F32", [3, 3], bytes(36))
     mask = tensor("mask", "BOOL", [2, 6], bytes([1, 0] * 6))
     whole = tensor("whole", "I64", [4], bytes(32))

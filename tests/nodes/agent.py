@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command on a host of the rig (rig.py), in place of ssh.
+"""Runs a command on an emulated host (rig.py), in place of ssh.
 
 usage: agent.py [-OPTION...] HOST COMMAND...     a line for sh, as ssh has it
        agent.py --exec HOST WORD...              words
-A host whose cable is down is not reached, nor is one that is not there.
-PST_RIG_SET_HOST="NAME=VALUE ..." is the environment of one host alone.
+
+A host that does not exist or whose link is down cannot be reached.
+PST_RIG_SET_HOST="NAME=VALUE ..." sets the environment of one host only.
 """
 import os
 import subprocess

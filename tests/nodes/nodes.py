@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on three hosts with two ranks each (rig.py), and what happens to hosts.
+"""Jobs on three emulated hosts with two ranks each (rig.py), and failures of
+hosts.
 
 usage: nodes.py PENSTOCK BYTEGPT.pt2 DATA [NAME...|all]
 
-bits     the weights are those of one process
-refused  hosts that are not there are named, all of them; slots that do not do
-doctor   --hosts
-flap     a cable is out for 1 s, 4 s: nothing is lost, nothing starts again; the
-         log tells who was not heard, and for how long
+bits     the weights equal those of a single process
+refused  all missing hosts are named; too few slots are refused
+doctor   `doctor --hosts`
+flap     a link is down for 1 s, then 4 s: no data are lost, nothing restarts;
+         the log names the silent rank and the duration
 flap_long  the same for 25 s
-lost     a cable is out for longer than the watchdog: the job ends everywhere,
-         and goes on by itself when the cable is back
+lost     a link is down for longer than the watchdog's limit: the job ends on
+         all hosts, and recovers when the link is up again
 drops    a network that loses packets
-hostile  bytes of strangers at each port that listens
-gone     a host is gone: the job goes on at a spare one
-fewer    the same without a spare one: it goes on with fewer ranks
+hostile  garbage sent to each listening port
+gone     a host disappears: the job continues on a spare one
+fewer    the same without a spare host: the job continues with fewer ranks
 killed   mpirun, or its daemon on a host, is killed: no process is left
 
 Without names: the first three and one of the others, which PST_TEST_SEED
@@ -43,8 +44,8 @@ from patience import PATIENCE  # noqa: E402
 
 HOSTS = ["n1", "n2", "n3"]
 STEPS, EVERY, WATCHDOG_S = 40, 5, 3
-# A fast machine must not come to the end before something happens: each forward
-# sleeps for 4 ms.
+# Each forward sleeps for 4 ms, so that a fast machine does not finish before
+# something happens.
 SLOWLY = {"PENSTOCK_FAULT": "F:1+:4"}
 
 
@@ -85,7 +86,7 @@ class Nodes:
         return out + err
 
     def job(self, *more, hosts="n1,n2,n3", **env):
-        """A job that was begun, and its name."""
+        """Starts a job; returns it and its name."""
         self.n += 1
         name = f"job-{self.n}"
         return self.begin(*self.words(name, "--hosts", hosts, "--interface",
@@ -209,7 +210,7 @@ def check_doctor(b):
 
 
 def longest_step(b, name):
-    """Seconds between two steps of a job, and between which."""
+    """Returns the longest time between two steps of a job, and these steps."""
     with open(os.path.join(b.folder, name, "rank-0.log"),
               encoding="utf-8") as file:
         said = [datetime.datetime.fromisoformat(
@@ -220,8 +221,8 @@ def longest_step(b, name):
 
 
 def silences(b, name):
-    """(rank, rank that it did not hear, for seconds, in a step of seconds) of
-    all logs of a job."""
+    """Returns (rank, silent rank, seconds of silence, seconds of the step)
+    from all logs of a job."""
     found = []
     for path in glob.glob(os.path.join(b.folder, name, "rank-*.log")):
         with open(path, encoding="utf-8") as file:
@@ -240,8 +241,8 @@ def flap(b, seconds):
     b.rig.link("n3", "up")
     b.ends_well(job, name)
     assert not b.events(name, "job_restart"), b.events(name, "job_ended")
-    # TCP sends again after twice as long each time: the job may lose more time
-    # than the cable was out.
+    # TCP doubles its retransmission delay each time, so the job may lose more
+    # time than the link was down.
     lost, said = longest_step(b, name), silences(b, name)
     print(f"  out for {seconds} s: {lost:.1f} s between two steps; (rank, did "
           f"not hear rank, for seconds, in a step of seconds): {said}")
@@ -263,7 +264,8 @@ def check_flap_long(b):
 
 
 def runs(pid):
-    """False: it has ended, though its parent may not have looked yet."""
+    """Returns False if the process has ended, though it may not be reaped
+    yet."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -311,8 +313,8 @@ def check_drops(b):
 
 
 def talk(rng, address, port):
-    """What a stranger may say to a port: noise, nothing at all, or the
-    beginning of a process that nobody knows (Open MPI's greeting)."""
+    """Sends to a port: noise, nothing at all, or the beginning of Open MPI's
+    greeting of an unknown process."""
     how = rng.randrange(3)
     data = b"" if how == 0 else rng.randbytes(rng.randrange(1, 65536))
     if how == 2:
@@ -328,7 +330,7 @@ def talk(rng, address, port):
 
 
 def strangers(seed, address, ports):
-    """Of this process, which is on another host: 40 for each port."""
+    """Makes 40 connections to each port, from this process on another host."""
     rng = random.Random(seed)
     open_ones = [talk(rng, address, port) for port in ports for _ in range(40)]
     time.sleep(1)
@@ -437,7 +439,7 @@ def main():
             CHECKS[name](b)
             print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
         left = glob.glob(os.path.join(folder, "penstock-??????"))
-        # A supervisor that was killed leaves its folder to the next job's.
+        # A killed supervisor leaves its folder to be removed by the next job.
         assert len(left) <= ("killed" in names), left
     return 0
 

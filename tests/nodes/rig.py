@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts on one machine: network namespaces that a bridge connects.
+"""Emulates hosts on one machine by network namespaces that a bridge connects.
 
-Each host has a name, an address in 10.77.K.0/24 and, for each command that runs
-on it, its own /dev/shm and host name; files and processes are the machine's.
-mpirun reaches the hosts by agent.py, as it would by ssh. Needs root.
+Each host has a name and an address in 10.77.K.0/24. Each command that runs on
+it has its own /dev/shm and host name; files and processes are shared with the
+machine. mpirun reaches the hosts through agent.py, as it would through ssh.
+Needs root.
 """
 import contextlib
 import os
@@ -16,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def why_not():
-    """What this machine lacks for a rig; None: nothing."""
+    """Returns what this machine lacks to emulate hosts, or None."""
     if os.geteuid() != 0:
         return "namespaces need root"
     for name in ("ip", "unshare", "mpirun"):
@@ -95,19 +96,20 @@ class Rig:
                 f"{sys.executable} {os.path.join(HERE, 'agent.py')}"}
 
     def on(self, name, *words):
-        """The command that runs these words on a host."""
+        """Returns the command line that runs these words on a host."""
         return [sys.executable, os.path.join(HERE, "agent.py"), "--exec", name,
                 *words]
 
     def at(self, name, *words):
-        """What these words print with the network of a host."""
+        """Returns the output of these words, run in the network of a host."""
         done = subprocess.run(["ip", "netns", "exec", self.space(name), *words],
                               capture_output=True, text=True, check=False)
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout
 
     def pids(self, name, what=None):
-        """Processes on a host, those of a program of that name."""
+        """Returns the process ids on a host, optionally of one program
+        only."""
         done = subprocess.run(["ip", "netns", "pids", self.space(name)],
                               capture_output=True, text=True, check=False)
         found = []
@@ -119,12 +121,12 @@ class Rig:
         return found
 
     def link(self, name, state):
-        """up or down: the cable of a host."""
+        """Sets the link of a host up or down."""
         ip("-n", self.space("sw"), "link", "set", f"to-{name}", state)
 
     def await_way(self, name, to):
-        """Until a host is heard by another again: a cable that is put back
-        carries nothing for up to a second, in which mpirun gives up."""
+        """Waits until one host can reach another. A link that is set up again
+        carries nothing for up to a second, and mpirun would give up."""
         self.at(name, sys.executable, "-c", f"""
 import socket, time
 for _ in range(100):

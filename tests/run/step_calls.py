@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What 50 steps call, by callgrind: no lookup, no comparison of texts, no
-allocation. Those inside libraries are printed by name.
+"""Functions that 50 steps call, by callgrind: no lookup, no comparison of
+strings, no allocation. Functions inside libraries are printed by name.
 
 usage: step_calls.py PENSTOCK PENSTOCKD TINY.pt2 [--all]
 
---all prints every function that a step calls. Needs valgrind (77 without it).
+--all prints every function that a step calls. Needs valgrind (77 without
+it).
 """
 import os
 import re
@@ -31,13 +32,14 @@ LINE = re.compile(r"^\s*[0-9][0-9,]*(?:\s*\([^)]*\))?\s+"
 
 
 def calls(penstock, penstockd, model, folder):
-    """{object: set of functions} of all steps."""
+    """Returns {object: set of functions} over all steps."""
     plan, out, data = [os.path.join(folder, name)
                        for name in ("plan", "calls", "data.safetensors")]
     clients.write_data(data)
     subprocess.run([penstock, "split", model, "-o", plan, "--stages", "2"],
                    check=True, stdout=subprocess.DEVNULL)
-    # Symbols are bound at the start, so that the loader has nothing to find.
+    # Symbols are bound at the start, so that the loader resolves none in a
+    # step.
     env = dict(os.environ, LD_BIND_NOW="1", OPENBLAS_NUM_THREADS="1")
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", "--toggle-collect=pst_engine_step",
@@ -61,7 +63,8 @@ def calls(penstock, penstockd, model, folder):
 
 
 def faults(found, lookup=LOOKUP):
-    """Of our own functions, and what these call in the C library."""
+    """Returns forbidden calls: penstock's lookups, and its calls of the C
+    library."""
     names = found.get("penstockd", set()) | {
         n for o, ns in found.items() if o.startswith("libc.") for n in ns}
     return sorted(n for n in names
@@ -78,7 +81,7 @@ def main():
         found = calls(penstock, penstockd, model, folder)
     own = found.get("penstockd", set())
     assert {"pst_engine_step", "pst_rank_advance"} <= own, own
-    # What is planted is found.
+    # The check must find a function that is certainly called.
     assert "pst_rank_advance" in faults(found, re.compile("pst_rank_.*"))
     for name, functions in sorted(found.items()):
         inside = sorted(functions if show else

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-errors.py finds what is planted, and only that.
+"""scripts/check-errors.py finds planted faults, and only these.
 
 usage: test_errors.py CHECK-ERRORS.py
 """
@@ -18,7 +18,7 @@ GOOD_CODE = ('int f(void)\n{\n    return pst_diag_set(diag, '
 
 
 def allowed(script):
-    """Files that the script wants to see with the text of an error in them."""
+    """Returns the files that the script allows to contain error texts."""
     with open(script, encoding="utf-8") as file:
         return re.findall(r'^    "((?:stages|daemon)/[^"]+)": ', file.read(),
                           re.M)
@@ -45,7 +45,7 @@ def check(script, rows, code):
 ROW2 = GOOD_ROW.replace("FILE_MISSING", "FILE_GONE").replace(
     "file.missing", "file.gone")
 USE2 = GOOD_CODE + "int g = PST_E_FILE_GONE;\n"
-CASES = [  # what, rows, code, words of the fault (None: none)
+CASES = [  # what, rows, code, words of the message (None: no fault)
     ("all well", GOOD_ROW, GOOD_CODE, None),
     ("unused row", GOOD_ROW + ROW2.replace("Correct", "Mend"), GOOD_CODE,
      "no place reports PST_E_FILE_GONE"),

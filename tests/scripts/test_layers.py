@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-layers.py finds what is planted, and only that.
+"""scripts/check-layers.py finds planted faults, and only these.
 
 usage: test_layers.py CHECK-LAYERS.py
 """
@@ -33,7 +33,7 @@ GOOD = {
     "stages/base/b.c": source("stages/base/b.h"),
     "stages/graph/c.c": source("stages/base/b.h"),
 }
-# What is planted, and words of the fault.
+# Planted includes, and words of the message.
 FAULTS = {
     "two headers": (
         {"stages/base/a.h": header("stages/base/a.h", "stages/base/b.h")},
@@ -67,7 +67,8 @@ FAULTS = {
 
 
 def check(script, planted):
-    """Exit code and words of the check on a tree with what is planted."""
+    """Runs the check on a tree with planted files; returns exit code and
+    output."""
     with tempfile.TemporaryDirectory(prefix="pst-") as root:
         for path, text in {**GOOD, **planted}.items():
             os.makedirs(os.path.dirname(os.path.join(root, path)),

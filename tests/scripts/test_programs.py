@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-programs.py finds what is planted, and only that.
+"""scripts/check-programs.py finds planted faults, and only these.
 
 usage: test_programs.py CHECK-PROGRAMS.py
 
-Each case adds files to a small tree, whose scripts install `kit` and `tools`,
-beside a database of dpkg: the packages base, kit, library (which kit needs),
-tools and procps.
+Each case adds files to a small tree whose scripts install `kit` and `tools`. A
+dpkg database has the packages base, kit, library (which kit needs), tools and
+procps.
 """
 import os
 import subprocess
@@ -20,7 +20,7 @@ PACKAGES = [  # name, fields, programs
     ("tools", "Priority: optional", ["strace"]),
     ("procps", "Priority: optional", ["pgrep", "top"])]
 SETUP = 'packages_build="kit\n  tools"\nneed_packages() {\n  cat "$1"\n}\n'
-CASES = [  # what, path, text, words of the fault (None: none)
+CASES = [  # what, path, text, words of the message (None: no fault)
     ("all well", "tests/a.py", "import subprocess\n"
      "subprocess.run(['strace', 'x'])\nsubprocess.run('cat')\n", None),
     ("a package that another one needs", "tests/a.py",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of a served model that speaks the protocol itself
-(proto/control.proto), and safetensors files, for the tests of this folder."""
+"""A client for served models that implements the protocol
+(proto/control.proto) itself, and safetensors files, for the tests of this
+folder."""
 import os
 import socket
 import struct
@@ -12,12 +13,12 @@ import tensor_file  # noqa: E402
 from wire import field, fields, read_varint, varint  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
-BUSY = -14  # stages/base/status.h: the retriable one
+BUSY = -14  # the retriable status of stages/base/status.h
 SIZES = {"F32": 4, "I64": 8}
 
 
 class Lost(Exception):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer arrived."""
 
 
 def signed(n):
@@ -25,13 +26,13 @@ def signed(n):
 
 
 class Tensor:
-    """Sizes and bytes, as in a file and in a message."""
+    """Sizes and bytes of a tensor, as in a file and in a message."""
 
     def __init__(self, dtype, size, data):
         self.dtype, self.size, self.data = dtype, list(size), bytes(data)
 
     def rows(self, begin, end):
-        """Along dimension 0."""
+        """Returns rows begin to end of dimension 0."""
         each = len(self.data) // self.size[0]
         return Tensor(self.dtype, [end - begin] + self.size[1:],
                       self.data[begin * each:end * each])
@@ -43,7 +44,7 @@ class Tensor:
 
 
 def unpack(data):
-    """A message Tensor: its name and what it is."""
+    """Decodes a Tensor message; returns its name and the tensor."""
     name, dtype, size, content = "", "", [], b""
     for key, value in fields(data):
         if key == 1:
@@ -61,7 +62,7 @@ def unpack(data):
 
 
 def infer(number, inputs):
-    """A frame; inputs: a dictionary, or a list of pairs."""
+    """Encodes a request; inputs: a dict, or a list of pairs."""
     pairs = inputs.items() if isinstance(inputs, dict) else inputs
     body = b"".join(field(1, t.pack(name)) for name, t in pairs)
     data = field(2, field(1, number) + field(25, body))
@@ -85,7 +86,7 @@ class Answer:
 
 
 class Asker:
-    """One connection."""
+    """A connection to the daemon."""
 
     def __init__(self, path, timeout=PATIENCE):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -123,7 +124,7 @@ class Asker:
         return self.number
 
     def answer(self):
-        """The next reply, whatever it answers."""
+        """Returns the next reply, whichever request it answers."""
         while True:
             for key, value in fields(self.read()):
                 if key == 3:

@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that answers requests for outputs.
+"""A job that answers requests for outputs (`penstock serve`).
 
 usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 NORM.pt2 TINY.pt2 TARGET.pt2
                 self|mpi [--full] [--seed N] [--only PART]
 
-answers   files of all kinds, more samples than a request has: what `ask`
-          writes equals what `infer` writes for the same rows, bit by bit
-models    one with batch norm, exported in training mode; one whose answers
-          would depend on the requests before is refused
-targets   inputs that the loss alone reads may be left out
-refused   wrong names, sizes, dtypes, numbers; an id out of range beside good
-          requests of the same step: only the guilty one gets an error
-clients   64 at once, with seeded requests: no error, every answer equal
-large     the same with answers of 128 to 512 KiB; and 64 MiB of them that are
-          read late
-gone      clients that are killed while they wait: nobody else notices
-full      more requests than --queue: those beyond are told to ask again
-drain     a stop, a signal: no accepted request is lost, new ones are refused
-killed    a rank is killed: who waits is told to ask again within a second, and
-          is served again within ten
---full: clients and gone for ten minutes, killed ten times.
+answers   all kinds of files, more samples than fit in a request: the output of
+          `ask` equals that of `infer` for the same rows, bit by bit
+models    a model with batch norm exported in training mode; a model whose
+          answers would depend on earlier requests is refused
+targets   inputs that only the loss reads may be omitted
+refused   wrong names, sizes, dtypes, numbers; a token out of range beside
+          valid requests in the same step: only the faulty request gets an
+          error
+clients   64 at once, with random requests: no error, every answer is right
+large     the same with answers of 128 to 512 KiB, and 64 MiB of answers that
+          are read late
+gone      clients that are killed while they wait do not affect others
+full      requests beyond --queue get an error that says to retry
+drain     on a stop or signal accepted requests are answered, new ones refused
+killed    a rank is killed: waiting clients are told within a second to retry,
+          and are served again within ten
+
+--full: clients and gone run for ten minutes, killed ten times.
 """
 import argparse
 import json
@@ -36,18 +38,18 @@ import time
 
 from asking import (BUSY, Asker, Lost, Tensor, floats, integers, read_file,
                     write_file)
-from job import Bench, field  # which asking has put on the path
+from job import Bench, field  # asking has added the folder to sys.path
 from patience import PATIENCE
 
 ROWS = 36
 CLIENTS = 64
 RANGE, SHAPE, NOT_FOUND, INPUT, USAGE = -6, -5, -7, -3, -2
 TOLD_S, BACK_S = 1.0, 10.0
-SLOW = "F:1+:40"  # milliseconds that a stage takes for a microbatch
+SLOW = "F:1+:40"  # each stage takes 40 ms per microbatch
 
 
 class Job:
-    """`penstock serve`. The ranks end with it, however it does."""
+    """Runs `penstock serve`; its ranks always end with it."""
 
     all = []
 
@@ -80,11 +82,11 @@ class Job:
 
 
 class Model:
-    """A plan, rows, and the outputs that `infer` has for them.
+    """A plan, rows, and the outputs of `infer` for them.
 
-    limit: of the difference, by the largest number. Products of a library may
-    round a row otherwise at another place of a microbatch, or with another
-    number of threads: not with AVX-512, but with AVX2."""
+    limit: allowed difference relative to the largest number. Matmuls of a
+    library may round a row differently at another position of a microbatch, or
+    with another number of threads: with AVX2, but not with AVX-512."""
 
     def __init__(self, bench, model, name, inputs, outputs, limit=0):
         self.limit = limit
@@ -119,7 +121,7 @@ class Model:
 
 
 def write_text(bench, model):
-    """Numbers of 32 bits with enough digits are the same numbers."""
+    """f32 numbers written with enough digits are read back exactly."""
     numbers = memoryview(model.inputs["x"].data).cast("f").tolist()
     lines = [numbers[7 * i:7 * i + 7] for i in range(ROWS)]
     with open(bench.path("x.json"), "w", encoding="utf-8") as file:
@@ -132,7 +134,7 @@ def write_text(bench, model):
 # --- parts -------------------------------------------------------------------
 
 def answers(bench, model, transport):
-    """Files in, files out."""
+    """Answers have the format of the input file."""
     job = Job(bench, model.plan, transport, "answers")
     bench.call("ask", "rows.safetensors", "-o", "got.safetensors", "--job",
                job.name)
@@ -207,7 +209,8 @@ def models(bench, norm, tiny, transport):
 
 
 def targets(bench, model, mse, transport):
-    """What the loss alone reads may be left out, whatever the rows."""
+    """Inputs that only the loss reads may be omitted, for any number of
+    rows."""
     one = ["--microbatch-size", "1"]
     for k, (m, words) in enumerate(((model, one), (mse, []), (mse, one))):
         want = m.plan + ".want"
@@ -226,7 +229,7 @@ def targets(bench, model, mse, transport):
 
 
 def refused(bench, model, gpt, transport):
-    """Requests that are wrong."""
+    """Wrong requests."""
     job = Job(bench, model.plan, transport, "refused")
     x, target = model.inputs["x"].rows(0, 2), model.inputs["target"].rows(0, 2)
     cases = [
@@ -277,14 +280,15 @@ def refused(bench, model, gpt, transport):
     assert now["failed"] == 1 and now["answered"] == 3, now
     said = job.stop()
     steps = int(field(bench.events("ids", "serving", "rank-0")[-1], "steps"))
-    assert steps == 1 + 4, steps  # all together, then each alone
+    # one step for all together, then one for each
+    assert steps == 1 + 4, steps
     print(f"refused: {len(cases)} wrong requests by name; beside an id out of "
           "range the other three requests of the step were answered")
     return said
 
 
 class Crowd:
-    """So many clients that ask until they are told to stop."""
+    """Clients that send requests until they are told to stop."""
 
     def __init__(self, job, model, seed, names, n=CLIENTS):
         self.job, self.model, self.names = job, model, names
@@ -344,7 +348,7 @@ def clients(bench, model, transport, seed, seconds, name="clients"):
 
 
 def large(bench, gpt, transport, seed, seconds):
-    """Answers that wait for who asked do not cost anybody theirs."""
+    """Unread answers do not delay those of other clients."""
     job = Job(bench, gpt.plan, transport, "unread", "--queue", "200",
               "--client-timeout", "100")
     with open(f"/proc/{bench.pid('unread', 0)}/cmdline", "rb") as file:
@@ -366,20 +370,20 @@ def large(bench, gpt, transport, seed, seconds):
 
 
 def gone(bench, model, transport, seed, seconds):
-    """Some are killed while they wait."""
+    """Some clients are killed while they wait."""
     job = Job(bench, model.plan, transport, "gone", PENSTOCK_FAULT=SLOW)
     crowd = Crowd(job, model, seed, ["x"], n=8)
     rng = random.Random(seed)
     killed = 0
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if killed % 4 == 0:  # a program, killed somewhere on its way
+        if killed % 4 == 0:  # a program, killed at a random time
             asks = bench.begin("ask", "rows.safetensors", "-o", "gone.json",
                                "--job", job.name)
             time.sleep(rng.uniform(.01, .1))
             asks.kill()
             asks.communicate()
-        else:  # a connection that closes behind its requests, or within one
+        else:  # a connection that closes after its requests, or within one
             client = job.ask()
             for _ in range(rng.randint(0, 5)):
                 client.send(model.part(0, 4))
@@ -417,7 +421,8 @@ def full(bench, model, transport):
     assert good >= 4 and told, (good, told)
     now = job.status()
     assert now["refused"] == told and now["answered"] == good, now
-    codes = [ask_while_full(bench, job, model)]  # it may find room
+    # the request may still be accepted
+    codes = [ask_while_full(bench, job, model)]
     while codes[-1] != 75:
         assert len(codes) < 20, codes
         codes.append(ask_while_full(bench, job, model))
@@ -427,7 +432,7 @@ def full(bench, model, transport):
 
 
 def ask_while_full(bench, job, model):
-    """The program says so, too."""
+    """`ask` reports the full queue, too."""
     askers = [job.ask() for _ in range(12)]
     for client in askers:
         client.send(model.part(0, 4, "x"))
@@ -441,7 +446,8 @@ def ask_while_full(bench, job, model):
 
 
 def drain(bench, model, transport):
-    """By a request, by a signal to the command or to a rank."""
+    """The job is stopped by a request, or by a signal to the client or to a
+    rank."""
     ways = ["stop", "signal"] + ["rank 1"] * (transport == "mpi")
     for how in ways:
         name = "drain-" + how.replace(" ", "-")
@@ -501,7 +507,8 @@ def drain(bench, model, transport):
 
 
 def killed(bench, model, transport, times, strict):
-    """A rank, while requests wait; *strict*: with nothing beside it."""
+    """A rank is killed while requests wait; *strict*: the machine is otherwise
+    idle."""
     job = Job(bench, model.plan, transport, "killed", "--max-restarts", "20",
               PENSTOCK_FAULT=SLOW)
     told, back = [], []
@@ -548,7 +555,7 @@ def killed(bench, model, transport, times, strict):
 
 
 def bench_ask(bench, job):
-    """The program, meanwhile: retriable."""
+    """`ask` meanwhile reports an error that says to retry."""
     said = bench.begin("ask", "x.csv", "--job", job.name)
     said.communicate(timeout=PATIENCE)
     assert said.returncode in (0, 75), said.returncode

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many lines a job logs, and what it says of those that it could not.
+"""The number of lines that a job logs, and reports of lines that were dropped.
 
 usage: lines.py PENSTOCK PENSTOCKD TINY.pt2 mpi|self [SECONDS]
 
-default  steps as quick as they can be, with the options that nobody gave: at
-         most 300 lines in any second, of all ranks of the node
-all      --log-every 1: each step once, none left out
-dropped  nobody takes what the loop writes for a while: what found no room is
-         told as soon as there is room, and steps went on meanwhile
+default  fastest steps, default options: at most 300 lines in any second, over
+         all ranks of the host
+all      --log-every 1: each step once, none omitted
+dropped  the loop thread is blocked for a while: dropped lines are reported as
+         soon as possible, and steps have continued meanwhile
 """
 import collections
 import glob
@@ -26,8 +26,8 @@ import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 MOST = 300
-HELD_S = 9  # at 20 events a second, of which 96 wait
-HELD_AT = 60  # lines, in the middle of its steps
+HELD_S = 9  # at 20 events per second, of which 96 fit into the queue
+HELD_AT = 60  # a line number in the middle of the steps
 
 
 class Bench(job.Bench):
@@ -76,7 +76,7 @@ def check_all(b):
 
 
 class Held(greedy.Daemon):
-    """Its loop is held up once, in the middle of a write of its log."""
+    """A job whose loop thread is blocked once, while it writes its log."""
 
     def begin(self, penstockd, env):
         env["PENSTOCK_FAULT"] = f"log:{HELD_AT}:{1000 * HELD_S}"

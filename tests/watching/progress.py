@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The line that says how a run goes: what it says, and how it looks where.
+"""The progress line of `run`: contents, and output to different terminals.
 
 usage: progress.py PENSTOCK TINY.pt2 [STEPS]
 
-eta      from a tenth of the run on it says within 10 % when that will end, also
-         where the run has been paused
-pipe     plain lines, no more than two a second
-narrow   40 columns: the line fits, and its end is still when the run will end
+eta      from a tenth of the run on, the estimated end is right within 10 %,
+         also after a pause
+pipe     plain lines, at most two per second
+narrow   40 columns: the line fits and still ends with the estimated end
 resize   the line fits the new width after SIGWINCH, at once
-plain    TERM=dumb, NO_COLOR, a locale without UTF-8: no escape that is not
-         obeyed there, no byte above 0x7f
+plain    TERM=dumb, NO_COLOR, a locale without UTF-8: no unsupported escapes,
+         no bytes above 0x7f
 """
 import fcntl
 import os
@@ -31,7 +31,7 @@ import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 STEP_MS = 50
-STEADY = .05  # of what a step takes
+STEADY = .05  # tolerance, as a fraction of a step
 LINE = re.compile(r"step (\d+)/(\d+)(.*)")
 ETA = re.compile(r"ETA (\S+)(?: (s|ms|us))?")
 CLEAR = "\r\x1b[K"
@@ -64,7 +64,7 @@ class Bench(job.Bench):
 
 
 class Terminal:
-    """A run in a terminal of so many columns."""
+    """A run in a terminal of this number of columns."""
 
     def __init__(self, b, columns, steps, **env):
         self.pid, self.fd = pty.fork()
@@ -80,7 +80,7 @@ class Terminal:
                     struct.pack("4H", 24, columns, 0, 0))
 
     def read(self, wanted=None):
-        """Up to its end, or until enough has come."""
+        """Reads until the end, or until `wanted` is satisfied."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if wanted is not None and wanted(self.lines()):
@@ -101,14 +101,15 @@ class Terminal:
         raise AssertionError(self.text)
 
     def lines(self):
-        """Those that were live, one behind the other."""
+        """Returns the successive contents of the live line."""
         text = self.text.decode("utf-8")
         return [x.split("\n")[0].rstrip("\r") for x in text.split(CLEAR)[1:]
                 if x.startswith("step ")]
 
 
 def pipe(b, steps, env, meanwhile=lambda step: 0.0):
-    """Lines with the time when they came; how long the run was held up."""
+    """Returns lines with their arrival times, and how long the run was held
+    up."""
     run = b.begin_as(b.words(steps), env=env)
     lines, held = [], 0.0
     for line in run.stdout:
@@ -123,9 +124,9 @@ def pipe(b, steps, env, meanwhile=lambda step: 0.0):
 
 
 def judge(lines, steps, what):
-    """How far each line was off, of those at which the run went on as quickly
-    as it had begun: who shares the machine with it cannot be foreseen, nor can
-    a pause. That is told by when lines came, not by what they say."""
+    """Returns the error of each estimate. Only lines count after which the run
+    kept its speed, judged by arrival times: other work on the machine and
+    pauses cannot be predicted."""
     known = [(at - held, int(LINE.match(line)[1]), line)
              for at, held, line in lines if LINE.match(line)]
     (begin, first, _), (end, last, _) = known[0], known[-1]
@@ -134,7 +135,7 @@ def judge(lines, steps, what):
     for at, step, line in known[1:-1]:
         left = end - at
         if step < steps / 10 or left < .1 * (end - begin):
-            continue  # less than what a line may be late
+            continue  # less than the delay of a line
         before, after = (at - begin) / (step - first), left / (last - step)
         if abs(before / after - 1) > STEADY:
             continue
@@ -193,7 +194,7 @@ def resize(b, steps):
     t.resize(40)
     before = len(t.lines())
     t.read(lambda lines: len(lines) > before + 3)
-    # What was on its way may come before.
+    # Text that was already sent may arrive first.
     assert max(map(len, t.lines()[before + 1:before + 3])) < 40, t.lines()
     t.resize(100)
     before = len(t.lines())
