@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes aliases.json beside itself: programs in the form of
-tests/alias/README.md, with what eager PyTorch makes of them.
+"""Writes aliases.json beside itself: programs in the format of
+tests/alias/README.md, with their results in eager PyTorch.
 
-Needs torch >= 2.9; rerun to add programs. `bases` are given here, since eager
-has none; programs that it refuses have the word that penstock's refusal has.
-"""
+Needs torch >= 2.9; rerun to add programs. Eager PyTorch has no bases, so
+`bases` is given here. Programs that PyTorch refuses have a word of penstock's
+error message."""
 import json
 import os
 
@@ -64,8 +64,8 @@ def geometry(t):
 
 def case(name, storages, tensors, ops, returns, bases=None, args=None,
          before=(), leaves=(), sgd=None, error=None, runs=None):
-    """One program. tensors: name: (storage, sizes, strides, offset[, dtype]);
-    ops: (operator, arguments, names of results[, keywords])."""
+    """Returns one program. tensors: name: (storage, sizes, strides, offset[,
+    dtype]); ops: (operator, arguments, names of results[, keywords])."""
     made = {n: torch.tensor(v, dtype=DTYPES[d])
             for n, (d, v) in storages.items()}
     dtypes = {n: d for n, (d, _) in storages.items()}
@@ -92,7 +92,7 @@ def case(name, storages, tensors, ops, returns, bases=None, args=None,
     if runs is not None:
         ret["runs"] = runs
     for run in [{}] if runs is None else runs:
-        if results: # the caller's operands, as the call before left them
+        if results:  # operands keep the values of the last run
             live = {n: live[n] for n in tensors}
         for n, v in run.items():
             made[n].copy_(torch.tensor(v, dtype=made[n].dtype))
@@ -116,7 +116,7 @@ def case(name, storages, tensors, ops, returns, bases=None, args=None,
         ret["backward"] = True
         try:
             live[returns[0]].backward()
-        except RuntimeError: # a number that it needs was written
+        except RuntimeError:  # a number that it needs was written
             assert error is not None, name
             ret["expect"] = {}
             return ret
@@ -139,7 +139,7 @@ def floats(n=12):
 
 
 def bits():
-    """view(dtype) with elements of another size is a window, too."""
+    """view(dtype) with another element size is a view of memory, too."""
     row = {"a": ("s", [4], [1], 2)}
     fill = ("fill_.Scalar", ["%v", 0], "f")
     yield case("larger", floats(), row,
@@ -175,7 +175,8 @@ def bits():
 
 
 def beyond():
-    """Numbers that a dtype cannot hold wrap before anything is computed."""
+    """Numbers that a dtype cannot hold wrap before the operator is
+    computed."""
     x = {"x": ("uint8", [0, 1, 3, 7, 128, 200, 254, 255])}
     y = {"x": ("int8", [0, 1, 3, 7, -128, -56, -2, 127])}
     two = [("clamp", ["%x", -1], {}), ("clamp", ["%x", None, -1], {}),
@@ -205,7 +206,7 @@ def beyond():
 
 
 def offsets():
-    """as_strided counts from the start of the caller's storage."""
+    """as_strided counts its offset from the start of the caller's storage."""
     row = {"a": ("s", [4], [1], 4)}
     add = ("add_.Scalar", ["%v", 100.], "x")
     yield case("own", floats(), row,
@@ -236,7 +237,8 @@ def offsets():
                [("as_strided", ["%a", [3], [2], 1], "v"),
                 ("mul_.Scalar", ["%b", 3], "x"), ("clone", ["%v"], "c")],
                ["c", "v"], 1)
-    for dtype in ("float32", "int32"): # within its ends, but not of its elements
+    # within a's range, but between its elements
+    for dtype in ("float32", "int32"):
         yield case(f"gap-{dtype}", floats(),
                    {"a": ("s", [3], [2], 2), "b": ("s", [1], [1], 3, dtype)},
                    [("mul_.Scalar", ["%b", 3], "x"),
@@ -277,7 +279,7 @@ def offsets():
 
 
 def before():
-    """Operands that the caller has made of tensors and leaves."""
+    """The caller makes some operands from tensors and leaves."""
     w = {"w": ("float32", ONE_TO_12[:6])}
     leaf = {"w": ("w", [2, 3], [3, 1], 0)}
     total = ("sum", ["%q"], "loss")
@@ -320,7 +322,7 @@ def before():
 
 
 def leaves():
-    """Gradients are contiguous, steps reach the caller's storage."""
+    """Gradients are contiguous; optimizer steps reach the caller's storage."""
     w = {"w": ("float32", ONE_TO_12)}
     total = ("sum", ["%q"], "loss")
     rate = {"lr": .25, "weight_decay": .5}
@@ -357,7 +359,7 @@ def leaves():
 
 
 def names():
-    """One tensor under two names, results that are the operand itself."""
+    """One tensor has two names; results that are the operand itself."""
     a = {"a": ("s", [3, 4], [4, 1], 0)}
     two = ["a", "a"]
     yield case("turned", floats(), a, [("t_", ["%0"], "x"),
@@ -377,8 +379,7 @@ def names():
 
 
 def strides():
-    """New results lie as PyTorch's do: what a reshape of them is depends on
-    it."""
+    """New results have PyTorch's strides, which a later reshape depends on."""
     x = {"x": ("s", [2, 3], [1, 2], 3), "y": ("s", [2, 3], [3, 1], 0),
          "m": ("m", [2, 3], [1, 2], 0), "i": ("i", [2, 3], [1, 2], 0),
          "r": ("s", [3], [2], 0), "d": ("s", [2], [3], 0)}
@@ -432,7 +433,7 @@ def empty():
                ["x", "y", "z"], 0)
     yield case("chunks", floats(), {"a": ("s", [0, 4], [4, 1], 0)},
                [("chunk", ["%a", 3, 0], ["x", "y", "z"])], ["x", "y", "z"], 0)
-    # They begin where they would with elements, beyond the storage too.
+    # Their offsets are those of non-empty views, even beyond the storage.
     for where in 2, 12:
         spec = {"a": ("s", [3, 0], [1, 1], where)}
         yield case(f"rows-{where}", floats(), spec,
@@ -450,7 +451,7 @@ def empty():
 
 
 def places():
-    """What is written at places may not read what it writes."""
+    """An indexed write may not read the tensor that it writes."""
     data = dict(floats(6), i=("int64", [0, 0, 1, 1, 2, 2]))
     a = {"a": ("s", [6], [1], 0), "i": ("i", [6], [1], 0)}
     for name, args in [("index_put_", ["%a", ["%i"], "%a", True]),
@@ -483,7 +484,7 @@ def places():
 
 
 def sets():
-    """set_() takes a tensor to another storage, under all of its names."""
+    """set_() moves a tensor to another storage, under all of its names."""
     both = {**floats(), "t": ("float32", [float(-i) for i in range(1, 9)])}
     pair = {"a": ("s", [4], [1], 0), "b": ("t", [4], [1], 1)}
     to_b = ("set_.source_Tensor", ["%a", "%b"], "x")
@@ -524,7 +525,7 @@ def sets():
 
 
 def fills():
-    """One number may be written to elements that share memory."""
+    """A single number may be written to elements that share memory."""
     windows = {"unfold": ("unfold", ["%a", 0, 2, 1], "v"),
                "strided": ("as_strided", ["%a", [3, 3], [1, 1], 0], "v"),
                "expanded": ("expand", ["%a", [3, 4]], "v"),
@@ -545,8 +546,8 @@ def fills():
 
 
 def histories():
-    """Gradients go with tensors that are views of one another, not with bytes:
-    what is not a view of the written one is refused where it would follow."""
+    """Gradients follow views of a tensor, not its memory. Programs are refused
+    if a tensor shares written memory without being a view of it."""
     apart = {"w": ("w", [4], [1], 0), "a": ("s", [4], [1], 0),
              "b": ("s", [4], [1], 2), "c": ("s", [4], [1], 6)}
     both = {**floats(), "w": ("float32", [2., 3., 4., 5.])}
@@ -577,7 +578,7 @@ def histories():
 
 
 def texts():
-    """Refusals name both operands and where they lie."""
+    """Refusals name both operands and their locations."""
     yield case("leaf", floats(),
                {"w": ("s", [4], [1], 0), "b": ("s", [4], [1], 8, "uint8")},
                [("zero_", ["%b"], "x"), ("sum", ["%w"], "l")], ["l"],
@@ -597,8 +598,8 @@ def texts():
 
 
 def expanded():
-    """A leaf whose elements share memory: one gradient for each of them, after
-    a write under no_grad too."""
+    """A leaf whose elements share memory has a gradient for each element, also
+    after a write under no_grad."""
     quiet = {"no_grad": True}
     row = {"w": ("s", [4], [0], 1), "c": ("c", [4], [1], 0)}
     rows = {"w": ("s", [2, 3], [0, 1], 1), "c": ("c", [2, 3], [3, 1], 0)}
@@ -641,8 +642,8 @@ def expanded():
 
 
 def shared():
-    """A leaf, and another tensor on its numbers that is written: the leaf has
-    them from then on, and its gradient as before."""
+    """Another tensor shares a leaf's memory and is written: the leaf gets the
+    new values, and its gradient is unaffected."""
     spec = {"w": ("s", [2, 3], [3, 1], 1), "b": ("s", [4], [2], 0)}
     double = ("mul.Scalar", ["%w", 2.], "v")
     square, kept = (("mul.Tensor", ["%w", "%w"], n) for n in ("p", "k"))
@@ -681,8 +682,8 @@ def shared():
 
 
 def reaches():
-    """as_strided of a view reaches beyond it. What is written there has its
-    gradient; what is only read has none, as in PyTorch."""
+    """as_strided of a view reaches outside of it. Values written there have a
+    gradient; values that are only read have none, as in PyTorch."""
     w = {"w": ("float32", [.5, -1., 2., -3., 1.5, .25])}
     leaf = {"w": ("w", [6], [1], 0)}
     own = ("mul.Scalar", ["%w", 2.], "a")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes asserts.pt2, a model in the decomposed form whose assertions on data
-have every form that the exporter writes: those that one_hot and inverse
-consist of (the second with an effect token), one of a tensor, and those of a
-number that is read from data. Two markers divide it, so that the assertions
-are in three stages. Run again only if PyTorch's format changes.
+"""Writes asserts.pt2, a decomposed model with every kind of assertion on data
+that the exporter writes: those in one_hot and inverse (the second with an
+effect token), one of a tensor, and those of a number that is read from data.
+Two split markers put the assertions into three stages. Run again only if
+PyTorch's format changes.
 """
 
 import os

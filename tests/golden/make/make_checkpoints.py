@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes checkpoints.pt2 for tests/daemon/training/checkpoints.py (PyTorch 2.13).
+"""Writes checkpoints.pt2 for tests/daemon/training/checkpoints.py (PyTorch
+2.13).
 
-Layers under torch.utils.checkpoint, the second one with a part that is under it
-once more. Of a model that is traced strictly, and with a context_fn,
-torch.export keeps these regions.
-"""
+Layers under torch.utils.checkpoint; a part of the second one is nested in
+another checkpoint. torch.export keeps these regions only if the model is
+traced strictly, with a context_fn."""
 import os
 
 import torch

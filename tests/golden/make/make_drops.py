@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes drops.pt2 and drops.safetensors (the input, what eval() computes).
+"""Writes drops.pt2 and drops.safetensors (the input and the result of eval()).
 
-Every dropout that Core ATen has no operator for, exported in training mode and
-decomposed. Needs torch >= 2.9 and safetensors; rerun only to change the model.
-"""
+All kinds of dropout that Core ATen has no operator for, exported in training
+mode and decomposed. Needs torch >= 2.9 and safetensors; rerun only to change
+the model."""
 import os
 
 import torch

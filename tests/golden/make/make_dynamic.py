@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes dynamic.pt2, a model with a free batch dimension that was exported
-with 4 rows, and dynamic.safetensors: N/NAME for N of 2, 3, 5, 10 rows are the
-inputs, outputs and gradients that PyTorch has with that many rows. Every N
+with 4 rows. dynamic.safetensors has N/NAME for N of 2, 3, 5, 10 rows: the
+inputs, outputs and gradients of PyTorch with this number of rows. Every N
 takes the first rows of one batch.
 
-rows.pt2 has the same dimension free and treats every row alike, so that
-microbatches of any rows make up the whole batch: full/NAME has its 10 rows and
-the gradients of their mean loss, ignored/NAME the same with targets that the
-loss ignores.
+rows.pt2 has the same free dimension and treats all rows alike, so that
+microbatches of any sizes make up the whole batch. full/NAME has its 10 rows
+and the gradients of their mean loss, ignored/NAME the same with targets that
+the loss ignores.
 
 odd.pt2 writes through views whose strides and offsets depend on the rows, and
-has an operator that penstock makes of others: odd3/NAME and odd7/NAME are what
-it gives for 3 and 7 rows. In cube.pt2 offsets grow with the square of the
-rows. norm.pt2 has batch norms, whose running statistics count the rows;
-norm.safetensors has a step of 3 and one of 7 rows.
+has an operator that penstock decomposes. odd3/NAME and odd7/NAME are its
+results for 3 and 7 rows. In cube.pt2 offsets grow with the square of the rows.
+norm.pt2 has batch norms, whose running statistics depend on the number of
+rows; norm.safetensors has a step of 3 and one of 7 rows.
 
-sizes.pt2 leaves rows and length free (Dim.AUTO), and its rows times its length
-have to be even: B.T/NAME in sizes.safetensors is what it gives for B rows of
-length T. Run again only if PyTorch's format changes.
+sizes.pt2 leaves rows and length free (Dim.AUTO); rows times length must be
+even. sizes.safetensors has B.T/NAME, the results for B rows of length T. Run
+again only if PyTorch's format changes.
 """
 
 import copy
@@ -156,7 +156,7 @@ class Norm(nn.Module):
 
 
 def write_norm():
-    """Running statistics count the rows: one step with 3 and with 7."""
+    """Running statistics depend on the batch size: steps of 3 and 7 rows."""
     torch.manual_seed(4)
     x = torch.randn(7, 4)
     start = Norm().train()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes gathers.pt2 and gathers-2.pt2: a module that gathers its parameters
-and scatters a sum, exported by the only process of a group and by one of two.
+and scatters a sum, exported in a group of one process and in one of two.
 
 Needs torch >= 2.13; rerun only to change the model.
 """
@@ -29,7 +29,7 @@ class Gathers(nn.Module):
     def forward(self, x):
         n = dist.get_world_size()
         last = collectives.all_gather_tensor(self.last, 0, dist.group.WORLD)
-        last = last.mul_(2) if n == 1 else last  # no parameter changes
+        last = last.mul_(2) if n == 1 else last  # does not modify a parameter
         with torch.no_grad():
             parts = [self.weight.reshape(-1), self.bias.reshape(-1)]
             mine, all_ = FSDP.all_gather_copy_in(

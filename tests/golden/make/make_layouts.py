@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes layouts.pt2 and layouts.safetensors (PyTorch 2.13) next to this file.
 
-Operators whose results have other strides in eager mode than the file says, as
-the tracer has them: of each a reshape is then taken, written, and the result
-looked at, which is a view or a copy by these strides. layouts.safetensors has
-the inputs and the outputs of eager PyTorch.
+Operators whose results have other strides in eager mode than in the file,
+which has those of the tracer. A reshape of each result is written, and the
+result is returned: by the strides the reshape is a view or a copy.
+layouts.safetensors has the inputs and the outputs of eager PyTorch.
 """
 import os
 import warnings
@@ -18,13 +18,13 @@ CL = torch.channels_last
 
 
 def conv(a):
-    """Its channels lie where those of `a` seem to, and it has several."""
+    """Returns several channels, in the layout that `a` seems to have."""
     return F.conv2d(a, a.new_full((2, a.size(1), 1, 1), 0.5))
 
 
-# Of x (2, 3, 4, 3), channels last, and y (2, 1, 4, 3), as rows.
+# x (2, 3, 4, 3) is channels last, y (2, 1, 4, 3) is contiguous.
 MAKE = {
-    # One channel: (12, 1, 3, 1) by the file, (12, 12, 3, 1) in eager mode.
+    # One channel: strides (12, 1, 3, 1) in the file, (12, 12, 3, 1) in eager.
     "sum": lambda x, y: conv(torch.zeros_like(last(y)) + last(y)),
     "relu": lambda x, y: conv(last(y).relu()),
     "product": lambda x, y: conv(last(y) * last(y)),
@@ -33,10 +33,10 @@ MAKE = {
     "pooled": lambda x, y: F.max_pool2d(last(y).exp(), 1).expand(2, 2, 4, 3) * 1,
     "joined": lambda x, y: torch.cat([last(y) - y, last(y).abs()], 1),
     "window": lambda x, y: conv(x[:, :1].neg()[:, :, 1:]),
-    # The other way round.
+    # The opposite case.
     "wide": lambda x, y: conv(F.interpolate(last(y), scale_factor=2)),
     "normed": lambda x, y: conv(F.group_norm(last(y), 1)),
-    # All strides are others.
+    # All strides differ.
     "rolled": lambda x, y: x.roll(1, 1),
     "shuffled": lambda x, y: F.channel_shuffle(x, 3),
     "power": lambda x, y: 2.0 ** x,
@@ -58,13 +58,13 @@ class Layouts(torch.nn.Module):
             made = make(x, y) * 1.5
             made.reshape(made.size(0), -1).mul_(2)
             outs[name] = made
-            # What is written first and read through a reshape taken before.
+            # Reshaped first and written afterwards.
             made = make(x, y).neg()
             taken = made.reshape(-1)
             made.add_(1)
             outs[name + "_taken"] = taken * 1
-        # The tensor itself, though the file says a copy. (The other way round
-        # the file has one tensor where eager mode has two.)
+        # Eager mode returns the tensor itself, though the file has a copy. (In
+        # the opposite case the file has one tensor, eager mode two.)
         for name, same in (("to", lambda a: a.to(memory_format=CL)),
                            ("contiguous",
                             lambda a: a.contiguous(memory_format=CL))):
@@ -85,7 +85,7 @@ def main():
     y = torch.rand(2, 1, 4, 3)
     program = torch.export.export(Layouts(), (x.clone(), y.clone()),
                                   strict=False)
-    for node in program.graph.nodes:  # no machine paths
+    for node in program.graph.nodes:  # removes machine paths
         node.meta["stack_trace"] = None
         node.meta.pop("from_node", None)
     torch.export.save(program, os.path.join(HERE, "layouts.pt2"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes lost.pt2 and halves.pt2 (PyTorch 2.13) next to this file: a buffer and
-a window on it that is not persistent, to which torch.export.save gives a copy of
-the storage; the same with two windows, which have all of that copy together.
+"""Writes lost.pt2 and halves.pt2 (PyTorch 2.13) next to this file: a buffer
+and a non-persistent view of it, for which torch.export.save writes a copy of
+the storage; in halves.pt2 two views together cover the copy.
 """
 import os
 
@@ -36,7 +36,7 @@ class Halves(torch.nn.Module):
 
 for name, model in ("lost", Lost()), ("halves", Halves()):
     program = torch.export.export(model, (torch.ones(4),), strict=False)
-    for node in program.graph.nodes: # no machine paths
+    for node in program.graph.nodes:  # removes machine paths
         node.meta["stack_trace"] = None
         node.meta.pop("from_node", None)
     torch.export.save(program, os.path.join(HERE, f"{name}.pt2"))

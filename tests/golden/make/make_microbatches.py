@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Eight microbatches of different data through the splitter's goldens.
+"""Runs eight microbatches of different data through the splitter's goldens.
 
     make_microbatches.py GOLDENS OUTDIR
 
-GOLDENS is tests/data/splitter.tar.xz and its sisters, unpacked. Writes
-NAME.safetensors: `loss`, and `grad.FQN`, the mean over the microbatches,
-`output.I` of all of them in a row, and `buffer.FQN` behind the last one; of
-tensors of more than 2048 elements every 17th. `error.output.I`, for models of
-CANCEL: ten times PyTorch's own largest error against float64, which is what
-every summing order in float32 may be off by there. Element i of an input of
-microbatch k is (1 - k / 16) times element i + 3 k of the golden's input, as
-fill() of tests/split/test_golden_run.c makes it; integers are only moved.
+GOLDENS is the unpacked tests/data/splitter.tar.xz and archives like it. Writes
+NAME.safetensors: `loss`, `grad.FQN` (mean over the microbatches), `output.I`
+(of all microbatches in order), and `buffer.FQN` after the last one. Of tensors
+with more than 2048 elements it writes every 17th. For models of CANCEL it also
+writes `error.output.I`: ten times PyTorch's own largest error against float64,
+which covers any order of sums in float32. Element i of an input of microbatch
+k is (1 - k / 16) times element i + 3 k of the golden's input, as in fill() of
+tests/split/test_golden_run.c; integers are only shifted.
 """
 import json
 import sys
@@ -26,8 +26,8 @@ from torch.distributed.pipelining import pipe_split  # noqa: E402,F401 (its op)
 from torch.utils import _pytree as pytree  # noqa: E402
 
 COUNT, LARGE, EVERY = 8, 2048, 17
-# Outputs that are what is left of sums of large numbers: no error in proportion
-# to the output can be asked for. Why.
+# Outputs that are small differences of large sums, so that their error is not
+# in proportion to their size. The text is the reason.
 CANCEL = {"t12-mutated-buffer": "a buffer of 255 is added in front of a layer "
           "whose weights are around zero, and 510 multiplies what comes out"}
 
@@ -43,7 +43,7 @@ def thinned(tensor):
 
 
 def tie(module, aliases):
-    """Names of one tensor become one parameter again."""
+    """Ties the names of a shared tensor to one parameter again."""
     for group in aliases:
         owner, _, name = group[0].rpartition(".")
         first = getattr(module.get_submodule(owner), name)
@@ -53,7 +53,7 @@ def tie(module, aliases):
 
 
 def steps(program, golden, facts, count):
-    """{name: value} of that many microbatches."""
+    """Runs that many microbatches; returns {name: value}."""
     module = program.module()
     tie(module, facts["aliases"])
     names = program.graph_signature.user_inputs
@@ -87,7 +87,7 @@ def steps(program, golden, facts, count):
 
 
 def errors(program, golden, facts, many):
-    """{"error.output.I": bound} of what `many` has in float32."""
+    """Returns {"error.output.I": bound} for the float32 results in `many`."""
     for tensors in (program.state_dict, program.constants):
         for name, tensor in tensors.items():
             if torch.is_tensor(tensor) and tensor.is_floating_point():
@@ -109,7 +109,7 @@ def main():
         golden = load_file(path.with_suffix(".safetensors"))
         program = torch.export.load(path.with_suffix(".pt2"))
         once = steps(program, golden, facts, 1)
-        for name, value in once.items():  # the golden again
+        for name, value in once.items():  # must give the golden's values again
             want = golden[name]
             if not torch.allclose(value.reshape(want.shape), want, 1e-5, 4e-5):
                 sys.exit(f"{path.stem}: {name} is not the golden's")

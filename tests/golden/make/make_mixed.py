@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes mixed.pt2 and mixed.safetensors (PyTorch 2.13) next to this file.
 
-A decomposed model of two dtypes: norms in f32 of an input in bf16. The file
-says bf16 of their statistics, which nothing reads; PyTorch computes f32.
+A decomposed model of two dtypes: norms in f32 of a bf16 input. The file gives
+their unused statistics as bf16, but PyTorch computes them in f32.
 """
 import os
 
@@ -30,7 +30,7 @@ def main():
     x = torch.randn(8, 6).bfloat16()
     program = torch.export.export(model, (x,), strict=False)
     program = program.run_decompositions()
-    for node in program.graph.nodes:  # no machine paths
+    for node in program.graph.nodes:  # removes machine paths
         node.meta["stack_trace"] = None
         node.meta.pop("from_node", None)
     torch.export.save(program, os.path.join(HERE, "mixed.pt2"))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes parts.pt2, a model with free rows and a free length that was exported
-with 4 rows of length 6, in which operators are made of others and compute
-numbers from these sizes: a family in each line of forward. parts.safetensors
-has B.T/NAME for B rows of length T: x, the results and the gradients that
-PyTorch has. Among the sizes are those for which a line a*s + b through the
-exported sizes would be wrong: squares of rows, quotients rounded up.
-Run again only if PyTorch's format changes.
+"""Writes parts.pt2, a model with free rows and a free length, exported with 4
+rows of length 6. Its operators decompose into others and compute numbers from
+these sizes; each line of forward is a family. parts.safetensors has B.T/NAME
+for B rows of length T: x, the results and the gradients of PyTorch. For some
+sizes a linear function a*s + b that fits the exported sizes is wrong: squares
+of rows, quotients rounded up. Run again only if PyTorch's format changes.
 """
+
 
 import os
 

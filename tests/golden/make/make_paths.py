@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes paths.pt2 and paths-eval.pt2 (PyTorch 2.13) next to this file: blocks
-with stochastic depth, exported in training mode, where it draws random numbers,
-and after model.eval(), where it is nothing.
+with stochastic depth, exported in training mode, where it draws random
+numbers, and after model.eval(), where it does nothing.
 """
 import os
 
@@ -42,7 +42,7 @@ rows = torch.export.Dim("rows", min=2, max=64)
 for name, train in ("paths", True), ("paths-eval", False):
     program = torch.export.export(model.train(train), (torch.randn(4, 8),),
                                   dynamic_shapes=({0: rows},), strict=False)
-    for node in program.graph.nodes:  # no machine paths
+    for node in program.graph.nodes:  # removes machine paths
         node.meta["stack_trace"] = None
         node.meta.pop("from_node", None)
     torch.export.save(program, os.path.join(HERE, name + ".pt2"))

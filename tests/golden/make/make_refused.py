@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes loops.pt2, a loop over slices, one that counts and a region of vmap;
-and models that are refused: masked.pt2 reads by a mask, endless.pt2 has a loop
-that data end, left.pt2 reads what a detached name was written to, tangent.pt2
-wants a derivative of jvp.
+"""Writes loops.pt2, with a scan, a counting loop and a region of vmap, and
+models that are refused: masked.pt2 indexes by a mask, endless.pt2 has a loop
+that ends depending on data, left.pt2 reads a tensor that was written through a
+detached name, tangent.pt2 uses the derivative of jvp.
 
 Needs torch 2.13; rerun only to change the models.
 """

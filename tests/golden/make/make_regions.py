@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes regions.pt2 and empty.pt2 for tests/frontend/calls.py (PyTorch 2.13).
 
-regions: decomposing gives the operators of a region without gradients the stack
-of the model, though the region stands in the middle of a call; and a constant
-has two names. empty: two calls alike, in each of which a module returns its
-argument, whose signature is kept.
+regions: decomposition gives operators of a no_grad region the outermost stack,
+though the region is inside a module's call; a constant has two names. empty:
+two equal calls, in each of which a module with a preserved signature returns
+its argument.
 """
 import os
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes resize.pt2: a sharded module whose parameter is an input without
-memory, gathered twice, and another one that is filled beside it.
+"""Writes resize.pt2: a sharded module with an input without memory as
+parameter, which is gathered twice; another one is filled together with it.
 
 Needs torch >= 2.9; rerun only to change the model.
 """

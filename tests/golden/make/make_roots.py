@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes roots.pt2 beside itself: two stages, whose loss is finite for a row of
-zeros and whose gradient is not, since sqrt() has none at 0.
+"""Writes roots.pt2 beside itself: two stages; for a row of zeros the loss is
+finite but the gradient is not, since sqrt() has no gradient at 0.
 
 Needs torch >= 2.9; rerun only to change the model.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes shared.pt2 and shared.safetensors (PyTorch 2.13) next to this file.
 
-Buffers that look into the same bytes: one that is all of them, several of which
-none is, two whose elements interleave without meeting, two names of one window.
-What one name writes the others read. shared.safetensors has the batch and what
-PyTorch has after its two microbatches.
+Buffers that share memory: one that covers the others, several of which none
+covers the others, two with interleaved elements, two names of one view. A
+write through one name is read through the others. shared.safetensors has the
+batch and PyTorch's values after two microbatches.
 """
 import os
 
@@ -51,7 +51,7 @@ def main():
     model = Shared()
     x = torch.randn(8, 3)
     program = torch.export.export(model, (x[:4],), strict=False)
-    for node in program.graph.nodes:  # no machine paths
+    for node in program.graph.nodes:  # removes machine paths
         node.meta["stack_trace"] = None
         node.meta.pop("from_node", None)
     torch.export.save(program, os.path.join(HERE, "shared.pt2"))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes square.pt2: what a free size is by chance where a model is exported.
+"""Writes square.pt2: free sizes that are equal by chance in the exported
+example.
 
-A batch of 4 rows of 4 numbers is written through a view that has rows and
-columns exchanged; only here both have one shape. Group norm with one channel a
-group has more than one value for more than one row, which the file does not
-say. Run again only if PyTorch's format changes.
-"""
+A batch of 4 rows of 4 numbers is written through a transposed view; only in
+this example both have the same shape. Group norm with one channel per group
+has several values per group if there is more than one row, which the file does
+not say. Run again only if PyTorch's format changes."""
 
 import os
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes strides.json beside itself: programs of one operator in the form of
-tests/alias/README.md, with the strides that eager PyTorch (2.13) gives results.
+"""Writes strides.json beside itself: programs of one operator, in the format
+of tests/alias/README.md, with the strides of results in eager PyTorch (2.13).
 
 usage: make_strides.py [--all FILE]
 
-Of each operator a few sizes and orders of dimensions, those of size 1 among
-them; with --all to FILE every one of them. By default a sample of these.
+By default writes a sample: for each operator a few sizes and orders of
+dimensions, including sizes of 1. --all writes all combinations to FILE.
 """
 import itertools
 import json
@@ -20,7 +20,7 @@ SIZES = [(2, 3, 4, 3), (2, 1, 4, 3), (1, 3, 4, 3), (1, 1, 4, 3), (2, 3, 1, 1),
          (2, 1, 1, 1), (2, 3, 1, 4), (2, 3, 4, 1), (2, 1, 1, 3), (2, 1, 3, 1),
          (1, 3, 1, 1), (1, 1, 1, 1), (1, 3, 1, 4), (1, 1, 3, 1), (1, 1, 1, 3),
          (2, 2, 2, 2), (2, 1, 2, 2)]
-# %a and %b have those sizes; other names: OTHERS; $N: numbers by the sizes.
+# %a and %b have the size of a case; other names: Operands; $N: derived sizes.
 OPS = """
 relu %a | exp %a | neg %a | hardtanh %a | relu6 %a | log_sigmoid %a
 nan_to_num %a | threshold %a 2 0 | clamp %a 0 3 | prelu %a %one
@@ -52,8 +52,8 @@ layer_norm %a $W
 
 
 def orders(n, c, h, w):
-    """Strides: rows, channels last, without those of one row, two others, a
-    window of something wider."""
+    """Returns strides: contiguous, channels last, channels last of one row,
+    two other orders, a view of a wider tensor."""
     return list(dict.fromkeys([
         (c * h * w, h * w, w, 1), (c * h * w, 1, c * w, c),
         *([(1, 1, c * w, c)] if n == 1 else []),
@@ -152,7 +152,7 @@ def every_case(rng):
 
 
 def sample(rng, cases):
-    """Small ones whose elements are in some order, four of each operator."""
+    """Returns four small cases of each operator whose memory has no gaps."""
     by_op = {}
     for case_ in cases:
         name, op, _, (size, first, _) = case_

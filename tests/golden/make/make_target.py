@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes target.pt2: an output that the export ties to the target of the loss.
+"""Writes target.pt2: an output whose shape the export ties to the loss target.
 
-mse_loss broadcasts both of its tensors, and what an export calls the output
-afterwards is what broadcast_tensors has given of it. Run again only if PyTorch's
-format changes.
+mse_loss broadcasts both of its tensors, and the export then returns the result
+of broadcast_tensors as the output. Run again only if PyTorch's format
+changes.
 """
 
 import os

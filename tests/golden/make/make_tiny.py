@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tiny.pt2 and tiny.safetensors (inputs, results) beside itself.
 
-A small model with one of everything that the reader of .pt2 files must get
-right: tied weights, an unused parameter, a buffer that is written, one that is
-not persistent, a lifted constant, a no_grad region, a split marker, nested and
-literal inputs and outputs, in-place operators on views.
-Needs torch >= 2.9 and safetensors; rerun only to change the model.
+A small model with all features that the reader of .pt2 files must support:
+tied weights, an unused parameter, a buffer that is written, a non-persistent
+buffer, a lifted constant, a no_grad region, a split marker, nested and literal
+inputs and outputs, in-place operators on views. Needs torch >= 2.9 and
+safetensors; rerun only to change the model.
 """
 import os
 import re

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes unread.pt2, functions.pt2, functions-core.pt2 and functions-strict.pt2
-for tests/split/test_unread.c (PyTorch 2.13).
+"""Writes unread.pt2, functions.pt2, functions-core.pt2 and
+functions-strict.pt2 for tests/split/test_unread.c (PyTorch 2.13).
 
-unread: what the export took from plain lists is a constant, and one example
-tensor for two inputs makes a program that reads one of them. functions: the
-export keeps the forward of a torch.autograd.Function and loses its backward.
-"""
+unread: the export makes constants of tensors in plain lists, and with one
+example tensor for two inputs the program reads only one of them. functions:
+the export keeps the forward of a torch.autograd.Function and loses its
+backward."""
 import os
 
 import torch
@@ -77,7 +77,7 @@ class Derived(Base):
 
 
 class Functions(nn.Module):
-    """One of what is given, and no other loss than PyTorch's own."""
+    """Applies the given modules; the loss is PyTorch's own."""
 
     def __init__(self, *parts):
         super().__init__()

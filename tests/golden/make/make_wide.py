@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes wide.pt2 for tests/daemon/training/limited.py (PyTorch 2.13).
 
-Few parameters, and about 160 MiB that the backward of a microbatch reads.
+Few parameters, but the backward of a microbatch reads about 160 MiB.
 """
 import os
 
