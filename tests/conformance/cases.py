@@ -19,7 +19,7 @@ def sum_mse(y, target):
 # --- losses ------------------------------------------------------------------
 
 class WithOutput(nn.Module):
-    """(out, loss), a marker between its layers."""
+    """Returns (out, loss); has a split marker between its layers."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ def loss_specification(t):
 
 
 class Wrapper(nn.Module):
-    """The only output is the loss (PyTorch emits no backward for it)."""
+    """The loss is the only output (PyTorch emits no backward for it)."""
 
     def __init__(self):
         super().__init__()
@@ -129,7 +129,8 @@ LOSSES = [
 
 
 class Scored(nn.Module):
-    """A model with its loss in PyTorch; its parameters keep their names."""
+    """A model that computes its loss itself; its parameters keep their
+    names."""
 
     def __init__(self, inner, loss):
         super().__init__()
@@ -160,7 +161,7 @@ def loss_functions(t):
 
 
 class Modes(nn.Module):
-    """Modules that eval() changes."""
+    """Modules whose behaviour eval() changes."""
 
     def __init__(self):
         super().__init__()
@@ -337,8 +338,8 @@ def odd_losses(t):
 # --- the backward pass of a stage --------------------------------------------
 
 class Behind(nn.Module):
-    """A stage after another one that is a parameter: its gradient is what the
-    stage sends back."""
+    """A stage that follows a parameter x in place of another stage: the
+    gradient of x is what the stage sends back."""
 
     def __init__(self, shape, inner):
         super().__init__()
@@ -356,7 +357,7 @@ def mlp():
 
 
 def stage(t, inner, shape=(256, 512), out=None):
-    """(pt2, inputs, gradients by PyTorch without the x of Behind)."""
+    """Returns (model, pt2, inputs, PyTorch's gradients)."""
     model = Behind(shape, inner)
     inputs = {"zero": torch.zeros(shape),
               "target": torch.randn(out or shape)}

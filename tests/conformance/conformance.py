@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of the catalogue of conformance, by their numbers, against PyTorch.
+"""Cases of the conformance catalogue, by their numbers, against PyTorch.
 
     conformance.py PENSTOCK WORKDIR [--only TEXT] [--seed N] [--list]
 
-Each case exports a model, lets penstock run it cut and compares with PyTorch,
-uncut. Tolerances are those of the catalogue: D for outputs and losses, G for
-gradients. Where PyTorch in float32 is itself farther than that from float64,
-penstock may be four times as far from float64 as PyTorch; such tensors are
+Each case exports a model, runs it cut into stages with penstock, and compares
+it with PyTorch, uncut. Tolerances are those of the catalogue: D for outputs
+and losses, G for gradients. Where PyTorch's own error in float32 against
+float64 exceeds them, penstock's may be four times as large; such tensors are
 printed. The last line is `N passed, N failed`.
 """
 import argparse
@@ -34,7 +34,8 @@ from patience import PATIENCE  # noqa: E402
 
 D = {"rtol": 1.3e-6, "atol": 1e-5}
 G = {"rtol": 1e-5, "atol": 4e-5}
-TIMES_TORCH = 4  # the error of PyTorch itself against float64
+# allowed error, relative to PyTorch's own error against float64
+TIMES_TORCH = 4
 CASES = []
 
 
@@ -50,7 +51,7 @@ def case(name):
 
 
 class Tools:
-    """The context of a case, with a folder of its own."""
+    """The context of a case, with a work folder."""
 
     def __init__(self, penstock, folder):
         self.penstock = penstock
@@ -83,7 +84,7 @@ class Tools:
 
     def run(self, model, batch, m, *options, schedule="1f1b", steps=1,
             ranks=None, optimizer="none", code=0, command="run"):
-        """The dump of a run on ranks in one process."""
+        """Runs a model on ranks of one process; returns its dump."""
         self.runs += 1
         dump = self.folder / f"dump-{self.runs}.safetensors"
         ranks = ["-n", ranks] if ranks else []
@@ -123,12 +124,12 @@ def close(name, got, want, rtol, atol):
 
 
 class Step(dict):
-    """Contents of a dump of one step in float32; also in float64."""
+    """The tensors of one step's dump, in float32 and in float64."""
     exact = None
 
 
 def torch_step(model, batch, m, loss=0):
-    """Mean over the microbatches."""
+    """Returns the mean over the microbatches."""
     step = Step(one_step(model, batch, m, loss))
     double = {n: t.double() if t.is_floating_point() else t
               for n, t in batch.items()}
@@ -157,11 +158,11 @@ def one_step(model, batch, m, loss):
     return dump
 
 
-ROUNDED = set()  # tensors of the present case that were compared with float64
+ROUNDED = set()  # tensors of the current case that were compared with float64
 
 
 def is_near_exact(name, got, want, exact):
-    """Largest errors: sums of many terms may have any order."""
+    """Compares largest errors, since sums may be computed in any order."""
     ours = (got.double() - exact).abs().max().item()
     theirs = (want.double() - exact).abs().max().item()
     if not ours <= TIMES_TORCH * theirs:

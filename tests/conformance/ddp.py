@@ -43,7 +43,7 @@ def work(rank, store, path, data, m, steps, out):
 if __name__ == "__main__":
     model, data, m, steps, out = sys.argv[1:]
     # gloo sometimes aborts a process whose peer has closed the connection
-    # first; the reference is not under test.
+    # first. The reference is not under test, so it is repeated.
     for left in 2, 1, 0:
         with tempfile.TemporaryDirectory() as folder:
             try:

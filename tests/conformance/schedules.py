@@ -2,9 +2,11 @@
 """Cases 45 to 62: steps under every schedule, against PyTorch, uncut.
 
 Where the catalogue sums over microbatches, penstock takes their mean: the loss
-and the gradients of both are compared after division by their number. 48, 49
-and 58 to 62 are in tests/run (lists by hand, outputs, forward only); 53 and
-56 ask for stages and weight gradients by hand, which penstock does not have."""
+and the gradients are compared after division by the number of microbatches.
+48, 49 and 58 to 62 are in tests/run (hand-written schedules, outputs, forward
+only). 53 and 56 need hand-written stages and weight gradients, which penstock
+does not support.
+"""
 import copy
 import importlib
 import random
@@ -22,7 +24,7 @@ from conformance import Failed, case, close, compare, is_near_exact, \
 COMPARE = Path(__file__).resolve().parents[1] / "compare"
 WIDTH, ROWS = 512, 64
 ATOL = 1e-5  # for many_steps
-# Ranks and stages a rank (V) for each schedule; V = 1 and 2 on 1, 2, 4 ranks.
+# (ranks, stages per rank) for each schedule.
 GRID = [(p, v) for p in (1, 2, 4) for v in (1, 2)]
 ANY = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1")
 PAIRS = ("zb-v", "dualpipe-v")  # two stages per rank, in V shape
@@ -38,7 +40,7 @@ class Layer(nn.Module):
 
 
 def lively(layers=8):
-    """Weights through which gradients reach the first layer undiminished."""
+    """Returns weights that pass gradients to the first layer undiminished."""
     model = Layers(layers)
     for layer in model.layers:
         nn.init.kaiming_normal_(layer.a.weight, nonlinearity="relu")
@@ -47,7 +49,7 @@ def lively(layers=8):
 
 
 class Layers(nn.Module):
-    """Sum-MSE over as many layers as stages."""
+    """Layers with a sum-MSE loss; by default as many layers as stages."""
 
     def __init__(self, layers=8, width=WIDTH):
         super().__init__()
@@ -66,7 +68,7 @@ def case_of(t, m, layers=8, rows=ROWS, make=Layers):
 
 
 def cuts(n):
-    """n stages of 8 layers, equal in number."""
+    """Returns options that cut 8 layers into n equal stages."""
     return [w for k in range(1, n) for w in ("--at", f"layers.{8 * k // n}")]
 
 
@@ -77,7 +79,7 @@ def equal(first, dump, what):
 
 
 def every(t, pt2, batch, want, m, schedules=ANY + PAIRS, grid=GRID):
-    """All agree with PyTorch, and with each other bit by bit."""
+    """All schedules agree with PyTorch, and with each other bit by bit."""
     first, plans = None, {}
     for ranks, v in grid:
         n = ranks * v
@@ -166,7 +168,7 @@ def fed_back(t):
 
 
 def torch_sgd(model, batch, m, steps, lr, dtype=torch.float32):
-    """Parameters after so many steps on the same batch."""
+    """Returns the parameters after this number of steps on the same batch."""
     model = copy.deepcopy(model).to(dtype)
     batch = {n: t.to(dtype) for n, t in batch.items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -185,7 +187,7 @@ def many_steps(t):
     start = {f"param.{n}": p.detach() for n, p in model.named_parameters()}
     for schedule, steps in (("gpipe", 20), ("1f1b", 20), ("zb-h1", 4),
                             ("zb-v", 4)):
-        lr = 2e-5 / steps  # larger ones make chaos of rounding errors
+        lr = 2e-5 / steps  # larger rates amplify rounding errors
         want = torch_sgd(model, batch, 8, steps, lr)
         exact = torch_sgd(model, batch, 8, steps, lr, torch.float64)
         dump = t.run(pt2, batch, 8, *cuts(4), "--lr", lr, steps=steps,
@@ -193,7 +195,7 @@ def many_steps(t):
                      ranks=2 if schedule == "zb-v" else 4)
         for n, p in want.items():
             moved = (p - start[n]).abs().max().item()
-            # Otherwise parameters that are never updated would pass.
+            # The test must fail if parameters are not updated.
             if moved < 20 * ATOL:
                 raise Failed(f"{schedule}: {n} moves by {moved:.1e} only")
             try:
@@ -256,7 +258,7 @@ def replicas(t):
 
 
 class Moving(nn.Module):
-    """Buffers that microbatches change: one only counts, one is read."""
+    """Two buffers that microbatches change: one only counts, one is read."""
 
     def __init__(self):
         super().__init__()
@@ -297,8 +299,8 @@ def replicas_with_buffers(t):
 
 
 def zoo_runs(seed, models, count):
-    """A seeded sample of schedule, microbatches, ranks for models of the zoo;
-    each schedule and model at least once."""
+    """Runs a random sample of schedules, microbatches and ranks for models of
+    the zoo; each schedule and each model at least once."""
     rng = random.Random(seed)
     fits = [(s, p, v) for s in ANY + PAIRS for p, v in GRID
             if s in ANY or v == 2]

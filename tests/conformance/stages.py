@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases 63 to 72 (69, copies of the pipeline, is in tests/run): stages that
-run, what they keep, what they refuse."""
+"""Cases 63 to 72: running stages, their memory, and refusals. Case 69,
+replicas of the pipeline, is in tests/run."""
 import json
 
 import torch
@@ -18,7 +18,8 @@ def scaled(*shape):
 
 
 class ExampleCode(nn.Module):
-    """A skip from stage 0 to 2, a parameter in stages 0 and 1."""
+    """A skip connection from stage 0 to 2, and a parameter in stages 0 and
+    1."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +122,8 @@ def once(t):
     model, batch, pt2 = chain(t, 4)
     want = torch_step(model, batch, 4)
     actions = t.folder / "mixed.csv"
-    # B only on rank 0; I and W apart, W late and out of order, on rank 1.
+    # Rank 0 runs only B. Rank 1 separates I and W; W comes late and out of
+    # order.
     actions.write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n"
                        "1F0,1I0,1F1,1I1,1W1,1F2,1B2,1F3,1I3,1W0,1W3\n")
     first = None
@@ -138,12 +140,13 @@ def once(t):
 def nothing_kept(t):
     model, batch, pt2 = chain(t, 8)
     plan, _ = t.split(pt2, "--stages", 4)
-    # Slots of 1f1b: as many microbatches in flight as stages that follow.
+    # 1f1b: microbatches in flight on a rank = 1 + number of later stages.
     told = json.loads(t.call(t.penstock, "plan", plan, "-m", 8, "--schedule",
                              "1f1b", "--json").stdout)
     if [r["in_flight"] for r in told["ranks"]] != [4, 3, 2, 1]:
         raise Failed(f"in flight: {[r['in_flight'] for r in told['ranks']]}")
-    # Two steps with nothing left from the first one: as in PyTorch.
+    # The second step must not depend on the first one's gradients, as in
+    # PyTorch.
     model = model.double()
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
@@ -191,7 +194,7 @@ def w_without_i(t):
 
 
 class Normed(nn.Module):
-    """Each microbatch moves the running statistics once."""
+    """Each microbatch updates the running statistics once."""
 
     def __init__(self):
         super().__init__()
@@ -220,7 +223,7 @@ def buffers(t):
 
 
 class Skip(nn.Module):
-    """A value of stage 0 that stage 3 uses, and an argument used there."""
+    """Stage 3 uses a value of stage 0, and an argument."""
 
     def __init__(self):
         super().__init__()
@@ -249,7 +252,7 @@ def far_skip(t):
 
 
 class Sliced(nn.Module):
-    """A buffer of which each call reads a part (positions)."""
+    """Each call reads a part of a buffer (positions)."""
 
     def __init__(self):
         super().__init__()
@@ -270,7 +273,8 @@ def equal_sizes(t):
     batch = {n: torch.randn(8, 10, 32) for n in ("x", "target")}
     pt2 = t.export(model, {n: v[:2] for n, v in batch.items()})
     want = torch_step(model, batch, 4)
-    # By times, small layers are where sending is cheap: only the numbers count.
+    # With --policy flops: by times, small layers would be cut where sending is
+    # cheap. Only the numbers matter here.
     plan, _ = t.split(pt2, "--stages", 4, "--policy", "flops")
     compare(t.run(plan, batch, 4), want)
     plan, told = t.split(pt2, "--stages", 4, "--policy", "memory")
